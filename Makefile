@@ -1,0 +1,30 @@
+# Two commands, each complete on a fresh machine: `make quickstart [RECIPE=digits]` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+RECIPE ?= digits
+PACKAGE ?= -e '.[test]'
+CPU_TORCH := https://download.pytorch.org/whl/cpu
+PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
+
+.PHONY: quickstart test install
+
+quickstart: install
+	$(VENV)/bin/qkv quickstart $(RECIPE)
+
+test: install
+	$(VENV)/bin/pytest -n 2 -m "not slow and not gpu"
+
+install: $(VENV)/.installed
+
+# PyPI's torch for Linux brings gigabytes of CUDA, of no use without an NVIDIA GPU: there PyTorch's own index of CPU
+# builds comes first, after a probe that keeps a machine which cannot reach it from waiting. Where torch is still
+# missing, the last line installs whichever build pip is configured to find.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "transformers 5.23 needs Python 3.11 or newer: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@if [ "$$(uname)" = Linux ] && ! command -v nvidia-smi >/dev/null && ! $(PIP) show -q torch 2>/dev/null && \
+		timeout 10 $(PIP) index versions --index-url $(CPU_TORCH) --retries 0 torch >/dev/null 2>&1; then \
+		$(PIP) install --no-deps -c constraints.txt --index-url $(CPU_TORCH) torch || true; fi
+	$(PIP) install -c constraints.txt $(PACKAGE)
+	@touch $@

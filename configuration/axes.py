@@ -1,0 +1,17 @@
+"""The vocabulary: one Literal per exchangeable axis, known without torch.
+
+A word here is a row of the table of the same axis in `modeling/` (a test keeps the two equal).
+"""
+
+from typing import Literal
+
+PositionName = Literal["none", "learned", "sinusoidal", "sinusoidal_concat", "rope", "alibi", "t5"]
+PatternName = Literal["full", "sliding", "block_sparse"]
+KernelName = Literal["softmax"]
+NormName = Literal["layer", "rms"]
+FeedForwardName = Literal["mlp", "glu"]
+FrontendName = Literal["tokens", "patches"]
+PoolingName = Literal["first", "dense", "mean", "distilled"]
+ActivationName = Literal[
+    "relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "silu", "tanh", "sigmoid"
+]

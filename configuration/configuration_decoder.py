@@ -1,0 +1,54 @@
+"""Decoders: GPT-2, Llama, Mistral, and the decoder half of an encoder-decoder."""
+
+from typing import Any, ClassVar
+
+from .configuration_base import checked
+from .configuration_stack import StackConfig
+
+
+@checked
+class QkvDecoderConfig(StackConfig):
+    """A causal stack over tokens; with `cross_attention` each layer also reads an encoder's output.
+
+    `scale_logits` multiplies the last hidden state by 1/sqrt(hidden_size) before the head (T5 v1.0). `lm_head_bias`
+    adds a bias to the logits (BART, Marian). `label_smoothing` acts inside the model's loss.
+    """
+
+    model_type = "qkv_decoder"
+    causal: ClassVar[bool] = True
+    frontend: ClassVar[str] = "tokens"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_decoder.QkvDecoderConfig",
+        "AutoModel": "modeling_decoder.QkvDecoderModel",
+        "AutoModelForCausalLM": "modeling_decoder.QkvDecoderForCausalLM",
+        "AutoModelForSequenceClassification": "modeling_decoder.QkvDecoderForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_decoder.QkvDecoderForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_decoder.QkvDecoderForQuestionAnswering",
+    }
+
+    vocab_size: int = 50257
+    type_vocab_size: ClassVar[int] = 0
+    scale_embedding: bool = False
+    scale_logits: bool = False
+    lm_head_bias: bool = False
+    cross_attention: bool = False
+    classifier_dropout: float | int = 0.0
+    label_smoothing: float | int = 0.0
+    use_cache: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = 50256
+    eos_token_id: int | list[int] | None = 50256
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        # The defaults are GPT-2's; in a smaller vocabulary they would point past its end.
+        if self.vocab_size <= 50256:
+            self.bos_token_id = None if self.bos_token_id == 50256 else self.bos_token_id
+            self.eos_token_id = None if self.eos_token_id == 50256 else self.eos_token_id
+        super().__post_init__(**kwargs)
+
+    def validate_vocabulary(self) -> None:
+        """There is at least one word to predict."""
+        if self.vocab_size < 1:
+            raise ValueError(f"vocab_size={self.vocab_size} must be at least 1")

@@ -1,0 +1,102 @@
+"""Encoders: BERT and RoBERTa over tokens, ViT and DeiT over patches."""
+
+from typing import Any, ClassVar
+
+from .axes import FrontendName, PoolingName
+from .configuration_base import checked
+from .configuration_stack import StackConfig
+
+
+@checked
+class QkvEncoderConfig(StackConfig):
+    """A bidirectional stack over tokens or image patches.
+
+    `image_size` is a side or (height, width); `patch_size` must divide it. `class_token` and `distillation_token` are
+    put before the patches. `pooling` says what a sequence-level head reads: `first` token, `dense` (tanh of a linear
+    map of the first token, BERT), `mean` over real tokens, `distilled` (class and distillation token, DeiT).
+    `scale_embedding` multiplies token embeddings by sqrt(hidden_size). `label_smoothing` acts inside the model's loss.
+    """
+
+    model_type = "qkv_encoder"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_encoder.QkvEncoderConfig",
+        "AutoModel": "modeling_encoder.QkvEncoderModel",
+        "AutoModelForMaskedLM": "modeling_encoder.QkvEncoderForMaskedLM",
+        "AutoModelForPreTraining": "modeling_encoder.QkvEncoderForPreTraining",
+        "AutoModelForSequenceClassification": "modeling_encoder.QkvEncoderForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_encoder.QkvEncoderForTokenClassification",
+        "AutoModelForQuestionAnswering": "modeling_encoder.QkvEncoderForQuestionAnswering",
+        "AutoModelForMultipleChoice": "modeling_encoder.QkvEncoderForMultipleChoice",
+        "AutoModelForImageClassification": "modeling_encoder_image.QkvEncoderForImageClassification",
+        "AutoModelForMaskedImageModeling": "modeling_encoder_image.QkvEncoderForMaskedImageModeling",
+    }
+
+    frontend: FrontendName = "tokens"
+    vocab_size: int = 30522
+    type_vocab_size: int = 0
+    scale_embedding: bool = False
+    image_size: int | list[int] | tuple[int, int] = 224
+    patch_size: int = 16
+    num_channels: int = 3
+    class_token: bool = True
+    distillation_token: bool = False
+    pooling: PoolingName = "first"
+    classifier_dropout: float | int = 0.0
+    label_smoothing: float | int = 0.0
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if self.frontend == "patches":
+            rows, columns = self.grid
+            self.max_position_embeddings = rows * columns + self.num_prefix_tokens
+        super().__post_init__(**kwargs)
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """(height, width) of the images the position table was made for."""
+        size = self.image_size
+        return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) of patches."""
+        height, width = self.image_shape
+        return height // max(self.patch_size, 1), width // max(self.patch_size, 1)
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        """How many tokens stand before the first patch."""
+        return int(self.class_token) + int(self.distillation_token) if self.frontend == "patches" else 0
+
+    @property
+    def tie_last_hidden_states(self) -> bool:
+        """Whether the last recorded hidden state is the normalised one: for text it is, for images it is not."""
+        return self.frontend == "tokens"
+
+    def validate_frontend(self) -> None:
+        """Token frontends need a vocabulary."""
+        if self.vocab_size < 1 or self.type_vocab_size < 0:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} must be at least 1 and type_vocab_size={self.type_vocab_size} at least 0"
+            )
+
+    def validate_patches(self) -> None:
+        """Patches tile the image."""
+        height, width = self.image_shape
+        if self.patch_size < 1 or self.num_channels < 1:
+            raise ValueError(f"patch_size={self.patch_size} and num_channels={self.num_channels} must be at least 1")
+        if self.frontend == "patches" and (height % self.patch_size or width % self.patch_size):
+            raise ValueError(
+                f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}; resize or repatch"
+            )
+
+    def validate_pooling(self) -> None:
+        """A head can only read tokens that are there."""
+        patches = self.frontend == "patches"
+        if self.pooling == "distilled" and not (patches and self.class_token and self.distillation_token):
+            raise ValueError("pooling='distilled' needs frontend='patches' with class_token and distillation_token")
+        if patches and self.pooling in ("first", "dense") and not self.class_token:
+            raise ValueError(f"pooling={self.pooling!r} reads the class token: set class_token=True or pooling='mean'")

@@ -1,0 +1,113 @@
+"""Encoder-decoders: the 2017 Transformer, T5, BART, Marian."""
+
+from dataclasses import fields
+from typing import Any, ClassVar
+
+from .configuration_base import QkvConfig, checked
+from .configuration_decoder import QkvDecoderConfig
+from .configuration_encoder import QkvEncoderConfig
+
+SHARED_BY_TRANSFORMERS = frozenset(
+    "transformers_version architectures output_hidden_states return_dict dtype chunk_size_feed_forward "
+    "is_encoder_decoder id2label label2id problem_type".split()
+)
+
+
+@checked
+class QkvEncoderDecoderConfig(QkvConfig):
+    """Two stacks: fields given flat are shared by both, `encoder=` and `decoder=` hold what differs.
+
+    Saved, `encoder` and `decoder` are full configs. `share_embeddings` ties the encoder's token embedding to the
+    decoder's; `tie_word_embeddings` ties the output head to it.
+    """
+
+    model_type = "qkv_encoder_decoder"
+    keys_to_ignore_at_inference = ["past_key_values"]
+    sub_configs_defaults = {"encoder": QkvEncoderConfig, "decoder": QkvDecoderConfig}
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
+        "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",
+        "AutoModelForSeq2SeqLM": "modeling_encoder_decoder.QkvEncoderDecoderForConditionalGeneration",
+    }
+    base_model_tp_plan: ClassVar[dict[str, str]] = {
+        f"{side}.{key}": style
+        for side, cross in (("encoder", ()), ("decoder", ("cross_attn",)))
+        for base, style in QkvDecoderConfig.base_model_tp_plan.items()
+        for key in (base, *(base.replace("self_attn", name) for name in cross if "self_attn" in base))
+    }
+
+    encoder: QkvEncoderConfig | dict | None = None
+    decoder: QkvDecoderConfig | dict | None = None
+    share_embeddings: bool = True
+    tie_word_embeddings: bool = True
+    label_smoothing: float | int = 0.0
+    initializer_range: float | int = 0.02
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    decoder_start_token_id: int | None = 0
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = 1
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        ids = {name: getattr(self, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        shared = {"vocab_size": 32128, "initializer_range": self.initializer_range, **ids, **kwargs}
+        self.encoder = part(QkvEncoderConfig, self.encoder, shared)
+        self.decoder = part(QkvDecoderConfig, self.decoder, {**shared, "cross_attention": True})
+        own = {field.name for field in fields(self)}
+        given = self.known_fields() - own
+        super().__post_init__(**{name: value for name, value in kwargs.items() if name not in given})
+
+    @classmethod
+    def known_fields(cls) -> set[str]:
+        """Every name this config or one of its parts declares, so that a misspelt shared field is found too."""
+        return super().known_fields() | QkvEncoderConfig.known_fields() | QkvDecoderConfig.known_fields()
+
+    @property
+    def hidden_size(self) -> int:
+        """The decoder's width, which is the width of what the head reads."""
+        return self.decoder.hidden_size
+
+    @property
+    def vocab_size(self) -> int:
+        """The decoder's vocabulary: what the head predicts."""
+        return self.decoder.vocab_size
+
+    @property
+    def num_hidden_layers(self) -> int:
+        """The decoder's depth."""
+        return self.decoder.num_hidden_layers
+
+    def validate_parts(self) -> None:
+        """Memory has the width the decoder reads, and a shared table has one shape."""
+        encoder, decoder = self.encoder, self.decoder
+        if encoder.hidden_size != decoder.hidden_size:
+            raise ValueError(
+                f"encoder hidden_size={encoder.hidden_size} differs from decoder hidden_size={decoder.hidden_size}; "
+                "cross-attention reads the encoder's output at the decoder's width"
+            )
+        if self.share_embeddings and (encoder.frontend != "tokens" or encoder.vocab_size != decoder.vocab_size):
+            raise ValueError(
+                f"share_embeddings=True needs one vocabulary, got encoder {encoder.frontend} {encoder.vocab_size} and "
+                f"decoder {decoder.vocab_size}; set share_embeddings=False"
+            )
+        if not decoder.cross_attention:
+            raise ValueError("decoder cross_attention=False cannot read the encoder; use QkvDecoderConfig instead")
+
+    def validate_start(self) -> None:
+        """Generation and the right shift of labels both begin with a start token."""
+        start, pad = self.decoder_start_token_id, self.pad_token_id
+        for name, value in (("decoder_start_token_id", start), ("pad_token_id", pad)):
+            if value is None or not 0 <= value < self.vocab_size:
+                raise ValueError(f"{name}={value} must be a token id below vocab_size={self.vocab_size}")
+
+
+def part(config_class: type[QkvConfig], given: Any, shared: dict[str, Any]) -> QkvConfig:
+    """A sub-config from shared fields and its own differences; a finished sub-config passes unchanged."""
+    if isinstance(given, QkvConfig):
+        return given
+    declared = config_class.known_fields() - SHARED_BY_TRANSFORMERS
+    config = config_class(**{name: value for name, value in shared.items() if name in declared} | dict(given or {}))
+    # The whole is what Auto classes load; a part's own map would only repeat itself in every config.json.
+    del config.auto_map
+    return config

@@ -1,0 +1,149 @@
+"""Papers as differences from the defaults: each preset returns a config and takes any field as a keyword."""
+
+from typing import Any
+
+from .configuration_decoder import QkvDecoderConfig
+from .configuration_encoder import QkvEncoderConfig
+from .configuration_encoder_decoder import QkvEncoderDecoderConfig
+
+
+def names() -> list[str]:
+    """Every preset, by the name of its function."""
+    return sorted(name for name, value in globals().items() if callable(value) and value in PRESETS)
+
+
+def dropout(rate: float) -> dict[str, float]:
+    """One rate on embeddings, attention weights and branches, as most papers have it."""
+    return {"embedding_dropout": rate, "attention_dropout": rate, "residual_dropout": rate}
+
+
+def bert_base(**differences: Any) -> QkvEncoderConfig:
+    """BERT base. Devlin et al. 2019, §3, https://arxiv.org/abs/1810.04805"""
+    post_norm = {"norm_first": False, "embedding_norm": True, "norm_eps": 1e-12}
+    return QkvEncoderConfig(**{**post_norm, **dropout(0.1), "type_vocab_size": 2, "pooling": "dense", **differences})
+
+
+def bert_large(**differences: Any) -> QkvEncoderConfig:
+    """BERT large. Devlin et al. 2019, §3, https://arxiv.org/abs/1810.04805"""
+    return bert_base(**{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, **differences})
+
+
+def roberta_base(**differences: Any) -> QkvEncoderConfig:
+    """RoBERTa base: BERT with byte-level BPE and positions that start at 2. Liu et al. 2019, §3,
+    https://arxiv.org/abs/1907.11692"""
+    tokens = {"vocab_size": 50265, "type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+    return bert_base(**{**tokens, "position_offset": 2, "norm_eps": 1e-5, **differences})
+
+
+def gpt2(**differences: Any) -> QkvDecoderConfig:
+    """GPT-2, 124M. Radford et al. 2019, §2.3, Language Models are Unsupervised Multitask Learners"""
+    return QkvDecoderConfig(
+        **{"max_position_embeddings": 1024, "hidden_act": "gelu_new", **dropout(0.1), **differences}
+    )
+
+
+def gpt2_medium(**differences: Any) -> QkvDecoderConfig:
+    """GPT-2, 355M. Radford et al. 2019, table 2"""
+    return gpt2(**{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, **differences})
+
+
+def gpt2_large(**differences: Any) -> QkvDecoderConfig:
+    """GPT-2, 774M. Radford et al. 2019, table 2"""
+    return gpt2(**{"hidden_size": 1280, "num_hidden_layers": 36, "num_attention_heads": 20, **differences})
+
+
+def gpt2_xl(**differences: Any) -> QkvDecoderConfig:
+    """GPT-2, 1.5B. Radford et al. 2019, table 2"""
+    return gpt2(**{"hidden_size": 1600, "num_hidden_layers": 48, "num_attention_heads": 25, **differences})
+
+
+def llama(**differences: Any) -> QkvDecoderConfig:
+    """What every Llama shares: pre-norm RMS, rotary positions, gated feed-forward, no biases. Touvron et al. 2023,
+    §2.2, https://arxiv.org/abs/2302.13971"""
+    plain = {"attention_bias": False, "mlp_bias": False, "norm": "rms", "norm_eps": 1e-5}
+    gated = {"feed_forward": "glu", "hidden_act": "silu", "position": "rope"}
+    return QkvDecoderConfig(**{**plain, **gated, **differences})
+
+
+def llama_3_2_1b(**differences: Any) -> QkvDecoderConfig:
+    """Llama 3.2, 1B. Grattafiori et al. 2024, §3.2, https://arxiv.org/abs/2407.21783"""
+    width = {"hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+    tokens = {"vocab_size": 128256, "bos_token_id": 128000, "eos_token_id": 128001, "intermediate_size": 8192}
+    scaling = {"factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope = {"rope_type": "llama3", "rope_theta": 500000.0, "original_max_position_embeddings": 8192, **scaling}
+    return llama(**{**width, **tokens, "max_position_embeddings": 131072, "rope_parameters": rope, **differences})
+
+
+def transformer_base(**differences: Any) -> QkvEncoderDecoderConfig:
+    """The Transformer, base. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
+    width = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
+    paper = {"position": "sinusoidal", "norm_first": False, "hidden_act": "relu", "attention_bias": False}
+    training = {"scale_embedding": True, "label_smoothing": 0.1, **dropout(0.1)}
+    return QkvEncoderDecoderConfig(**{**width, **paper, **training, "vocab_size": 37000, **differences})
+
+
+def transformer_big(**differences: Any) -> QkvEncoderDecoderConfig:
+    """The Transformer, big. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
+    width = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
+    return transformer_base(**{**width, **dropout(0.3), **differences})
+
+
+def t5_small(**differences: Any) -> QkvEncoderDecoderConfig:
+    """T5 v1.0 small: RMS pre-norm, relative buckets, unscaled scores. Raffel et al. 2020, §2.1 and §3.7,
+    https://arxiv.org/abs/1910.10683"""
+    width = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
+    plain = {"attention_bias": False, "mlp_bias": False, "norm": "rms", "norm_eps": 1e-6, "hidden_act": "relu"}
+    scores = {"position": "t5", "attention_multiplier": 1.0, "scale_logits": True, "head_dim": 64}
+    return QkvEncoderDecoderConfig(
+        **{**width, **plain, **scores, **dropout(0.1), "activation_dropout": 0.1, **differences}
+    )
+
+
+def t5_base(**differences: Any) -> QkvEncoderDecoderConfig:
+    """T5 v1.0 base. Raffel et al. 2020, §3.7, https://arxiv.org/abs/1910.10683"""
+    width = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+    return t5_small(**{**width, **differences})
+
+
+def bart_base(**differences: Any) -> QkvEncoderDecoderConfig:
+    """BART base: post-norm, learned positions that start at 2. Lewis et al. 2020, §2, https://arxiv.org/abs/1910.13461"""
+    width = {"num_hidden_layers": 6, "max_position_embeddings": 1024, "position_offset": 2, "vocab_size": 50265}
+    tokens = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2}
+    post_norm = {"norm_first": False, "embedding_norm": True, **dropout(0.1)}
+    return QkvEncoderDecoderConfig(**{**width, **tokens, **post_norm, **differences})
+
+
+def vit_base_16(**differences: Any) -> QkvEncoderConfig:
+    """ViT-B/16 at 224 pixels, 1000 classes. Dosovitskiy et al. 2021, table 1, https://arxiv.org/abs/2010.11929"""
+    return QkvEncoderConfig(**{"frontend": "patches", "norm_eps": 1e-12, "num_labels": 1000, **differences})
+
+
+def vit_large_16(**differences: Any) -> QkvEncoderConfig:
+    """ViT-L/16. Dosovitskiy et al. 2021, table 1, https://arxiv.org/abs/2010.11929"""
+    return vit_base_16(**{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, **differences})
+
+
+def deit_small_16(**differences: Any) -> QkvEncoderConfig:
+    """DeiT-S with stochastic depth; `distillation_token=True, pooling="distilled"` for the distilled one. Touvron et
+    al. 2021, table 1 and §6, https://arxiv.org/abs/2012.12877"""
+    return vit_base_16(**{"hidden_size": 384, "num_attention_heads": 6, "drop_path_rate": 0.1, **differences})
+
+
+PRESETS = (
+    bert_base,
+    bert_large,
+    roberta_base,
+    gpt2,
+    gpt2_medium,
+    gpt2_large,
+    gpt2_xl,
+    llama_3_2_1b,
+    transformer_base,
+    transformer_big,
+    t5_small,
+    t5_base,
+    bart_base,
+    vit_base_16,
+    vit_large_16,
+    deit_small_16,
+)

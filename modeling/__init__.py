@@ -1,0 +1,65 @@
+"""The models, and their places in the Auto classes."""
+
+import transformers
+from transformers.models.auto import modeling_auto
+
+from ..configuration.configuration_decoder import QkvDecoderConfig
+from ..configuration.configuration_encoder import QkvEncoderConfig
+from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
+from . import modeling_decoder, modeling_encoder, modeling_encoder_decoder, modeling_encoder_image
+from .modeling_decoder import (
+    QkvDecoderForCausalLM,
+    QkvDecoderForQuestionAnswering,
+    QkvDecoderForSequenceClassification,
+    QkvDecoderForTokenClassification,
+    QkvDecoderModel,
+)
+from .modeling_encoder import (
+    QkvEncoderForMaskedLM,
+    QkvEncoderForMultipleChoice,
+    QkvEncoderForPreTraining,
+    QkvEncoderForQuestionAnswering,
+    QkvEncoderForSequenceClassification,
+    QkvEncoderForTokenClassification,
+    QkvEncoderModel,
+)
+from .modeling_encoder_decoder import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderModel
+from .modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
+
+MODULES = {
+    module.__name__.rpartition(".")[2]: module
+    for module in (modeling_encoder, modeling_encoder_image, modeling_decoder, modeling_encoder_decoder)
+}
+# transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
+NAME_TABLES = {
+    "AutoModelForCausalLM": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    "AutoModelForSeq2SeqLM": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+}
+
+for config_class in (QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig):
+    transformers.AutoConfig.register(config_class.model_type, config_class)
+    for auto_class, reference in config_class.auto_classes.items():
+        if auto_class != "AutoConfig":
+            module_name, _, class_name = reference.partition(".")
+            getattr(transformers, auto_class).register(config_class, getattr(MODULES[module_name], class_name))
+            if auto_class in NAME_TABLES:
+                NAME_TABLES[auto_class][config_class.model_type] = class_name
+
+__all__ = [
+    "QkvDecoderForCausalLM",
+    "QkvDecoderForQuestionAnswering",
+    "QkvDecoderForSequenceClassification",
+    "QkvDecoderForTokenClassification",
+    "QkvDecoderModel",
+    "QkvEncoderDecoderForConditionalGeneration",
+    "QkvEncoderDecoderModel",
+    "QkvEncoderForImageClassification",
+    "QkvEncoderForMaskedImageModeling",
+    "QkvEncoderForMaskedLM",
+    "QkvEncoderForMultipleChoice",
+    "QkvEncoderForPreTraining",
+    "QkvEncoderForQuestionAnswering",
+    "QkvEncoderForSequenceClassification",
+    "QkvEncoderForTokenClassification",
+    "QkvEncoderModel",
+]

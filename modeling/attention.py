@@ -1,0 +1,108 @@
+"""How does a token read from others? Projections, heads and cache, once for self- and once for cross-attention.
+
+Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K head_dim.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
+
+from ..configuration.configuration_stack import StackConfig
+from .kernel import KERNELS
+from .position import Rotation, rotate
+
+
+class Attention(nn.Module):
+    """Project to heads, mix values by the kernel, project back; G < H shares keys and values among queries.
+
+    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762; grouped queries: Ainslie et al. 2023, §2.2,
+        https://arxiv.org/abs/2305.13245
+    Shapes: (B, T, D) -> (B, T, D) and weights (B, H, T, S) or None
+    """
+
+    is_causal = False
+
+    def __init__(self, config: StackConfig, layer_index: int) -> None:
+        super().__init__()
+        self.config, self.layer_idx, self.head_dim = config, layer_index, config.head_dim
+        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        self.scaling = config.attention_multiplier or config.head_dim**-0.5
+        # What backends that build no mask of their own have to be told.
+        self.sliding_window = config.sliding_window if config.layer_patterns[layer_index] == "sliding" else None
+        wide, narrow = config.num_attention_heads * self.head_dim, config.num_key_value_heads * self.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, wide, bias=config.attention_bias)
+        self.k_proj = nn.Linear(config.hidden_size, narrow, bias=config.attention_bias)
+        self.v_proj = nn.Linear(config.hidden_size, narrow, bias=config.attention_bias)
+        self.o_proj = nn.Linear(wide, config.hidden_size, bias=config.attention_bias)
+
+    def heads(self, projected: Tensor) -> Tensor:
+        """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
+        return projected.view(*projected.shape[:-1], -1, self.head_dim).transpose(1, 2)
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+        """Run the kernel and join the heads: (B, H, T, K) -> (B, T, D)."""
+        dropout = self.config.attention_dropout if self.training else 0.0
+        mixed, weights = KERNELS[self.config.kernel](
+            self, query, key, value, mask, scaling=self.scaling, dropout=dropout, **kwargs
+        )
+        return self.o_proj(mixed.flatten(2)), weights
+
+
+class SelfAttention(Attention):
+    """Read from the same sequence; keys and values of earlier calls come from the cache.
+
+    Source: Vaswani et al. 2017, §3.2.3, https://arxiv.org/abs/1706.03762
+    Shapes: (B, T, D) -> (B, T, D) and weights (B, H, T, S) or None
+    """
+
+    def __init__(self, config: StackConfig, layer_index: int) -> None:
+        super().__init__(config, layer_index)
+        self.is_causal = config.causal
+
+    def forward(
+        self,
+        hidden: Tensor,
+        attention_mask: Any = None,
+        position_embeddings: Rotation | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        query = rotate(self.heads(self.q_proj(hidden)), position_embeddings)
+        key = rotate(self.heads(self.k_proj(hidden)), position_embeddings)
+        value = self.heads(self.v_proj(hidden))
+        if isinstance(past_key_values, EncoderDecoderCache):
+            past_key_values = past_key_values.self_attention_cache
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        return self.mix(query, key, value, attention_mask, sliding_window=self.sliding_window, **kwargs)
+
+
+class CrossAttention(Attention):
+    """Read from an encoder's output; its keys and values are computed once and then cached.
+
+    Source: Vaswani et al. 2017, §3.2.3, https://arxiv.org/abs/1706.03762
+    Shapes: (B, T, D), memory (B, S, D) -> (B, T, D) and weights (B, H, T, S) or None
+    """
+
+    def forward(
+        self,
+        hidden: Tensor,
+        memory: Tensor,
+        attention_mask: Any = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        query = self.heads(self.q_proj(hidden))
+        key, value = self.remember(memory, past_key_values)
+        return self.mix(query, key, value, attention_mask, **kwargs)
+
+    def remember(self, memory: Tensor, past_key_values: Cache | None) -> tuple[Tensor, Tensor]:
+        """Keys and values of memory, from the cache when they are there: (B, S, D) -> 2 x (B, G, S, K)."""
+        if not isinstance(past_key_values, EncoderDecoderCache):
+            return self.heads(self.k_proj(memory)), self.heads(self.v_proj(memory))
+        cache = past_key_values.cross_attention_cache
+        if not past_key_values.is_updated.get(self.layer_idx):
+            cache.update(self.heads(self.k_proj(memory)), self.heads(self.v_proj(memory)), self.layer_idx)
+            past_key_values.is_updated[self.layer_idx] = True
+        return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values

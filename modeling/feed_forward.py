@@ -1,0 +1,51 @@
+"""What does a layer compute at each position by itself?
+
+Shapes: B batch, T tokens, D hidden_size, F intermediate_size.
+"""
+
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+
+from ..configuration.configuration_stack import StackConfig
+
+
+class MLP(nn.Module):
+    """Widen, activate, narrow: down(act(up(x))), the same at every position.
+
+    Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
+    Shapes: (B, T, D) -> (B, T, D)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
+        self.act_fn = ACT2FN[config.hidden_act]
+        self.dropout = nn.Dropout(config.activation_dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.down_proj(self.dropout(self.inner(hidden)))
+
+    def inner(self, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, F)"""
+        return self.act_fn(self.up_proj(hidden))
+
+
+class GLU(MLP):
+    """Let an activated gate scale each inner unit: down(act(gate(x)) * up(x)).
+
+    A third matrix buys lower perplexity at equal parameters.
+
+    Source: Shazeer 2020, GLU Variants Improve Transformer, eq. 6, https://arxiv.org/abs/2002.05202
+    Shapes: (B, T, D) -> (B, T, D)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=config.mlp_bias)
+
+    def inner(self, hidden: Tensor) -> Tensor:
+        return self.act_fn(self.gate_proj(hidden)) * self.up_proj(hidden)
+
+
+FEED_FORWARDS = {"mlp": MLP, "glu": GLU}

@@ -1,0 +1,96 @@
+"""How does an input become a sequence of vectors?
+
+Shapes: B batch, T tokens, D hidden_size, C channels, N patches.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ..configuration.configuration_encoder import QkvEncoderConfig
+from ..configuration.configuration_stack import StackConfig
+
+
+class TokenFrontend(nn.Embedding):
+    """Look up a vector for each token id, times sqrt(D) where the config scales embeddings.
+
+    Padding needs no zero row: a masked token is read by nobody, so its row gets no gradient.
+
+    Source: Vaswani et al. 2017, §3.4, https://arxiv.org/abs/1706.03762
+    Shapes: input_ids (B, T) -> (B, T, D)
+    """
+
+    main_input_name = "input_ids"
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config.vocab_size, config.hidden_size)
+        self.scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and input_ids.device.type == "cpu" and input_ids.numel():
+            self.refuse_unknown(input_ids)
+        hidden = super().forward(input_ids)
+        return hidden if self.scale == 1.0 else hidden * self.scale
+
+    def refuse_unknown(self, input_ids: Tensor) -> None:
+        """Name the id that is out of range; on an accelerator the look itself would stall the device."""
+        low, high = int(input_ids.min()), int(input_ids.max())
+        if low < 0 or high >= self.num_embeddings:
+            raise ValueError(
+                f"input_ids contain {low if low < 0 else high}, outside the vocabulary of {self.num_embeddings} "
+                f"(0 to {self.num_embeddings - 1}); use the model's own tokenizer or resize_token_embeddings"
+            )
+
+
+class PatchFrontend(nn.Module):
+    """Cut an image into square patches, map each linearly, put class and distillation token in front.
+
+    Source: Dosovitskiy et al. 2021, §3.1, eq. 1, https://arxiv.org/abs/2010.11929; distillation token: Touvron et al.
+        2021, §4, https://arxiv.org/abs/2012.12877; mask token: Xie et al. 2022, §3.2, https://arxiv.org/abs/2111.09886
+    Shapes: pixel_values (B, C, height, width), masked (B, N) booleans or None -> (B, prefix + N, D)
+    """
+
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        size = config.patch_size
+        self.projection = nn.Conv2d(config.num_channels, config.hidden_size, kernel_size=size, stride=size)
+        for name in ("class_token", "distillation_token"):
+            token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if getattr(config, name) else None
+            self.register_parameter(name, token)
+        self.register_parameter("mask_token", None)
+
+    def forward(self, pixel_values: Tensor, masked: Tensor | None = None) -> Tensor:
+        patches = self.projection(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
+        if masked is not None:
+            patches = torch.where(masked[..., None].bool(), self.mask_token, patches)
+        prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
+        return torch.cat([token.expand(len(patches), -1, -1) for token in prefix] + [patches], dim=1)
+
+    def grid(self, pixel_values: Tensor, *, resample: bool) -> tuple[int, int]:
+        """(rows, columns) of patches, after refusing images the config does not describe."""
+        config = self.config
+        if pixel_values.ndim != 4 or pixel_values.shape[1] != config.num_channels:
+            raise ValueError(
+                f"pixel_values of shape {tuple(pixel_values.shape)} are not (batch, {config.num_channels}, height, "
+                "width); check num_channels and the image processor"
+            )
+        height, width = pixel_values.shape[2:]
+        if (height, width) != config.image_shape and not resample:
+            raise ValueError(
+                f"images are {height}x{width} but image_size={config.image_size}; resize them, or pass "
+                "interpolate_pos_encoding=True to resample the positions"
+            )
+        if height % config.patch_size or width % config.patch_size:
+            raise ValueError(f"images of {height}x{width} are not a multiple of patch_size={config.patch_size}")
+        if (
+            not torch.compiler.is_compiling()
+            and pixel_values.device.type == "cpu"
+            and not pixel_values.isfinite().all()
+        ):
+            raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
+        return height // config.patch_size, width // config.patch_size
+
+
+FRONTENDS = {"tokens": TokenFrontend, "patches": PatchFrontend}

@@ -1,0 +1,181 @@
+"""What is read off the last hidden state?
+
+Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P patch_size.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
+
+from ..configuration.configuration_encoder import QkvEncoderConfig
+from ..configuration.configuration_stack import StackConfig
+from .loss import cross_entropy, span
+from .normalization import NORMS
+
+
+class MaskedLMHead(nn.Module):
+    """Transform, normalise, and score against the embedding table.
+
+    Source: Devlin et al. 2019, BERT, §3.1, https://arxiv.org/abs/1810.04805
+    Shapes: (B, T, D) -> (B, T, V)
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.act_fn = ACT2FN[config.hidden_act]
+        self.norm = NORMS[config.norm](config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.decoder(self.norm(self.act_fn(self.dense(hidden))))
+
+
+class FirstTokenPooler(nn.Module):
+    """Read the first token, where class tokens stand.
+
+    Source: Dosovitskiy et al. 2021, §3.1, eq. 4, https://arxiv.org/abs/2010.11929
+    Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+        if keep is None or self.config.frontend == "patches":
+            return hidden[:, 0]
+        return hidden[torch.arange(len(hidden), device=hidden.device), keep.to(hidden.device).int().argmax(-1)]
+
+    @staticmethod
+    def classifier(config: QkvEncoderConfig) -> nn.Module:
+        """What turns the pooled vector into scores for each label."""
+        return nn.Linear(config.hidden_size, config.num_labels)
+
+
+class DensePooler(FirstTokenPooler):
+    """Pass the first token through a linear map and tanh.
+
+    Source: Devlin et al. 2019, BERT, §3.1 and its code, https://arxiv.org/abs/1810.04805
+    Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+        return torch.tanh(self.dense(super().forward(hidden, keep)))
+
+
+class MeanPooler(FirstTokenPooler):
+    """Average the real tokens, or the patches without the tokens put before them.
+
+    Source: Reimers & Gurevych 2019, Sentence-BERT, §3, https://arxiv.org/abs/1908.10084
+    Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
+    """
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+        hidden = hidden[:, self.config.num_prefix_tokens :]
+        if keep is None or self.config.frontend == "patches":
+            return hidden.mean(1)
+        weights = keep.to(hidden)[..., None]
+        return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
+
+
+class DistilledPooler(FirstTokenPooler):
+    """Read the class token and the distillation token side by side.
+
+    Source: Touvron et al. 2021, DeiT, §4, https://arxiv.org/abs/2012.12877
+    Shapes: hidden (B, T, D), keep unused -> (B, 2, D)
+    """
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+        return hidden[:, :2]
+
+    @staticmethod
+    def classifier(config: QkvEncoderConfig) -> nn.Module:
+        return DistilledClassifier(config)
+
+
+class DistilledClassifier(nn.Module):
+    """Average the scores of a classifier on the class token and one on the distillation token.
+
+    Source: Touvron et al. 2021, DeiT, §4, https://arxiv.org/abs/2012.12877
+    Shapes: (B, 2, D) -> (B, V)
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__()
+        self.class_classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.distillation_classifier = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        return (self.class_classifier(pooled[:, 0]) + self.distillation_classifier(pooled[:, 1])) / 2
+
+
+POOLINGS = {"first": FirstTokenPooler, "dense": DensePooler, "mean": MeanPooler, "distilled": DistilledPooler}
+
+
+class PixelHead(nn.Module):
+    """Predict the pixels of each patch and lay them out as an image.
+
+    Source: Xie et al. 2022, SimMIM, §3.3, https://arxiv.org/abs/2111.09886
+    Shapes: patches (B, rows * columns, D), grid -> (B, C, rows * P, columns * P)
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__()
+        self.projection = nn.Conv2d(config.hidden_size, config.patch_size**2 * config.num_channels, kernel_size=1)
+        self.shuffle = nn.PixelShuffle(config.patch_size)
+
+    def forward(self, patches: Tensor, grid: tuple[int, int]) -> Tensor:
+        return self.shuffle(self.projection(patches.transpose(1, 2).unflatten(2, grid)))
+
+
+def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
+    """The last real token of each row, which in a causal stack has read all the others: (B, T, D) -> (B, D)."""
+    if keep is None:
+        return hidden[:, -1]
+    index = torch.arange(hidden.shape[1], device=hidden.device)
+    last = (keep.to(hidden.device, torch.bool) * index).argmax(-1)
+    return hidden[torch.arange(len(hidden), device=hidden.device), last]
+
+
+def language_model_scale(config: StackConfig) -> float:
+    """The factor on the last hidden state before the head: T5 v1.0 undoes the variance of its tied table."""
+    return config.hidden_size**-0.5 if getattr(config, "scale_logits", False) else 1.0
+
+
+def token_output(
+    outputs: BaseModelOutput,
+    logits: Tensor,
+    labels: Tensor | None,
+    num_items_in_batch: Tensor | int | None,
+    label_smoothing: float,
+) -> TokenClassifierOutput:
+    """Scores of each token (B, T, V) with their loss, if labels (B, T) are given."""
+    loss = cross_entropy(logits, labels, num_items_in_batch, label_smoothing)
+    return TokenClassifierOutput(
+        loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+    )
+
+
+def span_output(
+    outputs: BaseModelOutput,
+    logits: Tensor,
+    start_positions: Tensor | None,
+    end_positions: Tensor | None,
+    num_items_in_batch: Tensor | int | None,
+) -> QuestionAnsweringModelOutput:
+    """Scores of an answer's first and last token (B, T, 2), with their loss if both positions (B,) are given."""
+    starts, ends = (scores.contiguous() for scores in logits.unbind(-1))
+    loss = span(starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch)
+    return QuestionAnsweringModelOutput(
+        loss=loss,
+        start_logits=starts,
+        end_logits=ends,
+        hidden_states=outputs.hidden_states,
+        attentions=outputs.attentions,
+    )

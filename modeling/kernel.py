@@ -1,0 +1,85 @@
+"""How are the visible pairs mixed?
+
+Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from ..configuration.configuration_stack import StackConfig
+
+# Backends that take neither a score bias nor a predicate, and would drop both without a word.
+PLAIN_BACKENDS = ("flash", "paged")
+
+
+def eager_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    position_bias: Tensor | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor]:
+    """softmax(q k^T * scaling + bias) v with the weights in hand; the only backend that can return them.
+
+    Source: Vaswani et al. 2017, Attention Is All You Need, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762
+    Shapes: (B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, T, H, K) and weights (B, H, T, S)
+    """
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scores = query @ key.transpose(-1, -2) * scaling
+    if position_bias is not None:
+        scores = scores + position_bias
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    precise = torch.promote_types(scores.dtype, torch.float32)
+    weights = F.dropout(scores.softmax(-1, dtype=precise).to(query.dtype), dropout, module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def softmax_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor | None]:
+    """Mix values with softmax weights, through transformers' attention interface: eager, sdpa, flex, flash.
+
+    Every backend gives the same numbers; weights come back only from eager.
+
+    Source: Vaswani et al. 2017, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762
+    Shapes: (B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, T, H, K)
+    """
+    implementation = kwargs.pop("attention_implementation", None) or module.config._attn_implementation
+    bias = kwargs.pop("position_bias", None)
+    if bias is not None:
+        bias = bias.to(query.dtype)
+        # Flex indexes the bias by row, so a shared one is spread over the batch (a view).
+        bias = bias.expand(len(query), -1, -1, -1) if implementation == "flex_attention" else bias
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+    return attend(module, query, key, value, attention_mask, position_bias=bias, **kwargs)
+
+
+def refuse_lost_scores(config: StackConfig, implementation: str) -> None:
+    """Raise where a backend would silently ignore a position bias or a pattern."""
+    if not any(name in implementation for name in PLAIN_BACKENDS):
+        return
+    if config.position in ("alibi", "t5"):
+        raise ValueError(
+            f"attn_implementation={implementation!r} ignores the score bias of position={config.position!r}; "
+            "use 'sdpa', 'flex_attention' or 'eager'"
+        )
+    if "block_sparse" in config.layer_patterns:
+        raise ValueError(
+            f"attn_implementation={implementation!r} ignores pattern='block_sparse'; "
+            "use 'sdpa', 'flex_attention' or 'eager'"
+        )
+
+
+KERNELS = {"softmax": softmax_attention}

@@ -1,0 +1,115 @@
+"""What is minimised? Every loss is a sum over targets divided by a count, so that it can be split over batches.
+
+Without labels there is no loss: every function then returns None.
+
+With `num_items_in_batch` (targets of the whole optimizer step, over accumulation and processes) the parts add up to the
+loss of one big batch; without it a loss is the mean over its own targets.
+
+Shapes: B batch, T tokens, V classes or vocabulary, C channels.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..configuration.configuration_base import QkvConfig
+
+IGNORED = -100
+
+
+def normalise(total: Tensor, count: Tensor | int, num_items_in_batch: Tensor | int | None) -> Tensor:
+    """A summed loss over the number of targets of the step, or of this batch."""
+    items = count if num_items_in_batch is None else num_items_in_batch
+    return total / (items.to(total.device) if isinstance(items, Tensor) else items)
+
+
+def cross_entropy(
+    logits: Tensor,
+    labels: Tensor | None,
+    num_items_in_batch: Tensor | int | None = None,
+    label_smoothing: float = 0.0,
+) -> Tensor | None:
+    """Negative log-likelihood of labels (...,) under logits (..., V), in single precision at least.
+
+    `label_smoothing` spreads that much probability evenly over all classes.
+
+    Source: smoothing: Szegedy et al. 2016, §7, https://arxiv.org/abs/1512.00567
+    """
+    if labels is None:
+        return None
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
+    labels = labels.to(logits.device).flatten()
+    total = F.cross_entropy(logits, labels, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="sum")
+    return normalise(total, (labels != IGNORED).sum(), num_items_in_batch)
+
+
+def next_token(
+    logits: Tensor,
+    labels: Tensor | None = None,
+    shift_labels: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor | None:
+    """Each position predicts the token after it: logits (B, T, V), labels (B, T) unshifted.
+
+    `shift_labels` are used as they are. Where `position_ids` restart, a packed document begins, and its first token is
+    nobody's target.
+    """
+    if shift_labels is None and labels is not None:
+        if position_ids is not None:
+            restarts = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0), value=False)
+            labels = labels.masked_fill(restarts.to(labels.device), IGNORED)
+        shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+    return cross_entropy(logits, shift_labels, **kwargs)
+
+
+def classification(
+    logits: Tensor, labels: Tensor | None, config: QkvConfig, num_items_in_batch: Tensor | int | None = None
+) -> Tensor | None:
+    """Class, regression or multi-label loss of logits (B, V), chosen by `problem_type` or by labels and V."""
+    if labels is None:
+        return None
+    kind = config.problem_type or problem_type(labels, logits.shape[-1])
+    labels = labels.to(logits.device)
+    if kind == "single_label_classification":
+        return cross_entropy(logits, labels, num_items_in_batch, getattr(config, "label_smoothing", 0.0))
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    labels = labels.reshape(logits.shape).to(logits.dtype)
+    losses = {"regression": F.mse_loss, "multi_label_classification": F.binary_cross_entropy_with_logits}
+    return normalise(losses[kind](logits, labels, reduction="sum"), labels.numel(), num_items_in_batch)
+
+
+def problem_type(labels: Tensor, num_labels: int) -> str:
+    """transformers' rule: one output is a number, whole labels are classes, others are independent yes-or-no's."""
+    if num_labels == 1:
+        return "regression"
+    return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
+
+
+def span(
+    starts: Tensor, ends: Tensor, start_positions: Tensor | None, end_positions: Tensor | None, **kwargs: Any
+) -> Tensor | None:
+    """Mean of the losses of an answer's first and last token: logits 2 x (B, T), positions 2 x (B,).
+
+    Positions outside the sequence are ignored. Source: Devlin et al. 2019, §4.2, https://arxiv.org/abs/1810.04805
+    """
+    if start_positions is None or end_positions is None:
+        return None
+    length = starts.shape[-1]
+    losses = [
+        cross_entropy(logits, positions.masked_fill((positions < 0) | (positions >= length), IGNORED), **kwargs)
+        for logits, positions in ((starts, start_positions), (ends, end_positions))
+    ]
+    return (losses[0] + losses[1]) / 2
+
+
+def masked_pixels(pixels: Tensor, reconstruction: Tensor, masked: Tensor, patch_size: int) -> Tensor:
+    """Mean absolute error over the pixels of masked patches: 2 x (B, C, height, width), masked (B, rows, columns).
+
+    Source: Xie et al. 2022, SimMIM, §3.4, https://arxiv.org/abs/2111.09886
+    """
+    mask = masked.repeat_interleave(patch_size, 1).repeat_interleave(patch_size, 2)[:, None]
+    error = (F.l1_loss(pixels, reconstruction, reduction="none") * mask).sum()
+    return error / (mask.sum() + 1e-5) / pixels.shape[1]

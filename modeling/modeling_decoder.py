@@ -1,0 +1,241 @@
+"""Decoders and their heads: input_ids -> TokenFrontend -> causal Stack -> head -> scores.
+
+Shapes: B batch, T tokens, S keys, D hidden_size, V vocabulary or labels.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import GenerationMixin
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    CausalLMOutputWithPast,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutputWithPast,
+    TokenClassifierOutput,
+)
+from transformers.modeling_utils import slice_logits_to_keep
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from ..configuration.configuration_decoder import QkvDecoderConfig
+from .base import QkvPreTrainedModel, exactly_one
+from .head import language_model_scale, last_token, span_output, token_output
+from .loss import classification, next_token
+from .pattern import Span, see
+from .stack import Stack
+
+
+class QkvDecoderModel(Stack):
+    """Causal stack over tokens: GPT-2, Llama, Mistral by configuration.
+
+    `input_ids -> TokenFrontend -> Stack -> last_hidden_state (B, T, D), past_key_values`
+    """
+
+    config: QkvDecoderConfig
+
+    def __init__(self, config: QkvDecoderConfig) -> None:
+        super().__init__(config)
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Any = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Exactly one of `input_ids` and `inputs_embeds`; `attention_mask` covers cached tokens too."""
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        hidden = self.run(inputs_embeds, attention_mask, position_ids, past_key_values, **kwargs)
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=hidden, past_key_values=past_key_values if use_cache else None
+        )
+
+
+class StaticMasks:
+    """Masks for a static cache: `generate` makes them ahead of a compiled step, for any pattern and position."""
+
+    @staticmethod
+    def create_masks_for_generate(
+        config: Any,
+        inputs_embeds: Tensor,
+        attention_mask: Tensor | None,
+        past_key_values: Cache,
+        position_ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """One mask for each pattern in use, and the key positions that relative encodings need."""
+        config = config.get_text_config(decoder=True)
+        span = Span.of(config, inputs_embeds.shape[1], past_key_values)
+        seen = see(config, inputs_embeds, span, attention_mask, position_ids)
+        return {**seen.masks, "key_positions": seen.key_positions}
+
+
+class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
+    """Predict the next token and generate: `input_ids -> QkvDecoderModel -> lm_head -> logits (B, T, V)`."""
+
+    config: QkvDecoderConfig
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
+
+    def __init__(self, config: QkvDecoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvDecoderModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        self.post_init()
+
+    def tied_parameters(self) -> dict[str, str]:
+        return {"lm_head.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Any = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        shift_labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """`labels` (B, T) are the inputs themselves, -100 where no prediction is due; the model shifts them."""
+        outputs = self.model(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache=use_cache, **kwargs
+        )
+        hidden = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)
+        logits = self.lm_head(hidden * language_model_scale(self.config))
+        counts = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
+        loss = next_token(logits, labels, shift_labels, position_ids, **counts)
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
+    """Classify a text by its last token: `input_ids -> QkvDecoderModel -> score -> logits (B, V)`."""
+
+    config: QkvDecoderConfig
+
+    def __init__(self, config: QkvDecoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvDecoderModel(config)
+        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutputWithPast:
+        """The last token is found by `attention_mask`, or else by `pad_token_id`; `labels` as for encoders."""
+        outputs = self.model(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache=use_cache, **kwargs
+        )
+        logits = self.score(last_token(outputs.last_hidden_state, self.real_tokens(input_ids, attention_mask)))
+        loss = classification(logits, labels, self.config, num_items_in_batch)
+        return SequenceClassifierOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def real_tokens(self, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor | None:
+        """(B, T) marks of real tokens, or None when all are."""
+        if attention_mask is not None and attention_mask.ndim == 2:
+            return attention_mask
+        if input_ids is None or self.config.pad_token_id is None:
+            return None
+        return input_ids != self.config.pad_token_id
+
+
+class QkvDecoderForTokenClassification(QkvPreTrainedModel):
+    """Label each token from what stands before it: `input_ids -> QkvDecoderModel -> score -> logits (B, T, V)`."""
+
+    config: QkvDecoderConfig
+
+    def __init__(self, config: QkvDecoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvDecoderModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """`labels` (B, T), -100 where no label is due."""
+        outputs = self.model(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache=use_cache, **kwargs
+        )
+        logits = self.score(self.dropout(outputs.last_hidden_state))
+        return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
+
+
+class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
+    """Find the answer in a text: `input_ids -> QkvDecoderModel -> start_logits, end_logits (B, T)`."""
+
+    config: QkvDecoderConfig
+
+    def __init__(self, config: QkvDecoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvDecoderModel(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
+        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
+        logits = self.qa_outputs(outputs.last_hidden_state)
+        return span_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

@@ -1,0 +1,303 @@
+"""Encoders and their heads: input -> frontend -> Stack -> head -> scores.
+
+Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from ..configuration.configuration_encoder import QkvEncoderConfig
+from .base import QkvPreTrainedModel, exactly_one
+from .head import POOLINGS, MaskedLMHead, span_output, token_output
+from .loss import classification, cross_entropy
+from .stack import Stack
+
+
+class QkvEncoderModel(Stack):
+    """Bidirectional stack over tokens or patches: BERT, RoBERTa, ViT, DeiT by configuration.
+
+    `input_ids or pixel_values -> frontend -> Stack -> last_hidden_state (B, T, D), pooler_output`
+    """
+
+    config: QkvEncoderConfig
+
+    def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = True) -> None:
+        super().__init__(config)
+        kinds = config.type_vocab_size
+        self.embed_token_types = nn.Embedding(kinds, config.hidden_size) if kinds else None
+        self.pooler = POOLINGS[config.pooling](config) if add_pooling_layer else None
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        bool_masked_pos: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """Exactly one of `input_ids`, `inputs_embeds`, `pixel_values`; masks mark real tokens with 1."""
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds, pixel_values=pixel_values)
+        grid = None
+        if pixel_values is not None:
+            inputs_embeds, grid = self.embed_image(pixel_values, bool_masked_pos, bool(interpolate_pos_encoding))
+        elif inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        hidden = inputs_embeds + self.token_types(token_type_ids, inputs_embeds)
+        hidden = self.run(hidden, attention_mask, position_ids, grid=grid, **kwargs)
+        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pool(hidden, attention_mask))
+
+    def embed_image(self, pixels: Tensor, masked: Tensor | None, resample: bool) -> tuple[Tensor, tuple[int, int]]:  # noqa: FBT001
+        """Patches of an image (B, C, height, width) -> (B, T, D) and their grid."""
+        grid = self.embed_tokens.grid(pixels, resample=resample)
+        return self.embed_tokens(pixels.to(self.dtype), masked), grid
+
+    def token_types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:
+        """The segment embedding, that of segment 0 unless given."""
+        if self.embed_token_types is None:
+            return 0.0
+        if token_type_ids is None:
+            return self.embed_token_types.weight[0]
+        if token_type_ids.shape != hidden.shape[:2]:
+            raise ValueError(
+                f"token_type_ids of shape {tuple(token_type_ids.shape)} do not fit {tuple(hidden.shape[:2])} tokens"
+            )
+        return self.embed_token_types(token_type_ids)
+
+    def pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+        """What sequence-level heads read."""
+        keep = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+        return None if self.pooler is None else self.pooler(hidden, keep)
+
+
+class QkvEncoderForMaskedLM(QkvPreTrainedModel):
+    """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
+
+    config: QkvEncoderConfig
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.lm_head = MaskedLMHead(config)
+        self.post_init()
+
+    def tied_parameters(self) -> dict[str, str]:
+        return {"lm_head.decoder.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.lm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """`labels` (B, T) hold the hidden tokens and -100 elsewhere."""
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.lm_head(outputs.last_hidden_state)
+        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
+    """Masked tokens and next sentence together, as BERT was pre-trained: two heads on one encoder.
+
+    Source: Devlin et al. 2019, BERT, §3.1, https://arxiv.org/abs/1810.04805
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        QkvPreTrainedModel.__init__(self, config)
+        self.model = QkvEncoderModel(config)
+        self.lm_head = MaskedLMHead(config)
+        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        next_sentence_label: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> BertForPreTrainingOutput:
+        """`next_sentence_label` (B,) is 0 where the second segment follows the first."""
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        scores, relation = self.lm_head(outputs.last_hidden_state), self.seq_relationship(outputs.pooler_output)
+        loss = None
+        if labels is not None and next_sentence_label is not None:
+            smoothing = self.config.label_smoothing
+            loss = cross_entropy(scores, labels, num_items_in_batch, smoothing)
+            # The count of the step is one of tokens: each part's sentences weigh as much as its masked tokens do.
+            share = 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
+            loss = loss + share * cross_entropy(relation, next_sentence_label)
+        return BertForPreTrainingOutput(loss, scores, relation, outputs.hidden_states, outputs.attentions)
+
+
+class PooledClassifier(QkvPreTrainedModel):
+    """A dropout and a linear map on the pooled hidden state."""
+
+    config: QkvEncoderConfig
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderModel(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = POOLINGS[config.pooling].classifier(config)
+        self.post_init()
+
+    def classify(
+        self, outputs: BaseModelOutputWithPooling, labels: Tensor | None, num_items_in_batch: Tensor | int | None
+    ) -> tuple[Tensor | None, Tensor]:
+        """(loss or None, logits)."""
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = classification(logits, labels, self.config, num_items_in_batch)
+        return loss, logits
+
+
+class QkvEncoderForSequenceClassification(PooledClassifier):
+    """Classify a text: `input_ids -> QkvEncoderModel -> pooling -> classifier -> logits (B, V)`."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """`labels` (B,) classes, (B,) or (B, V) numbers for regression, (B, V) floats for several labels."""
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        loss, logits = self.classify(outputs, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class QkvEncoderForMultipleChoice(PooledClassifier):
+    """Pick one of several continuations: `input_ids (B, choices, T) -> encoder -> pooling -> logits (B, choices)`."""
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> MultipleChoiceModelOutput:
+        """Every input has a choices dimension after the batch; `labels` (B,) is the right choice."""
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        choices = next(value.shape[1] for value in (input_ids, inputs_embeds) if value is not None)
+        outputs = self.model(*(None if value is None else value.flatten(0, 1) for value in given), **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, choices)
+        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class QkvEncoderForTokenClassification(QkvPreTrainedModel):
+    """Label each token: `input_ids -> QkvEncoderModel -> classifier -> logits (B, T, V)`."""
+
+    config: QkvEncoderConfig
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """`labels` (B, T), -100 where no label is due."""
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
+
+
+class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
+    """Find the answer in a text: `input_ids -> QkvEncoderModel -> start_logits, end_logits (B, T)`."""
+
+    config: QkvEncoderConfig
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.qa_outputs(outputs.last_hidden_state)
+        return span_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

@@ -1,0 +1,182 @@
+"""Encoder-decoders: input_ids -> encoder -> memory; decoder_input_ids, memory -> decoder -> scores.
+
+Shapes: B batch, T targets, S sources, D hidden_size, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import GenerationMixin
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.utils.generic import can_return_tuple
+from transformers.utils.output_capturing import OutputRecorder
+
+from ..configuration.configuration_decoder import QkvDecoderConfig
+from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
+from .attention import Attention
+from .base import QkvPreTrainedModel
+from .head import language_model_scale
+from .loss import cross_entropy
+from .modeling_decoder import QkvDecoderModel, StaticMasks
+from .modeling_encoder import QkvEncoderModel
+
+
+class QkvCrossDecoderModel(QkvDecoderModel):
+    """The decoder half: a causal stack whose layers also read memory, and can show what they read."""
+
+    config: QkvDecoderConfig
+    _can_record_outputs = {
+        **QkvDecoderModel._can_record_outputs,
+        "cross_attentions": OutputRecorder(Attention, index=1, layer_name="cross_attn"),
+    }
+
+
+class QkvEncoderDecoderModel(QkvPreTrainedModel):
+    """Two stacks joined by cross-attention: the 2017 Transformer, T5, BART, Marian by configuration.
+
+    `input_ids -> encoder -> memory (B, S, D); decoder_input_ids -> decoder(memory) -> last_hidden_state (B, T, D)`
+    """
+
+    config: QkvEncoderDecoderConfig
+
+    def __init__(self, config: QkvEncoderDecoderConfig) -> None:
+        super().__init__(config)
+        self.encoder = QkvEncoderModel(config.encoder, add_pooling_layer=False)
+        self.decoder = QkvCrossDecoderModel(config.decoder)
+        self.post_init()
+
+    def tied_parameters(self) -> dict[str, str]:
+        shared = self.config.share_embeddings
+        return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embed_tokens = value
+        if self.config.share_embeddings:
+            self.decoder.embed_tokens = value
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Any = None,
+        decoder_position_ids: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput:
+        """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
+        outputs = self.decoder(
+            decoder_input_ids,
+            decoder_attention_mask,
+            decoder_position_ids,
+            self.cache(past_key_values, use_cache=use_cache),
+            decoder_inputs_embeds,
+            use_cache=use_cache,
+            encoder_hidden_states=encoder_outputs[0],
+            encoder_attention_mask=attention_mask,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.hidden_states,
+            decoder_attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs[0],
+            encoder_hidden_states=encoder_outputs.get("hidden_states"),
+            encoder_attentions=encoder_outputs.get("attentions"),
+        )
+
+    def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
+        """A cache for both kinds of attention; cross-attention's fills at the first step."""
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        if past_key_values is not None or not use_cache or (self.decoder.gradient_checkpointing and self.training):
+            return past_key_values
+        return EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache())
+
+
+class QkvEncoderDecoderForConditionalGeneration(StaticMasks, QkvPreTrainedModel, GenerationMixin):
+    """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
+
+    config: QkvEncoderDecoderConfig
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+
+    def __init__(self, config: QkvEncoderDecoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderDecoderModel(config)
+        decoder = config.decoder
+        self.lm_head = nn.Linear(decoder.hidden_size, decoder.vocab_size, bias=decoder.lm_head_bias)
+        self.post_init()
+
+    def tied_parameters(self) -> dict[str, str]:
+        return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Both vocabularies follow when they are one table."""
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        if self.config.share_embeddings:
+            self.config.encoder.vocab_size = self.config.decoder.vocab_size
+        return embeddings
+
+    def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
+        """Shift right: the start token first, -100 back to padding; what `DataCollatorForSeq2Seq` calls."""
+        start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
+        shifted = torch.cat((start, labels[:, :-1]), dim=1)
+        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Any = None,
+        decoder_position_ids: Tensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqLMOutput:
+        """`labels` (B, T) are the targets, -100 where none is due; decoder inputs are made from them when missing."""
+        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        outputs = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            decoder_position_ids,
+            encoder_outputs,
+            past_key_values,
+            inputs_embeds,
+            decoder_inputs_embeds,
+            use_cache,
+            **kwargs,
+        )
+        logits = self.lm_head(outputs.last_hidden_state * language_model_scale(self.config.decoder))
+        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            **{name: value for name, value in outputs.items() if name != "last_hidden_state"},
+        )

@@ -1,0 +1,75 @@
+"""Image heads on the encoder: pixel_values -> PatchFrontend -> Stack -> head -> scores or pixels.
+
+Shapes: B batch, V labels, C channels, N patches.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import ImageClassifierOutput, MaskedImageModelingOutput
+from transformers.utils.generic import can_return_tuple
+
+from ..configuration.configuration_encoder import QkvEncoderConfig
+from .base import QkvPreTrainedModel
+from .head import PixelHead
+from .loss import masked_pixels
+from .modeling_encoder import PooledClassifier, QkvEncoderModel
+
+
+class QkvEncoderForImageClassification(PooledClassifier):
+    """Classify an image: `pixel_values (B, C, height, width) -> QkvEncoderModel -> pooling -> logits (B, V)`."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        pixel_values: Tensor | None = None,
+        labels: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> ImageClassifierOutput:
+        """`labels` (B,); `interpolate_pos_encoding` admits images of another size than the config's."""
+        outputs = self.model(pixel_values=pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **kwargs)
+        loss, logits = self.classify(outputs, labels, num_items_in_batch)
+        return ImageClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class QkvEncoderForMaskedImageModeling(QkvPreTrainedModel):
+    """Paint masked patches: `pixel_values, bool_masked_pos -> QkvEncoderModel -> PixelHead -> reconstruction`."""
+
+    config: QkvEncoderConfig
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.model.embed_tokens.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+        self.decoder = PixelHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        pixel_values: Tensor | None = None,
+        bool_masked_pos: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        **kwargs: Any,
+    ) -> MaskedImageModelingOutput:
+        """`bool_masked_pos` (B, N) marks hidden patches, and the loss is taken on them."""
+        outputs = self.model(
+            pixel_values=pixel_values,
+            bool_masked_pos=bool_masked_pos,
+            interpolate_pos_encoding=interpolate_pos_encoding,
+            **kwargs,
+        )
+        size = self.config.patch_size
+        grid = (pixel_values.shape[2] // size, pixel_values.shape[3] // size)
+        image = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :], grid)
+        loss = None
+        if bool_masked_pos is not None:
+            loss = masked_pixels(pixel_values, image, bool_masked_pos.unflatten(1, grid), size)
+        return MaskedImageModelingOutput(
+            loss=loss, reconstruction=image, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )

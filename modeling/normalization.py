@@ -1,0 +1,79 @@
+"""How is a hidden vector normalised, and where does the norm stand around a branch?
+
+Shapes: B batch, T tokens, D hidden_size.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ..configuration.configuration_stack import StackConfig
+
+
+class LayerNorm(nn.LayerNorm):
+    """Centre and scale each vector over its components, then apply a learned gain and bias.
+
+    Invariant to shifting and rescaling the input.
+
+    Source: Ba et al. 2016, Layer Normalization, §3, https://arxiv.org/abs/1607.06450
+    Shapes: (..., D) -> (..., D)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config.hidden_size, eps=config.norm_eps)
+
+
+class RMSNorm(nn.Module):
+    """Divide each vector by its root mean square, then apply a learned gain; taken in single precision at least.
+
+    Invariant to rescaling the input; no centring, no bias.
+
+    Source: Zhang & Sennrich 2019, Root Mean Square Layer Normalization, eq. 4, https://arxiv.org/abs/1910.07467
+    Shapes: (..., D) -> (..., D)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(config.hidden_size))
+        self.eps = config.norm_eps
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        precise = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+        scaled = precise * torch.rsqrt(precise.pow(2).mean(-1, keepdim=True) + self.eps)
+        return self.weight * scaled.to(hidden.dtype)
+
+
+NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+
+
+class Residual(nn.Module):
+    """Carry the input past a branch: x + f(norm(x)) when `norm_first`, else norm(x + f(x)).
+
+    Pre-norm leaves a path without any norm from input to output; post-norm is the paper's. In training the whole
+    branch is dropped for a sample with a probability that rises linearly with depth (`drop_path_rate` at the last).
+
+    Source: Xiong et al. 2020, https://arxiv.org/abs/2002.04745; stochastic depth: Huang et al. 2016, §3,
+        https://arxiv.org/abs/1603.09382
+    Shapes: (B, T, D) -> (B, T, D)
+    """
+
+    def __init__(self, config: StackConfig, layer_index: int) -> None:
+        super().__init__()
+        self.norm = NORMS[config.norm](config)
+        self.norm_first = config.norm_first
+        self.dropout = nn.Dropout(config.residual_dropout)
+        self.drop_path = config.drop_path_rate * layer_index / max(config.num_hidden_layers - 1, 1)
+
+    def forward(self, hidden: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.norm_first:
+            return hidden + self.drop(branch(self.norm(hidden)))
+        return self.norm(hidden + self.drop(branch(hidden)))
+
+    def drop(self, branch: Tensor) -> Tensor:
+        """Dropout and stochastic depth, each keeping the expected value."""
+        branch = self.dropout(branch)
+        if not self.training or not self.drop_path:
+            return branch
+        kept = torch.rand(len(branch), 1, 1, device=branch.device) >= self.drop_path
+        return branch * kept.to(branch.dtype) / (1 - self.drop_path)

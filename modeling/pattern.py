@@ -1,0 +1,273 @@
+"""Which pairs may attend? A predicate on (batch, head, query index, key index), met with causality, padding, packing.
+
+Shapes: B batch, T queries, S keys (all that a cache can hold), H heads.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.cache_utils import Cache
+from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
+    and_masks,
+    bidirectional_mask_function,
+    causal_mask_function,
+)
+
+from ..configuration.configuration_stack import StackConfig
+
+# A dense mask, flex attention's block mask, or None where the kernel needs none.
+Mask = Any
+Predicate = Callable[[Any, Any, Any, Any], Tensor]
+
+
+def full(config: StackConfig, positions: Tensor) -> Predicate:
+    """Every pair: the mean path between two tokens is one step, at quadratic cost.
+
+    Source: Vaswani et al. 2017, Attention Is All You Need, §4, https://arxiv.org/abs/1706.03762
+    Shapes: positions (B, S) -> predicate
+    """
+    return bidirectional_mask_function
+
+
+def sliding(config: StackConfig, positions: Tensor) -> Predicate:
+    """Pairs nearer than `sliding_window`, the token itself counted; depth widens the receptive field linearly.
+
+    Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150
+    Shapes: positions (B, S) -> predicate
+    """
+
+    def near(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
+        return (query - key).abs() < config.sliding_window
+
+    return near
+
+
+def block_sparse(config: StackConfig, positions: Tensor) -> Predicate:
+    """Pairs in the same or a neighbouring block of `block_size`, or with the first block, which is global.
+
+    Any two tokens are two steps apart, through the global block. Blocks are counted in positions, so padding in front
+    does not move them.
+
+    Source: Zaheer et al. 2020, Big Bird, §2, https://arxiv.org/abs/2007.14062 (without random blocks)
+    Shapes: positions (B, S) -> predicate
+    """
+    blocks = positions // config.block_size
+
+    def linked(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
+        query_block, key_block = blocks[batch, query], blocks[batch, key]
+        near = (query_block - key_block).abs() <= 1
+        return near | (key_block == 0) | (query_block == 0)
+
+    return linked
+
+
+PATTERNS = {"full": full, "sliding": sliding, "block_sparse": block_sparse}
+
+
+@dataclass
+class Visibility:
+    """What each query may see: positions (B or 1, T), key positions (B or 1, S), one mask for each pattern in use."""
+
+    positions: Tensor
+    key_positions: Tensor
+    masks: dict[str, Mask]
+
+
+@dataclass
+class Span:
+    """Where a chunk of queries lies among all keys: `past` before it, `length` of it, `total` slots for keys."""
+
+    past: int | Tensor
+    length: int
+    total: int
+    cache: Cache | None
+
+    @classmethod
+    def of(cls, config: StackConfig, length: int, cache: Cache | None) -> "Span":
+        """The span of the next `length` tokens, with or without a cache."""
+        if cache is None:
+            return cls(0, length, length, None)
+        past = cache.get_seq_length()
+        # A static cache counts in a tensor that it advances in place.
+        past = past.clone() if isinstance(past, Tensor) else past
+        layers = {pattern: layer for layer, pattern in enumerate(config.layer_patterns)}.values()
+        return cls(past, length, max(sum(cache.get_mask_sizes(length, layer)) for layer in layers), cache)
+
+    def window(self, layer: int) -> tuple[int, int]:
+        """(number of keys, index of the first) that the given layer attends to."""
+        return (self.total, 0) if self.cache is None else self.cache.get_mask_sizes(self.length, layer)
+
+    def index(self, device: torch.device) -> Tensor:
+        """Index of each query among the keys (T,)."""
+        return torch.arange(self.length, device=device) + self.past
+
+
+def see(
+    config: StackConfig,
+    hidden: Tensor,
+    span: Span,
+    attention_mask: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    **kwargs: Any,
+) -> Visibility:
+    """Work out positions and masks once a forward, the same way for every backend.
+
+    `attention_mask` (B, S) marks real tokens, or is a finished mask (B, 1, T, S), which is used as it is. Positions
+    follow it unless `position_ids` are given; position ids that restart, or `cu_seq_lens_q`, separate documents packed
+    in one row. `attention_implementation` overrides the config's.
+    """
+    finished = attention_mask is not None and len(attention_mask.shape) == 4
+    keep = None if finished or attention_mask is None else real_tokens(attention_mask, hidden, span)
+    positions, keys = token_positions(hidden, span, keep, position_ids)
+    documents = find_documents(hidden, span, keep, position_ids, kwargs.get("cu_seq_lens_q"))
+    if position_ids is None and documents is not None:
+        positions = keys = restarted(documents)
+    patterns = {pattern: layer for layer, pattern in reversed(list(enumerate(config.layer_patterns)))}
+    implementation = kwargs.get("attention_implementation") or config._attn_implementation
+    masks = {
+        pattern: attention_mask
+        if finished
+        else build_mask(implementation, hidden, span, layer, keep, rules(config, pattern, keys, documents, len(hidden)))
+        for pattern, layer in patterns.items()
+    }
+    return Visibility(positions, keys, masks)
+
+
+def real_tokens(attention_mask: Tensor, hidden: Tensor, span: Span) -> Tensor:
+    """The mask as booleans over all key slots (B, S); slots past its end are not yet filled."""
+    batch, length = attention_mask.shape if attention_mask.ndim == 2 else (-1, -1)
+    known = isinstance(span.past, int)
+    if batch != hidden.shape[0] or (known and length != span.past + span.length):
+        seen = f"{span.past} cached + {span.length}" if known and span.past else f"{span.length}"
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} does not fit a batch of {hidden.shape[0]} rows of "
+            f"{seen} tokens; give one value for each token, or a (batch, 1, queries, keys) mask"
+        )
+    return F.pad(attention_mask.to(hidden.device, torch.bool), (0, max(span.total - length, 0)))
+
+
+def token_positions(
+    hidden: Tensor, span: Span, keep: Tensor | None, position_ids: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Positions of queries (B or 1, T) and of keys (B or 1, S): real tokens are counted, padding is not."""
+    index = span.index(hidden.device)
+    if keep is None:
+        keys = torch.arange(span.total, device=hidden.device)[None]
+    else:
+        keys = (keep.cumsum(-1) - 1).clamp(min=0)
+    if position_ids is None:
+        return keys.index_select(1, index), keys
+    if position_ids.shape[-1] != span.length or position_ids.shape[0] not in (1, hidden.shape[0]):
+        raise ValueError(
+            f"position_ids of shape {tuple(position_ids.shape)} do not fit {tuple(hidden.shape[:2])} tokens"
+        )
+    # Cached keys keep their distance to the last real token of this chunk.
+    rows = max(len(keys), len(position_ids))
+    keys, positions = keys.expand(rows, -1), position_ids.expand(rows, -1)
+    steps = torch.arange(1, span.length + 1, device=hidden.device)
+    real = steps if keep is None else keep.index_select(1, index) * steps
+    last = real.argmax(-1).expand(rows)[:, None]
+    shift = positions.gather(1, last) - keys.index_select(1, index).gather(1, last)
+    return positions, (keys + shift).index_copy(1, index, positions)
+
+
+def find_documents(
+    hidden: Tensor, span: Span, keep: Tensor | None, position_ids: Tensor | None, boundaries: Tensor | None
+) -> Tensor | None:
+    """Document number of each token (B or 1, S) of a packed row, or None when nothing is packed.
+
+    A document begins where the position of a real token does not exceed that of the real token before it.
+    """
+    fresh = isinstance(span.past, int) and span.past == 0
+    if boundaries is not None:
+        index = torch.arange(span.total, device=hidden.device)
+        return torch.searchsorted(boundaries[1:].to(index), index, right=True)[None]
+    if position_ids is None or not fresh or span.length == 1:
+        return None
+    steps = torch.arange(span.length, device=position_ids.device).expand_as(position_ids)
+    positions = position_ids
+    if keep is not None:
+        keep = keep[:, : span.length]
+        positions = position_ids.expand_as(keep)
+        # Padding repeats the position of the real token before it; in front of all, it lies below every position.
+        steps = torch.where(keep, steps, -1).cummax(-1).values
+        positions = torch.where(steps < 0, -1, positions.gather(1, steps.clamp(min=0)))
+    before = F.pad(positions[:, :-1], (1, 0), value=-1)
+    starts = positions <= before if keep is None else (positions <= before) & keep
+    documents = starts.cumsum(-1)
+    if not torch.compiler.is_compiling() and not bool(starts.any()):
+        return None
+    return F.pad(documents, (0, span.total - span.length), value=-1)
+
+
+def restarted(documents: Tensor) -> Tensor:
+    """Positions that restart at 0 with each document (1, S)."""
+    index = torch.arange(documents.shape[-1], device=documents.device)
+    starts = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0), value=True)
+    return index - torch.where(starts, index, 0).cummax(-1).values
+
+
+def rules(
+    config: StackConfig, pattern: str, positions: Tensor, documents: Tensor | None, batch: int
+) -> tuple[Predicate, dict[str, Any]]:
+    """The predicate of one pattern, and what lets a kernel go without a mask."""
+    predicates = [PATTERNS[pattern](config, positions.expand(batch, -1))]
+    if config.causal:
+        predicates.append(causal_mask_function)
+    if documents is not None:
+        documents = documents.expand(batch, -1)
+        predicates.append(lambda batch, head, query, key: documents[batch, query] == documents[batch, key])
+    plain = pattern != "block_sparse" and documents is None
+    shortcuts = {
+        "allow_is_causal_skip": plain and config.causal,
+        "allow_is_bidirectional_skip": plain and not config.causal,
+        "local_size": config.sliding_window if pattern == "sliding" else None,
+    }
+    return and_masks(*predicates), shortcuts
+
+
+def build_mask(
+    implementation: str,
+    hidden: Tensor,
+    span: Span,
+    layer: int,
+    keep: Tensor | None,
+    rule: tuple[Predicate, dict[str, Any]],
+) -> Mask:
+    """The mask as the attention implementation wants it: dense, boolean, block, the (B, S) padding itself, or None."""
+    if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
+        return None
+    predicate, shortcuts = rule
+    compiled_step = getattr(span.cache, "is_compileable", False) and span.length == 1
+    keys, first_key = span.window(layer)
+    return ALL_MASK_ATTENTION_FUNCTIONS[implementation](
+        batch_size=hidden.shape[0],
+        q_length=span.length,
+        kv_length=keys,
+        q_offset=span.past,
+        kv_offset=first_key,
+        mask_function=predicate,
+        attention_mask=keep,
+        dtype=hidden.dtype,
+        device=hidden.device,
+        **{**shortcuts, "allow_is_causal_skip": shortcuts["allow_is_causal_skip"] and not compiled_step},
+    )
+
+
+def see_memory(implementation: str, hidden: Tensor, memory: Tensor, memory_mask: Tensor | None) -> Mask:
+    """The mask of cross-attention: every query sees every real token of memory (B, S, D)."""
+    if memory_mask is not None and memory_mask.ndim == 4:
+        return memory_mask
+    if memory_mask is not None and memory_mask.shape != memory.shape[:2]:
+        raise ValueError(
+            f"encoder_attention_mask of shape {tuple(memory_mask.shape)} does not fit an encoder output of "
+            f"{tuple(memory.shape[:2])} (batch, length)"
+        )
+    keep = None if memory_mask is None else memory_mask.to(hidden.device, torch.bool)
+    rule = (bidirectional_mask_function, {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True})
+    return build_mask(implementation, hidden, Span(0, hidden.shape[1], memory.shape[1], None), 0, keep, rule)

@@ -1,0 +1,208 @@
+"""Where does a position act? In one of four places along the data path, each a hook that does nothing by default.
+
+Shapes: B batch, T queries, S keys, D hidden_size, H heads, K head_dim.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from ..configuration.configuration_stack import StackConfig
+
+Rotation = tuple[Tensor, Tensor]
+
+
+class Position(nn.Module):
+    """Leave order unseen: without a mask the stack is equivariant to permutation.
+
+    Acts at: nowhere; the other encodings override one hook.
+    Source: Vaswani et al. 2017, Attention Is All You Need, §3.5, https://arxiv.org/abs/1706.03762
+    Shapes: hidden (B, T, D), positions (B or 1, T) absolute, counted from 0 at a document's first real token
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        """Act on the stack's input; `grid` (rows, columns) is given for images."""
+        return hidden
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
+        """Cosines and sines for queries and keys, computed once a forward, or None."""
+        return None
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        """Added to the scores: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S), or None."""
+        return None
+
+
+class LearnedPosition(Position):
+    """Add a trained vector for each absolute position.
+
+    Positions past the table are refused; for images of another size the table is resampled bicubically.
+
+    Acts at: `embed`.
+    Source: Gehring et al. 2017, §3.1, https://arxiv.org/abs/1705.03122; images: Dosovitskiy et al. 2021, §3.2,
+        https://arxiv.org/abs/2010.11929
+    Shapes: hidden (B, T, D), positions (B or 1, T) -> (B, T, D)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.hidden_size)
+
+    def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        if grid is not None and grid != self.config.grid:
+            return hidden + self.resample(grid)
+        return hidden + self.table(positions + self.config.position_offset)
+
+    def resample(self, grid: tuple[int, int]) -> Tensor:
+        """The table for another grid of patches; prefix tokens keep their rows: -> (T, D)."""
+        start = self.config.position_offset + self.config.num_prefix_tokens
+        prefix, patches = self.table.weight[self.config.position_offset : start], self.table.weight[start:]
+        image = patches.T.unflatten(1, self.config.grid)[None]  # (1, D, rows, columns)
+        resampled = F.interpolate(image, size=grid, mode="bicubic", align_corners=False)
+        return torch.cat((prefix, resampled[0].flatten(1).T))
+
+
+class SinusoidalPosition(Position):
+    """Add sines and cosines of geometrically spaced wavelengths, interleaved as in the paper.
+
+    The encoding of a shifted position is a fixed linear map of the encoding itself, and no length is too long.
+
+    Acts at: `embed`.
+    Source: Vaswani et al. 2017, §3.5, https://arxiv.org/abs/1706.03762
+    Shapes: hidden (B, T, D), positions (B or 1, T) -> (B, T, D)
+    """
+
+    def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        # A late position times a frequency loses digits in single precision; MPS has nothing better.
+        precise = torch.float32 if hidden.device.type == "mps" else torch.float64
+        exponents = torch.arange(0, hidden.shape[-1], 2, device=hidden.device, dtype=precise) / hidden.shape[-1]
+        angles = positions[..., None] / 10000.0**exponents  # (B, T, D / 2)
+        return hidden + self.arrange(angles.sin(), angles.cos()).to(torch.float32).to(hidden.dtype)
+
+    def arrange(self, sines: Tensor, cosines: Tensor) -> Tensor:
+        """Sines on even dimensions, cosines on odd ones: 2 x (B, T, D / 2) -> (B, T, D)."""
+        return torch.stack((sines, cosines), dim=-1).flatten(-2)
+
+
+class ConcatenatedSinusoidalPosition(SinusoidalPosition):
+    """Add the same waves with all sines before all cosines, the layout of Marian's checkpoints in transformers.
+
+    A permutation of the paper's layout, which only checkpoints can tell apart.
+
+    Acts at: `embed`.
+    Source: Vaswani et al. 2017, §3.5, https://arxiv.org/abs/1706.03762; layout: transformers' Marian
+    Shapes: hidden (B, T, D), positions (B or 1, T) -> (B, T, D)
+    """
+
+    def arrange(self, sines: Tensor, cosines: Tensor) -> Tensor:
+        return torch.cat((sines, cosines), dim=-1)
+
+
+class RotaryPosition(Position):
+    """Rotate queries and keys by an angle proportional to their position.
+
+    The score of a pair then depends on the two positions only through their difference. Frequencies are read from
+    `config.rope_parameters` at every forward, so editing the config takes effect and no buffer can be left unfilled.
+
+    Acts at: `rotation` (after the query and key projections, in every self-attention).
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34, https://arxiv.org/abs/2104.09864; scaling: `transformers`
+    Shapes: positions (B or 1, T) -> 2 x (B or 1, 1, T, K)
+    """
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
+        frequencies, scale = self.frequencies(positions)
+        angles = positions[:, None, :, None].to(torch.float32) * frequencies.to(torch.float32)
+        angles = torch.cat((angles, angles), dim=-1)
+        return (angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype)
+
+    def frequencies(self, positions: Tensor) -> tuple[Tensor, float]:
+        """Radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
+        parameters, device = self.config.rope_parameters, positions.device
+        if parameters["rope_type"] != "default":
+            # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
+            return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](self.config, device, seq_len=positions.max() + 1)
+        size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))
+        exponents = torch.arange(0, size, 2, dtype=torch.int64).to(device, torch.float32) / size
+        return 1.0 / parameters["rope_theta"] ** exponents, 1.0
+
+
+def rotate(heads: Tensor, rotation: Rotation | None) -> Tensor:
+    """Turn each pair (i, i + K/2) of components by its angle; without a rotation, nothing: (B, H, T, K) -> same."""
+    if rotation is None:
+        return heads
+    cosines, sines = rotation
+    turned, kept = heads.split((cosines.shape[-1], heads.shape[-1] - cosines.shape[-1]), dim=-1)
+    first, second = turned.chunk(2, dim=-1)
+    turned = turned * cosines + torch.cat((-second, first), dim=-1) * sines
+    return torch.cat((turned, kept), dim=-1) if kept.shape[-1] else turned
+
+
+class AlibiPosition(Position):
+    """Lower each score in proportion to the distance, with a slope of its own for each head.
+
+    Scores depend on distance alone, and lengths never seen in training extrapolate.
+
+    Acts at: `bias`.
+    Source: Press et al. 2022, Train Short, Test Long, §3, https://arxiv.org/abs/2108.12409
+    Shapes: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)
+    """
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
+        return -self.slopes(distance.device)[:, None, None] * distance
+
+    def slopes(self, device: torch.device) -> Tensor:
+        """A geometric sequence over the heads; the surplus over a power of two takes every other slope between: (H,)"""
+        heads = self.config.num_attention_heads
+        power = 2 ** math.floor(math.log2(heads))
+        exact = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
+        between = [2.0 ** (-4.0 * (2 * head + 1) / power) for head in range(heads - power)]
+        return torch.tensor(exact + between, device=device, dtype=torch.float32)
+
+
+class T5Position(Position):
+    """Add a learned score for each bucket of relative distance: exact near by, logarithmic far away.
+
+    Scores depend on the signed distance alone; all layers share one table.
+
+    Acts at: `bias`.
+    Source: Raffel et al. 2020, T5, §2.1, https://arxiv.org/abs/1910.10683
+    Shapes: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        self.table = nn.Embedding(config.relative_attention_num_buckets, config.num_attention_heads)
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        return self.table(self.bucket(key_positions[:, None, :] - query_positions[:, :, None])).permute(0, 3, 1, 2)
+
+    def bucket(self, offset: Tensor) -> Tensor:
+        """Bucket of key position minus query position; a causal stack spends none on the future."""
+        buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
+        side, distance = 0, (-offset).clamp(min=0)
+        if not self.config.causal:
+            buckets //= 2
+            side, distance = (offset > 0).long() * buckets, offset.abs()
+        exact = buckets // 2
+        ratio = torch.log(distance.clamp(min=1).to(torch.float32) / exact) / math.log(furthest / exact)
+        far = (exact + (ratio * (buckets - exact)).long()).clamp(max=buckets - 1)
+        return side + torch.where(distance < exact, distance, far)
+
+
+POSITIONS = {
+    "none": Position,
+    "learned": LearnedPosition,
+    "sinusoidal": SinusoidalPosition,
+    "sinusoidal_concat": ConcatenatedSinusoidalPosition,
+    "rope": RotaryPosition,
+    "alibi": AlibiPosition,
+    "t5": T5Position,
+}

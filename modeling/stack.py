@@ -1,0 +1,142 @@
+"""The loop every family runs: frontend -> positions -> layers -> norm. Read this page first.
+
+Shapes: B batch, T tokens, S keys, D hidden_size.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+from transformers.utils.output_capturing import OutputRecorder
+
+from ..configuration.configuration_stack import StackConfig
+from .attention import Attention
+from .base import QkvPreTrainedModel
+from .frontend import FRONTENDS
+from .kernel import refuse_lost_scores
+from .layer import Layer
+from .normalization import NORMS
+from .pattern import Span, Visibility, see, see_memory
+from .position import POSITIONS
+
+
+class Stack(QkvPreTrainedModel):
+    """A frontend, a position encoding, identical layers and a last norm; every axis is a word in the config.
+
+    The families are stacks, so their parameters are `embed_tokens`, `position`, `layers` and `norm` and nothing wraps
+    them: the names on which transformers' pipeline parallelism and sharding plans rely.
+
+    Source: Vaswani et al. 2017, §3, figure 1, https://arxiv.org/abs/1706.03762
+    Shapes: hidden (B, T, D) -> (B, T, D)
+    """
+
+    config: StackConfig
+    _can_record_outputs = {
+        "hidden_states": Layer,
+        "attentions": OutputRecorder(Attention, index=1, layer_name="self_attn"),
+    }
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = FRONTENDS[config.frontend](config)
+        self.main_input_name = self.embed_tokens.main_input_name
+        self.position = POSITIONS[config.position](config)
+        self.embed_norm = NORMS[config.norm](config) if config.embedding_norm else nn.Identity()
+        self.embed_dropout = nn.Dropout(config.embedding_dropout)
+        self.layers = nn.ModuleList(Layer(config, index) for index in range(config.num_hidden_layers))
+        self.norm = NORMS[config.norm](config) if config.final_norm else nn.Identity()
+        self.gradient_checkpointing = False
+
+    def run(
+        self,
+        hidden: Tensor,
+        attention_mask: Any = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        grid: tuple[int, int] | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """Embeddings in, last hidden states out: (B, T, D) -> (B, T, D)."""
+        implementation = self.implementation(kwargs)
+        span = Span.of(self.config, hidden.shape[1], past_key_values)
+        seen = self.visibility(hidden, span, attention_mask, position_ids, implementation, **kwargs)
+        memory = self.memory(hidden, implementation, **kwargs)
+        hidden = self.embed_dropout(self.embed_norm(self.position.embed(hidden, seen.positions, grid)))
+        rotation = self.position.rotation(seen.positions, hidden.dtype)
+        biases = self.biases(seen, span)
+        for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
+            hidden = layer(
+                hidden,
+                attention_mask=seen.masks[pattern],
+                position_embeddings=rotation,
+                position_bias=biases[pattern],
+                past_key_values=past_key_values,
+                **{**kwargs, **memory, "position_ids": seen.positions, "attention_implementation": implementation},
+            )
+        return self.norm(hidden)
+
+    def implementation(self, kwargs: dict[str, Any]) -> str:
+        """The backend of this forward: weights that are asked for come from the only one that has them."""
+        wanted = kwargs.get("output_attentions", getattr(self.config, "output_attentions", False))
+        implementation = "eager" if wanted else self.config._attn_implementation
+        refuse_lost_scores(self.config, implementation)
+        return implementation
+
+    def visibility(
+        self,
+        hidden: Tensor,
+        span: Span,
+        attention_mask: Any,
+        position_ids: Tensor | None,
+        implementation: str,
+        **kwargs: Any,
+    ) -> Visibility:
+        """What each query sees; a dict is what `create_masks_for_generate` made of it before."""
+        self.refuse_too_long(span, position_ids)
+        if not isinstance(attention_mask, dict):
+            return see(
+                self.config,
+                hidden,
+                span,
+                attention_mask,
+                position_ids,
+                attention_implementation=implementation,
+                cu_seq_lens_q=kwargs.get("cu_seq_lens_q"),
+            )
+        masks = dict(attention_mask)
+        keys = masks.pop("key_positions")
+        positions = keys.index_select(1, span.index(hidden.device)) if position_ids is None else position_ids
+        return Visibility(positions, keys, masks)
+
+    def refuse_too_long(self, span: Span, position_ids: Tensor | None) -> None:
+        """A learned table ends; say so before an index error does."""
+        config = self.config
+        if config.position != "learned" or config.frontend == "patches":
+            return
+        length = span.past + span.length if isinstance(span.past, int) else 0
+        if position_ids is not None:
+            looked_at = not torch.compiler.is_compiling() and position_ids.device.type == "cpu" and position_ids.numel()
+            length = int(position_ids.max()) + 1 if looked_at else 0
+        if length > config.max_position_embeddings:
+            raise ValueError(
+                f"sequence of {length} tokens exceeds max_position_embeddings={config.max_position_embeddings} of "
+                "position='learned'; use position='rope' or truncate"
+            )
+
+    def biases(self, seen: Visibility, span: Span) -> dict[str, Tensor | None]:
+        """The position bias for the keys of each pattern: layers with a window hold fewer keys."""
+        layers = {pattern: layer for layer, pattern in reversed(list(enumerate(self.config.layer_patterns)))}
+        windows = {pattern: span.window(layer) for pattern, layer in layers.items()}
+        return {
+            pattern: self.position.bias(seen.positions, seen.key_positions[:, first : first + keys])
+            for pattern, (keys, first) in windows.items()
+        }
+
+    def memory(self, hidden: Tensor, implementation: str, **kwargs: Any) -> dict[str, Any]:
+        """What cross-attention reads and the mask over it, or nothing."""
+        memory = kwargs.get("encoder_hidden_states")
+        if memory is None:
+            return {}
+        mask = see_memory(implementation, hidden, memory, kwargs.get("encoder_attention_mask"))
+        return {"encoder_hidden_states": memory, "encoder_attention_mask": mask}

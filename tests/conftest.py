@@ -1,0 +1,39 @@
+"""What every test stands on: qkv importable from a bare checkout, no network, fixed seeds, and no luck."""
+
+import importlib.util
+import os
+import random
+import sys
+from pathlib import Path
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+os.environ.update(OFFLINE, TOKENIZERS_PARALLELISM="false", MPLBACKEND="Agg")
+if "PYTEST_XDIST_WORKER" in os.environ:  # one core each: workers and what they start would fight for more
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np  # noqa: E402  the environment is read on import
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
+
+if importlib.util.find_spec("qkv") is None:
+    spec = importlib.util.spec_from_file_location(
+        "qkv", ROOT / "modeling" / "qkv" / "__init__.py", submodule_search_locations=[str(ROOT)]
+    )
+    sys.modules["qkv"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules["qkv"])
+
+torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
+
+# Memory that nothing wrote reads as NaN, so a value that loading left uninitialised fails instead of passing by luck.
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """Start every test from the same random state, whatever ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)

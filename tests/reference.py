@@ -1,0 +1,727 @@
+"""Every mechanism again, as the slow loop its paper describes; the fast ones must equal these, values and gradients.
+
+Nothing here imports qkv or works on more than one vector at a time, so an error of the package is not repeated.
+All functions are differentiable and keep the dtype of their tensors; tables of constants are float64.
+
+Shapes: B batch, T queries, S keys, D hidden, H heads, G key-value heads, K head_dim, F intermediate, V vocabulary.
+"""
+
+import math
+
+import torch
+
+
+def sinusoidal_table(length, dim):
+    """Interleave sin and cos: even columns sin, odd columns cos of one angle per pair -> (length, dim) float64.
+
+    Source: Vaswani et al. 2017, §3.5, https://arxiv.org/abs/1706.03762
+    """
+    rows = []
+    for position in range(length):
+        angles = [position / 10000.0 ** (2 * (column // 2) / dim) for column in range(dim)]
+        rows.append([math.cos(angle) if column % 2 else math.sin(angle) for column, angle in enumerate(angles)])
+    return torch.tensor(rows, dtype=torch.float64).reshape(length, dim)
+
+
+def sinusoidal_concat_table(length, dim):
+    """Hold the same numbers as `sinusoidal_table` with all sines first, then all cosines -> (length, dim) float64.
+
+    tensor2tensor (and Whisper) use this layout too, but divide the exponent by dim/2 - 1 instead of dim/2.
+    Source: Vaswani et al. 2017, §3.5; layout of Marian in transformers (`MarianSinusoidalPositionalEmbedding`),
+    https://github.com/huggingface/transformers/blob/main/src/transformers/models/marian/modeling_marian.py
+    """
+    interleaved = sinusoidal_table(length, dim)
+    order = [column for column in range(dim) if column % 2 == 0] + [column for column in range(dim) if column % 2 == 1]
+    return torch.stack([interleaved[:, column] for column in order], dim=1)
+
+
+def learned_positions(positions, table):
+    """Look one row up per position: (B, T), (length, D) -> (B, T, D).
+
+    Source: Gehring et al. 2017, §3.1, https://arxiv.org/abs/1705.03122; Devlin et al. 2019, §3, fig. 2
+    """
+    return torch.stack([torch.stack([table[int(position)] for position in row]) for row in positions])
+
+
+def rope_frequencies(dim, theta, scaling=None, *, max_position_embeddings=None, sequence_length=None):
+    """Give each pair of components its turning speed theta^(-2i/dim), rescaled for long contexts -> ((dim/2,), factor).
+
+    `dim` is the number of components that rotate; `scaling` has transformers' keys (`rope_type`, `factor`, ...).
+    The second value multiplies cos and sin (YaRN's temperature; 1 for all other types).
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 15, https://arxiv.org/abs/2104.09864
+    """
+    scaling = scaling or {"rope_type": "default"}
+    limits = {"limit": max_position_embeddings, "length": sequence_length}
+    frequencies, factor = ROPE_SCALINGS[scaling["rope_type"]](dim, theta, scaling, limits)
+    return torch.tensor(frequencies, dtype=torch.float64), factor
+
+
+def _rope_default(dim, theta, scaling, limits):
+    """Leave the frequencies of the paper as they are.
+
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 15, https://arxiv.org/abs/2104.09864
+    """
+    return [theta ** (-2 * pair / dim) for pair in range(dim // 2)], 1.0
+
+
+def _rope_linear(dim, theta, scaling, limits):
+    """Squeeze the positions by `factor`, which is to slow every pair down by it.
+
+    Source: Chen et al. 2023, Position Interpolation, §2.3, https://arxiv.org/abs/2306.15595
+    """
+    frequencies, _ = _rope_default(dim, theta, scaling, limits)
+    return [frequency / scaling["factor"] for frequency in frequencies], 1.0
+
+
+def _rope_dynamic(dim, theta, scaling, limits):
+    """Raise theta with the sequence length, only once the sequence exceeds the trained length.
+
+    Source: Peng et al. 2023, YaRN, §3.1 (NTK-aware) and §3.3 (dynamic), https://arxiv.org/abs/2309.00071; the stretch
+    factor*length/limit - (factor - 1) is of https://github.com/huggingface/transformers `modeling_rope_utils.py`
+    """
+    length = max(limits["length"] or 0, limits["limit"])
+    stretch = scaling["factor"] * length / limits["limit"] - (scaling["factor"] - 1)
+    return _rope_default(dim, theta * stretch ** (dim / (dim - 2)), scaling, limits)
+
+
+def _rope_yarn(dim, theta, scaling, limits):
+    """Slow down the pairs that turn rarely within the trained length, keep those that turn often, blend in between.
+
+    The paper's ramp is linear in the number of turns; its code, and so every checkpoint, is linear in the pair's index.
+    Source: Peng et al. 2023, YaRN, §3.2 and §3.4, https://arxiv.org/abs/2309.00071; https://github.com/jquesnelle/yarn
+    """
+    trained = scaling["original_max_position_embeddings"]
+    factor = scaling.get("factor") or limits["limit"] / trained
+
+    def pair_that_turns(times):
+        return dim * math.log(trained / (times * 2 * math.pi)) / (2 * math.log(theta))
+
+    low = pair_that_turns(scaling.get("beta_fast") or 32)
+    high = pair_that_turns(scaling.get("beta_slow") or 1)
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, dim - 1)
+    high = high + 0.001 if low == high else high
+    frequencies = []
+    for pair, frequency in enumerate(_rope_default(dim, theta, scaling, limits)[0]):
+        slowed = min(max((pair - low) / (high - low), 0.0), 1.0)
+        frequencies.append((1 - slowed) * frequency + slowed * frequency / factor)
+    return frequencies, _yarn_temperature(factor, scaling)
+
+
+def _yarn_temperature(factor, scaling):
+    """Sharpen long-context attention: queries and keys are each multiplied by 0.1 ln(factor) + 1.
+
+    Source: Peng et al. 2023, YaRN, §3.4, https://arxiv.org/abs/2309.00071; mscale: DeepSeek-V2, §3.1.4,
+    https://arxiv.org/abs/2405.04434
+    """
+    if scaling.get("attention_factor") is not None:
+        return scaling["attention_factor"]
+
+    def temperature(mscale):
+        return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        return temperature(scaling["mscale"]) / temperature(scaling["mscale_all_dim"])
+    return temperature(1.0)
+
+
+def _rope_llama3(dim, theta, scaling, limits):
+    """Slow down the pairs that turn rarely, keep those that turn often, blend in between: by turns, unlike YaRN's code.
+
+    Source: `apply_scaling` of Llama 3.1, https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py
+    """
+    trained, factor = scaling["original_max_position_embeddings"], scaling["factor"]
+    few, many = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    frequencies = []
+    for frequency in _rope_default(dim, theta, scaling, limits)[0]:
+        turns = trained * frequency / (2 * math.pi)
+        kept = min(max((turns - few) / (many - few), 0.0), 1.0)
+        frequencies.append(kept * frequency + (1 - kept) * frequency / factor)
+    return frequencies, 1.0
+
+
+ROPE_SCALINGS = {
+    "default": _rope_default,
+    "linear": _rope_linear,
+    "dynamic": _rope_dynamic,
+    "yarn": _rope_yarn,
+    "llama3": _rope_llama3,
+}
+
+
+def rotate(vector, position, frequencies, attention_factor=1.0):
+    """Turn pair (i, i + R/2) of the first R = 2 len(frequencies) components by position * frequency: (K,) -> (K,).
+
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34, https://arxiv.org/abs/2104.09864; pairs i and i + R/2 (the paper's
+    are 2i and 2i + 1) and partial rotation as in GPT-NeoX, Black et al. 2022, §2.1, https://arxiv.org/abs/2204.06745
+    """
+    half = len(frequencies)
+    turned = list(vector)
+    for pair in range(half):
+        angle = float(position) * float(frequencies[pair])
+        cosine, sine = attention_factor * math.cos(angle), attention_factor * math.sin(angle)
+        turned[pair] = vector[pair] * cosine - vector[pair + half] * sine
+        turned[pair + half] = vector[pair + half] * cosine + vector[pair] * sine
+    return torch.stack(turned)
+
+
+def rotate_heads(heads, positions, frequencies, attention_factor=1.0):
+    """Apply `rotate` to every vector: (B, H, T, K), positions (B, T) -> (B, H, T, K).
+
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34, https://arxiv.org/abs/2104.09864
+    """
+    turned = [
+        rotate(heads[b, h, t], positions[b, t], frequencies, attention_factor)
+        for b in range(heads.shape[0])
+        for h in range(heads.shape[1])
+        for t in range(heads.shape[2])
+    ]
+    return torch.stack(turned).reshape(heads.shape)
+
+
+def alibi_slopes(heads):
+    """Give head h of n the slope 2^(-8h/n); between powers of two, fill up with every second slope of the next power.
+
+    Source: Press et al. 2022, ALiBi, §3, https://arxiv.org/abs/2108.12409; other head counts: `get_slopes` in
+    https://github.com/ofirpress/attention_with_linear_biases/blob/master/fairseq/models/transformer.py
+    """
+    power = 2 ** int(math.log2(heads))
+    slopes = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
+    if power < heads:
+        slopes += [2.0 ** (-8.0 * head / (2 * power)) for head in range(1, 2 * power + 1, 2)][: heads - power]
+    return slopes
+
+
+def alibi_bias(heads, query_positions, key_positions):
+    """Subtract slope times distance from every score: (B, T), (B, S) -> (B, H, T, S) float64.
+
+    Source: Press et al. 2022, ALiBi, §3, https://arxiv.org/abs/2108.12409; |distance|, so it serves encoders as well
+    """
+    rows = []
+    for queries, keys in zip(query_positions.tolist(), key_positions.tolist(), strict=True):
+        rows.append([[[-slope * abs(q - k) for k in keys] for q in queries] for slope in alibi_slopes(heads)])
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def t5_bucket(offset, bidirectional, buckets, max_distance):
+    """Number the distance key - query: exact while small, then logarithmic up to max_distance, then all in one.
+
+    Source: Raffel et al. 2020, T5, §2.1, https://arxiv.org/abs/1910.10683; `_relative_position_bucket` of
+    https://github.com/tensorflow/mesh/blob/master/mesh_tensorflow/transformer/transformer_layers.py
+    """
+    first = 0
+    if bidirectional:
+        buckets //= 2
+        first = buckets if offset > 0 else 0
+        distance = abs(offset)
+    else:
+        distance = max(-offset, 0)
+    exact = buckets // 2
+    if distance < exact:
+        return first + distance
+    octave = math.log(distance / exact) / math.log(max_distance / exact)
+    return first + min(exact + int(octave * (buckets - exact)), buckets - 1)
+
+
+def t5_bias(table, query_positions, key_positions, bidirectional, max_distance=128):
+    """Add one learned number per bucket and head to the scores: (buckets, H), (B, T), (B, S) -> (B, H, T, S).
+
+    Source: Raffel et al. 2020, T5, §2.1, https://arxiv.org/abs/1910.10683
+    """
+    buckets, heads = table.shape
+    rows = []
+    for queries, keys in zip(query_positions.tolist(), key_positions.tolist(), strict=True):
+        for head in range(heads):
+            for q in queries:
+                for k in keys:
+                    rows.append(table[t5_bucket(k - q, bidirectional, buckets, max_distance), head])
+    return torch.stack(rows).reshape(len(query_positions), heads, query_positions.shape[1], key_positions.shape[1])
+
+
+def full(query, key):
+    """Let every query see every key.
+
+    Source: Vaswani et al. 2017, §3.2.3, https://arxiv.org/abs/1706.03762
+    """
+    return True
+
+
+def causal(query, key):
+    """Let a query see itself and what came before.
+
+    Source: Vaswani et al. 2017, §3.2.3 (decoder), https://arxiv.org/abs/1706.03762
+    """
+    return key <= query
+
+
+def sliding(query, key, window):
+    """Let a query see keys nearer than `window` on either side; the window counts the token itself, as Mistral's does.
+
+    Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150; Jiang et al. 2023, Mistral 7B, §2,
+    https://arxiv.org/abs/2310.06825
+    """
+    return abs(query - key) < window
+
+
+def block_sparse(query, key, block_size):
+    """Let a block see itself, its neighbours and block 0, and block 0 see everything: BigBird without random blocks.
+
+    Source: Zaheer et al. 2020, BigBird, §2 and appendix D, https://arxiv.org/abs/2007.14062
+    """
+    query_block, key_block = query // block_size, key // block_size
+    return abs(query_block - key_block) <= 1 or key_block == 0 or query_block == 0
+
+
+def visibility(*predicates, keep=None, positions=None, documents=None, first_query=0):
+    """Intersect predicates (query, key) with padding `keep` and packing `documents`, all (B, S) -> visible(b, t, s).
+
+    Predicates compare indices, or `positions` where given. `first_query` is the number of cached keys before query 0.
+    Source: Vaswani et al. 2017, §3.2.3, https://arxiv.org/abs/1706.03762; packing: Krell et al. 2021, §3.2.2,
+    https://arxiv.org/abs/2107.02027
+    """
+
+    def visible(b, t, s):
+        query = t + first_query
+        if keep is not None and not bool(keep[b, s]):
+            return False
+        if documents is not None and int(documents[b, query]) != int(documents[b, s]):
+            return False
+        pair = (query, s) if positions is None else (int(positions[b, query]), int(positions[b, s]))
+        return all(predicate(*pair) for predicate in predicates)
+
+    return visible
+
+
+def softmax(scores, temperature=1.0):
+    """Turn numbers into probabilities, exp(z_i/T) / sum_j exp(z_j/T): (N,) -> (N,).
+
+    Source: Bridle 1990; temperature: Hinton et al. 2015, §2, eq. 1, https://arxiv.org/abs/1503.02531
+    """
+    largest = max(float(score.detach()) for score in scores)
+    # The shift cancels in the quotient: it only keeps exp from overflowing.
+    exponentials = [torch.exp((score - largest) / temperature) for score in scores]
+    total = sum(exponentials)
+    return torch.stack([exponential / total for exponential in exponentials])
+
+
+def attention(q, k, v, scale=None, visible=None, bias=None):
+    """Mix values by softmax(q·k * scale + bias) over the visible keys: -> (B, H, T, K), weights (B, H, T, S).
+
+    Query head h reads key-value head h // (H/G). A query that sees nothing gives zeros.
+    Source: Vaswani et al. 2017, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762; groups: Ainslie et al. 2023, GQA,
+    §2.2, https://arxiv.org/abs/2305.13245
+    Shapes: q (B, H, T, K), k (B, G, S, K), v (B, G, S, K), bias (B or 1, H or 1, T, S), visible(b, t, s) -> bool
+    """
+    batch, heads, queries, head_dim = q.shape
+    scale = 1.0 / math.sqrt(head_dim) if scale is None else scale
+    if bias is not None:
+        bias = bias.expand(batch, heads, queries, k.shape[2])
+    outputs, weights = [], []
+    for b in range(batch):
+        for h in range(heads):
+            g = h // (heads // k.shape[1])
+            for t in range(queries):
+                seen = [s for s in range(k.shape[2]) if visible is None or visible(b, t, s)]
+                extra = [0.0 if bias is None else bias[b, h, t, s] for s in seen]
+                row = _attend(q[b, h, t], [k[b, g, s] for s in seen], extra, scale)
+                # `0 * v` rather than a constant, so that an unseen value has gradient zero and not none.
+                outputs.append(sum((w * v[b, g, s] for w, s in zip(row, seen, strict=True)), 0 * v[b, g, 0]))
+                weights += [row[seen.index(s)] if s in seen else q.new_zeros(()) for s in range(k.shape[2])]
+    return (
+        torch.stack(outputs).reshape(batch, heads, queries, v.shape[-1]),
+        torch.stack(weights).reshape(batch, heads, queries, k.shape[2]),
+    )
+
+
+def _attend(query, keys, biases, scale):
+    """Weigh the visible keys of one query: softmax of scaled, biased dot products; no keys, no weights.
+
+    Source: Vaswani et al. 2017, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762
+    """
+    scores = [(query * key).sum() * scale + bias for key, bias in zip(keys, biases, strict=True)]
+    return softmax(scores) if scores else []
+
+
+def multi_head_attention(
+    x_q, x_kv, q_weight, q_bias, k_weight, k_bias, v_weight, v_bias, o_weight, o_bias, heads, kv_heads,
+    *, scale=None, visible=None, bias=None, rotate_query=None, rotate_key=None,
+):  # fmt: skip
+    """Project, split into heads, attend, concatenate, project: (B, T, D), (B, S, D) -> (B, T, D), weights (B, H, T, S).
+
+    Weights lie as in `nn.Linear`, (out, in). `rotate_*` map projected heads (B, H, T, K) to the same shape (RoPE).
+    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762
+    """
+    q = split_heads(linear(x_q, q_weight, q_bias), heads)
+    k = split_heads(linear(x_kv, k_weight, k_bias), kv_heads)
+    v = split_heads(linear(x_kv, v_weight, v_bias), kv_heads)
+    q = q if rotate_query is None else rotate_query(q)
+    k = k if rotate_key is None else rotate_key(k)
+    mixed, weights = attention(q, k, v, scale, visible, bias)
+    return linear(merge_heads(mixed), o_weight, o_bias), weights
+
+
+def split_heads(x, heads):
+    """Cut each vector into `heads` consecutive pieces: (B, T, H*K) -> (B, H, T, K).
+
+    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762
+    """
+    size = x.shape[-1] // heads
+    return torch.stack([x[:, :, head * size : (head + 1) * size] for head in range(heads)], dim=1)
+
+
+def merge_heads(x):
+    """Concatenate the heads of each position: (B, H, T, K) -> (B, T, H*K).
+
+    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762
+    """
+    return torch.cat([x[:, head] for head in range(x.shape[1])], dim=-1)
+
+
+def _each_vector(function, x):
+    """Apply a function to every last-axis vector: (..., I) -> (..., O). Source: none, notation only."""
+    return torch.stack([function(vector) for vector in x.reshape(-1, x.shape[-1])]).reshape(*x.shape[:-1], -1)
+
+
+def linear(x, weight, bias=None):
+    """Multiply by a matrix stored (out, in) and add a bias: (..., I) -> (..., O).
+
+    Source: Vaswani et al. 2017, §3.3, eq. 2 (transposed), https://arxiv.org/abs/1706.03762
+    """
+
+    def project(vector):
+        products = torch.stack([(row * vector).sum() for row in weight])
+        return products if bias is None else products + bias
+
+    return _each_vector(project, x)
+
+
+def layer_norm(x, weight, bias, eps):
+    """Shift and scale each vector to mean 0 and (biased) variance 1, then scale and shift per feature.
+
+    Source: Ba et al. 2016, §3.1, eq. 3, https://arxiv.org/abs/1607.06450; eps inside the root as usual
+    """
+
+    def normalize(vector):
+        mean = sum(vector) / len(vector)
+        variance = sum((value - mean) ** 2 for value in vector) / len(vector)
+        scaled = (vector - mean) / torch.sqrt(variance + eps) * weight
+        return scaled if bias is None else scaled + bias
+
+    return _each_vector(normalize, x)
+
+
+def rms_norm(x, weight, eps):
+    """Divide each vector by its root mean square, then scale per feature.
+
+    Source: Zhang & Sennrich 2019, §3, eq. 4, https://arxiv.org/abs/1910.07467
+    """
+
+    def normalize(vector):
+        mean_square = sum(value**2 for value in vector) / len(vector)
+        return vector / torch.sqrt(mean_square + eps) * weight
+
+    return _each_vector(normalize, x)
+
+
+def residual_pre_norm(x, branch, norm):
+    """Normalise what enters the branch: x + f(norm(x)).
+
+    Source: Xiong et al. 2020, §3.1, table 1, https://arxiv.org/abs/2002.04745
+    """
+    return x + branch(norm(x))
+
+
+def residual_post_norm(x, branch, norm):
+    """Normalise what leaves the sum: norm(x + f(x)).
+
+    Source: Vaswani et al. 2017, §3.1, https://arxiv.org/abs/1706.03762
+    """
+    return norm(x + branch(x))
+
+
+def relu(x):
+    """Keep the positive part, max(0, x).
+
+    Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
+    """
+    return torch.where(x > 0, x, 0 * x)
+
+
+def gelu(x):
+    """Weigh x by the normal distribution function, x Φ(x).
+
+    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415
+    """
+    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
+
+
+def gelu_new(x):
+    """Approximate GELU by tanh: GPT-2's activation.
+
+    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415
+    """
+    return 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def gelu_fast(x):
+    """Approximate GELU by tanh with √(2/π) cut to ten digits, as published checkpoints had it.
+
+    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415; digits: transformers `FastGELUActivation`
+    """
+    return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * x * (1.0 + 0.044715 * x * x)))
+
+
+def quick_gelu(x):
+    """Approximate GELU by a logistic: CLIP's activation.
+
+    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415
+    """
+    return x / (1.0 + torch.exp(-1.702 * x))
+
+
+def silu(x):
+    """Weigh x by its logistic, x σ(x).
+
+    Source: Elfwing et al. 2017, §2, https://arxiv.org/abs/1702.03118
+    """
+    return x / (1.0 + torch.exp(-x))
+
+
+def tanh(x):
+    """Squash to (-1, 1), (e^x - e^-x) / (e^x + e^-x): the pooler's activation.
+
+    Source: LeCun et al. 1998, Efficient BackProp, §4.4, http://yann.lecun.com/exdb/publis/pdf/lecun-98b.pdf
+    """
+    return 2.0 * sigmoid(2.0 * x) - 1.0
+
+
+def sigmoid(x):
+    """Squash to (0, 1), 1 / (1 + e^-x).
+
+    Source: LeCun et al. 1998, Efficient BackProp, §4.4, http://yann.lecun.com/exdb/publis/pdf/lecun-98b.pdf
+    """
+    return 1.0 / (1.0 + torch.exp(-x))
+
+
+ACTIVATIONS = {
+    "relu": relu,
+    "gelu": gelu,
+    "gelu_new": gelu_new,
+    "gelu_fast": gelu_fast,
+    "gelu_pytorch_tanh": gelu_new,
+    "quick_gelu": quick_gelu,
+    "silu": silu,
+    "tanh": tanh,
+    "sigmoid": sigmoid,
+}
+
+
+def mlp(x, up, up_bias, down, down_bias, activation):
+    """Widen, activate, narrow: (..., D) -> (..., D) with up (F, D), down (D, F).
+
+    Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
+    """
+    return linear(activation(linear(x, up, up_bias)), down, down_bias)
+
+
+def glu(x, gate, gate_bias, up, up_bias, down, down_bias, activation):
+    """Widen twice, let one half gate the other, narrow: (..., D) -> (..., D).
+
+    Source: Shazeer 2020, §2, eq. 6, https://arxiv.org/abs/2002.05202
+    """
+    return linear(activation(linear(x, gate, gate_bias)) * linear(x, up, up_bias), down, down_bias)
+
+
+def token_embeddings(input_ids, table, scale=1.0, token_types=None, type_table=None):
+    """Look up and scale token vectors, add those of their segment: (B, T) -> (B, T, D).
+
+    Source: Vaswani et al. 2017, §3.4 (scale √D), https://arxiv.org/abs/1706.03762; Devlin et al. 2019, §3, fig. 2
+    (segments), https://arxiv.org/abs/1810.04805
+    """
+    vectors = learned_positions(input_ids, table) * scale
+    return vectors if type_table is None else vectors + learned_positions(token_types, type_table)
+
+
+def shift_right(labels, start_token, pad_token, ignore_index=-100):
+    """Feed the decoder the target one step late, beginning with a start token: (B, T) -> (B, T).
+
+    Source: Vaswani et al. 2017, §3.1 (output embeddings offset by one), https://arxiv.org/abs/1706.03762
+    """
+    rows = [[start_token, *row[:-1]] for row in labels.tolist()]
+    return torch.tensor([[pad_token if token == ignore_index else token for token in row] for row in rows])
+
+
+def patches(image, patch):
+    """Cut an image into squares, row by row, each flattened (C, p, p) like a Conv2d weight: (C, H, W) -> (N, C*p*p).
+
+    Source: Dosovitskiy et al. 2021, ViT, §3.1, https://arxiv.org/abs/2010.11929
+    """
+    channels, height, width = image.shape
+    rows = []
+    for top in range(0, height - patch + 1, patch):
+        for left in range(0, width - patch + 1, patch):
+            lines = [image[c, top + y, left : left + patch] for c in range(channels) for y in range(patch)]
+            rows.append(torch.cat(lines))
+    return torch.stack(rows)
+
+
+def patch_embeddings(pixels, weight, bias):
+    """Project every patch linearly: (B, C, H, W), Conv2d weight (D, C, p, p) -> (B, N, D).
+
+    Source: Dosovitskiy et al. 2021, ViT, §3.1, eq. 1, https://arxiv.org/abs/2010.11929
+    """
+    flat = torch.stack([torch.cat([plane.reshape(-1) for plane in kernel]) for kernel in weight])
+    return torch.stack([linear(patches(image, weight.shape[-1]), flat, bias) for image in pixels])
+
+
+def cubic_weight(distance, a=-0.75):
+    """Weigh a sample at some distance by Keys' cubic kernel, with PyTorch's a = -3/4 (Keys prefers -1/2).
+
+    Source: Keys 1981, §II, eq. 15, https://doi.org/10.1109/TASSP.1981.1163711
+    """
+    x = abs(distance)
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
+
+
+def _cubic_taps(index, old, new):
+    """Name the four clamped source indices of one target pixel and their weights (pixel centres at half integers).
+
+    Source: Keys 1981, https://doi.org/10.1109/TASSP.1981.1163711; `align_corners=False` of
+    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html
+    """
+    source = (index + 0.5) * old / new - 0.5
+    below = math.floor(source)
+    return [(min(max(below + step, 0), old - 1), cubic_weight(source - below - step)) for step in (-1, 0, 1, 2)]
+
+
+def bicubic(grid, height, width):
+    """Resize a grid of vectors, cubic in both directions, edges clamped: (rows, columns, D) -> (height, width, D).
+
+    Source: Keys 1981, §III, https://doi.org/10.1109/TASSP.1981.1163711
+    """
+    rows = []
+    for y in range(height):
+        for x in range(width):
+            taps = [
+                (weight_y * weight_x) * grid[source_y, source_x]
+                for source_y, weight_y in _cubic_taps(y, grid.shape[0], height)
+                for source_x, weight_x in _cubic_taps(x, grid.shape[1], width)
+            ]
+            rows.append(sum(taps))
+    return torch.stack(rows).reshape(height, width, -1)
+
+
+def resize_positions(table, special, grid, size):
+    """Fit learned patch positions to another image size; the first `special` rows (class token ...) stay.
+
+    Source: Dosovitskiy et al. 2021, ViT, §3.2, https://arxiv.org/abs/2010.11929
+    Shapes: table (special + rows*columns, D), grid (rows, columns), size (height, width) -> (special + height*width, D)
+    """
+    cells = bicubic(table[special:].reshape(*grid, -1), *size)
+    return torch.cat([table[:special], cells.reshape(size[0] * size[1], -1)])
+
+
+def mean_pool(hidden, keep):
+    """Average the kept positions; a row without any gives zeros: (B, T, D), (B, T) -> (B, D).
+
+    Source: Reimers & Gurevych 2019, Sentence-BERT, §3, https://arxiv.org/abs/1908.10084
+    """
+    rows = []
+    for vectors, kept in zip(hidden, keep, strict=True):
+        chosen = [vector for vector, wanted in zip(vectors, kept, strict=True) if bool(wanted)]
+        rows.append(sum(chosen, 0 * vectors[0]) / max(len(chosen), 1))
+    return torch.stack(rows)
+
+
+def log_softmax(logits):
+    """Subtract the log of the summed exponentials: (V,) -> (V,).
+
+    Source: Bridle 1990; the shift by the largest logit cancels
+    """
+    largest = max(float(logit.detach()) for logit in logits)
+    return logits - largest - torch.log(sum(torch.exp(logit - largest) for logit in logits))
+
+
+def cross_entropy(logits, labels, ignore_index=-100, label_smoothing=0.0, count=None):
+    """Sum -Σ_v p_v log softmax(z)_v, p = (1-ε) one-hot + ε/V, over the counted rows; divide by `count` or their number.
+
+    No counted row gives zero.
+    Source: Szegedy et al. 2016, §7, https://arxiv.org/abs/1512.00567
+    Shapes: logits (..., V), labels (...)
+    """
+    total, rows = 0 * logits.sum(), 0
+    for row, label in zip(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).tolist(), strict=True):
+        if label == ignore_index:
+            continue
+        log_probabilities = log_softmax(row)
+        uniform = sum(log_probabilities) / len(log_probabilities)
+        total = total - (1 - label_smoothing) * log_probabilities[label] - label_smoothing * uniform
+        rows += 1
+    return total / (max(rows, 1) if count is None else count)
+
+
+def next_token_loss(logits, labels, ignore_index=-100, label_smoothing=0.0, count=None):
+    """Score position t against the token at t + 1; the last position predicts nothing: (B, T, V), (B, T) -> scalar.
+
+    Source: Radford et al. 2018, GPT, §3.1, eq. 1,
+    https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf
+    """
+    return cross_entropy(logits[:, :-1], labels[:, 1:], ignore_index, label_smoothing, count)
+
+
+def binary_cross_entropy(logits, targets, count=None):
+    """Sum -[y log σ(z) + (1-y) log(1-σ(z))] over all labels, divide by `count` or the number of labels.
+
+    Source: Bishop 2006, Pattern Recognition and Machine Learning, §4.3.2, eq. 4.90
+    """
+    total = 0 * logits.sum()
+    for logit, target in zip(logits.reshape(-1), targets.reshape(-1), strict=True):
+        # log(1 + e^-|z|) is log σ without overflow on either side.
+        total = total + relu(logit) - logit * target + torch.log1p(torch.exp(-abs(logit)))
+    return total / (logits.numel() if count is None else count)
+
+
+def mean_squared_error(predictions, targets, count=None):
+    """Sum the squared differences, divide by `count` or their number.
+
+    Source: Bishop 2006, Pattern Recognition and Machine Learning, §3.1.1, eq. 3.12
+    """
+    total = sum((p - t) ** 2 for p, t in zip(predictions.reshape(-1), targets.reshape(-1), strict=True))
+    return total / (predictions.numel() if count is None else count)
+
+
+def span_loss(start_logits, end_logits, starts, ends, label_smoothing=0.0, count=None):
+    """Average the cross-entropies of a span's first and last position; positions outside the text do not count.
+
+    Source: Devlin et al. 2019, BERT, §4.2, https://arxiv.org/abs/1810.04805
+    Shapes: logits (B, S), starts and ends (B,)
+    """
+    losses = []
+    for logits, positions in ((start_logits, starts), (end_logits, ends)):
+        inside = [place if 0 <= place < logits.shape[-1] else -100 for place in positions.tolist()]
+        losses.append(cross_entropy(logits, torch.tensor(inside), -100, label_smoothing, count))
+    return (losses[0] + losses[1]) / 2
+
+
+def masked_pixel_loss(pixels, predicted, masked, patch):
+    """Average |difference| over all values of the masked patches: (B, C, H, W) twice, masked (B, N) -> scalar.
+
+    Source: Xie et al. 2022, SimMIM, §3.4, https://arxiv.org/abs/2111.09886
+    """
+    total, values = 0 * predicted.sum(), 0
+    for image, guess, row in zip(pixels, predicted, masked, strict=True):
+        for true, guessed, hidden in zip(patches(image, patch), patches(guess, patch), row, strict=True):
+            if bool(hidden):
+                total, values = total + sum(abs(true - guessed)), values + len(true)
+    return total / max(values, 1)
+
+
+def noam_rate(step, hidden_size, warmup_steps):
+    """Rise linearly for `warmup_steps`, then fall with the root of the step; steps count from 1.
+
+    Source: Vaswani et al. 2017, §5.3, eq. 3, https://arxiv.org/abs/1706.03762
+    """
+    return hidden_size**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)

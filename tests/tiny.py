@@ -1,0 +1,269 @@
+"""Tiny models of every family and head, and inputs that fit them: the rows of the contract."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+import qkv.modeling as models
+from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+DROPOUT = {"embedding_dropout": 0.1, "attention_dropout": 0.1, "residual_dropout": 0.1}
+VOCABULARY, LABELS, BATCH, LENGTH, SOURCE = 61, 3, 2, 9, 7
+PAD, START, END = 1, 2, 3
+TEXT = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 48, "num_labels": LABELS}
+IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+IMAGE = {**SIZES, "frontend": "patches", "image_size": [12, 16], "patch_size": 4, "num_labels": LABELS}
+
+# What the papers are at this size: together they use every position, both norm orders and all that heads differ by.
+ENCODERS = {
+    "bert": {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True, "pooling": "dense", **DROPOUT},
+    "relative": {"position": "t5", "norm": "rms", "pooling": "mean", "tie_word_embeddings": False},
+    "local": {"position": "rope", "attention_patterns": ["sliding", "full"], "sliding_window": 3},
+}
+VISION = {
+    "vit": {"drop_path_rate": 0.1},
+    "deit": {"distillation_token": True, "pooling": "distilled", **DROPOUT},
+    "mean": {"class_token": False, "pooling": "mean", "position": "sinusoidal"},
+}
+DECODERS = {
+    "gpt2": {**DROPOUT},
+    "llama": {
+        "position": "rope",
+        "norm": "rms",
+        "feed_forward": "glu",
+        "hidden_act": "silu",
+        "num_key_value_heads": 2,
+        "attention_bias": False,
+        "tie_word_embeddings": False,
+    },
+    "mistral": {
+        "position": "rope",
+        "num_key_value_heads": 1,
+        "attention_patterns": ["sliding", "full"],
+        "sliding_window": 4,
+    },
+    "bloom": {"position": "alibi", "embedding_norm": True, "lm_head_bias": True},
+    "sparse": {"position": "none", "pattern": "block_sparse", "block_size": 2},
+}
+TRANSLATORS = {
+    "transformer": {"position": "sinusoidal", "norm_first": False, "scale_embedding": True, **DROPOUT},
+    "t5": {
+        "position": "t5",
+        "norm": "rms",
+        "attention_bias": False,
+        "attention_multiplier": 1.0,
+        "scale_logits": True,
+        "relative_attention_num_buckets": 8,
+        "relative_attention_max_distance": 16,
+    },
+    "bart": {"position_offset": 2, "embedding_norm": True, "norm_first": False, "decoder": {"lm_head_bias": True}},
+    "marian": {"position": "sinusoidal_concat", "share_embeddings": False, "tie_word_embeddings": False},
+    "deep": {"position": "rope", "encoder": {"num_hidden_layers": 3}, "decoder": {"num_key_value_heads": 2}},
+}
+
+
+def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
+    return QkvEncoderConfig(**{**TEXT, **IDS, **ENCODERS[kind], **fields})
+
+
+def vision(kind: str = "vit", **fields: Any) -> QkvEncoderConfig:
+    return QkvEncoderConfig(**{**IMAGE, **VISION[kind], **fields})
+
+
+def decoder(kind: str = "gpt2", **fields: Any) -> QkvDecoderConfig:
+    return QkvDecoderConfig(**{**TEXT, **IDS, **DECODERS[kind], **fields})
+
+
+def translator(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
+    return QkvEncoderDecoderConfig(
+        **{**TEXT, **IDS, "decoder_start_token_id": START, **TRANSLATORS[kind], **fields}
+    )
+
+
+def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
+    """Rows of random tokens, none of them special; all but the first row padded on the right, more and more."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(4, VOCABULARY, (batch, length), generator=generator)
+    mask = (torch.arange(length) < length - torch.arange(batch)[:, None] * 2).long()
+    return {"input_ids": ids.where(mask.bool(), torch.tensor(PAD)), "attention_mask": mask}
+
+
+def images(*, batch: int = BATCH, size: tuple[int, int] = (12, 16)) -> dict[str, Tensor]:
+    return {"pixel_values": torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(1))}
+
+
+def segments() -> dict[str, Tensor]:
+    return {**text(), "token_type_ids": (torch.arange(LENGTH) > 4).long().expand(BATCH, -1)}
+
+
+def masked_labels(seed: int = 2) -> Tensor:
+    """A label for about half of the real tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(4, VOCABULARY, (BATCH, LENGTH), generator=generator)
+    due = (torch.rand(BATCH, LENGTH, generator=generator) < 0.5) & text()["attention_mask"].bool()
+    due[:, 0] = True
+    return labels.where(due, torch.tensor(-100))
+
+
+def masked_language() -> dict[str, Tensor]:
+    return {**segments(), "labels": masked_labels()}
+
+
+def pretraining() -> dict[str, Tensor]:
+    return {**masked_language(), "next_sentence_label": torch.tensor([0, 1])}
+
+
+def classes(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {**inputs, "labels": torch.tensor([2, 0])}
+
+
+def token_classes() -> dict[str, Tensor]:
+    inputs = text()
+    labels = torch.arange(BATCH * LENGTH).view(BATCH, LENGTH) % LABELS
+    return {**inputs, "labels": labels.where(inputs["attention_mask"].bool(), torch.tensor(-100))}
+
+
+def spans() -> dict[str, Tensor]:
+    return {**text(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
+
+
+def choices() -> dict[str, Tensor]:
+    inputs = text(batch=BATCH * 3)
+    return {**{name: value.unflatten(0, (BATCH, 3)) for name, value in inputs.items()}, "labels": torch.tensor([1, 2])}
+
+
+def masked_patches() -> dict[str, Tensor]:
+    return {**images(), "bool_masked_pos": torch.arange(24).view(BATCH, 12) % 3 == 0}
+
+
+def next_tokens() -> dict[str, Tensor]:
+    inputs = text()
+    labels = inputs["input_ids"].where(inputs["attention_mask"].bool(), torch.tensor(-100))
+    return {**inputs, "labels": labels}
+
+
+def pairs() -> dict[str, Tensor]:
+    """A padded source and a longer padded target."""
+    source, target = text(length=SOURCE), text(seed=3)
+    return {
+        **source,
+        "decoder_input_ids": target["input_ids"],
+        "decoder_attention_mask": target["attention_mask"],
+    }
+
+
+def translations() -> dict[str, Tensor]:
+    target = text(seed=3)
+    labels = target["input_ids"].where(target["attention_mask"].bool(), torch.tensor(-100))
+    return {**text(length=SOURCE), "labels": labels}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A head of a family at one configuration, the inputs it takes, and the Auto class that finds it."""
+
+    name: str
+    model_class: type[PreTrainedModel]
+    config: Callable[[], PreTrainedConfig]
+    inputs: Callable[[], dict[str, Tensor]]
+    auto_class: str
+
+    def build(self, **fields: Any) -> PreTrainedModel:
+        """A model in evaluation mode whose every parameter, biases and norms too, is its own."""
+        torch.manual_seed(0)
+        return jitter(self.model_class(self.config(**fields))).eval()
+
+
+def jitter(model: PreTrainedModel) -> PreTrainedModel:
+    """Move every parameter a little: a bias of zero or a gain of one would hide where it is dropped."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def case(model_class: type[PreTrainedModel], auto_class: str, inputs: Callable[[], Any], config: Any, kind: str) -> Case:
+    name = f"{model_class.__name__.removeprefix('Qkv')}-{kind}"
+    return Case(name, model_class, lambda **fields: config(kind, **fields), inputs, auto_class)
+
+
+HEADS = [
+    case(models.QkvEncoderModel, "AutoModel", segments, encoder, "bert"),
+    case(models.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "bert"),
+    case(models.QkvEncoderForPreTraining, "AutoModelForPreTraining", pretraining, encoder, "bert"),
+    case(
+        models.QkvEncoderForSequenceClassification,
+        "AutoModelForSequenceClassification",
+        lambda: classes(text()),
+        encoder,
+        "bert",
+    ),
+    case(models.QkvEncoderForTokenClassification, "AutoModelForTokenClassification", token_classes, encoder, "local"),
+    case(models.QkvEncoderForQuestionAnswering, "AutoModelForQuestionAnswering", spans, encoder, "bert"),
+    case(models.QkvEncoderForMultipleChoice, "AutoModelForMultipleChoice", choices, encoder, "bert"),
+    case(
+        models.QkvEncoderForImageClassification,
+        "AutoModelForImageClassification",
+        lambda: classes(images()),
+        vision,
+        "vit",
+    ),
+    case(models.QkvEncoderForMaskedImageModeling, "AutoModelForMaskedImageModeling", masked_patches, vision, "vit"),
+    case(models.QkvDecoderModel, "AutoModel", text, decoder, "gpt2"),
+    case(models.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, "gpt2"),
+    case(
+        models.QkvDecoderForSequenceClassification,
+        "AutoModelForSequenceClassification",
+        lambda: classes(text()),
+        decoder,
+        "gpt2",
+    ),
+    case(models.QkvDecoderForTokenClassification, "AutoModelForTokenClassification", token_classes, decoder, "llama"),
+    case(models.QkvDecoderForQuestionAnswering, "AutoModelForQuestionAnswering", spans, decoder, "mistral"),
+    case(models.QkvEncoderDecoderModel, "AutoModel", pairs, translator, "transformer"),
+    case(
+        models.QkvEncoderDecoderForConditionalGeneration,
+        "AutoModelForSeq2SeqLM",
+        translations,
+        translator,
+        "transformer",
+    ),
+]
+# The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
+VARIANTS = [
+    case(models.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "relative"),
+    case(
+        models.QkvEncoderForSequenceClassification,
+        "AutoModelForSequenceClassification",
+        lambda: classes(text()),
+        encoder,
+        "relative",
+    ),
+    case(models.QkvEncoderModel, "AutoModel", images, vision, "vit"),
+    *(
+        case(
+            models.QkvEncoderForImageClassification,
+            "AutoModelForImageClassification",
+            lambda: classes(images()),
+            vision,
+            kind,
+        )
+        for kind in ("deit", "mean")
+    ),
+    *(
+        case(models.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, kind)
+        for kind in ("llama", "mistral", "bloom", "sparse")
+    ),
+    *(
+        case(
+            models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind
+        )
+        for kind in ("t5", "bart", "marian", "deep")
+    ),
+]
+CASES = HEADS + VARIANTS
