@@ -1,13 +1,29 @@
 """Everything a config says about attention: heads, where positions act, which pairs are seen, how they are mixed."""
 
+from difflib import get_close_matches
+from math import inf
 from typing import Any, ClassVar
 
 from transformers.modeling_rope_utils import RopeParameters
 
 from .axes import KernelName, PatternName, PositionName
-from .configuration_base import QkvConfig, checked
+from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
 
-ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "llama3")
+# Each kind of rope scaling with the parameters it cannot do without.
+ROPE_TYPES = {
+    "default": (),
+    "linear": ("factor",),
+    "dynamic": ("factor",),
+    "yarn": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
+}
+# The least and the greatest useful value of a parameter; none may be 0 or infinite.
+ROPE_BOUNDS = {
+    "factor": (1, inf),
+    "partial_rotary_factor": (0, 1),
+    **dict.fromkeys("rope_theta original_max_position_embeddings low_freq_factor high_freq_factor".split(), (0, inf)),
+    **dict.fromkeys(("beta_fast", "beta_slow"), (0, inf)),
+}
 # Patterns that need every past key keep a full cache; a window can forget.
 CACHE_LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention", "block_sparse": "full_attention"}
 
@@ -25,24 +41,24 @@ class AttentionConfig(QkvConfig):
     # Whether the stack may look ahead belongs to the family, never to the user.
     causal: ClassVar[bool] = False
 
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
+    hidden_size: int = at_least(1, 768)
+    num_hidden_layers: int = at_least(1, 12)
+    num_attention_heads: int = at_least(1, 12)
+    num_key_value_heads: Derived = at_least(1)
+    head_dim: Derived = at_least(1)
     attention_bias: bool = True
-    attention_multiplier: float | int | None = None
-    attention_dropout: float | int = 0.0
+    attention_multiplier: float | int | None = positive()
+    attention_dropout: float | int = rate()
     position: PositionName = "learned"
-    max_position_embeddings: int = 512
-    position_offset: int = 0
-    rope_parameters: RopeParameters | dict | None = None
+    max_position_embeddings: int = at_least(1, 512)
+    position_offset: int = at_least(0, 0)
+    rope_parameters: RopeParameters | dict[str, Any] | None = None
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     pattern: PatternName = "full"
     attention_patterns: list[PatternName] | None = None
-    sliding_window: int | None = None
-    block_size: int = 64
+    sliding_window: int | None = at_least(1)
+    block_size: int = at_least(1, 64)
     kernel: KernelName = "softmax"
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -51,71 +67,61 @@ class AttentionConfig(QkvConfig):
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None and self.num_attention_heads > 0:
-            self.head_dim = self.hidden_size // self.num_attention_heads
+            self.head_dim = self.even_head_dim()
         if self.position != "rope" and (self.rope_parameters or "rope_theta" in kwargs or "rope_scaling" in kwargs):
             raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
+        # transformers fills it in place, and what was given may be shared.
+        self.rope_parameters = dict(self.rope_parameters or {})
         super().__post_init__(**kwargs)
         if self.position != "rope":
             # transformers fills in a default for whoever has the field.
             self.rope_parameters = None
 
+    def even_head_dim(self) -> int:
+        """The width of a head when the heads share out the hidden size."""
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}; "
+                "set head_dim"
+            )
+        return self.hidden_size // self.num_attention_heads
+
     @property
-    def layer_patterns(self) -> list[str]:
+    def layer_patterns(self) -> list[PatternName]:
         """The pattern of each layer."""
-        return self.attention_patterns or [self.pattern] * self.num_hidden_layers
+        return [self.pattern] * self.num_hidden_layers if self.attention_patterns is None else self.attention_patterns
 
     @property
     def layer_types(self) -> list[str]:
         """The same in transformers' words, from which its caches are built."""
         return [CACHE_LAYER_TYPES[pattern] for pattern in self.layer_patterns]
 
-    def validate_sizes(self) -> None:
-        """Every size and count is positive."""
-        names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
-        for name in (*names, "max_position_embeddings", "block_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.position_offset < 0:
-            raise ValueError(f"position_offset={self.position_offset} must not be negative")
-
     def validate_heads(self) -> None:
         """Heads divide evenly, and rope can pair the components of a head."""
         heads, groups = self.num_attention_heads, self.num_key_value_heads
         if heads % groups:
             raise ValueError(f"num_attention_heads={heads} must be a multiple of num_key_value_heads={groups}")
-        if self.head_dim * heads != self.hidden_size and self.hidden_size % heads:
-            raise ValueError(
-                f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={heads}; set head_dim"
-            )
         if self.position == "rope" and self.head_dim % 2:
             raise ValueError(f"position='rope' rotates pairs, so head_dim={self.head_dim} must be even")
 
-    def validate_patterns(self) -> None:
-        """Each layer has a known pattern, and a window where it slides."""
+    def validate_layer_type(self) -> None:
+        """Each layer has a pattern, and a window where it slides; said in our words, not in those of `layer_types`."""
         patterns = self.layer_patterns
         if len(patterns) != self.num_hidden_layers:
             raise ValueError(
                 f"attention_patterns has {len(patterns)} entries for num_hidden_layers={self.num_hidden_layers}; "
                 "give one word for each layer"
             )
-        for pattern in patterns:
-            self.refuse_unknown_word("pattern", pattern)
-        if "sliding" in patterns and (self.sliding_window is None or self.sliding_window < 1):
-            raise ValueError(
-                f"pattern='sliding' needs sliding_window >= 1 (the token itself counts), got {self.sliding_window}"
-            )
+        if "sliding" in patterns and self.sliding_window is None:
+            raise ValueError("pattern='sliding' needs sliding_window >= 1 (the token itself counts), got None")
 
     def validate_positions(self) -> None:
         """The chosen encoding has what it needs."""
-        self.validate_relative_buckets()
         if self.position.startswith("sinusoidal") and self.hidden_size % 2:
-            raise ValueError(f"position={self.position!r} pairs sines with cosines: hidden_size must be even")
-        kind = (self.rope_parameters or {}).get("rope_type", "default")
-        if kind not in ROPE_TYPES:
-            raise ValueError(f"rope_type={kind!r} is not one of {', '.join(ROPE_TYPES)}")
-
-    def validate_relative_buckets(self) -> None:
-        """T5's logarithmic buckets need room: half of them are exact, the rest reach to the maximum distance."""
+            raise ValueError(
+                f"position={self.position!r} pairs sines with cosines, so hidden_size={self.hidden_size} must be even"
+            )
+        # T5's buckets need room: half of them are exact, the rest reach to the maximum distance in logarithmic steps.
         buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
         if buckets < 4 or buckets % 2:
             raise ValueError(f"relative_attention_num_buckets={buckets} must be even and at least 4")
@@ -123,3 +129,30 @@ class AttentionConfig(QkvConfig):
             raise ValueError(
                 f"relative_attention_max_distance={distance} must exceed relative_attention_num_buckets={buckets}"
             )
+
+    def validate_rope(self) -> None:
+        """Rope has what its type needs, each a sensible number; transformers only logs most of these."""
+        if self.position != "rope":
+            return
+        given = {name: value for name, value in (self.rope_parameters or {}).items() if value is not None}
+        kind = given.get("rope_type")
+        if kind not in ROPE_TYPES:
+            raise ValueError(f"rope_type={kind!r} of rope_parameters is not one of {', '.join(ROPE_TYPES)}")
+        if missing := [name for name in ROPE_TYPES[kind] if name not in given]:
+            raise ValueError(f"rope_type={kind!r} needs {' and '.join(missing)} in rope_parameters, got {given}")
+        for name, value in given.items():
+            refuse_rope_parameter(name, value)
+        for small, large in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
+            if small in given and large in given and given[small] >= given[large]:
+                raise ValueError(f"{small}={given[small]} of rope_parameters must be below {large}={given[large]}")
+        super().validate_rope()
+
+
+def refuse_rope_parameter(name: str, value: Any) -> None:
+    """Raise on a misspelt parameter of rope, and on a number that cannot scale anything."""
+    known = RopeParameters.__annotations__
+    if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):
+        raise ValueError(f"rope_parameters has no {name!r}; did you mean {close[0]!r}?")
+    low, high = ROPE_BOUNDS.get(name, (None, inf))
+    if low is not None and (type(value) not in (int, float) or not (low <= value <= high and 0 < value < inf)):
+        raise ValueError(f"{name}={value!r} of rope_parameters must be a positive number from {low} to {high}")

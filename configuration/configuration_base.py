@@ -1,11 +1,15 @@
 """What every qkv config shares: strict words, near-miss detection, and the map that makes a saved folder loadable."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
-from functools import wraps
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from functools import cache, wraps
+from inspect import getattr_static
+from math import inf
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
-from huggingface_hub.dataclasses import strict
+from huggingface_hub.dataclasses import strict, validated_field
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 
@@ -13,41 +17,102 @@ from transformers import GenerationConfig, PreTrainedConfig
 HUGGING_FACE_EXTRAS = frozenset(
     "num_labels attn_implementation experts_implementation output_attentions torch_dtype rope_scaling rope_theta "
     "per_layer_config name_or_path auto_map quantization_config model_type transformers_weights use_return_dict "
-    "task_specific_params custom_pipelines num_items_in_batch".split()
+    "task_specific_params custom_pipelines num_items_in_batch partial_rotary_factor "
+    "cls_token_id sep_token_id mask_token_id unk_token_id".split()
 )
-
+# The words of fields that transformers declares, but does not check.
+TRANSFORMERS_WORDS = {
+    "problem_type": ("regression", "single_label_classification", "multi_label_classification"),
+    "dtype": ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
+}
 
 ConfigClass = TypeVar("ConfigClass", bound=type)
+
+if TYPE_CHECKING:
+    Derived = Any
+else:
+    # A size that may be left out and is filled in before anyone reads it.
+    Derived = int | None
+
+
+def bounded(default: Any, holds: Callable[[Any], bool], bounds: str) -> Any:
+    """A field whose value, where there is one, keeps within bounds."""
+
+    def check(value: Any) -> None:
+        if value is not None and not holds(value):
+            raise ValueError(f"must {bounds}")
+
+    return validated_field(check, default=default)
+
+
+def at_least(least: int, default: int | None = None) -> Any:
+    """A size or count."""
+    return bounded(default, lambda value: value >= least, f"be at least {least}")
+
+
+def positive(default: float | None = None) -> Any:
+    """A factor, a scale, a tolerance."""
+    return bounded(default, lambda value: 0 < value < inf, "be positive and finite")
+
+
+def rate(default: float = 0.0) -> Any:
+    """A probability; a certainty would leave nothing to learn from."""
+    return bounded(default, lambda value: 0 <= value < 1, "lie in [0, 1), for example 0.1")
 
 
 def checked(config_class: ConfigClass) -> ConfigClass:
     """`strict`, with each error cut down to the one sentence that says what is wrong and how to mend it."""
-    config_class = strict(config_class)
-    strict_init, strict_setattr = config_class.__init__, config_class.__setattr__
+    inherited = config_class.__setattr__
+    checked_class: Any = strict(config_class)
+    # PreTrainedConfig's own already runs the validators of every subclass, once is enough.
+    checked_class.__setattr__ = inherited
+    checked_class.__init__ = in_one_sentence(checked_class.__init__)
+    checked_class.validate = in_one_sentence(checked_class.validate)
+    return checked_class
 
-    @wraps(strict_init)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+
+def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
+    """A method of `strict` that raises the cause alone, as a ValueError."""
+
+    @wraps(method)
+    def plain(*args: Any, **kwargs: Any) -> None:
         try:
-            strict_init(self, *args, **kwargs)
+            method(*args, **kwargs)
         except StrictDataclassError as error:
             raise ValueError(str(error.__cause__ or error)) from None
 
-    def __setattr__(self: Any, name: str, value: Any) -> None:
-        self.refuse_unknown_word(name, value)
-        try:
-            strict_setattr(self, name, value)
-        except StrictDataclassError as error:
-            raise ValueError(str(error.__cause__ or error)) from None
-
-    config_class.__init__, config_class.__setattr__ = __init__, __setattr__
-    return config_class
+    return plain
 
 
-def literal_words(config_class: type, name: str) -> tuple[str, ...]:
-    """The words a field accepts, or an empty tuple when the field is not a `Literal` of strings."""
-    field = getattr(config_class, "__dataclass_fields__", {}).get(name)
-    words = get_args(field.type) if field is not None and get_origin(field.type) is Literal else ()
-    return tuple(word for word in words if isinstance(word, str))
+def spell(annotation: Any) -> str:
+    """A type as one says it: `int or None`."""
+    if get_origin(annotation) in (Union, UnionType):
+        *first, last = map(spell, get_args(annotation))
+        return f"{', '.join(first)} or {last}"
+    if get_args(annotation):
+        return str(annotation).replace("typing.", "")
+    return "None" if annotation is NoneType else getattr(annotation, "__name__", str(annotation))
+
+
+@cache
+def literal_words(annotation: Any) -> tuple[str, ...]:
+    """The words an annotation admits, alone or as entries of a list; none when it is not about words."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    return tuple(word for part in get_args(annotation) for word in literal_words(part))
+
+
+@cache
+def fixed_names(config_class: type) -> dict[str, Any]:
+    """What a class decides or derives by itself, so that nobody sets it: constants and read-only properties."""
+    own = {field.name for field in fields(config_class)}
+    names = (name for name in dir(config_class) if name not in own and not name.startswith("_"))
+    found = {name: getattr_static(config_class, name) for name in names}
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, int | str) or (isinstance(value, property) and value.fset is None)
+    }
 
 
 @checked
@@ -62,8 +127,41 @@ class QkvConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         for name in kwargs:
             self.refuse_misspelling(name)
+        labels = kwargs.get("num_labels")
+        if labels is not None and (type(labels) is not int or labels < 1):
+            raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1")
+        if not isinstance(self.id2label, dict | None):
+            raise ValueError(f"id2label={self.id2label!r} is not a dict from number to label such as {{0: 'cat', 1: 'dog'}}")
         kwargs.setdefault("auto_map", dict(self.auto_classes))
         super().__post_init__(**kwargs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.refuse_unknown_word(name, value)
+        self.refuse_fixed(name, value)
+        try:
+            super().__setattr__(name, value)
+        except StrictDataclassError as error:
+            field = self.__dataclass_fields__[name]
+            reason = f"is of type {type(value).__name__}, expected {spell(field.type)}; its default is {field.default!r}"
+            reason = reason if isinstance(error.__cause__, TypeError) else str(error.__cause__)
+            raise ValueError(f"{name}={value!r} {reason}") from None
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Changes made on loading are checked as on construction: `from_pretrained(folder, image_size=32)`."""
+        kind = config_dict.get("model_type", cls.model_type)
+        if kind != cls.model_type:
+            raise ValueError(
+                f"config of model_type={kind!r} is not one for {cls.__name__}, which needs {cls.model_type!r}; use "
+                "AutoConfig, or qkv.from_transformers for an official checkpoint"
+            )
+        own = {field.name for field in fields(cls)} - {"dtype", *cls.sub_configs}
+        for name in kwargs:
+            cls.refuse_misspelling(name)
+            if name in cls.known_fields() - own - {"dtype", *cls.sub_configs}:
+                raise ValueError(f"{name} is a field of the parts of {cls.__name__}; change it in {' or '.join(cls.sub_configs)}")
+        changes = {name: kwargs.pop(name) for name in own & set(kwargs)}
+        return super().from_dict({**config_dict, **changes}, **kwargs)
 
     @classmethod
     def known_fields(cls) -> set[str]:
@@ -77,21 +175,25 @@ class QkvConfig(PreTrainedConfig):
         generation = GenerationConfig._get_default_generation_params()
         if name in known or name in HUGGING_FACE_EXTRAS or name in generation or name.startswith("_"):
             return
-        if close := get_close_matches(name, sorted(known), n=1, cutoff=0.8):
+        if close := get_close_matches(name, sorted(known), n=1, cutoff=0.72):
             raise ValueError(f"{cls.__name__} has no field {name!r}; did you mean {close[0]!r}?")
 
     @classmethod
     def refuse_unknown_word(cls, name: str, value: object) -> None:
-        """Raise when the value of a `Literal` field is not one of its words, naming the nearest one."""
-        words = literal_words(cls, name)
-        if not words or value in words:
-            return
-        close = get_close_matches(str(value), words, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(words)}{hint}")
+        """Raise when a field of words is given another one, naming the nearest."""
+        field = cls.__dataclass_fields__.get(name)
+        words = TRANSFORMERS_WORDS.get(name) or (literal_words(field.type) if field else ())
+        for word in value if isinstance(value, list | tuple) else (value,):
+            if words and isinstance(word, str) and word not in words:
+                close = get_close_matches(word, words, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                raise ValueError(f"{name}={word!r} is not one of {', '.join(words)}{hint}")
 
-    def validate_label_smoothing(self) -> None:
-        """Smoothing takes probability from the right class, so it lies in [0, 1)."""
-        smoothing = getattr(self, "label_smoothing", 0.0)
-        if not 0 <= smoothing < 1:
-            raise ValueError(f"label_smoothing={smoothing} must lie in [0, 1); 0.1 is the usual value")
+    @classmethod
+    def refuse_fixed(cls, name: str, value: object) -> None:
+        """Raise when a constant of the class is given another value, or what it derives is given at all."""
+        fixed = fixed_names(cls).get(name, value)
+        if isinstance(fixed, property):
+            raise ValueError(f"{name} of {cls.__name__} follows from its fields and cannot be set to {value!r}; set those")
+        if fixed != value:
+            raise ValueError(f"{name}={value!r} is not for {cls.__name__}, where it is always {fixed!r}; leave it out")

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from .configuration_base import checked
+from .configuration_base import at_least, checked, rate
 from .configuration_stack import StackConfig
 
 
@@ -27,14 +27,14 @@ class QkvDecoderConfig(StackConfig):
         "AutoModelForQuestionAnswering": "modeling_decoder.QkvDecoderForQuestionAnswering",
     }
 
-    vocab_size: int = 50257
+    vocab_size: int = at_least(1, 50257)
     type_vocab_size: ClassVar[int] = 0
     scale_embedding: bool = False
     scale_logits: bool = False
     lm_head_bias: bool = False
     cross_attention: bool = False
-    classifier_dropout: float | int = 0.0
-    label_smoothing: float | int = 0.0
+    classifier_dropout: float | int = rate()
+    label_smoothing: float | int = rate()
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = None
@@ -47,8 +47,3 @@ class QkvDecoderConfig(StackConfig):
             self.bos_token_id = None if self.bos_token_id == 50256 else self.bos_token_id
             self.eos_token_id = None if self.eos_token_id == 50256 else self.eos_token_id
         super().__post_init__(**kwargs)
-
-    def validate_vocabulary(self) -> None:
-        """There is at least one word to predict."""
-        if self.vocab_size < 1:
-            raise ValueError(f"vocab_size={self.vocab_size} must be at least 1")

@@ -3,8 +3,13 @@
 from typing import Any, ClassVar
 
 from .axes import FrontendName, PoolingName
-from .configuration_base import checked
+from .configuration_base import at_least, bounded, checked, rate
 from .configuration_stack import StackConfig
+
+
+def is_image_size(size: int | list[int] | tuple[int, ...]) -> bool:
+    """Whether this is one side or two, none of them empty."""
+    return size >= 1 if isinstance(size, int) else len(size) == 2 and min(size) >= 1
 
 
 @checked
@@ -32,17 +37,17 @@ class QkvEncoderConfig(StackConfig):
     }
 
     frontend: FrontendName = "tokens"
-    vocab_size: int = 30522
-    type_vocab_size: int = 0
+    vocab_size: int = at_least(1, 30522)
+    type_vocab_size: int = at_least(0, 0)
     scale_embedding: bool = False
-    image_size: int | list[int] | tuple[int, int] = 224
-    patch_size: int = 16
-    num_channels: int = 3
+    image_size: int | list[int] | tuple[int, int] = bounded(224, is_image_size, "be a side or (height, width) in pixels")
+    patch_size: int = at_least(1, 16)
+    num_channels: int = at_least(1, 3)
     class_token: bool = True
     distillation_token: bool = False
     pooling: PoolingName = "first"
-    classifier_dropout: float | int = 0.0
-    label_smoothing: float | int = 0.0
+    classifier_dropout: float | int = rate()
+    label_smoothing: float | int = rate()
     tie_word_embeddings: bool = True
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
@@ -64,7 +69,7 @@ class QkvEncoderConfig(StackConfig):
     def grid(self) -> tuple[int, int]:
         """(rows, columns) of patches."""
         height, width = self.image_shape
-        return height // max(self.patch_size, 1), width // max(self.patch_size, 1)
+        return height // self.patch_size, width // self.patch_size
 
     @property
     def num_prefix_tokens(self) -> int:
@@ -76,18 +81,9 @@ class QkvEncoderConfig(StackConfig):
         """Whether the last recorded hidden state is the normalised one: for text it is, for images it is not."""
         return self.frontend == "tokens"
 
-    def validate_frontend(self) -> None:
-        """Token frontends need a vocabulary."""
-        if self.vocab_size < 1 or self.type_vocab_size < 0:
-            raise ValueError(
-                f"vocab_size={self.vocab_size} must be at least 1 and type_vocab_size={self.type_vocab_size} at least 0"
-            )
-
     def validate_patches(self) -> None:
         """Patches tile the image."""
         height, width = self.image_shape
-        if self.patch_size < 1 or self.num_channels < 1:
-            raise ValueError(f"patch_size={self.patch_size} and num_channels={self.num_channels} must be at least 1")
         if self.frontend == "patches" and (height % self.patch_size or width % self.patch_size):
             raise ValueError(
                 f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}; resize or repatch"

@@ -1,9 +1,9 @@
 """Encoder-decoders: the 2017 Transformer, T5, BART, Marian."""
 
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from .configuration_base import QkvConfig, checked
+from .configuration_base import Derived, QkvConfig, checked, positive, rate
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
 
@@ -11,6 +11,15 @@ SHARED_BY_TRANSFORMERS = frozenset(
     "transformers_version architectures output_hidden_states return_dict dtype chunk_size_feed_forward "
     "is_encoder_decoder id2label label2id problem_type".split()
 )
+
+
+if TYPE_CHECKING:
+    EncoderPart = Any
+    DecoderPart = Any
+else:
+    # What may be given; what is read afterwards is always a config.
+    EncoderPart = QkvEncoderConfig | dict | None
+    DecoderPart = QkvDecoderConfig | dict | None
 
 
 @checked
@@ -23,7 +32,7 @@ class QkvEncoderDecoderConfig(QkvConfig):
 
     model_type = "qkv_encoder_decoder"
     keys_to_ignore_at_inference = ["past_key_values"]
-    sub_configs_defaults = {"encoder": QkvEncoderConfig, "decoder": QkvDecoderConfig}
+    sub_configs_defaults: ClassVar[dict[str, Any]] = {"encoder": QkvEncoderConfig, "decoder": QkvDecoderConfig}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
         "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",
@@ -36,16 +45,16 @@ class QkvEncoderDecoderConfig(QkvConfig):
         for key in (base, *(base.replace("self_attn", name) for name in cross if "self_attn" in base))
     }
 
-    encoder: QkvEncoderConfig | dict | None = None
-    decoder: QkvDecoderConfig | dict | None = None
+    encoder: EncoderPart = None
+    decoder: DecoderPart = None
     share_embeddings: bool = True
     tie_word_embeddings: bool = True
-    label_smoothing: float | int = 0.0
-    initializer_range: float | int = 0.02
+    label_smoothing: float | int = rate()
+    initializer_range: float | int = positive(0.02)
     use_cache: bool = True
     is_encoder_decoder: bool = True
-    decoder_start_token_id: int | None = 0
-    pad_token_id: int | None = 0
+    decoder_start_token_id: Derived = 0
+    pad_token_id: Derived = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
 

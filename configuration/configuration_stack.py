@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from .axes import ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
-from .configuration_base import checked
+from .configuration_base import Derived, at_least, checked, positive, rate
 
 
 @checked
@@ -27,20 +27,20 @@ class StackConfig(AttentionConfig):
         "layers.*.mlp.down_proj": "rowwise",
     }
 
-    intermediate_size: int | None = None
+    intermediate_size: Derived = at_least(1)
     hidden_act: ActivationName = "gelu"
     feed_forward: FeedForwardName = "mlp"
     mlp_bias: bool = True
     norm: NormName = "layer"
-    norm_eps: float | int = 1e-5
+    norm_eps: float | int = positive(1e-5)
     norm_first: bool = True
     final_norm: bool | None = None
     embedding_norm: bool = False
-    embedding_dropout: float | int = 0.0
-    residual_dropout: float | int = 0.0
-    activation_dropout: float | int = 0.0
-    drop_path_rate: float | int = 0.0
-    initializer_range: float | int = 0.02
+    embedding_dropout: float | int = rate()
+    residual_dropout: float | int = rate()
+    activation_dropout: float | int = rate()
+    drop_path_rate: float | int = rate()
+    initializer_range: float | int = positive(0.02)
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.intermediate_size is None:
@@ -48,18 +48,3 @@ class StackConfig(AttentionConfig):
         if self.final_norm is None:
             self.final_norm = self.norm_first
         super().__post_init__(**kwargs)
-
-    def validate_feed_forward(self) -> None:
-        """The inner width is positive and the norm's epsilon keeps it finite."""
-        if self.intermediate_size < 1:
-            raise ValueError(f"intermediate_size={self.intermediate_size} must be at least 1")
-        if self.norm_eps <= 0:
-            raise ValueError(f"norm_eps={self.norm_eps} must be positive")
-
-    def validate_dropout(self) -> None:
-        """Each rate is a probability below one: dropping everything trains nothing."""
-        names = ("embedding_dropout", "attention_dropout", "residual_dropout", "activation_dropout", "drop_path_rate")
-        for name in (*names, "classifier_dropout"):
-            rate = getattr(self, name, 0.0)
-            if not 0 <= rate < 1:
-                raise ValueError(f"{name}={rate} must lie in [0, 1)")

@@ -1,15 +1,18 @@
 """Papers as differences from the defaults: each preset returns a config and takes any field as a keyword."""
 
+from inspect import isfunction
 from typing import Any
 
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 
+HELPERS = ("names", "dropout", "llama")
+
 
 def names() -> list[str]:
     """Every preset, by the name of its function."""
-    return sorted(name for name, value in globals().items() if callable(value) and value in PRESETS)
+    return sorted(name for name, value in globals().items() if isfunction(value) and name not in HELPERS)
 
 
 def dropout(rate: float) -> dict[str, float]:
@@ -127,23 +130,3 @@ def deit_small_16(**differences: Any) -> QkvEncoderConfig:
     """DeiT-S with stochastic depth; `distillation_token=True, pooling="distilled"` for the distilled one. Touvron et
     al. 2021, table 1 and §6, https://arxiv.org/abs/2012.12877"""
     return vit_base_16(**{"hidden_size": 384, "num_attention_heads": 6, "drop_path_rate": 0.1, **differences})
-
-
-PRESETS = (
-    bert_base,
-    bert_large,
-    roberta_base,
-    gpt2,
-    gpt2_medium,
-    gpt2_large,
-    gpt2_xl,
-    llama_3_2_1b,
-    transformer_base,
-    transformer_big,
-    t5_small,
-    t5_base,
-    bart_base,
-    vit_base_16,
-    vit_large_16,
-    deit_small_16,
-)

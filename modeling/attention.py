@@ -101,7 +101,7 @@ class CrossAttention(Attention):
         """Keys and values of memory, from the cache when they are there: (B, S, D) -> 2 x (B, G, S, K)."""
         if not isinstance(past_key_values, EncoderDecoderCache):
             return self.heads(self.k_proj(memory)), self.heads(self.v_proj(memory))
-        cache = past_key_values.cross_attention_cache
+        cache: Any = past_key_values.cross_attention_cache
         if not past_key_values.is_updated.get(self.layer_idx):
             cache.update(self.heads(self.k_proj(memory)), self.heads(self.v_proj(memory)), self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True

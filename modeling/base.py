@@ -28,6 +28,11 @@ class QkvPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
 
+    def post_init(self) -> None:
+        """Finish construction; ties are set where transformers reads them without asking: before it saves."""
+        self._tied_weights_keys = self.tied_parameters()
+        super().post_init()
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -35,7 +40,7 @@ class QkvPreTrainedModel(PreTrainedModel):
             if name in ("class_token", "distillation_token", "mask_token"):
                 init.trunc_normal_(parameter, std=self.config.initializer_range)
 
-    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:  # noqa: FBT001, FBT002
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """The ties that hold for this config; transformers asks before it loads, saves or moves weights."""
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)

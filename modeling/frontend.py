@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens, D hidden_size, C channels, N patches.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -56,10 +58,9 @@ class PatchFrontend(nn.Module):
         self.config = config
         size = config.patch_size
         self.projection = nn.Conv2d(config.num_channels, config.hidden_size, kernel_size=size, stride=size)
-        for name in ("class_token", "distillation_token"):
-            token = nn.Parameter(torch.zeros(1, 1, config.hidden_size)) if getattr(config, name) else None
-            self.register_parameter(name, token)
-        self.register_parameter("mask_token", None)
+        self.class_token = special_token(config) if config.class_token else None
+        self.distillation_token = special_token(config) if config.distillation_token else None
+        self.mask_token: nn.Parameter | None = None
 
     def forward(self, pixel_values: Tensor, masked: Tensor | None = None) -> Tensor:
         patches = self.projection(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
@@ -93,4 +94,9 @@ class PatchFrontend(nn.Module):
         return height // config.patch_size, width // config.patch_size
 
 
-FRONTENDS = {"tokens": TokenFrontend, "patches": PatchFrontend}
+def special_token(config: QkvEncoderConfig) -> nn.Parameter:
+    """A learned vector that stands for no patch (1, 1, D)."""
+    return nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+
+
+FRONTENDS: dict[str, Any] = {"tokens": TokenFrontend, "patches": PatchFrontend}

@@ -32,6 +32,11 @@ class MaskedLMHead(nn.Module):
         return self.decoder(self.norm(self.act_fn(self.dense(hidden))))
 
 
+def label_classifier(config: StackConfig, *, bias: bool = True) -> nn.Linear:
+    """A linear map to one score for each of `num_labels`: (..., D) -> (..., V)."""
+    return nn.Linear(config.hidden_size, int(config.num_labels or 0), bias=bias)
+
+
 class FirstTokenPooler(nn.Module):
     """Read the first token, where class tokens stand.
 
@@ -51,7 +56,7 @@ class FirstTokenPooler(nn.Module):
     @staticmethod
     def classifier(config: QkvEncoderConfig) -> nn.Module:
         """What turns the pooled vector into scores for each label."""
-        return nn.Linear(config.hidden_size, config.num_labels)
+        return label_classifier(config)
 
 
 class DensePooler(FirstTokenPooler):
@@ -108,8 +113,8 @@ class DistilledClassifier(nn.Module):
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__()
-        self.class_classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.distillation_classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.class_classifier = label_classifier(config)
+        self.distillation_classifier = label_classifier(config)
 
     def forward(self, pooled: Tensor) -> Tensor:
         return (self.class_classifier(pooled[:, 0]) + self.distillation_classifier(pooled[:, 1])) / 2

@@ -47,7 +47,7 @@ def eager_attention(
 
 
 def softmax_attention(
-    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
     """Mix values with softmax weights, through transformers' attention interface: eager, sdpa, flex, flash.
 

@@ -26,7 +26,8 @@ class Layer(GradientCheckpointingLayer):
         super().__init__()
         self.self_attn = SelfAttention(config, layer_index)
         self.self_attn_residual = Residual(config, layer_index)
-        self.cross_attn = self.cross_attn_residual = None
+        self.cross_attn: Any = None
+        self.cross_attn_residual: Any = None
         if getattr(config, "cross_attention", False):
             self.cross_attn = CrossAttention(config, layer_index)
             self.cross_attn_residual = Residual(config, layer_index)

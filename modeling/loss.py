@@ -25,24 +25,28 @@ def normalise(total: Tensor, count: Tensor | int, num_items_in_batch: Tensor | i
     return total / (items.to(total.device) if isinstance(items, Tensor) else items)
 
 
-def cross_entropy(
+def negative_log_likelihood(
     logits: Tensor,
-    labels: Tensor | None,
+    labels: Tensor,
     num_items_in_batch: Tensor | int | None = None,
     label_smoothing: float = 0.0,
-) -> Tensor | None:
+) -> Tensor:
     """Negative log-likelihood of labels (...,) under logits (..., V), in single precision at least.
 
     `label_smoothing` spreads that much probability evenly over all classes.
 
     Source: smoothing: Szegedy et al. 2016, §7, https://arxiv.org/abs/1512.00567
     """
-    if labels is None:
-        return None
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
     labels = labels.to(logits.device).flatten()
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="sum")
-    return normalise(total, (labels != IGNORED).sum(), num_items_in_batch)
+    # Without a single target the loss is 0 and teaches nothing; 0 / 0 would poison every weight.
+    return normalise(total, (labels != IGNORED).sum().clamp(min=1), num_items_in_batch)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor | None, *args: Any, **kwargs: Any) -> Tensor | None:
+    """`negative_log_likelihood`, or None where there are no labels."""
+    return None if labels is None else negative_log_likelihood(logits, labels, *args, **kwargs)
 
 
 def next_token(
@@ -77,7 +81,10 @@ def classification(
         return cross_entropy(logits, labels, num_items_in_batch, getattr(config, "label_smoothing", 0.0))
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
-    losses = {"regression": F.mse_loss, "multi_label_classification": F.binary_cross_entropy_with_logits}
+    losses: dict[str, Any] = {
+        "regression": F.mse_loss,
+        "multi_label_classification": F.binary_cross_entropy_with_logits,
+    }
     return normalise(losses[kind](logits, labels, reduction="sum"), labels.numel(), num_items_in_batch)
 
 
@@ -98,11 +105,9 @@ def span(
     if start_positions is None or end_positions is None:
         return None
     length = starts.shape[-1]
-    losses = [
-        cross_entropy(logits, positions.masked_fill((positions < 0) | (positions >= length), IGNORED), **kwargs)
-        for logits, positions in ((starts, start_positions), (ends, end_positions))
-    ]
-    return (losses[0] + losses[1]) / 2
+    positions = torch.cat((start_positions.flatten(), end_positions.flatten()))
+    first, last = positions.masked_fill((positions < 0) | (positions >= length), IGNORED).chunk(2)
+    return (negative_log_likelihood(starts, first, **kwargs) + negative_log_likelihood(ends, last, **kwargs)) / 2
 
 
 def masked_pixels(pixels: Tensor, reconstruction: Tensor, masked: Tensor, patch_size: int) -> Tensor:

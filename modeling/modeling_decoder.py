@@ -21,7 +21,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, exactly_one
-from .head import language_model_scale, last_token, span_output, token_output
+from .head import label_classifier, language_model_scale, last_token, span_output, token_output
 from .loss import classification, next_token
 from .pattern import Span, see
 from .stack import Stack
@@ -87,7 +87,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
 
     config: QkvDecoderConfig
     _tp_plan = {"lm_head": "colwise_gather_output"}
-    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}
+    _pp_plan: Any = {"lm_head": (["hidden_states"], ["logits"])}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 
     def __init__(self, config: QkvDecoderConfig) -> None:
@@ -139,7 +139,7 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
     def __init__(self, config: QkvDecoderConfig) -> None:
         super().__init__(config)
         self.model = QkvDecoderModel(config)
-        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        self.score = label_classifier(config, bias=False)
         self.post_init()
 
     @can_return_tuple
@@ -187,7 +187,7 @@ class QkvDecoderForTokenClassification(QkvPreTrainedModel):
         super().__init__(config)
         self.model = QkvDecoderModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.score = nn.Linear(config.hidden_size, config.num_labels)
+        self.score = label_classifier(config)
         self.post_init()
 
     @can_return_tuple

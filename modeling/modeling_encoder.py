@@ -20,8 +20,8 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel, exactly_one
-from .head import POOLINGS, MaskedLMHead, span_output, token_output
-from .loss import classification, cross_entropy
+from .head import POOLINGS, MaskedLMHead, label_classifier, span_output, token_output
+from .loss import IGNORED, classification, cross_entropy, negative_log_likelihood
 from .stack import Stack
 
 
@@ -58,14 +58,16 @@ class QkvEncoderModel(Stack):
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds, pixel_values=pixel_values)
         grid = None
         if pixel_values is not None:
-            inputs_embeds, grid = self.embed_image(pixel_values, bool_masked_pos, bool(interpolate_pos_encoding))
+            inputs_embeds, grid = self.embed_image(
+                pixel_values, bool_masked_pos, resample=bool(interpolate_pos_encoding)
+            )
         elif inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         hidden = inputs_embeds + self.token_types(token_type_ids, inputs_embeds)
         hidden = self.run(hidden, attention_mask, position_ids, grid=grid, **kwargs)
         return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pool(hidden, attention_mask))
 
-    def embed_image(self, pixels: Tensor, masked: Tensor | None, resample: bool) -> tuple[Tensor, tuple[int, int]]:  # noqa: FBT001
+    def embed_image(self, pixels: Tensor, masked: Tensor | None, *, resample: bool) -> tuple[Tensor, tuple[int, int]]:
         """Patches of an image (B, C, height, width) -> (B, T, D) and their grid."""
         grid = self.embed_tokens.grid(pixels, resample=resample)
         return self.embed_tokens(pixels.to(self.dtype), masked), grid
@@ -160,11 +162,10 @@ class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
         scores, relation = self.lm_head(outputs.last_hidden_state), self.seq_relationship(outputs.pooler_output)
         loss = None
         if labels is not None and next_sentence_label is not None:
-            smoothing = self.config.label_smoothing
-            loss = cross_entropy(scores, labels, num_items_in_batch, smoothing)
+            loss = negative_log_likelihood(scores, labels, num_items_in_batch, self.config.label_smoothing)
             # The count of the step is one of tokens: each part's sentences weigh as much as its masked tokens do.
-            share = 1.0 if num_items_in_batch is None else (labels != -100).sum() / num_items_in_batch
-            loss = loss + share * cross_entropy(relation, next_sentence_label)
+            share = 1.0 if num_items_in_batch is None else (labels != IGNORED).sum() / num_items_in_batch
+            loss = loss + share * negative_log_likelihood(relation, next_sentence_label)
         return BertForPreTrainingOutput(loss, scores, relation, outputs.hidden_states, outputs.attentions)
 
 
@@ -252,7 +253,7 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
         self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = label_classifier(config)
         self.post_init()
 
     @can_return_tuple

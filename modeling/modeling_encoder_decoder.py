@@ -67,7 +67,7 @@ class QkvEncoderDecoderModel(QkvPreTrainedModel):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Any = None,
         decoder_position_ids: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        encoder_outputs: Any = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
@@ -127,7 +127,7 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, QkvPreTrainedModel,
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Both vocabularies follow when they are one table."""
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         if self.config.share_embeddings:
@@ -148,7 +148,7 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, QkvPreTrainedModel,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Any = None,
         decoder_position_ids: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
+        encoder_outputs: Any = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,

@@ -5,13 +5,13 @@ Shapes: B batch, V labels, C channels, N patches.
 
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.modeling_outputs import ImageClassifierOutput, MaskedImageModelingOutput
 from transformers.utils.generic import can_return_tuple
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel
+from .frontend import special_token
 from .head import PixelHead
 from .loss import masked_pixels
 from .modeling_encoder import PooledClassifier, QkvEncoderModel
@@ -45,14 +45,14 @@ class QkvEncoderForMaskedImageModeling(QkvPreTrainedModel):
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
-        self.model.embed_tokens.mask_token = nn.Parameter(torch.zeros(1, 1, config.hidden_size))
+        self.model.embed_tokens.mask_token = special_token(config)
         self.decoder = PixelHead(config)
         self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        pixel_values: Tensor | None = None,
+        pixel_values: Tensor,
         bool_masked_pos: Tensor | None = None,
         interpolate_pos_encoding: bool | None = None,
         **kwargs: Any,

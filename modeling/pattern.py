@@ -22,23 +22,23 @@ from ..configuration.configuration_stack import StackConfig
 
 # A dense mask, flex attention's block mask, or None where the kernel needs none.
 Mask = Any
-Predicate = Callable[[Any, Any, Any, Any], Tensor]
+Predicate = Callable[[Any, Any, Any, Any], Any]
 
 
-def full(config: StackConfig, positions: Tensor) -> Predicate:
+def full(config: StackConfig, counts: Tensor) -> Predicate:
     """Every pair: the mean path between two tokens is one step, at quadratic cost.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, §4, https://arxiv.org/abs/1706.03762
-    Shapes: positions (B, S) -> predicate
+    Shapes: counts (B, S) -> predicate
     """
     return bidirectional_mask_function
 
 
-def sliding(config: StackConfig, positions: Tensor) -> Predicate:
+def sliding(config: StackConfig, counts: Tensor) -> Predicate:
     """Pairs nearer than `sliding_window`, the token itself counted; depth widens the receptive field linearly.
 
     Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150
-    Shapes: positions (B, S) -> predicate
+    Shapes: counts (B, S) -> predicate
     """
 
     def near(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
@@ -47,16 +47,16 @@ def sliding(config: StackConfig, positions: Tensor) -> Predicate:
     return near
 
 
-def block_sparse(config: StackConfig, positions: Tensor) -> Predicate:
+def block_sparse(config: StackConfig, counts: Tensor) -> Predicate:
     """Pairs in the same or a neighbouring block of `block_size`, or with the first block, which is global.
 
-    Any two tokens are two steps apart, through the global block. Blocks are counted in positions, so padding in front
-    does not move them.
+    Any two tokens are two steps apart, through the global block. Blocks count the real tokens of a document, so
+    neither padding in front nor shifted positions move them.
 
     Source: Zaheer et al. 2020, Big Bird, §2, https://arxiv.org/abs/2007.14062 (without random blocks)
-    Shapes: positions (B, S) -> predicate
+    Shapes: counts (B, S) -> predicate
     """
-    blocks = positions // config.block_size
+    blocks = counts // config.block_size
 
     def linked(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
         query_block, key_block = blocks[batch, query], blocks[batch, key]
@@ -123,16 +123,19 @@ def see(
     """
     finished = attention_mask is not None and len(attention_mask.shape) == 4
     keep = None if finished or attention_mask is None else real_tokens(attention_mask, hidden, span)
-    positions, keys = token_positions(hidden, span, keep, position_ids)
+    counts = token_counts(hidden, span, keep)
+    refuse_misfit(hidden, position_ids)
     documents = find_documents(hidden, span, keep, position_ids, kwargs.get("cu_seq_lens_q"))
-    if position_ids is None and documents is not None:
-        positions = keys = restarted(documents)
+    if documents is not None:
+        counts = restarted(counts, documents)
+    positions, keys = token_positions(hidden, span, keep, counts, position_ids)
+    counts = counts.expand(len(hidden), -1)
     patterns = {pattern: layer for layer, pattern in reversed(list(enumerate(config.layer_patterns)))}
     implementation = kwargs.get("attention_implementation") or config._attn_implementation
-    masks = {
+    masks: dict[str, Mask] = {
         pattern: attention_mask
         if finished
-        else build_mask(implementation, hidden, span, layer, keep, rules(config, pattern, keys, documents, len(hidden)))
+        else build_mask(implementation, hidden, span, layer, keep, rules(config, pattern, counts, documents))
         for pattern, layer in patterns.items()
     }
     return Visibility(positions, keys, masks)
@@ -151,21 +154,27 @@ def real_tokens(attention_mask: Tensor, hidden: Tensor, span: Span) -> Tensor:
     return F.pad(attention_mask.to(hidden.device, torch.bool), (0, max(span.total - length, 0)))
 
 
-def token_positions(
-    hidden: Tensor, span: Span, keep: Tensor | None, position_ids: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Positions of queries (B or 1, T) and of keys (B or 1, S): real tokens are counted, padding is not."""
-    index = span.index(hidden.device)
+def refuse_misfit(hidden: Tensor, position_ids: Tensor | None) -> None:
+    """Position ids are one row for each row of tokens, or one for all."""
+    batch, length = hidden.shape[:2]
+    if position_ids is not None and tuple(position_ids.shape) not in ((batch, length), (1, length)):
+        raise ValueError(f"position_ids of shape {tuple(position_ids.shape)} do not fit {(batch, length)} tokens")
+
+
+def token_counts(hidden: Tensor, span: Span, keep: Tensor | None) -> Tensor:
+    """How many real tokens stand before each key (B or 1, S): padding is not counted."""
     if keep is None:
-        keys = torch.arange(span.total, device=hidden.device)[None]
-    else:
-        keys = (keep.cumsum(-1) - 1).clamp(min=0)
+        return torch.arange(span.total, device=hidden.device)[None]
+    return (keep.cumsum(-1) - 1).clamp(min=0)
+
+
+def token_positions(
+    hidden: Tensor, span: Span, keep: Tensor | None, keys: Tensor, position_ids: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Positions of queries (B or 1, T) and of keys (B or 1, S): counted, unless `position_ids` number them."""
+    index = span.index(hidden.device)
     if position_ids is None:
         return keys.index_select(1, index), keys
-    if position_ids.shape[-1] != span.length or position_ids.shape[0] not in (1, hidden.shape[0]):
-        raise ValueError(
-            f"position_ids of shape {tuple(position_ids.shape)} do not fit {tuple(hidden.shape[:2])} tokens"
-        )
     # Cached keys keep their distance to the last real token of this chunk.
     rows = max(len(keys), len(position_ids))
     keys, positions = keys.expand(rows, -1), position_ids.expand(rows, -1)
@@ -205,22 +214,21 @@ def find_documents(
     return F.pad(documents, (0, span.total - span.length), value=-1)
 
 
-def restarted(documents: Tensor) -> Tensor:
-    """Positions that restart at 0 with each document (1, S)."""
-    index = torch.arange(documents.shape[-1], device=documents.device)
+def restarted(counts: Tensor, documents: Tensor) -> Tensor:
+    """Counts that restart at 0 with each document (B or 1, S)."""
     starts = F.pad(documents[:, 1:] != documents[:, :-1], (1, 0), value=True)
-    return index - torch.where(starts, index, 0).cummax(-1).values
+    return counts - torch.where(starts, counts, 0).cummax(-1).values
 
 
 def rules(
-    config: StackConfig, pattern: str, positions: Tensor, documents: Tensor | None, batch: int
+    config: StackConfig, pattern: str, counts: Tensor, documents: Tensor | None
 ) -> tuple[Predicate, dict[str, Any]]:
     """The predicate of one pattern, and what lets a kernel go without a mask."""
-    predicates = [PATTERNS[pattern](config, positions.expand(batch, -1))]
+    predicates = [PATTERNS[pattern](config, counts)]
     if config.causal:
         predicates.append(causal_mask_function)
     if documents is not None:
-        documents = documents.expand(batch, -1)
+        documents = documents.expand(len(counts), -1)
         predicates.append(lambda batch, head, query, key: documents[batch, query] == documents[batch, key])
     plain = pattern != "block_sparse" and documents is None
     shortcuts = {

@@ -4,6 +4,7 @@ Shapes: B batch, T queries, S keys, D hidden_size, H heads, K head_dim.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -124,7 +125,8 @@ class RotaryPosition(Position):
 
     def frequencies(self, positions: Tensor) -> tuple[Tensor, float]:
         """Radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
-        parameters, device = self.config.rope_parameters, positions.device
+        parameters: dict[str, Any] = dict(self.config.rope_parameters or {})
+        device = positions.device
         if parameters["rope_type"] != "default":
             # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
             return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](self.config, device, seq_len=positions.max() + 1)
@@ -187,7 +189,7 @@ class T5Position(Position):
     def bucket(self, offset: Tensor) -> Tensor:
         """Bucket of key position minus query position; a causal stack spends none on the future."""
         buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
-        side, distance = 0, (-offset).clamp(min=0)
+        side, distance = torch.zeros_like(offset), (-offset).clamp(min=0)
         if not self.config.causal:
             buckets //= 2
             side, distance = (offset > 0).long() * buckets, offset.abs()

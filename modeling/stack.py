@@ -31,7 +31,7 @@ class Stack(QkvPreTrainedModel):
     Shapes: hidden (B, T, D) -> (B, T, D)
     """
 
-    config: StackConfig
+    config: Any
     _can_record_outputs = {
         "hidden_states": Layer,
         "attentions": OutputRecorder(Attention, index=1, layer_name="self_attn"),
@@ -39,8 +39,8 @@ class Stack(QkvPreTrainedModel):
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = FRONTENDS[config.frontend](config)
-        self.main_input_name = self.embed_tokens.main_input_name
+        self.embed_tokens: Any = FRONTENDS[config.frontend](config)
+        self.main_input_name = FRONTENDS[config.frontend].main_input_name
         self.position = POSITIONS[config.position](config)
         self.embed_norm = NORMS[config.norm](config) if config.embedding_norm else nn.Identity()
         self.embed_dropout = nn.Dropout(config.embedding_dropout)

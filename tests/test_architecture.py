@@ -1,6 +1,7 @@
 """The structure architecture.md promises: who imports whom, one file per idea, small pieces, nothing twice."""
 
 import ast
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -32,12 +33,12 @@ RANKS = {
         {"stack"},
         {"head"},
         {"modeling_encoder", "modeling_decoder"},
-        {"modeling_encoder_decoder"},
+        {"modeling_encoder_image", "modeling_encoder_decoder"},
         {"conversion"},
     ],
 }
 # What exceeds a limit says why: `# size: <a sentence>` on the line of the definition or the one above it, for a file
-# above its first statement.
+# above its first statement, for a folder in its __init__.py.
 REASON = re.compile(r"# size: \w+ \w+ \w+")
 
 
@@ -55,9 +56,9 @@ each_core_file = pytest.mark.parametrize("path", CORE, ids=name_of)
 each_source_file = pytest.mark.parametrize("path", SOURCES, ids=name_of)
 
 
-def rank(folder: str, stem: str) -> int | None:
+def rank(folder: str, stem: str) -> float:
     family = "conversion" if stem.startswith("conversion_") else stem  # conversion_bert, … rank with conversion
-    return next((index for index, stems in enumerate(RANKS[folder]) if family in stems), None)
+    return next((index for index, stems in enumerate(RANKS[folder]) if family in stems), math.inf)
 
 
 def imported_names(path: Path) -> Iterator[str]:
@@ -75,7 +76,7 @@ def siblings(path: Path) -> list[str]:
 
 @each_core_file
 def test_every_file_is_ranked(path: Path) -> None:
-    assert rank(path.parent.name, path.stem) is not None, f"{name_of(path)} needs a place in RANKS"
+    assert rank(path.parent.name, path.stem) < math.inf, f"{name_of(path)} needs a place in RANKS"
 
 
 @each_core_file
@@ -89,10 +90,9 @@ def test_imports_take_the_forms_the_hub_copier_understands(path: Path) -> None:
 @each_core_file
 def test_imports_point_down(path: Path) -> None:
     folder, own = path.parent.name, rank(path.parent.name, path.stem)
-    may_see = {stem: rank(folder, stem) for stem in siblings(path)}
-    conversion = len(RANKS["modeling"]) - 1 if folder == "modeling" else None  # these may share; cycles are seen below
-    wrong = [stem for stem, below in may_see.items() if below is None or below > own or below == own != conversion]
-    assert wrong == []
+    imported = {stem: rank(folder, stem) for stem in siblings(path)}
+    peers = path.stem.startswith("conversion")  # these may use each other; a cycle is caught below
+    assert [stem for stem, below in imported.items() if below > own or (below == own and not peers)] == []
 
 
 @pytest.mark.parametrize("folder", RANKS)
@@ -112,7 +112,8 @@ def test_stems_are_unique_across_folders() -> None:
 
 @each_core_file
 def test_mirror_is_complete(path: Path) -> None:
-    assert (ROOT / "tests" / path.parent.name / f"test_{path.name}").exists()
+    mirror = ROOT / "tests" / path.parent.name / f"test_{path.name}"
+    assert mirror.exists(), f"{name_of(mirror)} is missing"
 
 
 def limits(node: ast.AST) -> Iterator[tuple[str, int, int]]:
@@ -154,12 +155,14 @@ def excess(path: Path) -> Iterator[str]:
 
 @each_source_file
 def test_sizes_are_kept_or_explained(path: Path) -> None:
-    assert list(excess(path)) == []
+    found = list(excess(path))
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize(("folder", "limit"), [("configuration", 700), ("modeling", 3500)])
 def test_folder_is_small_enough_to_read(folder: str, limit: int) -> None:
-    assert sum(len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py")) <= limit
+    lines = sum(len(path.read_text().splitlines()) for path in parts(folder))
+    assert lines <= limit or REASON.search((ROOT / folder / "__init__.py").read_text()), f"{lines} lines > {limit}"
 
 
 def own_lines(path: Path) -> list[tuple[int, str]]:
@@ -186,4 +189,5 @@ def copies(paths: list[Path], length: int = 5) -> list[str]:
 
 
 def test_no_five_lines_stand_in_two_files() -> None:
-    assert copies(SOURCES) == []
+    found = copies(SOURCES)
+    assert not found, "\n".join(found)

@@ -6,7 +6,7 @@ Importing it registers every `qkv_*` model type with the Auto classes and never 
 
 from importlib.metadata import PackageNotFoundError, version
 
-from transformers.utils import is_torch_available
+from transformers import is_torch_available
 
 from .configuration import *  # noqa: F403
 from .configuration import __all__

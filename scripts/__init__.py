@@ -1,0 +1,1 @@
+"""Commands: one file each, what they share in the folders beside them."""

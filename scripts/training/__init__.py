@@ -1,0 +1,1 @@
+"""What training commands share: recipes, data, the loop, the run folder, pictures."""

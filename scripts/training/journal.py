@@ -1,0 +1,65 @@
+"""What is written and shown while a training runs? A line of metrics for each logged step, and a progress bar."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from qkv.scripts.training.loop import Step
+from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.record import log
+
+
+class Journal:
+    """Metrics of a run, in `metrics.jsonl` and on the screen of the main process; other processes stay silent."""
+
+    def __init__(self, folder: Path, recipe: Recipe, *, is_main: bool) -> None:
+        self.folder, self.recipe, self.is_main = folder, recipe, is_main
+        self.losses: list[float] = []
+        self.tokens = 0
+        self.state: dict[str, float] = {}
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self.progress = Progress(
+            TextColumn("{task.description}"), *columns, TextColumn("{task.fields[state]}"),
+            console=Console(stderr=True), disable=not is_main,
+        )  # fmt: skip
+        self.bar = self.progress.add_task(recipe.name, total=recipe.max_steps, state="")
+
+    def step(self, step: Step) -> None:
+        """Take note of a step; FloatingPointError when its loss is no longer a number."""
+        loss = step.loss.item()
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"the loss is {loss} at step {step.number}; try a lower learning_rate")
+        self.losses.append(loss)
+        self.tokens += int(step.tokens)
+        if step.number % self.recipe.log_every == 0 or step.number == self.recipe.max_steps:
+            self.state["loss"] = sum(self.losses) / len(self.losses)
+            self.losses.clear()
+            self.write(
+                step=step.number,
+                loss=self.state["loss"],
+                lr=step.learning_rate,
+                grad_norm=step.grad_norm.item(),
+                samples=step.number * self.recipe.batch_size,
+                tokens=self.tokens,
+            )
+        self.show(step.number)
+
+    def results(self, number: int, results: dict[str, dict[str, float]]) -> None:
+        """Take note of an evaluation after that many steps."""
+        for split, metrics in results.items():
+            self.write(step=number, split=split, **metrics)
+            self.state |= {f"{split} {name}": value for name, value in metrics.items() if name != "loss"}
+        self.show(number)
+
+    def write(self, **line: Any) -> None:
+        """Add a line to the metrics."""
+        if self.is_main:
+            log(self.folder, **line)
+
+    def show(self, number: int) -> None:
+        """Bring the progress bar up to date."""
+        state = "  ".join(f"{name} {value:.4f}" for name, value in self.state.items())
+        self.progress.update(self.bar, completed=number, state=state)

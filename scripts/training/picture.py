@@ -1,0 +1,65 @@
+"""How does a training look? The loss curve, and what the class token attends to."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+matplotlib.use("Agg")  # files only; there may be no screen
+
+from matplotlib import pyplot as plt  # noqa: E402  the backend is chosen first
+
+
+def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
+    """Losses by step, with every other metric of the evaluated splits beside them, from the lines of a run's metrics."""
+    trained = [line for line in lines if "split" not in line]
+    evaluated = [line for line in lines if "split" in line]
+    names = sorted({name for line in evaluated for name in line} - {"step", "split", "loss"})
+    figure, axes = plt.subplots(1, 1 + len(names), figsize=(5 * (1 + len(names)), 3.5), squeeze=False)
+    axes[0, 0].plot(*columns(trained, "loss"), label="train", linewidth=1)
+    axes[0, 0].set_yscale("log")
+    for axis, name in zip(axes[0], ["loss", *names], strict=True):
+        for split in sorted({line["split"] for line in evaluated}):
+            axis.plot(*columns([line for line in evaluated if line["split"] == split], name), label=split, marker=".")
+        axis.set(xlabel="step", title=name)
+        axis.grid(alpha=0.3)
+        axis.legend()
+    save(figure, path)
+
+
+def columns(lines: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """Steps and the values of one metric."""
+    return [line["step"] for line in lines], [line[name] for line in lines]
+
+
+def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[str], path: Path) -> None:
+    """The class token's attention over the patches of each image (B, C, height, width): a row each, a column a layer.
+
+    Weights are averaged over heads; the brighter, the more is read. Colours span each map from nothing to its maximum.
+    """
+    with torch.no_grad():
+        attentions = model(pixel_values=pixel_values, output_attentions=True).attentions
+    prefix, grid = model.config.num_prefix_tokens, model.config.grid
+    maps = torch.stack([weights.mean(1)[:, 0, prefix:].unflatten(-1, grid) for weights in attentions]).cpu()
+    rows, layers = len(pixel_values), len(maps)
+    figure, axes = plt.subplots(rows, 1 + layers, figsize=(1.3 * (1 + layers), 1.45 * rows), squeeze=False)
+    for row in range(rows):
+        image = pixel_values[row].mean(0).cpu()
+        axes[row, 0].imshow(image, cmap="gray")
+        axes[row, 0].set_title(titles[row], fontsize=9)
+        for layer in range(layers):
+            axes[row, 1 + layer].imshow(maps[layer, row], cmap="magma", vmin=0.0)
+            axes[row, 1 + layer].set_title(f"layer {layer + 1}" if row == 0 else "", fontsize=9)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    save(figure, path)
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write the figure and free it."""
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)

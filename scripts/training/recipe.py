@@ -1,0 +1,164 @@
+"""What is trained, on what, and how? A recipe is a YAML file of these fields, changed by key=value words."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml
+
+FOLDER = Path(__file__).parents[1] / "recipes"
+# The least value that makes sense, of fields that have one.
+LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1}
+POSITIVE = ("learning_rate", "max_grad_norm")
+NOT_NEGATIVE = ("weight_decay", "warmup_steps", "seed", "degrees", "shift", "scale", "shear")
+NUMBERS = {int: "a whole number", float: "a number"}
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random affine changes of training images, each drawn evenly up to the given size and either way.
+
+    `degrees` rotates, `shift` moves by pixels, `scale` stretches by a share of the size, `shear` slants.
+    """
+
+    degrees: float = 0.0
+    shift: float = 0.0
+    scale: float = 0.0
+    shear: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_out_of_range(asdict(self))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training, from data to the last step.
+
+    `architecture` is a public class of qkv and `model` the fields of its config. `batch_size` counts the examples of an
+    optimizer step, however many processes share it and in however many parts (`accumulate`) each takes its share.
+    `holdout` keeps that share of the training data back, to choose settings without looking at the test split.
+    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
+    """
+
+    name: str
+    title: str
+    data: str
+    architecture: str
+    model: dict[str, Any] = field(default_factory=dict)
+    augment: Augmentation = Augmentation()
+    limits: str = ""
+    out: str | None = None
+    seed: int = 0
+    threads: int | None = None
+    holdout: float = 0.0
+    max_steps: int = 1000
+    batch_size: int = 32
+    accumulate: int = 1
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    schedule: Literal["cosine", "linear", "constant_with_warmup"] = "cosine"
+    warmup_steps: int = 0
+    max_grad_norm: float = 1.0
+    precision: Literal["fp32", "bf16"] = "fp32"
+    log_every: int = 10
+    eval_every: int = 100
+    resume: Literal["never"] = "never"
+
+    def __post_init__(self) -> None:
+        refuse_out_of_range(asdict(self))
+
+
+def refuse_out_of_range(values: dict[str, Any]) -> None:
+    """Raise ValueError for the first number outside what its field allows."""
+    for name, value in values.items():
+        if value is None or name not in (*LEAST, *POSITIVE, *NOT_NEGATIVE, "holdout"):
+            continue
+        if value < LEAST.get(name, 0) or (value == 0 and name in POSITIVE):
+            bound = f"at least {LEAST[name]}" if name in LEAST else "above 0" if name in POSITIVE else "0 or more"
+            raise ValueError(f"{name}={value} must be {bound}")
+        if name == "holdout" and value >= 1:
+            raise ValueError(f"holdout={value} leaves nothing to train on; give a share below 1, such as 0.2")
+
+
+def names() -> list[str]:
+    """Every recipe that comes with qkv."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe of that name, or in that YAML file, with `key=value` words applied; ValueError names what is wrong."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    if not path.exists():
+        raise ValueError(f"there is no recipe {name!r}; {meant(name, names(), 'recipes')}")
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for word in overrides:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"{word!r} is not key=value; write for example seed=1")
+        assign(values, key, yaml.safe_load(value))
+    return build(Recipe, {"name": path.stem, **values})
+
+
+def assign(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key in nested values."""
+    *groups, last = key.split(".")
+    for group in groups:
+        values = values.setdefault(group, {})
+        if not isinstance(values, dict):
+            raise ValueError(f"{key!r} is not a recipe key: {group!r} holds a single value")
+    values[last] = value
+
+
+def build(kind: type, values: dict[str, Any], prefix: str = "") -> Any:
+    """A dataclass from plain values, each converted to the type of its field."""
+    types = get_type_hints(kind)
+    for key in values:
+        refuse_unknown(prefix + key, [prefix + known.name for known in fields(kind)])
+    missing = [known for known in ("title", "data", "architecture") if known in types and known not in values]
+    if missing:
+        raise ValueError(f"the recipe says nothing about {', '.join(missing)}")
+    return kind(**{key: convert(prefix + key, value, types[key]) for key, value in values.items()})
+
+
+def convert(key: str, value: Any, kind: Any) -> Any:
+    """The value as the type of its field; ValueError says what was expected."""
+    if get_origin(kind) is Literal:
+        words = get_args(kind)
+        if value not in words:
+            raise ValueError(f"{key}={value!r} is not allowed; {meant(str(value), words, 'words')}")
+        return value
+    options = get_args(kind) if NoneType in get_args(kind) else (kind,)
+    if value is None and NoneType in options:
+        return None
+    if hasattr(options[0], "__dataclass_fields__"):
+        return build(options[0], convert(key, value, dict), f"{key}.")
+    return convert_plain(key, value, get_origin(options[0]) or options[0])
+
+
+def convert_plain(key: str, value: Any, kind: type) -> Any:
+    """A number, text or mapping; text that spells a number is one (YAML reads 1e-3 as text)."""
+    if kind is str:
+        return str(value)
+    try:
+        if kind in NUMBERS and not isinstance(value, bool) and float(value) == kind(value):
+            return kind(value)
+    except (TypeError, ValueError):
+        pass
+    if kind is dict and isinstance(value, dict):
+        return value
+    raise ValueError(f"{key}={value!r} is not {NUMBERS.get(kind, 'a group of keys')}")
+
+
+def refuse_unknown(key: str, known: Sequence[str]) -> None:
+    """Raise ValueError for a key that is not known."""
+    if key not in known:
+        raise ValueError(f"unknown key {key!r}; {meant(key, known, 'keys')}")
+
+
+def meant(word: str, known: Sequence[str], what: str) -> str:
+    """The nearest known word as a question, or all of them."""
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"the {what} are {', '.join(known)}"

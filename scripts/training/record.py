@@ -1,0 +1,121 @@
+"""What does a training leave behind? A folder with its metrics, its record, and everything needed to repeat it."""
+
+import json
+import os
+import platform
+import subprocess
+import time
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from transformers import PreTrainedModel
+
+import qkv
+from qkv.scripts.training.data import Task
+from qkv.scripts.training.recipe import Recipe
+
+DEPENDENCIES = ("torch", "transformers", "accelerate", "numpy", "scikit-learn")
+
+
+@dataclass
+class Clock:
+    """Wall and CPU seconds since it was made; CPU seconds are those of all threads and of finished child processes."""
+
+    wall: float = field(default_factory=time.perf_counter)
+    cpu: float = field(default_factory=lambda: sum(os.times()[:4]))
+
+    def read(self) -> dict[str, float]:
+        """Seconds so far, to the tenth."""
+        now = Clock()
+        return {"wall_s": round(now.wall - self.wall, 1), "cpu_s": round(now.cpu - self.cpu, 1)}
+
+
+def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
+    """The run folder, new or empty; FileExistsError when it holds something."""
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    # The clocks of processes differ.
+    (name,) = broadcast_object_list([recipe.out or f"runs/{recipe.name}-{stamp}"])
+    folder = Path(name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"{folder} is not empty; give another out=, or remove it")
+    accelerator.wait_for_everyone()
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def log(folder: Path, **line: Any) -> None:
+    """Add one line to the run's metrics."""
+    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The lines of the run's metrics, oldest first."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Accelerator) -> dict[str, Any]:
+    """The record of a run before it has results."""
+    return {
+        "recipe": asdict(recipe),
+        "config": model.config.to_diff_dict(),
+        "parameters": model.num_parameters(),
+        "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source},
+        "data": {"sizes": task.sizes(), "sha256": task.fingerprint()},
+        "seed": recipe.seed,
+        "device": device(accelerator),
+        "versions": versions(),
+        "commit": commit(),
+    }
+
+
+def write(folder: Path, record: dict[str, Any]) -> None:
+    """Write the record, whole or not at all."""
+    path = folder / "record.json"
+    path.with_suffix(".partial").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    path.with_suffix(".partial").replace(path)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, qkv and what the numbers depend on."""
+    found = {"python": platform.python_version(), "qkv": qkv.__version__}
+    for name in DEPENDENCIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def device(accelerator: Accelerator) -> dict[str, Any]:
+    """What the training ran on."""
+    kind = accelerator.device.type
+    name = torch.cuda.get_device_name() if kind == "cuda" else platform.processor() or platform.machine()
+    return {
+        "type": kind,
+        "name": name,
+        "threads": torch.get_num_threads(),
+        "processes": accelerator.num_processes,
+    }
+
+
+def commit() -> str | None:
+    """The commit of the checkout that qkv runs from, marked when files differ from it; None outside a checkout."""
+    root = Path(__file__).resolve().parents[2]
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        # An environment may lie inside somebody else's repository.
+        if Path(git("rev-parse", "--show-toplevel")) != root:
+            return None
+        return git("rev-parse", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,97 @@
+"""How does a recipe become a trained model in a run folder?"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+from transformers import PreTrainedModel
+
+import qkv
+from qkv.scripts.publishing.card import write_card
+from qkv.scripts.training import data, record
+from qkv.scripts.training.journal import Journal
+from qkv.scripts.training.loop import Loop
+from qkv.scripts.training.picture import draw_curve
+from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
+
+PRECISIONS = {"fp32": "no", "bf16": "bf16"}
+
+
+@dataclass
+class Run:
+    """A finished training: its folder, model and data, its record, and the clock that started with it."""
+
+    folder: Path
+    model: PreTrainedModel
+    task: data.Task
+    record: dict[str, Any]
+    clock: record.Clock
+    is_main: bool
+
+    def save(self) -> None:
+        """Write the record as it is now, and the card that follows from it."""
+        self.record["time"] |= self.clock.read()
+        record.write(self.folder, self.record)
+        write_card(self.folder / "record.json", self.folder / "card.md")
+
+
+def train(recipe: Recipe, command: str) -> Run:
+    """Train, evaluate and save as the recipe says; `command` is what the record will say was typed.
+
+    ValueError and FileExistsError come before anything is written.
+    """
+    clock = record.Clock()
+    if recipe.threads:
+        torch.set_num_threads(recipe.threads)
+    accelerator = Accelerator(mixed_precision=PRECISIONS[recipe.precision])
+    task = data.load(recipe)
+    set_seed(recipe.seed)
+    model = build(recipe, task)
+    loop = Loop.of(accelerator, model, recipe, task)
+    folder = record.open_folder(recipe, accelerator)
+    facts = record.describe(recipe, task, model, accelerator) | {"command": command}
+    # Every process began with the same model; from here each draws dropout and augmentation of its own.
+    set_seed(recipe.seed, device_specific=True)
+    training = record.Clock()
+    facts["metrics"] = fit(loop, folder)
+    facts["time"] = {f"training_{name}": seconds for name, seconds in training.read().items()}
+    run = Run(folder, accelerator.unwrap_model(loop.model).eval(), task, facts, clock, accelerator.is_main_process)
+    accelerator.end_training()
+    if run.is_main:
+        run.model.save_pretrained(folder / "model")
+        task.processor.save_pretrained(folder / "model")
+        draw_curve(record.read_log(folder), folder / "curve.png")
+        run.save()
+    return run
+
+
+def build(recipe: Recipe, task: data.Task) -> PreTrainedModel:
+    """The recipe's model with random weights; ValueError for an unknown architecture or config field."""
+    architectures = [name for name in qkv.__all__ if "For" in name]
+    if recipe.architecture not in architectures:
+        hint = meant(recipe.architecture, architectures, "architectures")
+        raise ValueError(f"there is no architecture {recipe.architecture!r}; {hint}")
+    architecture = getattr(qkv, recipe.architecture)
+    known = [f"model.{name}" for name in sorted(architecture.config_class.known_fields())]
+    for key in recipe.model:
+        refuse_unknown(f"model.{key}", known)
+    id2label = dict(enumerate(task.labels))
+    label2id = {label: index for index, label in id2label.items()}
+    return architecture(architecture.config_class(**recipe.model, id2label=id2label, label2id=label2id))
+
+
+def fit(loop: Loop, folder: Path) -> dict[str, dict[str, float]]:
+    """Take every step, and return the last evaluation of each split: that of the weights that are kept."""
+    recipe = loop.recipe
+    journal = Journal(folder, recipe, is_main=loop.accelerator.is_main_process)
+    results: dict[str, dict[str, float]] = {}
+    with journal.progress:
+        for step in loop.steps():
+            journal.step(step)
+            if step.number % recipe.eval_every == 0 or step.number == recipe.max_steps:
+                results = {name: loop.evaluate(split) for name, split in loop.task.splits.items()}
+                journal.results(step.number, results)
+    return results

@@ -1,0 +1,68 @@
+"""How a mechanism is compared with its slow loop: values and gradients, in double precision all the way."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig
+
+EXACT = 1e-12
+# Odd where they may be: a transposed or mispaired axis then has the wrong size instead of the wrong numbers.
+SIZES = {"hidden_size": 6, "num_hidden_layers": 3, "num_attention_heads": 3, "head_dim": 4, "intermediate_size": 7}
+TEXT = {**SIZES, "vocab_size": 11, "max_position_embeddings": 13}
+IMAGE = {**SIZES, "frontend": "patches", "image_size": [6, 10], "patch_size": 2, "num_channels": 3}
+
+
+def encoder(**fields: Any) -> QkvEncoderConfig:
+    return QkvEncoderConfig(**{**TEXT, **fields})
+
+
+def vision(**fields: Any) -> QkvEncoderConfig:
+    return QkvEncoderConfig(**{**IMAGE, **fields})
+
+
+def decoder(**fields: Any) -> QkvDecoderConfig:
+    return QkvDecoderConfig(**{**TEXT, **fields})
+
+
+@contextmanager
+def exact() -> Iterator[None]:
+    """Let what is computed in single precision whatever the model's dtype, positions above all, be computed in double.
+
+    Published checkpoints were trained with angles in single precision, so the package keeps it; here the algebra is
+    compared and not the rounding, which `test_position.py` compares with transformers bit by bit.
+    """
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mock.patch.object(torch, "float32", torch.float64), mock.patch.object(torch, "float", torch.float64):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def draw(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def jittered(module: nn.Module) -> nn.Module:
+    """In double precision, with parameters that are all different: biases of zero and gains of one hide mistakes."""
+    module.double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.normal_(std=0.7)
+    return module
+
+
+def assert_same(actual: Tensor, expected: Tensor, *leaves: Tensor, tolerance: float = EXACT) -> None:
+    """Equal values and, for every leaf, equal gradients of a random weighting of the values."""
+    assert actual.shape == expected.shape and actual.dtype == expected.dtype
+    assert (actual - expected).abs().max() <= tolerance
+    if leaves:
+        upstream = torch.randn_like(expected)
+        mine, theirs = (torch.autograd.grad(value, leaves, upstream, retain_graph=True) for value in (actual, expected))
+        for one, other in zip(mine, theirs, strict=True):
+            assert (one - other).abs().max() <= tolerance

@@ -1,0 +1,253 @@
+"""Does each position act where and as its paper says?"""
+
+import math
+from typing import get_args
+
+import pytest
+import reference
+import torch
+from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
+from transformers import LlamaConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from qkv.configuration.axes import PositionName
+from qkv.configuration.configuration_attention import ROPE_TYPES
+from qkv.modeling.position import POSITIONS, rotate
+
+TRAINED = 13
+SCALINGS = {
+    "default": {"rope_theta": 100.0},
+    "linear": {"rope_theta": 100.0, "factor": 3.0},
+    "dynamic": {"rope_theta": 100.0, "factor": 2.0},
+    "yarn": {"rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": TRAINED},
+    "llama3": {
+        "rope_theta": 100.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": TRAINED,
+    },
+}
+# Rows that differ, do not start at zero and skip.
+PLACES = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [3, 4, 5, 7, 8, 11, 12]])
+
+
+def position(config):
+    return jittered(POSITIONS[config.position](config))
+
+
+def rope(kind, **fields):
+    return decoder(position="rope", rope_parameters={"rope_type": kind, **SCALINGS[kind]}, **fields)
+
+
+def test_every_word_is_a_row():
+    assert tuple(POSITIONS) == get_args(PositionName)
+    assert tuple(SCALINGS) == ROPE_TYPES
+
+
+@pytest.mark.parametrize("word", POSITIONS)
+def test_positions_keep_no_buffer(word):
+    """Loading builds on the meta device: a buffer filled in `__init__` would be garbage afterwards."""
+    assert dict(POSITIONS[word](decoder(position=word)).named_buffers()) == {}
+
+
+ACTS = {
+    "none": set(),
+    "learned": {"embed"},
+    "sinusoidal": {"embed"},
+    "sinusoidal_concat": {"embed"},
+    "rope": {"rotation"},
+    "alibi": {"bias"},
+    "t5": {"bias"},
+}
+
+
+@pytest.mark.parametrize("word", POSITIONS)
+def test_position_acts_in_one_place(word):
+    module, hidden = position(decoder(position=word)), draw(2, 7, 6)
+    seen = set()
+    if module.embed(hidden, PLACES) is not hidden:
+        seen.add("embed")
+    if module.rotation(PLACES, torch.float64) is not None:
+        seen.add("rotation")
+    if module.bias(PLACES, PLACES) is not None:
+        seen.add("bias")
+    assert seen == ACTS[word]
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+@pytest.mark.parametrize("places", [PLACES, PLACES[1:]], ids=["rows", "shared row"])
+def test_learned(offset, places):
+    module, hidden = position(decoder(position="learned", position_offset=offset)), draw(2, 7, 6)
+    table = module.table.weight
+    assert len(table) == TRAINED + offset
+    expected = hidden + reference.learned_positions(places + offset, table)
+    assert_same(module.embed(hidden, places), expected, hidden, table)
+
+
+@pytest.mark.parametrize("size", [(3, 5), (5, 3), (4, 9), (7, 5), (2, 3), (1, 1)])
+@pytest.mark.parametrize("prefix", [0, 1, 2])
+def test_learned_is_resampled_for_other_images(size, prefix):
+    tokens = {"class_token": prefix > 0, "distillation_token": prefix > 1, "pooling": "mean"}
+    module = position(vision(position="learned", **tokens))
+    assert len(module.table.weight) == prefix + 3 * 5
+    hidden = draw(2, prefix + size[0] * size[1], 6)
+    places = torch.arange(hidden.shape[1])[None]
+    expected = hidden + reference.resize_positions(module.table.weight, prefix, (3, 5), size)
+    assert_same(module.embed(hidden, places, size), expected, hidden, module.table.weight)
+
+
+@pytest.mark.parametrize("size", [(3, 5), (4, 9)])
+def test_other_positions_ignore_the_grid(size):
+    for word in set(POSITIONS) - {"learned"}:
+        module, hidden = position(vision(position=word)), draw(2, 7, 6)
+        assert torch.equal(module.embed(hidden, PLACES, size), module.embed(hidden, PLACES))
+
+
+@pytest.mark.parametrize("word", ["sinusoidal", "sinusoidal_concat"])
+@pytest.mark.parametrize("dim", [6, 10])
+def test_sinusoidal(word, dim):
+    table = {"sinusoidal": reference.sinusoidal_table, "sinusoidal_concat": reference.sinusoidal_concat_table}[word]
+    module, hidden = position(decoder(position=word, hidden_size=dim)), draw(2, 7, dim)
+    places = torch.cat((PLACES[:1], PLACES[1:] + 700))
+    with exact():
+        actual = module.embed(hidden, places)
+    expected = hidden + reference.learned_positions(places, table(713, dim))
+    assert_same(actual, expected, hidden)
+
+
+def test_sinusoidal_of_a_late_position_keeps_its_digits():
+    """Angles in single precision would be off by 0.004 at position 100,000."""
+    module = POSITIONS["sinusoidal"](decoder(position="sinusoidal"))
+    late = module.embed(torch.zeros(1, 1, 6), torch.tensor([[100_003]]))
+    angles = [100_003 / 10000.0 ** (2 * (column // 2) / 6) for column in range(6)]
+    expected = [math.cos(angle) if column % 2 else math.sin(angle) for column, angle in enumerate(angles)]
+    assert (late[0, 0].double() - torch.tensor(expected, dtype=torch.float64)).abs().max() <= 6e-8
+
+
+def test_sinusoidal_of_a_shift_is_a_linear_map():
+    """PE(p + 5) = M PE(p) with one M for every p: each pair turns by its own angle."""
+    module = position(decoder(position="sinusoidal"))
+    with exact():
+        waves = module.embed(torch.zeros(1, 40, 6, dtype=torch.float64), torch.arange(40)[None])[0]
+    shift = torch.linalg.lstsq(waves[:10], waves[5:15], driver="gelsd").solution
+    assert (waves[:35] @ shift - waves[5:]).abs().max() <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ROPE_TYPES)
+@pytest.mark.parametrize("places", [PLACES, PLACES[1:], PLACES + 30], ids=["rows", "shared row", "past the trained"])
+@pytest.mark.parametrize("partial", [1.0, 0.5])
+def test_rope(kind, places, partial):
+    config = rope(kind, head_dim=8, max_position_embeddings=TRAINED)
+    config.rope_parameters["partial_rotary_factor"] = partial
+    module, heads = position(config), draw(2, 3, 7, 8)
+    length = int(places.max()) + 1
+    frequencies, factor = reference.rope_frequencies(
+        int(8 * partial), 100.0, config.rope_parameters, max_position_embeddings=TRAINED, sequence_length=length
+    )
+    with exact():
+        actual = rotate(heads, module.rotation(places, torch.float64))
+    expected = reference.rotate_heads(heads, places.expand(2, -1), frequencies, factor)
+    assert_same(actual, expected, heads)
+
+
+@pytest.mark.parametrize("kind", ROPE_TYPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [7, 29])
+def test_rope_is_bit_equal_to_transformers(kind, dtype, length):
+    config = rope(kind, head_dim=8, max_position_embeddings=TRAINED)
+    parameters = {"rope_type": kind, **SCALINGS[kind]}
+    sizes = {"hidden_size": 24, "num_attention_heads": 3, "head_dim": 8, "max_position_embeddings": TRAINED}
+    theirs = LlamaRotaryEmbedding(LlamaConfig(**sizes, rope_parameters=parameters))
+    places = torch.arange(length)[None]
+    cosines, sines = theirs(torch.zeros(1, dtype=dtype), places)
+    ours = POSITIONS["rope"](config).rotation(places, dtype)
+    assert torch.equal(ours[0][:, 0], cosines) and torch.equal(ours[1][:, 0], sines)
+
+
+def test_dynamic_rope_moves_only_past_the_trained_length():
+    module, plain = (POSITIONS["rope"](rope(kind)) for kind in ("dynamic", "default"))
+    short, long = torch.arange(TRAINED)[None], torch.arange(TRAINED + 1)[None]
+    assert torch.equal(module.rotation(short, torch.float32)[0], plain.rotation(short, torch.float32)[0])
+    assert not torch.equal(module.rotation(long, torch.float32)[0], plain.rotation(long, torch.float32)[0])
+
+
+@pytest.mark.parametrize("kind", set(ROPE_TYPES) - {"dynamic"})
+def test_rotary_score_depends_on_difference(kind):
+    module, query, key = position(rope(kind)), draw(1, 3, 7, 4), draw(1, 3, 7, 4)
+
+    def scores(shift):
+        with exact():
+            rotation = module.rotation(PLACES[1:] + shift, torch.float64)
+        return rotate(query, rotation) @ rotate(key, rotation).transpose(-1, -2)
+
+    assert (scores(0) - scores(1001)).abs().max() <= EXACT
+    assert (scores(0) - query @ key.transpose(-1, -2)).abs().max() > 0.1
+
+
+def test_rope_reads_its_config_at_every_forward():
+    module = POSITIONS["rope"](rope("default"))
+    before = module.rotation(PLACES, torch.float32)
+    module.config.rope_parameters = {"rope_type": "default", "rope_theta": 7.0}
+    assert not torch.equal(before[0], module.rotation(PLACES, torch.float32)[0])
+
+
+def test_without_a_rotation_heads_pass():
+    heads = draw(2, 3, 7, 4)
+    assert rotate(heads, None) is heads
+
+
+@pytest.mark.parametrize("heads", range(1, 21))
+def test_alibi(heads):
+    module = position(decoder(position="alibi", num_attention_heads=heads, head_dim=2))
+    queries, keys = PLACES[:, 4:], PLACES
+    with exact():
+        actual = module.bias(queries, keys)
+    assert_same(actual, reference.alibi_bias(heads, queries, keys))
+
+
+@pytest.mark.parametrize("heads", range(1, 21))
+def test_alibi_slopes_are_blooms(heads):
+    """BLOOM multiplies slopes by the key's position alone, which shifts all scores of a row equally."""
+    slopes = POSITIONS["alibi"](decoder(position="alibi", num_attention_heads=heads, head_dim=2)).slopes("cpu")
+    theirs = build_alibi_tensor(torch.ones(1, 5), heads, torch.float32)
+    assert (slopes[:, None] * torch.arange(5) - theirs[:, 0]).abs().max() <= 1e-6
+
+
+BUCKETS = [(4, 5), (8, 20), (32, 128), (16, 50)]
+STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
+
+
+@STACKS
+@pytest.mark.parametrize(("buckets", "furthest"), BUCKETS)
+def test_t5_buckets(stack, buckets, furthest):
+    sizes = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": furthest}
+    module = POSITIONS["t5"](stack(position="t5", **sizes))
+    offsets = torch.arange(-300, 301)
+    with exact():
+        actual = module.bucket(offsets).tolist()
+    both_ways = stack is encoder
+    assert actual == [reference.t5_bucket(offset, both_ways, buckets, furthest) for offset in offsets.tolist()]
+    # In single precision, as trained, transformers' own to the last bucket.
+    theirs = T5Attention._relative_position_bucket(offsets, both_ways, buckets, furthest)
+    assert torch.equal(module.bucket(offsets), theirs)
+
+
+@STACKS
+def test_t5_bias(stack):
+    sizes = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
+    module = position(stack(position="t5", **sizes))
+    queries, keys = PLACES[:, 4:] + 20, PLACES
+    with exact():
+        actual = module.bias(queries, keys)
+    expected = reference.t5_bias(module.table.weight, queries, keys, stack is encoder, 20)
+    assert_same(actual, expected, module.table.weight)
+
+
+@pytest.mark.parametrize("word", ["alibi", "t5"])
+@STACKS
+def test_bias_depends_on_the_difference(stack, word):
+    module = position(stack(position=word))
+    assert torch.equal(module.bias(PLACES, PLACES), module.bias(PLACES + 1001, PLACES + 1001))

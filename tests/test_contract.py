@@ -1,0 +1,546 @@
+"""What every family promises as a Hugging Face model (product.md, section 4), for every head; generation apart."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, EncoderDecoderCache
+
+import tiny
+from tiny import CASES, HEADS, Case
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+each_head = pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
+CONFIGS = {"encoder": tiny.encoder, "vision": tiny.vision, "decoder": tiny.decoder, "translator": tiny.translator}
+AUTO_CLASSES = [
+    pytest.param(make, name, id=f"{family}-{name}")
+    for family, make in CONFIGS.items()
+    for name in make().auto_map
+    # Of an encoder's heads those over pixels need patches, and those over tokens need a vocabulary.
+    if name not in ("AutoConfig", "AutoModelForImageClassification", "AutoModelForMaskedImageModeling")
+    or (family == "vision" and name != "AutoConfig")
+]
+# One row for each way in which a vocabulary appears in a model.
+WITH_VOCABULARY = [
+    case for case in CASES if "input_ids" in case.inputs() and not case.name.endswith(("MultipleChoice-bert", "deep"))
+]
+
+
+def named(case_name: str) -> Case:
+    return next(case for case in CASES if case.name == case_name)
+
+
+def numbers(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Every tensor of an output by its path, those inside tuples and caches too."""
+    if isinstance(output, Tensor):
+        yield name, output
+    elif isinstance(output, EncoderDecoderCache):
+        yield from numbers((output.self_attention_cache, output.cross_attention_cache), name)
+    elif isinstance(output, Cache):
+        yield from numbers([(layer.keys, layer.values) for layer in output.layers], name)
+    elif isinstance(output, dict):
+        for key, value in output.items():
+            yield from numbers(value, f"{name}.{key}")
+    elif isinstance(output, tuple | list):
+        for index, value in enumerate(output):
+            yield from numbers(value, f"{name}.{index}")
+
+
+def assert_same(actual: Any, expected: Any, **tolerance: Any) -> None:
+    """Equal outputs: the same tensors at the same places, bit for bit unless a tolerance is given."""
+    tolerance = tolerance or {"rtol": 0, "atol": 0}
+    actual, expected = dict(numbers(actual)), dict(numbers(expected))
+    assert actual.keys() == expected.keys() and actual
+    for name, value in expected.items():
+        assert_close(actual[name], value, **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def run(model: PreTrainedModel, inputs: dict[str, Tensor], **options: Any) -> Any:
+    with torch.no_grad():
+        return model(**inputs, **options)
+
+
+def assert_same_model(loaded: PreTrainedModel, model: PreTrainedModel, inputs: dict[str, Tensor]) -> None:
+    """Every parameter and buffer is bit-equal, and so is every output."""
+    assert type(loaded) is type(model)
+    weights, expected = loaded.state_dict(), model.state_dict()
+    assert weights.keys() == expected.keys()
+    assert [name for name in expected if not torch.equal(weights[name], expected[name])] == []
+    # Copies lie alike in memory; a mapped file does not, which moves the last bit of a matrix product.
+    assert_same(run(copy.deepcopy(loaded), inputs), run(copy.deepcopy(model), inputs))
+
+
+def ties(model: PreTrainedModel) -> set[frozenset[str]]:
+    """Sets of names that are one and the same parameter."""
+    names: dict[int, set[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), set()).add(name)
+    return {frozenset(group) for group in names.values() if len(group) > 1}
+
+
+def test_unwritten_memory_is_poisoned() -> None:
+    # What every other loading test stands on.
+    assert torch.empty(3, 3).isnan().all() and torch.empty_like(torch.ones(2)).isnan().all()
+
+
+# Saving and loading ---------------------------------------------------------------------------------------------------
+
+
+@each_case
+def test_save_and_load_is_bit_equal(case: Case, tmp_path: Path) -> None:
+    model = case.build()
+    model.save_pretrained(tmp_path)
+    loaded, report = case.model_class.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values()), report
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".json") == ["model.safetensors"]
+    assert_same_model(loaded, model, case.inputs())
+    assert ties(loaded) == ties(model)
+    automatic = getattr(transformers, case.auto_class).from_pretrained(tmp_path)
+    assert_same_model(automatic, model, case.inputs())
+
+
+@each_case
+def test_saved_config_is_the_config(case: Case, tmp_path: Path) -> None:
+    config = case.config()
+    case.model_class(config).save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["architectures"] == [case.model_class.__name__]
+    assert saved["auto_map"] == type(config).auto_classes
+    reloaded = transformers.AutoConfig.from_pretrained(tmp_path)
+    assert type(reloaded) is type(config)
+    added = {"_name_or_path", "architectures", "dtype", "transformers_version"}
+    given = {key: value for key, value in config.to_dict().items() if key not in added}
+    assert {key: value for key, value in reloaded.to_dict().items() if key not in added} == given
+    reloaded.save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / "config.json").read_text()) == saved
+
+
+@each_head
+def test_sharded_save_and_load_is_bit_equal(case: Case, tmp_path: Path) -> None:
+    model = case.build()
+    model.save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
+    assert_same_model(case.model_class.from_pretrained(tmp_path), model, case.inputs())
+
+
+@each_case
+def test_nothing_lives_in_a_buffer(case: Case) -> None:
+    model = case.build()
+    assert dict(model.named_buffers()) == {}
+    loose = {
+        f"{name}.{key}"
+        for name, module in model.named_modules()
+        for key, value in vars(module).items()
+        if isinstance(value, Tensor)
+    }
+    assert loose == set()
+
+
+@each_case
+def test_meta_model_filled_from_a_state_dict_is_bit_equal(case: Case) -> None:
+    model = case.build()
+    with torch.device("meta"):
+        empty = case.model_class(case.config()).eval()
+    assert {parameter.device.type for parameter in empty.parameters()} == {"meta"}
+    empty.to_empty(device="cpu")
+    empty.load_state_dict(model.state_dict())
+    assert_same_model(empty, model, case.inputs())
+
+
+@each_case
+def test_weights_that_a_checkpoint_lacks_are_initialised(case: Case) -> None:
+    # from_pretrained builds on the meta device: what `_init_weights` forgets stays NaN.
+    torch.manual_seed(0)
+    fresh = case.model_class(case.config()).state_dict()
+    torch.manual_seed(0)
+    loaded = case.model_class.from_pretrained(None, config=case.config(), state_dict={}).state_dict()
+    for name, expected in fresh.items():
+        value = loaded[name]
+        assert value.isfinite().all(), name
+        if expected.std(correction=0) == 0:  # gains and biases
+            assert torch.equal(value, expected), name
+        else:
+            assert_close(value.std(), expected.std(), rtol=0.5, atol=0, msg=name)
+
+
+@each_case
+def test_bfloat16(case: Case, tmp_path: Path) -> None:
+    model = case.build()
+    model.save_pretrained(tmp_path)
+    loaded = case.model_class.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert loaded.dtype == torch.bfloat16 and {value.dtype for value in loaded.parameters()} == {torch.bfloat16}
+    assert ties(loaded) == ties(model) == ties(model.to(torch.bfloat16))
+    assert_same_model(loaded, model, case.inputs())
+    output = run(loaded, case.inputs())
+    assert all(value.isfinite().all() for _, value in numbers(output))
+    precise = run(case.model_class.from_pretrained(tmp_path, dtype=torch.float32), case.inputs())
+    if "loss" in output:
+        assert output.loss.dtype == torch.float32  # a sum of many terms needs the digits
+        assert_close(output.loss, precise.loss, rtol=0.05, atol=0)
+    loaded.save_pretrained(tmp_path / "half")
+    assert case.model_class.from_pretrained(tmp_path / "half").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}, "cpu"], ids=str)
+@each_head
+def test_device_map(case: Case, device_map: Any, tmp_path: Path) -> None:
+    model = case.build()
+    model.save_pretrained(tmp_path)
+    loaded = case.model_class.from_pretrained(tmp_path, device_map=device_map)
+    assert {value.device.type for value in loaded.parameters()} == {"cpu"}
+    assert_same_model(loaded, model, case.inputs())
+
+
+@each_head
+def test_offloaded_layers_compute_the_same(case: Case, tmp_path: Path) -> None:
+    # Weights of one layer stay on disk and travel in for each forward: no module may hold on to a tensor.
+    model = case.build()
+    model.save_pretrained(tmp_path)
+    modules = [name for name, module in model.named_modules() if type(module).__name__ == "Layer"]
+    rest = {
+        name: "cpu"
+        for name, _ in model.named_parameters(remove_duplicate=False)
+        if not any(name.startswith(f"{layer}.") for layer in modules)
+    }
+    device_map = {**rest, **dict.fromkeys(modules, "cpu"), modules[-1]: "disk"}
+    loaded = case.model_class.from_pretrained(tmp_path, device_map=device_map, offload_folder=tmp_path / "offload")
+    assert any(value.device.type == "meta" for value in loaded.parameters())
+    assert_same(run(loaded, case.inputs()), run(model, case.inputs()), rtol=1e-5, atol=1e-5)
+
+
+# Auto classes, and one checkpoint for every head ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("make", "auto_class"), AUTO_CLASSES)
+def test_auto_class_builds_from_config(make: Any, auto_class: str) -> None:
+    config = make()
+    model = getattr(transformers, auto_class).from_config(config, dtype=torch.float64)
+    assert type(model).__name__ == config.auto_map[auto_class].split(".")[1]
+    assert model.dtype == torch.float64
+
+
+@pytest.mark.parametrize(("make", "auto_class"), AUTO_CLASSES)
+def test_base_and_head_read_each_other(make: Any, auto_class: str, tmp_path: Path) -> None:
+    automatic, config = getattr(transformers, auto_class), make()
+    base = tiny.jitter(transformers.AutoModel.from_config(config))
+    base.save_pretrained(tmp_path / "base")
+    head, report = automatic.from_pretrained(tmp_path / "base", output_loading_info=True)
+    prefix = "" if auto_class == "AutoModel" else "model."
+    weights = head.state_dict()
+    assert [key for key in report["missing_keys"] if key.startswith(prefix or "-") and "mask_token" not in key] == []
+    # A head that does not pool has no pooler to fill.
+    assert [key for key in report["unexpected_keys"] if "pooler" not in key] == []
+    for name, value in base.state_dict().items():
+        assert "pooler" in name or torch.equal(weights[prefix + name], value), name
+    assert all(value.isfinite().all() for value in weights.values())
+
+    tiny.jitter(head).save_pretrained(tmp_path / "head")
+    back, report = transformers.AutoModel.from_pretrained(tmp_path / "head", output_loading_info=True)
+    weights = head.state_dict()
+    assert [key for key in report["missing_keys"] if "pooler" not in key] == []
+    for name, value in back.state_dict().items():
+        assert "pooler" in name or torch.equal(value, weights[prefix + name]), name
+    assert all(value.isfinite().all() for value in back.state_dict().values())
+
+
+# Outputs --------------------------------------------------------------------------------------------------------------
+
+
+@each_case
+def test_tuple_and_dict_outputs_are_equal(case: Case) -> None:
+    model, inputs = case.build(), case.inputs()
+    for options in ({}, {"output_hidden_states": True, "output_attentions": True}):
+        output = run(model, inputs, **options)
+        plain = run(model, inputs, return_dict=False, **options)
+        assert isinstance(plain, tuple)
+        assert_same(plain, output.to_tuple())
+    model.config.return_dict = False
+    assert_same(run(model, inputs), run(model, inputs, return_dict=True).to_tuple())
+
+
+def stacks(model: PreTrainedModel) -> dict[str, tuple[Any, int]]:
+    """{name of an output: (config of the stack it comes from, length of its queries)}"""
+    config = model.config
+    if config.is_encoder_decoder:
+        return {"encoder_": (config.encoder, tiny.SOURCE), "decoder_": (config.decoder, tiny.LENGTH)}
+    image = getattr(config, "frontend", "") == "patches"
+    return {"": (config, config.max_position_embeddings if image else tiny.LENGTH)}
+
+
+@each_case
+def test_hidden_states_are_those_of_each_layer(case: Case) -> None:
+    model, inputs = case.build(), case.inputs()
+    plain = run(model, inputs)
+    output = run(model, inputs, output_hidden_states=True)
+    for prefix, (config, length) in stacks(model).items():
+        states = output[f"{prefix}hidden_states"]
+        assert len(states) == config.num_hidden_layers + 1
+        assert {state.shape[1:] for state in states} == {(length, config.hidden_size)}
+        last = run(model, inputs, output_hidden_states=[-1])[f"{prefix}hidden_states"]
+        assert_same(last, states[-1:])
+        chosen = run(model, inputs, output_hidden_states=[0, 1])[f"{prefix}hidden_states"]
+        assert_same(chosen, states[:2])
+    assert_same({name: output[name] for name in plain}, plain)
+    model.config.output_hidden_states = True
+    assert_same(run(model, inputs), output)
+
+
+@each_case
+def test_last_hidden_state_is_the_last_of_the_hidden_states(case: Case) -> None:
+    output = run(case.build(), case.inputs(), output_hidden_states=True)
+    for last, states in (
+        ("last_hidden_state", "hidden_states"),
+        ("last_hidden_state", "decoder_hidden_states"),
+        ("encoder_last_hidden_state", "encoder_hidden_states"),
+    ):
+        if last in output and states in output and "vit" not in case.name:
+            assert_same(output[states][-1], output[last])
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
+@each_case
+def test_attentions_are_real_whatever_the_backend(case: Case, implementation: str) -> None:
+    model, inputs = case.build(), case.inputs()
+    model.set_attn_implementation("eager")
+    expected = run(model, inputs, output_attentions=True)
+    model.set_attn_implementation(implementation)
+    output = run(model, inputs, output_attentions=True)
+    assert_same(output, expected)
+    for prefix, (config, length) in stacks(model).items():
+        weights = output[f"{prefix}attentions"]
+        assert len(weights) == config.num_hidden_layers
+        assert {w.shape[1:] for w in weights} == {(config.num_attention_heads, length, length)}
+    if model.config.is_encoder_decoder:
+        cross = output.cross_attentions
+        assert len(cross) == model.config.decoder.num_hidden_layers
+        assert {w.shape[1:] for w in cross} == {(4, tiny.LENGTH, tiny.SOURCE)}
+        assert (torch.stack(cross)[:, 1, :, :, -2:] == 0).all()  # the second source row ends in padding
+    for name, value in numbers(output):
+        if "attentions" in name:
+            assert_close(value.sum(-1), torch.ones(value.shape[:-1]))
+    model.config.output_attentions = True
+    assert_same(run(model, inputs), expected)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "flex_attention"])
+@each_case
+def test_implementations_can_be_set_and_agree(case: Case, implementation: str, tmp_path: Path) -> None:
+    model, inputs = case.build(), case.inputs()
+    expected = run(model, inputs)
+    assert model.config._attn_implementation == "sdpa"
+    model.set_attn_implementation(implementation)
+    assert {module.config._attn_implementation for module in model.modules() if hasattr(module, "is_causal")} == {
+        implementation
+    }
+    output = run(model, inputs)
+    # What stands at padding is nobody's: each backend fills rows that see nothing as it likes.
+    for name, value in numbers(expected):
+        if "loss" in name or "pooler" in name:
+            assert_close(dict(numbers(output))[name], value, rtol=1e-4, atol=1e-5)
+    for row in range(tiny.BATCH):
+        real = tiny.LENGTH - 2 * row
+        for name in ("logits", "last_hidden_state", "start_logits", "prediction_logits", "reconstruction"):
+            if name in expected:
+                assert_close(output[name][row, :real], expected[name][row, :real], rtol=1e-4, atol=1e-5)
+    model.save_pretrained(tmp_path)
+    assert "attn_implementation" not in (tmp_path / "config.json").read_text()
+    chosen = case.model_class.from_pretrained(tmp_path, attn_implementation=implementation)
+    assert chosen.config._attn_implementation == implementation
+    assert_same(run(copy.deepcopy(chosen), inputs), run(copy.deepcopy(model), inputs))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "input_ids" in case.inputs()], ids=lambda case: case.name)
+def test_embeddings_may_be_given_for_ids(case: Case) -> None:
+    model, inputs = case.build(), case.inputs()
+    expected = run(model, inputs)
+    ids = inputs.pop("input_ids")
+    with torch.no_grad():
+        embedded = model.get_input_embeddings()(ids)
+        assert_same(run(model, inputs, inputs_embeds=embedded), expected)
+        if "decoder_input_ids" in inputs:
+            target = model.get_decoder().get_input_embeddings()(inputs.pop("decoder_input_ids"))
+            assert_same(model(**inputs, inputs_embeds=embedded, decoder_inputs_embeds=target), expected)
+    with pytest.raises(ValueError, match="give exactly one of input_ids and inputs_embeds"):
+        run(model, inputs, input_ids=ids, inputs_embeds=embedded)
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+
+def gradients(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Gradients of the loss in training mode, dropout from a fixed seed."""
+    model.train().zero_grad()
+    torch.manual_seed(5)
+    output = model(**inputs)
+    loss = output.loss if "loss" in output else output.last_hidden_state.square().mean()
+    loss.backward()
+    return {name: value.grad for name, value in model.named_parameters()}
+
+
+@each_case
+def test_every_parameter_takes_part_in_the_loss(case: Case) -> None:
+    # Distributed training waits for every gradient: one that never comes is a crash.
+    if "loss" in run(case.build(), case.inputs()):
+        assert [name for name, value in gradients(case.build(), case.inputs()).items() if value is None] == []
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@each_case
+def test_gradient_checkpointing_changes_nothing(case: Case, use_reentrant: bool) -> None:
+    model, inputs = case.build(), case.inputs()
+    expected = gradients(model, inputs)
+    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+    assert model.is_gradient_checkpointing
+    calls = []
+    for module in model.modules():
+        if type(module).__name__ == "MLP":
+            module.register_forward_hook(lambda *_: calls.append(1))
+    actual = gradients(model, inputs)
+    layers = sum(type(module).__name__ == "Layer" for module in model.modules())
+    assert not calls or len(calls) == 2 * layers
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (value is None) == (actual[name] is None), name
+        if value is not None:
+            assert_close(actual[name], value, rtol=1e-5, atol=1e-6, msg=name)
+    model.gradient_checkpointing_disable()
+    assert not model.is_gradient_checkpointing
+
+
+@each_head
+def test_evaluation_is_deterministic_and_training_is_not(case: Case) -> None:
+    model, inputs = case.build(), case.inputs()
+    assert_same(run(model, inputs), run(model, inputs))
+    if any(module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)):
+        model.train()
+        first, second = dict(numbers(run(model, inputs))), dict(numbers(run(model, inputs)))
+        assert any(not torch.equal(value, second[name]) for name, value in first.items())
+
+
+# Ties and vocabularies ------------------------------------------------------------------------------------------------
+
+
+TABLE = "model.embed_tokens.weight"
+SHARED = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"}
+TIES = {
+    "EncoderForMaskedLM-bert": {frozenset({TABLE, "lm_head.decoder.weight"})},
+    "EncoderForPreTraining-bert": {frozenset({TABLE, "lm_head.decoder.weight"})},
+    "EncoderForMaskedLM-relative": set(),
+    "DecoderForCausalLM-gpt2": {frozenset({TABLE, "lm_head.weight"})},
+    "DecoderForCausalLM-llama": set(),
+    "DecoderForCausalLM-bloom": {frozenset({TABLE, "lm_head.weight"})},
+    "EncoderDecoderModel-transformer": {frozenset({"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"})},
+    "EncoderDecoderForConditionalGeneration-transformer": {frozenset({*SHARED, "lm_head.weight"})},
+    "EncoderDecoderForConditionalGeneration-bart": {frozenset({*SHARED, "lm_head.weight"})},
+    "EncoderDecoderForConditionalGeneration-marian": set(),
+}
+OTHER_TIES = [
+    ({"share_embeddings": False, "tie_word_embeddings": True}, {"model.decoder.embed_tokens.weight", "lm_head.weight"}),
+    ({"share_embeddings": True, "tie_word_embeddings": False}, SHARED),
+]
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_ties_are_one_parameter_and_stay_so(name: str, tmp_path: Path) -> None:
+    case, expected = named(name), TIES[name]
+    model = case.build()
+    assert ties(model) == expected
+    assert ties(copy.deepcopy(model)) == expected
+    assert ties(model.to(torch.float64)) == expected
+    model.save_pretrained(tmp_path)
+    for options in ({}, {"dtype": torch.bfloat16}, {"device_map": "auto"}, {"low_cpu_mem_usage": True}):
+        assert ties(case.model_class.from_pretrained(tmp_path, **options)) == expected
+    model.tie_weights()
+    assert ties(model) == expected
+    if expected:  # a step on one name is a step on all
+        loss = model(**{key: value for key, value in case.inputs().items()})[0].sum()
+        loss.backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        assert ties(model) == expected
+
+
+@pytest.mark.parametrize(("fields", "expected"), OTHER_TIES)
+def test_each_tie_of_an_encoder_decoder_is_its_own_choice(fields: dict, expected: set, tmp_path: Path) -> None:
+    case = named("EncoderDecoderForConditionalGeneration-bart")
+    model = case.build(**fields)
+    assert ties(model) == {frozenset(expected)}
+    model.save_pretrained(tmp_path)
+    loaded = case.model_class.from_pretrained(tmp_path)
+    assert ties(loaded) == {frozenset(expected)}
+    assert_same_model(loaded, model, case.inputs())
+
+
+def vocabulary_sizes(model: PreTrainedModel) -> set[int]:
+    """Every place that states or embodies the size of the vocabulary."""
+    config = model.config
+    configs = [config, *([config.encoder, config.decoder] if config.is_encoder_decoder else [])]
+    sizes = {part.vocab_size for part in configs}
+    for name, module in model.named_modules():
+        if name.endswith("embed_tokens"):
+            sizes |= {module.num_embeddings, len(module.weight)}
+    head = model.get_output_embeddings()
+    if head is not None:
+        sizes |= {head.out_features, len(head.weight), *([] if head.bias is None else [len(head.bias)])}
+    return sizes
+
+
+@pytest.mark.parametrize(("size", "multiple", "expected"), [(70, None, 70), (40, None, 40), (62, 16, 64)])
+@pytest.mark.parametrize("case", WITH_VOCABULARY, ids=lambda case: case.name)
+def test_vocabulary_can_be_resized(case: Case, size: int, multiple: int, expected: int, tmp_path: Path) -> None:
+    check_resize(case, case.build(), (size, multiple, expected), tmp_path)
+
+
+@pytest.mark.parametrize(("fields", "_"), OTHER_TIES)
+@pytest.mark.parametrize(("size", "multiple", "expected"), [(70, None, 70), (40, None, 40)])
+def test_vocabulary_can_be_resized_whatever_is_tied(
+    fields: dict, _: set, size: int, multiple: int, expected: int, tmp_path: Path
+) -> None:
+    case = named("EncoderDecoderForConditionalGeneration-bart")
+    check_resize(case, case.build(**fields), (size, multiple, expected), tmp_path)
+
+
+def check_resize(case: Case, model: PreTrainedModel, sizes: tuple[int, int | None, int], folder: Path) -> None:
+    size, multiple, expected = sizes
+    inputs = {key: value.clamp(max=39) if value.dtype == torch.int64 else value for key, value in case.inputs().items()}
+    before, tied, weights = run(model, inputs), ties(model), copy.deepcopy(model.state_dict())
+    returned = model.resize_token_embeddings(size, pad_to_multiple_of=multiple)
+    assert returned is model.get_input_embeddings()
+    assert vocabulary_sizes(model) == {expected}
+    assert ties(model) == tied
+    kept = min(expected, tiny.VOCABULARY)
+    for name, value in model.state_dict().items():
+        rows = kept if weights[name].shape[:1] == (tiny.VOCABULARY,) else None
+        assert torch.equal(value[:rows], weights[name][:rows]), name
+        assert value.isfinite().all(), name
+    after = run(model, inputs)
+    for name in ("logits", "prediction_logits"):
+        if name in after and before[name].shape[-1] == tiny.VOCABULARY:
+            assert_close(after[name][..., :kept], before[name][..., :kept])
+        elif name in after:
+            assert_close(after[name], before[name])
+    model.save_pretrained(folder)
+    loaded, report = case.model_class.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values()), report
+    assert vocabulary_sizes(loaded) == {expected}
+    assert_same_model(loaded, model, inputs)
+    newest = {**inputs, "input_ids": torch.full_like(inputs["input_ids"], expected - 1)}
+    assert all(value.isfinite().all() for _, value in numbers(run(model, newest)))
+    assert all(value is not None for value in gradients(model, newest).values() if "loss" in after)
+
+
+def test_resize_of_the_same_size_or_none_does_nothing() -> None:
+    for case in WITH_VOCABULARY:
+        model = case.build()
+        expected = copy.deepcopy(model.state_dict())
+        assert model.resize_token_embeddings() is model.get_input_embeddings()
+        model.resize_token_embeddings(tiny.VOCABULARY)
+        assert_same(model.state_dict(), expected)
+        assert vocabulary_sizes(model) == {tiny.VOCABULARY}
