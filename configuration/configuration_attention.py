@@ -7,23 +7,21 @@ from typing import Any, ClassVar
 from transformers.modeling_rope_utils import RopeParameters
 
 from .axes import KernelName, PatternName, PositionName
-from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
+from .configuration_base import Derived, QkvConfig, at_least, checked, one_of, positive, rate
 
 # Each kind of rope scaling with the parameters it cannot do without.
-ROPE_TYPES = {
+ROPE_NEEDS = {
     "default": (),
     "linear": ("factor",),
     "dynamic": ("factor",),
     "yarn": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
 }
-# The least and the greatest useful value of a parameter; none may be 0 or infinite.
-ROPE_BOUNDS = {
-    "factor": (1, inf),
-    "partial_rotary_factor": (0, 1),
-    **dict.fromkeys("rope_theta original_max_position_embeddings low_freq_factor high_freq_factor".split(), (0, inf)),
-    **dict.fromkeys(("beta_fast", "beta_slow"), (0, inf)),
-}
+ROPE_TYPES = tuple(ROPE_NEEDS)
+ROPE_NUMBERS = frozenset(
+    "rope_theta partial_rotary_factor factor original_max_position_embeddings low_freq_factor high_freq_factor "
+    "beta_fast beta_slow".split()
+)
 # Patterns that need every past key keep a full cache; a window can forget.
 CACHE_LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention", "block_sparse": "full_attention"}
 
@@ -132,20 +130,23 @@ class AttentionConfig(QkvConfig):
 
     def validate_rope(self) -> None:
         """Rope has what its type needs, each a sensible number; transformers only logs most of these."""
-        if self.position != "rope":
-            return
-        given = {name: value for name, value in (self.rope_parameters or {}).items() if value is not None}
-        kind = given.get("rope_type")
-        if kind not in ROPE_TYPES:
-            raise ValueError(f"rope_type={kind!r} of rope_parameters is not one of {', '.join(ROPE_TYPES)}")
-        if missing := [name for name in ROPE_TYPES[kind] if name not in given]:
-            raise ValueError(f"rope_type={kind!r} needs {' and '.join(missing)} in rope_parameters, got {given}")
-        for name, value in given.items():
-            refuse_rope_parameter(name, value)
-        for small, large in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
-            if small in given and large in given and given[small] >= given[large]:
-                raise ValueError(f"{small}={given[small]} of rope_parameters must be below {large}={given[large]}")
-        super().validate_rope()
+        if self.position == "rope":
+            refuse_rope_parameters(dict(self.rope_parameters or {}))
+            super().validate_rope()
+
+
+def refuse_rope_parameters(given: dict[str, Any]) -> None:
+    """Raise on an unknown type of scaling, and on parameters that are missing or do not go together."""
+    given = {name: value for name, value in given.items() if value is not None}
+    kind = given.get("rope_type", "")
+    one_of(ROPE_TYPES, "rope_type", kind)
+    if missing := [name for name in ROPE_NEEDS[kind] if name not in given]:
+        raise ValueError(f"rope_type={kind!r} needs {', '.join(missing)} in rope_parameters {given}")
+    for name, value in given.items():
+        refuse_rope_parameter(name, value)
+    for small, large in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
+        if small in given and large in given and given[small] >= given[large]:
+            raise ValueError(f"{small}={given[small]} of rope_parameters must be below {large}={given[large]}")
 
 
 def refuse_rope_parameter(name: str, value: Any) -> None:
@@ -153,6 +154,6 @@ def refuse_rope_parameter(name: str, value: Any) -> None:
     known = RopeParameters.__annotations__
     if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):
         raise ValueError(f"rope_parameters has no {name!r}; did you mean {close[0]!r}?")
-    low, high = ROPE_BOUNDS.get(name, (None, inf))
-    if low is not None and (type(value) not in (int, float) or not (low <= value <= high and 0 < value < inf)):
+    low, high = {"factor": (1, inf), "partial_rotary_factor": (0, 1)}.get(name, (0, inf))
+    if name in ROPE_NUMBERS and (type(value) not in (int, float) or not low <= value <= high or value in (0, inf)):
         raise ValueError(f"{name}={value!r} of rope_parameters must be a positive number from {low} to {high}")

@@ -1,6 +1,6 @@
 """What every qkv config shares: strict words, near-miss detection, and the map that makes a saved folder loadable."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import fields
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -84,6 +84,15 @@ def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
     return plain
 
 
+def one_of(words: Collection[str], name: str, word: object) -> None:
+    """Raise when a word is none of those there are, naming the nearest."""
+    if word in words:
+        return
+    close = get_close_matches(str(word), words, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"{name}={word!r} is not one of {', '.join(words)}{hint}")
+
+
 def spell(annotation: Any) -> str:
     """A type as one says it: `int or None`."""
     if get_origin(annotation) in (Union, UnionType):
@@ -102,19 +111,6 @@ def literal_words(annotation: Any) -> tuple[str, ...]:
     return tuple(word for part in get_args(annotation) for word in literal_words(part))
 
 
-@cache
-def fixed_names(config_class: type) -> dict[str, Any]:
-    """What a class decides or derives by itself, so that nobody sets it: constants and read-only properties."""
-    own = {field.name for field in fields(config_class)}
-    names = (name for name in dir(config_class) if name not in own and not name.startswith("_"))
-    found = {name: getattr_static(config_class, name) for name in names}
-    return {
-        name: value
-        for name, value in found.items()
-        if isinstance(value, int | str) or (isinstance(value, property) and value.fset is None)
-    }
-
-
 @checked
 class QkvConfig(PreTrainedConfig):
     """Refuse what a config silently keeps: wrong words and misspelt fields raise, each with the word that was meant.
@@ -131,7 +127,7 @@ class QkvConfig(PreTrainedConfig):
         if labels is not None and (type(labels) is not int or labels < 1):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1")
         if not isinstance(self.id2label, dict | None):
-            raise ValueError(f"id2label={self.id2label!r} is not a dict from number to label such as {{0: 'cat', 1: 'dog'}}")
+            raise ValueError(f"id2label={self.id2label!r} is not a dict of numbers and labels such as {{0: 'cat'}}")
         kwargs.setdefault("auto_map", dict(self.auto_classes))
         super().__post_init__(**kwargs)
 
@@ -141,10 +137,23 @@ class QkvConfig(PreTrainedConfig):
         try:
             super().__setattr__(name, value)
         except StrictDataclassError as error:
-            field = self.__dataclass_fields__[name]
-            reason = f"is of type {type(value).__name__}, expected {spell(field.type)}; its default is {field.default!r}"
-            reason = reason if isinstance(error.__cause__, TypeError) else str(error.__cause__)
+            reason, field = str(error.__cause__), self.__dataclass_fields__[name]
+            if isinstance(error.__cause__, TypeError):
+                kind, wanted = type(value).__name__, spell(field.type)
+                reason = f"is of type {kind}, expected {wanted}; its default is {field.default!r}"
             raise ValueError(f"{name}={value!r} {reason}") from None
+
+    @property
+    def output_attentions(self) -> bool:
+        """Whether forward returns attention weights; allowed with every implementation, for models recompute them."""
+        return bool(self._output_attentions)
+
+    @output_attentions.setter
+    def output_attentions(self, value: bool) -> None:
+        self._output_attentions = value
+
+    def validate_output_attentions(self) -> None:
+        """Nothing to refuse, other than in transformers."""
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
@@ -159,7 +168,7 @@ class QkvConfig(PreTrainedConfig):
         for name in kwargs:
             cls.refuse_misspelling(name)
             if name in cls.known_fields() - own - {"dtype", *cls.sub_configs}:
-                raise ValueError(f"{name} is a field of the parts of {cls.__name__}; change it in {' or '.join(cls.sub_configs)}")
+                raise ValueError(f"{name} belongs to the parts of a saved {cls.__name__}; change it in one of them")
         changes = {name: kwargs.pop(name) for name in own & set(kwargs)}
         return super().from_dict({**config_dict, **changes}, **kwargs)
 
@@ -184,16 +193,17 @@ class QkvConfig(PreTrainedConfig):
         field = cls.__dataclass_fields__.get(name)
         words = TRANSFORMERS_WORDS.get(name) or (literal_words(field.type) if field else ())
         for word in value if isinstance(value, list | tuple) else (value,):
-            if words and isinstance(word, str) and word not in words:
-                close = get_close_matches(word, words, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
-                raise ValueError(f"{name}={word!r} is not one of {', '.join(words)}{hint}")
+            if words and isinstance(word, str):
+                one_of(words, name, word)
 
     @classmethod
     def refuse_fixed(cls, name: str, value: object) -> None:
         """Raise when a constant of the class is given another value, or what it derives is given at all."""
-        fixed = fixed_names(cls).get(name, value)
-        if isinstance(fixed, property):
-            raise ValueError(f"{name} of {cls.__name__} follows from its fields and cannot be set to {value!r}; set those")
-        if fixed != value:
+        field = cls.__dataclass_fields__.get(name)
+        if name.startswith("_") or (field and get_origin(field.type) is not ClassVar):
+            return
+        fixed = getattr_static(cls, name, None)
+        if isinstance(fixed, property) and fixed.fset is None:
+            raise ValueError(f"{name}={value!r} cannot be set, {cls.__name__} derives it from its fields; set those")
+        if isinstance(fixed, int | str) and fixed != value:
             raise ValueError(f"{name}={value!r} is not for {cls.__name__}, where it is always {fixed!r}; leave it out")

@@ -7,7 +7,7 @@ from .configuration_base import at_least, bounded, checked, rate
 from .configuration_stack import StackConfig
 
 
-def is_image_size(size: int | list[int] | tuple[int, ...]) -> bool:
+def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
     """Whether this is one side or two, none of them empty."""
     return size >= 1 if isinstance(size, int) else len(size) == 2 and min(size) >= 1
 
@@ -40,7 +40,7 @@ class QkvEncoderConfig(StackConfig):
     vocab_size: int = at_least(1, 30522)
     type_vocab_size: int = at_least(0, 0)
     scale_embedding: bool = False
-    image_size: int | list[int] | tuple[int, int] = bounded(224, is_image_size, "be a side or (height, width) in pixels")
+    image_size: int | list[int] | tuple[int, int] = bounded(224, is_size, "be a side or (height, width) in pixels")
     patch_size: int = at_least(1, 16)
     num_channels: int = at_least(1, 3)
     class_token: bool = True

@@ -97,8 +97,8 @@ class QkvEncoderDecoderConfig(QkvConfig):
             )
         if self.share_embeddings and (encoder.frontend != "tokens" or encoder.vocab_size != decoder.vocab_size):
             raise ValueError(
-                f"share_embeddings=True needs one vocabulary, got encoder {encoder.frontend} {encoder.vocab_size} and "
-                f"decoder {decoder.vocab_size}; set share_embeddings=False"
+                f"share_embeddings=True needs one vocabulary, got {encoder.frontend} of {encoder.vocab_size} for the "
+                f"encoder and {decoder.vocab_size} for the decoder; set share_embeddings=False"
             )
         if not decoder.cross_attention:
             raise ValueError("decoder cross_attention=False cannot read the encoder; use QkvDecoderConfig instead")
@@ -108,7 +108,7 @@ class QkvEncoderDecoderConfig(QkvConfig):
         start, pad = self.decoder_start_token_id, self.pad_token_id
         for name, value in (("decoder_start_token_id", start), ("pad_token_id", pad)):
             if value is None or not 0 <= value < self.vocab_size:
-                raise ValueError(f"{name}={value} must be a token id below vocab_size={self.vocab_size}")
+                raise ValueError(f"{name}={value} must be a token id from 0 to {self.vocab_size - 1}")
 
 
 def part(config_class: type[QkvConfig], given: Any, shared: dict[str, Any]) -> QkvConfig:

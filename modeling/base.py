@@ -1,6 +1,8 @@
 """What does Hugging Face need to know about every family? Flags, initialisation, ties."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -17,6 +19,8 @@ class QkvPreTrainedModel(PreTrainedModel):
     """
 
     config: QkvConfig
+    # The frontend a head cannot do without.
+    reads: ClassVar[str | None] = None
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = True
@@ -28,8 +32,21 @@ class QkvPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
 
+    def __init__(self, config: QkvConfig, *inputs: Any, **kwargs: Any) -> None:
+        family = getattr(self.config_class, "model_type", None)
+        if family and getattr(config, "model_type", None) != family:
+            raise ValueError(f"{type(self).__name__} needs a config of {family!r}, got {type(config).__name__}")
+        # It may have been edited since it was made.
+        config.validate()
+        super().__init__(config, *inputs, **kwargs)
+
     def post_init(self) -> None:
         """Finish construction; ties are set where transformers reads them without asking: before it saves."""
+        if self.reads not in (None, getattr(self.config, "frontend", None)):
+            raise ValueError(
+                f"{type(self).__name__} reads {self.reads}, got frontend={self.config.frontend!r}; set "
+                f"frontend={self.reads!r} or use another head"
+            )
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
 
@@ -37,8 +54,10 @@ class QkvPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         for name, parameter in module.named_parameters(recurse=False):
-            if name in ("class_token", "distillation_token", "mask_token"):
+            if name in ("class_token", "distillation_token"):
                 init.trunc_normal_(parameter, std=self.config.initializer_range)
+            elif name == "mask_token":
+                init.zeros_(parameter)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """The ties that hold for this config; transformers asks before it loads, saves or moves weights."""
@@ -51,7 +70,24 @@ class QkvPreTrainedModel(PreTrainedModel):
         return {}
 
 
+def can_return_tuple(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn a head's output into a tuple when `return_dict=False` or the config says so.
+
+    transformers' decorator of this name leaves it to the model inside to read the config as well, and a head cannot
+    work with the tuple it then gets.
+    """
+
+    @wraps(forward)
+    def wrapper(self: PreTrainedModel, *args: Any, return_dict: bool | None = None, **kwargs: Any) -> Any:
+        output = forward(self, *args, return_dict=True, **kwargs)
+        wanted = self.config.return_dict if return_dict is None else return_dict
+        return output if wanted else output.to_tuple()
+
+    return wrapper
+
+
 def exactly_one(**given: Any) -> None:
     """Raise unless exactly one of the named inputs is given."""
     if sum(value is not None for value in given.values()) != 1:
-        raise ValueError(f"give exactly one of {' and '.join(given)}")
+        present = " and ".join(name for name, value in given.items() if value is not None) or "none"
+        raise ValueError(f"give exactly one of {' and '.join(given)}; got {present}")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_stack import StackConfig
+from .check import free_to_look, refuse_input_ids, refuse_mask_positions
 
 
 class TokenFrontend(nn.Embedding):
@@ -28,19 +29,9 @@ class TokenFrontend(nn.Embedding):
         self.scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling() and input_ids.device.type == "cpu" and input_ids.numel():
-            self.refuse_unknown(input_ids)
+        refuse_input_ids(input_ids, self.num_embeddings)
         hidden = super().forward(input_ids)
         return hidden if self.scale == 1.0 else hidden * self.scale
-
-    def refuse_unknown(self, input_ids: Tensor) -> None:
-        """Name the id that is out of range; on an accelerator the look itself would stall the device."""
-        low, high = int(input_ids.min()), int(input_ids.max())
-        if low < 0 or high >= self.num_embeddings:
-            raise ValueError(
-                f"input_ids contain {low if low < 0 else high}, outside the vocabulary of {self.num_embeddings} "
-                f"(0 to {self.num_embeddings - 1}); use the model's own tokenizer or resize_token_embeddings"
-            )
 
 
 class PatchFrontend(nn.Module):
@@ -65,7 +56,9 @@ class PatchFrontend(nn.Module):
     def forward(self, pixel_values: Tensor, masked: Tensor | None = None) -> Tensor:
         patches = self.projection(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
         if masked is not None:
-            patches = torch.where(masked[..., None].bool(), self.mask_token, patches)
+            token: Any = self.mask_token
+            refuse_mask_positions(masked, patches, token)
+            patches = torch.where(masked[..., None].bool(), token, patches)
         prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
         return torch.cat([token.expand(len(patches), -1, -1) for token in prefix] + [patches], dim=1)
 
@@ -83,15 +76,12 @@ class PatchFrontend(nn.Module):
                 f"images are {height}x{width} but image_size={config.image_size}; resize them, or pass "
                 "interpolate_pos_encoding=True to resample the positions"
             )
-        if height % config.patch_size or width % config.patch_size:
-            raise ValueError(f"images of {height}x{width} are not a multiple of patch_size={config.patch_size}")
-        if (
-            not torch.compiler.is_compiling()
-            and pixel_values.device.type == "cpu"
-            and not pixel_values.isfinite().all()
-        ):
+        size = config.patch_size
+        if height % size or width % size or not height or not width:
+            raise ValueError(f"images of {height}x{width} are not a multiple of patch_size={size}; resize or pad them")
+        if free_to_look(pixel_values) and not pixel_values.isfinite().all():
             raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
-        return height // config.patch_size, width // config.patch_size
+        return height // size, width // size
 
 
 def special_token(config: QkvEncoderConfig) -> nn.Parameter:

@@ -49,4 +49,5 @@ class Layer(GradientCheckpointingLayer):
         hidden = self.self_attn_residual(hidden_states, lambda x: self.self_attn(x, attention_mask, **own)[0])
         if self.cross_attn is not None:
             hidden = self.cross_attn_residual(hidden, lambda x: self.cross_attn(x, *memory, **kwargs)[0])
-        return self.mlp_residual(hidden, self.mlp)
+        # Not the module itself: accelerate moves every argument that has a device, weights on disk too.
+        return self.mlp_residual(hidden, lambda x: self.mlp(x))

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..configuration.configuration_base import QkvConfig
+from .check import refuse_labels
 
 IGNORED = -100
 
@@ -37,6 +38,7 @@ def negative_log_likelihood(
 
     Source: smoothing: Szegedy et al. 2016, §7, https://arxiv.org/abs/1512.00567
     """
+    refuse_labels(logits, labels, IGNORED)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
     labels = labels.to(logits.device).flatten()
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="sum")
@@ -62,6 +64,7 @@ def next_token(
     nobody's target.
     """
     if shift_labels is None and labels is not None:
+        refuse_labels(logits, labels, IGNORED)
         if position_ids is not None:
             restarts = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0), value=False)
             labels = labels.masked_fill(restarts.to(labels.device), IGNORED)
@@ -79,6 +82,11 @@ def classification(
     labels = labels.to(logits.device)
     if kind == "single_label_classification":
         return cross_entropy(logits, labels, num_items_in_batch, getattr(config, "label_smoothing", 0.0))
+    if labels.numel() != logits.numel():
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(logits.shape)} for problem_type="
+            f"{kind!r}; give one number for each score"
+        )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
     losses: dict[str, Any] = {

@@ -16,11 +16,11 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import slice_logits_to_keep
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
-from .base import QkvPreTrainedModel, exactly_one
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .head import label_classifier, language_model_scale, last_token, span_output, token_output
 from .loss import classification, next_token
 from .pattern import Span, see

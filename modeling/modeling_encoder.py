@@ -15,11 +15,12 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from .base import QkvPreTrainedModel, exactly_one
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
+from .check import count_choices, refuse_embeddings, refuse_frontend, refuse_token_types
 from .head import POOLINGS, MaskedLMHead, label_classifier, span_output, token_output
 from .loss import IGNORED, classification, cross_entropy, negative_log_likelihood
 from .stack import Stack
@@ -56,6 +57,7 @@ class QkvEncoderModel(Stack):
     ) -> BaseModelOutputWithPooling:
         """Exactly one of `input_ids`, `inputs_embeds`, `pixel_values`; masks mark real tokens with 1."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds, pixel_values=pixel_values)
+        refuse_frontend(self.config, input_ids, pixel_values)
         grid = None
         if pixel_values is not None:
             inputs_embeds, grid = self.embed_image(
@@ -74,15 +76,12 @@ class QkvEncoderModel(Stack):
 
     def token_types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:
         """The segment embedding, that of segment 0 unless given."""
+        refuse_embeddings(hidden, self.config.hidden_size)
+        if token_type_ids is not None:
+            refuse_token_types(token_type_ids, hidden, self.config.type_vocab_size)
         if self.embed_token_types is None:
             return 0.0
-        if token_type_ids is None:
-            return self.embed_token_types.weight[0]
-        if token_type_ids.shape != hidden.shape[:2]:
-            raise ValueError(
-                f"token_type_ids of shape {tuple(token_type_ids.shape)} do not fit {tuple(hidden.shape[:2])} tokens"
-            )
-        return self.embed_token_types(token_type_ids)
+        return self.embed_token_types.weight[0] if token_type_ids is None else self.embed_token_types(token_type_ids)
 
     def pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
         """What sequence-level heads read."""
@@ -94,6 +93,7 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
     """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
 
     config: QkvEncoderConfig
+    reads = "tokens"
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
@@ -193,6 +193,8 @@ class PooledClassifier(QkvPreTrainedModel):
 class QkvEncoderForSequenceClassification(PooledClassifier):
     """Classify a text: `input_ids -> QkvEncoderModel -> pooling -> classifier -> logits (B, V)`."""
 
+    reads = "tokens"
+
     @can_return_tuple
     def forward(
         self,
@@ -216,6 +218,8 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
 class QkvEncoderForMultipleChoice(PooledClassifier):
     """Pick one of several continuations: `input_ids (B, choices, T) -> encoder -> pooling -> logits (B, choices)`."""
 
+    reads = "tokens"
+
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
         self.classifier = nn.Linear(config.hidden_size, 1)
@@ -234,8 +238,9 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
         **kwargs: Any,
     ) -> MultipleChoiceModelOutput:
         """Every input has a choices dimension after the batch; `labels` (B,) is the right choice."""
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        choices = next(value.shape[1] for value in (input_ids, inputs_embeds) if value is not None)
+        choices = count_choices(input_ids, inputs_embeds)
         outputs = self.model(*(None if value is None else value.flatten(0, 1) for value in given), **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, choices)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
@@ -248,6 +253,7 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
     """Label each token: `input_ids -> QkvEncoderModel -> classifier -> logits (B, T, V)`."""
 
     config: QkvEncoderConfig
+    reads = "tokens"
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
@@ -278,6 +284,7 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
     """Find the answer in a text: `input_ids -> QkvEncoderModel -> start_logits, end_logits (B, T)`."""
 
     config: QkvEncoderConfig
+    reads = "tokens"
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)

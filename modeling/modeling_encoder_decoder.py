@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
-from transformers.utils.generic import can_return_tuple
+from transformers.utils import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .attention import Attention
-from .base import QkvPreTrainedModel
+from .base import QkvPreTrainedModel, can_return_tuple
 from .head import language_model_scale
 from .loss import cross_entropy
 from .modeling_decoder import QkvDecoderModel, StaticMasks
@@ -33,7 +33,25 @@ class QkvCrossDecoderModel(QkvDecoderModel):
     }
 
 
-class QkvEncoderDecoderModel(QkvPreTrainedModel):
+class OneVocabulary(QkvPreTrainedModel):
+    """Source and target are of one vocabulary, in one table or in two."""
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """Both tables follow, and what the configs say of them."""
+        encoder, decoder = self.config.encoder, self.config.decoder
+        if (args or kwargs) and encoder.vocab_size != decoder.vocab_size:
+            raise ValueError(
+                f"source and target have vocabularies of {encoder.vocab_size} and {decoder.vocab_size} tokens, so one "
+                "new size cannot fit both; set vocab_size of encoder and decoder in a new config"
+            )
+        if not self.config.share_embeddings:
+            self.get_decoder().resize_token_embeddings(*args, **kwargs)
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        encoder.vocab_size = decoder.vocab_size = embeddings.num_embeddings
+        return embeddings
+
+
+class QkvEncoderDecoderModel(OneVocabulary):
     """Two stacks joined by cross-attention: the 2017 Transformer, T5, BART, Marian by configuration.
 
     `input_ids -> encoder -> memory (B, S, D); decoder_input_ids -> decoder(memory) -> last_hidden_state (B, T, D)`
@@ -75,9 +93,10 @@ class QkvEncoderDecoderModel(QkvPreTrainedModel):
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
+        kwargs = {**self.recorded(), **kwargs}
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
-        elif not isinstance(encoder_outputs, BaseModelOutput):
+        elif not isinstance(encoder_outputs, ModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
@@ -103,6 +122,10 @@ class QkvEncoderDecoderModel(QkvPreTrainedModel):
             encoder_attentions=encoder_outputs.get("attentions"),
         )
 
+    def recorded(self) -> dict[str, bool]:
+        """What this config asks both stacks to record, whose own configs do not say."""
+        return {flag: True for flag in ("output_attentions", "output_hidden_states") if getattr(self.config, flag)}
+
     def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
         """A cache for both kinds of attention; cross-attention's fills at the first step."""
         use_cache = self.config.use_cache if use_cache is None else use_cache
@@ -111,7 +134,7 @@ class QkvEncoderDecoderModel(QkvPreTrainedModel):
         return EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache())
 
 
-class QkvEncoderDecoderForConditionalGeneration(StaticMasks, QkvPreTrainedModel, GenerationMixin):
+class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, GenerationMixin):
     """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvEncoderDecoderConfig
@@ -126,13 +149,6 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, QkvPreTrainedModel,
 
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
-
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """Both vocabularies follow when they are one table."""
-        embeddings = super().resize_token_embeddings(*args, **kwargs)
-        if self.config.share_embeddings:
-            self.config.encoder.vocab_size = self.config.decoder.vocab_size
-        return embeddings
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift right: the start token first, -100 back to padding; what `DataCollatorForSeq2Seq` calls."""

@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import Tensor
 from transformers.modeling_outputs import ImageClassifierOutput, MaskedImageModelingOutput
-from transformers.utils.generic import can_return_tuple
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from .base import QkvPreTrainedModel
+from .base import QkvPreTrainedModel, can_return_tuple
 from .frontend import special_token
 from .head import PixelHead
 from .loss import masked_pixels
@@ -19,6 +18,8 @@ from .modeling_encoder import PooledClassifier, QkvEncoderModel
 
 class QkvEncoderForImageClassification(PooledClassifier):
     """Classify an image: `pixel_values (B, C, height, width) -> QkvEncoderModel -> pooling -> logits (B, V)`."""
+
+    reads = "patches"
 
     @can_return_tuple
     def forward(
@@ -41,6 +42,7 @@ class QkvEncoderForMaskedImageModeling(QkvPreTrainedModel):
     """Paint masked patches: `pixel_values, bool_masked_pos -> QkvEncoderModel -> PixelHead -> reconstruction`."""
 
     config: QkvEncoderConfig
+    reads = "patches"
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)

@@ -19,6 +19,7 @@ from transformers.masking_utils import (
 )
 
 from ..configuration.configuration_stack import StackConfig
+from .check import free_to_look, refuse_boundaries, refuse_mask
 
 # A dense mask, flex attention's block mask, or None where the kernel needs none.
 Mask = Any
@@ -131,6 +132,8 @@ def see(
     positions, keys = token_positions(hidden, span, keep, counts, position_ids)
     counts = counts.expand(len(hidden), -1)
     patterns = {pattern: layer for layer, pattern in reversed(list(enumerate(config.layer_patterns)))}
+    if finished and isinstance(attention_mask, Tensor):
+        refuse_mask(attention_mask, hidden, {span.window(layer)[0] for layer in patterns.values()})
     implementation = kwargs.get("attention_implementation") or config._attn_implementation
     masks: dict[str, Mask] = {
         pattern: attention_mask
@@ -151,6 +154,8 @@ def real_tokens(attention_mask: Tensor, hidden: Tensor, span: Span) -> Tensor:
             f"attention_mask of shape {tuple(attention_mask.shape)} does not fit a batch of {hidden.shape[0]} rows of "
             f"{seen} tokens; give one value for each token, or a (batch, 1, queries, keys) mask"
         )
+    if attention_mask.is_floating_point() and free_to_look(attention_mask) and not bool((attention_mask >= 0).all()):
+        raise ValueError("attention_mask holds negative numbers or NaN; mark real tokens with 1 and padding with 0")
     return F.pad(attention_mask.to(hidden.device, torch.bool), (0, max(span.total - length, 0)))
 
 
@@ -194,6 +199,7 @@ def find_documents(
     """
     fresh = isinstance(span.past, int) and span.past == 0
     if boundaries is not None:
+        refuse_boundaries(boundaries, hidden)
         index = torch.arange(span.total, device=hidden.device)
         return torch.searchsorted(boundaries[1:].to(index), index, right=True)[None]
     if position_ids is None or not fresh or span.length == 1:

@@ -5,7 +5,6 @@ Shapes: B batch, T tokens, S keys, D hidden_size.
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.utils.output_capturing import OutputRecorder
@@ -13,11 +12,12 @@ from transformers.utils.output_capturing import OutputRecorder
 from ..configuration.configuration_stack import StackConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel
+from .check import refuse_misfits, refuse_misspelt, refuse_too_long
 from .frontend import FRONTENDS
 from .kernel import refuse_lost_scores
 from .layer import Layer
 from .normalization import NORMS
-from .pattern import Span, Visibility, see, see_memory
+from .pattern import Mask, Span, Visibility, see, see_memory
 from .position import POSITIONS
 
 
@@ -58,21 +58,27 @@ class Stack(QkvPreTrainedModel):
         **kwargs: Any,
     ) -> Tensor:
         """Embeddings in, last hidden states out: (B, T, D) -> (B, T, D)."""
+        refuse_misspelt(type(self).forward, kwargs)
+        refuse_misfits(self.config, hidden, past_key_values, kwargs.get("encoder_hidden_states"))
         implementation = self.implementation(kwargs)
         span = Span.of(self.config, hidden.shape[1], past_key_values)
+        if grid is None:
+            refuse_too_long(self.config, position_ids, span.past, span.length)
         seen = self.visibility(hidden, span, attention_mask, position_ids, implementation, **kwargs)
-        memory = self.memory(hidden, implementation, **kwargs)
+        memory = self.memory(hidden, implementation, kwargs)
         hidden = self.embed_dropout(self.embed_norm(self.position.embed(hidden, seen.positions, grid)))
         rotation = self.position.rotation(seen.positions, hidden.dtype)
         biases = self.biases(seen, span)
         for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
+            # What has gradients goes by place: reentrant checkpointing does not look at keywords.
             hidden = layer(
                 hidden,
-                attention_mask=seen.masks[pattern],
-                position_embeddings=rotation,
-                position_bias=biases[pattern],
+                seen.masks[pattern],
+                rotation,
+                biases[pattern],
+                *memory,
                 past_key_values=past_key_values,
-                **{**kwargs, **memory, "position_ids": seen.positions, "attention_implementation": implementation},
+                **{**kwargs, "position_ids": seen.positions, "attention_implementation": implementation},
             )
         return self.norm(hidden)
 
@@ -93,7 +99,6 @@ class Stack(QkvPreTrainedModel):
         **kwargs: Any,
     ) -> Visibility:
         """What each query sees; a dict is what `create_masks_for_generate` made of it before."""
-        self.refuse_too_long(span, position_ids)
         if not isinstance(attention_mask, dict):
             return see(
                 self.config,
@@ -109,21 +114,6 @@ class Stack(QkvPreTrainedModel):
         positions = keys.index_select(1, span.index(hidden.device)) if position_ids is None else position_ids
         return Visibility(positions, keys, masks)
 
-    def refuse_too_long(self, span: Span, position_ids: Tensor | None) -> None:
-        """A learned table ends; say so before an index error does."""
-        config = self.config
-        if config.position != "learned" or config.frontend == "patches":
-            return
-        length = span.past + span.length if isinstance(span.past, int) else 0
-        if position_ids is not None:
-            looked_at = not torch.compiler.is_compiling() and position_ids.device.type == "cpu" and position_ids.numel()
-            length = int(position_ids.max()) + 1 if looked_at else 0
-        if length > config.max_position_embeddings:
-            raise ValueError(
-                f"sequence of {length} tokens exceeds max_position_embeddings={config.max_position_embeddings} of "
-                "position='learned'; use position='rope' or truncate"
-            )
-
     def biases(self, seen: Visibility, span: Span) -> dict[str, Tensor | None]:
         """The position bias for the keys of each pattern: layers with a window hold fewer keys."""
         layers = {pattern: layer for layer, pattern in reversed(list(enumerate(self.config.layer_patterns)))}
@@ -133,10 +123,7 @@ class Stack(QkvPreTrainedModel):
             for pattern, (keys, first) in windows.items()
         }
 
-    def memory(self, hidden: Tensor, implementation: str, **kwargs: Any) -> dict[str, Any]:
-        """What cross-attention reads and the mask over it, or nothing."""
-        memory = kwargs.get("encoder_hidden_states")
-        if memory is None:
-            return {}
-        mask = see_memory(implementation, hidden, memory, kwargs.get("encoder_attention_mask"))
-        return {"encoder_hidden_states": memory, "encoder_attention_mask": mask}
+    def memory(self, hidden: Tensor, implementation: str, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask]:
+        """What cross-attention reads and the mask over it, taken out of `kwargs`; both None without memory."""
+        memory, keep = kwargs.pop("encoder_hidden_states", None), kwargs.pop("encoder_attention_mask", None)
+        return memory, None if memory is None else see_memory(implementation, hidden, memory, keep)

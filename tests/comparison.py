@@ -6,9 +6,11 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
-
 from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig
+from torch import Tensor, nn
+from torch._higher_order_ops.flex_attention import math_attention
+from torch.nn.attention import flex_attention
+from transformers.integrations.flex_attention import WrappedFlexAttention
 
 EXACT = 1e-12
 # Odd where they may be: a transposed or mispaired axis then has the wrong size instead of the wrong numbers.
@@ -66,3 +68,24 @@ def assert_same(actual: Tensor, expected: Tensor, *leaves: Tensor, tolerance: fl
         mine, theirs = (torch.autograd.grad(value, leaves, upstream, retain_graph=True) for value in (actual, expected))
         for one, other in zip(mine, theirs, strict=True):
             assert (one - other).abs().max() <= tolerance
+
+
+def dense_flex(query: Tensor, key: Tensor, value: Tensor, **kwargs: Any) -> Tensor:
+    """torch's own dense definition of flex attention, called so that autograd sees the score function's bias."""
+    block_mask = kwargs["block_mask"] or flex_attention._create_empty_block_mask(query, key)
+    mask = block_mask.as_tuple()
+    return math_attention(query, key, value, kwargs["score_mod"], mask, kwargs["scale"], {})[0]
+
+
+@contextmanager
+def differentiable_flex() -> Iterator[None]:
+    """Let flex attention run on a CPU with gradients, which torch offers on accelerators only.
+
+    Masks, score function and everything before it are those of a real run; only the fused kernel is replaced.
+    """
+    with mock.patch.object(WrappedFlexAttention, "__call__", lambda self: dense_flex):
+        torch.compiler.set_stance("force_eager")
+        try:
+            yield
+        finally:
+            torch.compiler.set_stance("default")

@@ -22,7 +22,13 @@ IMAGE = {**SIZES, "frontend": "patches", "image_size": [12, 16], "patch_size": 4
 # What the papers are at this size: together they use every position, both norm orders and all that heads differ by.
 ENCODERS = {
     "bert": {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True, "pooling": "dense", **DROPOUT},
-    "relative": {"position": "t5", "norm": "rms", "pooling": "mean", "tie_word_embeddings": False},
+    "relative": {
+        "type_vocab_size": 2,
+        "position": "t5",
+        "norm": "rms",
+        "pooling": "mean",
+        "tie_word_embeddings": False,
+    },
     "local": {"position": "rope", "attention_patterns": ["sliding", "full"], "sliding_window": 3},
 }
 VISION = {
@@ -89,7 +95,7 @@ def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str
     """Rows of random tokens, none of them special; all but the first row padded on the right, more and more."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(4, VOCABULARY, (batch, length), generator=generator)
-    mask = (torch.arange(length) < length - torch.arange(batch)[:, None] * 2).long()
+    mask = (torch.arange(length) < (length - 2 * torch.arange(batch)[:, None]).clamp(min=2)).long()
     return {"input_ids": ids.where(mask.bool(), torch.tensor(PAD)), "attention_mask": mask}
 
 

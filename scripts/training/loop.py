@@ -107,19 +107,19 @@ class Loop:
         config = accelerator.unwrap_model(self.model).config
         mine = [sum(self.task.count(part) for part in parts), sum(positions(part, config) for part in parts)]
         targets, tokens = accelerator.reduce(torch.tensor(mine, device=accelerator.device), "sum")
-        total = torch.zeros((), device=accelerator.device)
+        losses = []
         for index, part in enumerate(parts):
             last = index == len(parts) - 1
             with nullcontext() if last else accelerator.no_sync(self.model):
                 loss = self.model(**part, num_items_in_batch=targets).loss
                 # Gradients are averaged over processes, but each process holds its part of one sum.
                 accelerator.backward(loss * accelerator.num_processes)
-            total += loss.detach()
+            losses.append(loss.detach())
         norm = accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
-        return accelerator.reduce(total, "sum"), norm, tokens
+        return accelerator.reduce(torch.stack(losses).sum(), "sum"), norm, tokens
 
     @torch.no_grad()
     def evaluate(self, split: Examples) -> dict[str, float]:

@@ -3,22 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import PreTrainedModel
 
-matplotlib.use("Agg")  # files only; there may be no screen
-
-from matplotlib import pyplot as plt  # noqa: E402  the backend is chosen first
-
 
 def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
-    """Losses by step, with every other metric of the evaluated splits beside them, from the lines of a run's metrics."""
+    """Losses by step, and beside them every other metric of the evaluated splits, from the lines of a run's metrics."""
     trained = [line for line in lines if "split" not in line]
     evaluated = [line for line in lines if "split" in line]
     names = sorted({name for line in evaluated for name in line} - {"step", "split", "loss"})
-    figure, axes = plt.subplots(1, 1 + len(names), figsize=(5 * (1 + len(names)), 3.5), squeeze=False)
+    figure = Figure(figsize=(5 * (1 + len(names)), 3.5), layout="constrained")
+    axes = figure.subplots(1, 1 + len(names), squeeze=False)
     axes[0, 0].plot(*columns(trained, "loss"), label="train", linewidth=1)
     axes[0, 0].set_yscale("log")
     for axis, name in zip(axes[0], ["loss", *names], strict=True):
@@ -27,7 +24,7 @@ def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
         axis.set(xlabel="step", title=name)
         axis.grid(alpha=0.3)
         axis.legend()
-    save(figure, path)
+    figure.savefig(path, dpi=150)
 
 
 def columns(lines: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
@@ -45,7 +42,8 @@ def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[st
     prefix, grid = model.config.num_prefix_tokens, model.config.grid
     maps = torch.stack([weights.mean(1)[:, 0, prefix:].unflatten(-1, grid) for weights in attentions]).cpu()
     rows, layers = len(pixel_values), len(maps)
-    figure, axes = plt.subplots(rows, 1 + layers, figsize=(1.3 * (1 + layers), 1.45 * rows), squeeze=False)
+    figure = Figure(figsize=(1.3 * (1 + layers), 1.45 * rows), layout="constrained")
+    axes = figure.subplots(rows, 1 + layers, squeeze=False)
     for row in range(rows):
         image = pixel_values[row].mean(0).cpu()
         axes[row, 0].imshow(image, cmap="gray")
@@ -55,11 +53,4 @@ def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[st
             axes[row, 1 + layer].set_title(f"layer {layer + 1}" if row == 0 else "", fontsize=9)
     for axis in axes.flat:
         axis.set_axis_off()
-    save(figure, path)
-
-
-def save(figure: Any, path: Path) -> None:
-    """Write the figure and free it."""
-    figure.tight_layout()
     figure.savefig(path, dpi=150)
-    plt.close(figure)

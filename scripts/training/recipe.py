@@ -48,7 +48,7 @@ class Recipe:
     data: str
     architecture: str
     model: dict[str, Any] = field(default_factory=dict)
-    augment: Augmentation = Augmentation()
+    augment: Augmentation = field(default_factory=Augmentation)
     limits: str = ""
     out: str | None = None
     seed: int = 0

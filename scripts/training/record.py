@@ -25,7 +25,10 @@ DEPENDENCIES = ("torch", "transformers", "accelerate", "numpy", "scikit-learn")
 
 @dataclass
 class Clock:
-    """Wall and CPU seconds since it was made; CPU seconds are those of all threads and of finished child processes."""
+    """Wall and CPU seconds since it was made; CPU seconds are those of all threads and of finished child processes.
+
+    With `cpu=0.0` they are those of the whole process, start-up included.
+    """
 
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=lambda: sum(os.times()[:4]))

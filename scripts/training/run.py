@@ -43,7 +43,7 @@ def train(recipe: Recipe, command: str) -> Run:
 
     ValueError and FileExistsError come before anything is written.
     """
-    clock = record.Clock()
+    clock = record.Clock(cpu=0.0)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     accelerator = Accelerator(mixed_precision=PRECISIONS[recipe.precision])

@@ -7,12 +7,11 @@ import pytest
 import reference
 import torch
 from comparison import decoder, encoder, jittered
-from transformers import DynamicCache, StaticCache
-
 from qkv.configuration.axes import PatternName
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from qkv.modeling.pattern import PATTERNS, Span, see, see_memory
+from transformers import DynamicCache, StaticCache
 
 BATCH, LENGTH = 2, 11
 PREDICATES = {
@@ -210,7 +209,12 @@ def test_memory_mask():
     assert see_memory("eager", hidden(), memory, finished) is finished
 
 
-BAD_MASKS = {"too short": (BATCH, LENGTH - 1), "too long": (BATCH, LENGTH + 1), "other batch": (3, LENGTH), "flat": (LENGTH,)}
+BAD_MASKS = {
+    "too short": (BATCH, LENGTH - 1),
+    "too long": (BATCH, LENGTH + 1),
+    "other batch": (3, LENGTH),
+    "flat": (LENGTH,),
+}
 
 
 @pytest.mark.parametrize("shape", BAD_MASKS.values(), ids=BAD_MASKS)
@@ -243,9 +247,7 @@ def receptive_field(model, length):
 def reachable(config, length):
     """The same by following visible pairs, one step a layer."""
     pair = PREDICATES[config.pattern]
-    step = torch.tensor(
-        [[pair(t, s) and (s <= t or not config.causal) for s in range(length)] for t in range(length)]
-    )
+    step = torch.tensor([[pair(t, s) and (s <= t or not config.causal) for s in range(length)] for t in range(length)])
     field = torch.eye(length, dtype=torch.bool)
     for _ in range(config.num_hidden_layers):
         field = (field.int() @ step.int()) > 0

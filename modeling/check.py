@@ -1,0 +1,206 @@
+"""Which inputs cannot be right? Each is refused here in one sentence, before torch fails somewhere deep inside.
+
+Shapes are always looked at; values only where a look costs nothing and changes nothing: in eager mode, on the CPU.
+
+Shapes: B batch, T queries, S keys, D hidden_size, V classes or vocabulary.
+"""
+
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from functools import cache
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
+
+from ..configuration.configuration_stack import StackConfig
+
+
+def free_to_look(tensor: Tensor) -> bool:
+    """Whether the values can be read here and now: an accelerator would stall, a compiler would break its graph."""
+    real = type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
+    return real and not torch.compiler.is_compiling()
+
+
+@cache
+def meant(forward: Callable[..., Any], name: str) -> str | None:
+    """The input that an unknown name misspells, if it is close to one."""
+    known = {*signature(forward).parameters, "encoder_hidden_states", "encoder_attention_mask", "labels"}
+    close = [] if name in known else get_close_matches(name, sorted(known), n=1, cutoff=0.85)
+    return close[0] if close else None
+
+
+def refuse_misspelt(forward: Callable[..., Any], names: Iterable[str]) -> None:
+    """Raise on an input that would be ignored for its spelling; what backends take besides passes."""
+    if torch.compiler.is_compiling():
+        return
+    for name in names:
+        if right := meant(forward, name):
+            raise ValueError(f"there is no input {name!r}; did you mean {right!r}?")
+
+
+def refuse_outside(name: str, ids: Tensor, count: int, kind: str, mend: str) -> None:
+    """Raise when an id is none of 0 to `count` - 1."""
+    if not ids.numel() or not free_to_look(ids):
+        return
+    low, high = (int(edge) for edge in ids.aminmax())
+    if low < 0 or high >= count:
+        wrong = low if low < 0 else high
+        raise ValueError(f"{name} contain {wrong}, outside the {kind} of {count} (0 to {count - 1}); {mend}")
+
+
+def refuse_input_ids(input_ids: Tensor, vocab_size: int) -> None:
+    """Token ids are whole numbers (B, T) below the vocabulary's size; (B, choices, T) may be embedded by hand."""
+    if not isinstance(input_ids, Tensor):
+        raise ValueError(f"input_ids of type {type(input_ids).__name__} are no tensor; use return_tensors='pt'")
+    if input_ids.ndim not in (2, 3) or input_ids.is_floating_point():
+        raise ValueError(
+            f"input_ids of shape {tuple(input_ids.shape)} and type {input_ids.dtype} are not whole numbers (batch, "
+            "length); use what a tokenizer returns with return_tensors='pt'"
+        )
+    mend = "use the model's own tokenizer or resize_token_embeddings"
+    refuse_outside("input_ids", input_ids, vocab_size, "vocabulary", mend)
+
+
+def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int:
+    """How many continuations each row of (B, choices, T) or (B, choices, T, D) has."""
+    given, dimensions = (input_ids, 3) if input_ids is not None else (inputs_embeds, 4)
+    if given is None or given.ndim != dimensions:
+        shape = None if given is None else tuple(given.shape)
+        raise ValueError(f"inputs of shape {shape} are not (batch, choices, length); stack each question's choices")
+    return given.shape[1]
+
+
+def refuse_frontend(config: StackConfig, input_ids: Tensor | None, pixel_values: Tensor | None) -> None:
+    """Token models take no images and image models take no tokens."""
+    frontend, wrong = getattr(config, "frontend", "tokens"), None
+    if frontend == "tokens" and pixel_values is not None:
+        wrong, right = "pixel_values", "input_ids"
+    elif frontend == "patches" and input_ids is not None:
+        wrong, right = "input_ids", "pixel_values"
+    if wrong is not None:
+        raise ValueError(f"{wrong} given to a model with frontend={frontend!r}; give {right}")
+
+
+def refuse_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> None:
+    """One type for each token (B, T); a model without types accepts the zeros that tokenizers return."""
+    if token_type_ids.shape != hidden.shape[:2]:
+        raise ValueError(
+            f"token_type_ids of shape {tuple(token_type_ids.shape)} do not fit {tuple(hidden.shape[:2])} tokens"
+        )
+    refuse_outside("token_type_ids", token_type_ids, max(kinds, 1), "types", "set type_vocab_size or leave them out")
+
+
+def refuse_misfits(config: StackConfig, hidden: Tensor, past: Any, memory: Tensor | None) -> None:
+    """What a stack is given fits its width, and the rest fits what it is given."""
+    refuse_embeddings(hidden, config.hidden_size)
+    if past is not None:
+        refuse_cache(past, config, hidden)
+    if memory is not None:
+        refuse_memory(config, hidden, memory)
+    elif getattr(config, "cross_attention", False) and not any(getattr(past, "is_updated", {}).values()):
+        raise ValueError("cross_attention=True needs encoder_hidden_states, got None; pass an encoder's output")
+
+
+def refuse_embeddings(hidden: Tensor, width: int) -> None:
+    """Embeddings are (B, T, D) with at least one token."""
+    if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:
+        raise ValueError(
+            f"inputs_embeds of shape {tuple(hidden.shape)} are not (batch, length >= 1, hidden_size={width})"
+        )
+
+
+def refuse_mask_positions(masked: Tensor, patches: Tensor, mask_token: Tensor | None) -> None:
+    """Patches are masked one by one (B, N), by a model that has something to put in their place."""
+    if mask_token is None:
+        raise ValueError("bool_masked_pos needs a mask token; use QkvEncoderForMaskedImageModeling")
+    if masked.shape != patches.shape[:2]:
+        raise ValueError(
+            f"bool_masked_pos of shape {tuple(masked.shape)} does not fit {patches.shape[0]} images of "
+            f"{patches.shape[1]} patches; give one value for each patch"
+        )
+
+
+def refuse_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
+    """Labels are classes, one for each row of scores (..., V); dimensions of size 1 may be missing."""
+    shape = scores.shape[:-1]
+    if labels.is_floating_point() or [n for n in labels.shape if n != 1] != [n for n in shape if n != 1]:
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} and type {labels.dtype} do not fit scores of shape "
+            f"{tuple(scores.shape)}; give one class number for each of {tuple(shape)}"
+        )
+    given = labels.masked_fill(labels == ignored, 0)
+    refuse_outside("labels", given, scores.shape[-1], "classes", f"set num_labels, or {ignored} where none is due")
+
+
+def refuse_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) -> None:
+    """A finished mask is (B or 1, H or 1, T, S), S one of the lengths a layer may have."""
+    batch, _, queries, width = attention_mask.shape
+    if batch not in (1, hidden.shape[0]) or queries != hidden.shape[1] or width not in keys:
+        wanted = f"({hidden.shape[0]}, 1, {hidden.shape[1]}, {' or '.join(map(str, sorted(keys)))})"
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} is not (batch, 1, queries, keys) = {wanted}"
+        )
+
+
+def refuse_cache(past: Any, config: StackConfig, hidden: Tensor) -> None:
+    """A cache is transformers' own, and what it already holds is from a model and a batch of this size."""
+    if not isinstance(past, Cache):
+        raise ValueError(
+            f"past_key_values of type {type(past).__name__} is not a cache; use DynamicCache(config=model.config)"
+        )
+    layers = (past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past).layers
+    tensors: list[Any] = [getattr(layer, "keys", None) for layer in layers]
+    keys = [tensor for tensor in tensors if tensor is not None and tensor.ndim == 4]
+    if not keys:
+        return
+    if len(layers) != config.num_hidden_layers:
+        raise ValueError(
+            f"past_key_values hold {len(layers)} layers but the model has {config.num_hidden_layers}; give each model "
+            "its own cache"
+        )
+    rows = keys[0].shape[0]
+    if rows != hidden.shape[0]:
+        raise ValueError(f"past_key_values hold {rows} rows but the batch has {hidden.shape[0]}; start a new cache")
+
+
+def refuse_too_long(config: StackConfig, position_ids: Tensor | None, past: int | Tensor, length: int) -> None:
+    """A learned table of positions ends; say so before an index error does."""
+    if config.position != "learned":
+        return
+    # A static cache counts in a tensor, and the look at it would be another stall.
+    end = past + length if isinstance(past, int) else 0
+    if position_ids is not None:
+        low, high = map(int, position_ids.aminmax()) if free_to_look(position_ids) else (0, -1)
+        if low < 0:
+            raise ValueError(f"position_ids contain {low}; positions of position='learned' count from 0")
+        end = high + 1
+    if end > config.max_position_embeddings:
+        raise ValueError(
+            f"sequence of {end} tokens exceeds max_position_embeddings={config.max_position_embeddings} of "
+            "position='learned'; use position='rope' or truncate"
+        )
+
+
+def refuse_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
+    """Documents packed in a row end where the row ends: 0, …, T, never falling."""
+    length = hidden.shape[1]
+    ends = boundaries.tolist() if free_to_look(boundaries) else [0, length]
+    if ends[0] != 0 or ends[-1] != length or ends != sorted(ends):
+        raise ValueError(
+            f"cu_seq_lens_q={ends} do not rise from 0 to {length}; give where each document of a row of {length} "
+            "tokens begins, and where the last one ends"
+        )
+
+
+def refuse_memory(config: StackConfig, hidden: Tensor, memory: Tensor) -> None:
+    """Only cross-attention reads an encoder's output (B, S, D)."""
+    if not getattr(config, "cross_attention", False):
+        raise ValueError("encoder_hidden_states given to a stack that cannot read them; set cross_attention=True")
+    if memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != config.hidden_size:
+        raise ValueError(
+            f"encoder_hidden_states of shape {tuple(memory.shape)} are not (batch={hidden.shape[0]}, length, "
+            f"hidden_size={config.hidden_size})"
+        )

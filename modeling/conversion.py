@@ -1,0 +1,224 @@
+"""How do official checkpoints become qkv models, and qkv models stock ones? Both ways, by the same tables."""
+
+import copy
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from ..configuration.configuration_base import QkvConfig
+from .base import QkvPreTrainedModel
+from .conversion_config import Architecture, Head, lost_on_reading, lost_on_writing, read_config, write_config
+from .conversion_decoder import DECODERS
+from .conversion_encoder import ENCODERS
+from .conversion_encoder_decoder import ENCODER_DECODERS
+from .conversion_weights import Row, Weights, alternatives, convert, placed
+
+ARCHITECTURES = (*ENCODERS, *DECODERS, *ENCODER_DECODERS)
+# Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
+SHARED = {
+    "tie_word_embeddings": (
+        ("lm_head.weight", "model.embed_tokens.weight"),
+        ("lm_head.weight", "model.decoder.embed_tokens.weight"),
+        ("lm_head.decoder.weight", "model.embed_tokens.weight"),
+    ),
+    "share_embeddings": (
+        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+        ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+    ),
+}
+Pair = tuple[Architecture, Head]
+
+
+def from_transformers(
+    source: PreTrainedModel | str | os.PathLike[str], *, revision: str | None = None
+) -> QkvPreTrainedModel:
+    """The qkv model with the head, dtype, labels, generation settings and numbers of an official one.
+
+    `source` is a transformers model, which is left as it is, a local folder, or a Hub id (at `revision`).
+    """
+    model = source if isinstance(source, PreTrainedModel) else opened(source, revision)
+    pair = chosen(official_pairs(model), model, lost_on_reading)
+    weights = convert(rows(*pair), model.state_dict(keep_vars=True), reading=True)
+    config = read_config(*pair, model.config)
+    observe(config, weights)
+    # What was opened here belongs to nobody else: its tensors are taken over, so that one copy is in memory.
+    return built(pair[1].ours, config, owned(weights, copies=model is source), model)
+
+
+def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
+    """The stock transformers model with the same head, dtype, labels, generation settings and numbers.
+
+    Where stock transformers has no such architecture, an error names the config field that is in the way.
+    """
+    _, head = pair = chosen(our_pairs(model), model, lost_on_writing)
+    config = write_config(*pair, model.config)
+    weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
+    weights = owned(convert(rows(*pair), weights, reading=False), copies=True)
+    options = {"add_pooling_layer": False} if head.pooler is False else {}
+    computed = {name for ours, theirs, *_ in rows(*pair) if not ours for name in alternatives(theirs)}
+    return built(getattr(transformers, head.theirs), config, weights, model, computed=computed, **options)
+
+
+def opened(source: str | os.PathLike[str], revision: str | None) -> PreTrainedModel:
+    """The official model of a folder or Hub id, in the class its config names."""
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(f"from_transformers takes a model, a folder or a Hub id, got a {type(source).__name__}")
+    source = os.path.expanduser(source)
+    if source.startswith((".", os.sep)) and not os.path.isdir(source):
+        raise ValueError(f"folder {source} does not exist")
+    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
+    name = (config.architectures or ["?"])[0]
+    official_heads(config.model_type, {name})
+    return getattr(transformers, name).from_pretrained(source, revision=revision, dtype="auto")
+
+
+def official_heads(model_type: str, names: set[str]) -> list[Pair]:
+    """The rows of the tables for one of these official classes."""
+    types = list(dict.fromkeys(architecture.model_type for architecture in ARCHITECTURES))
+    if model_type not in types:
+        raise ValueError(f"model_type {model_type!r} cannot be converted; qkv converts {', '.join(sorted(types))}")
+    of_type = [(one, head) for one in ARCHITECTURES if one.model_type == model_type for head in one.heads]
+    if pairs := [(architecture, head) for architecture, head in of_type if head.theirs in names]:
+        return pairs
+    known = ", ".join(dict.fromkeys(head.theirs for _, head in of_type))
+    raise ValueError(f"{' or '.join(sorted(names))} cannot be converted; of {model_type} qkv converts {known}")
+
+
+def official_pairs(model: PreTrainedModel) -> list[Pair]:
+    """The rows that may describe an official model, by its class or the class it derives from."""
+    names = {base.__name__ for base in type(model).__mro__}
+    known = {head.theirs for architecture in ARCHITECTURES for head in architecture.heads}
+    pairs = official_heads(model.config.model_type, names & known or {type(model).__name__})
+    return [(architecture, head) for architecture, head in pairs if head.pooler in (None, has_pooler(model))]
+
+
+def our_pairs(model: PreTrainedModel) -> list[Pair]:
+    """The rows that may describe a qkv model."""
+    if not (isinstance(model, PreTrainedModel) and model.config.model_type.startswith("qkv_")):
+        raise ValueError(f"to_transformers takes a qkv model, got a {type(model).__name__}")
+    return [
+        (architecture, head)
+        for architecture in ARCHITECTURES
+        for head in architecture.heads
+        if head.ours.__name__ == type(model).__name__ and head.pooler in (None, has_pooler(model))
+    ]
+
+
+def has_pooler(model: PreTrainedModel) -> bool:
+    """Whether a base model pools with weights of its own."""
+    return any(name.startswith("pooler.") for name, _ in model.named_parameters())
+
+
+def chosen(pairs: list[Pair], model: PreTrainedModel, lost: Callable[..., list[str]]) -> Pair:
+    """The first row that loses nothing of the config; else an error naming what the nearest one would lose."""
+    tried = [(*attempted(lost, *pair, model.config), pair) for pair in pairs]
+    _, losses, nearest = min(tried, key=lambda result: (result[0], len(result[1])))
+    if not losses:
+        return nearest
+    name, differences = nearest[1].theirs, " and ".join(losses)
+    if nearest[1].ours.__name__ != type(model).__name__:
+        raise ValueError(f"{name} cannot be converted: {differences}; delete from its config what changes no number")
+    raise ValueError(
+        f"stock transformers has no such model: in its nearest, {name}, {differences}; "
+        "set what you can spare to the stock value first"
+    )
+
+
+def attempted(
+    lost: Callable[..., list[str]], architecture: Architecture, head: Head, config: PreTrainedConfig
+) -> tuple[bool, list[str]]:
+    """(whether a config refused altogether, what is lost)."""
+    try:
+        return False, lost(architecture, head, config)
+    except (TypeError, ValueError) as error:
+        return True, [str(error)]
+
+
+def rows(architecture: Architecture, head: Head) -> tuple[Row, ...]:
+    """All weights of a model: the head's own, which come first, and those of its base under their prefixes."""
+    return (*head.rows, *placed(architecture.rows, *(head.prefixes or architecture.prefixes)))
+
+
+def observe(config: QkvConfig, weights: Weights) -> None:
+    """Note in a config what only the weights tell: which are one, and whether the head has a bias."""
+    for field, pairs in SHARED.items():
+        for one, other in pairs:
+            if one in weights and other in weights:
+                setattr(config, field, weights[one] is weights[other])
+    decoder = config.get_text_config(decoder=True)
+    if "lm_head.weight" in weights:
+        decoder.lm_head_bias = "lm_head.bias" in weights
+
+
+def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:
+    """Queries that absorb the factor by which this model's scores differ from those of its stock architecture."""
+    factors = {
+        part: multiplier(getattr(config, part, config)) / multiplier(getattr(again, part, again))
+        for part in ("encoder", "decoder")
+    }
+    result = dict(weights)
+    for name, weight in weights.items():
+        factor = factors["decoder" if "decoder" in name.split(".") else "encoder"]
+        if ".q_proj." in name and factor != 1.0:
+            result[name] = weight.detach() * factor
+    return result
+
+
+def multiplier(config: QkvConfig) -> float:
+    """What scores are multiplied by."""
+    return config.attention_multiplier or config.head_dim**-0.5
+
+
+def owned(weights: Weights, *, copies: bool) -> Weights:
+    """Tensors that share no memory with anything outside; names for one tensor keep sharing it."""
+    found: dict[int, torch.Tensor] = {}
+    for name, weight in weights.items():
+        if weight.is_meta:
+            raise ValueError(f"{name} is on the meta device; load the whole model into memory to convert it")
+        alone = weight.untyped_storage().nbytes() == weight.nbytes and weight.is_contiguous()
+        tensor = weight.detach()
+        found[id(weight)] = tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
+    return {name: found[id(weight)] for name, weight in weights.items()}
+
+
+def built(
+    model_class: type[PreTrainedModel],
+    config: PreTrainedConfig,
+    weights: Weights,
+    like: PreTrainedModel,
+    **options: Any,
+) -> Any:
+    """A model of these weights, in the dtype, mode and place of another and with its generation settings."""
+    computed = options.pop("computed", set())
+    # transformers builds on the meta device, takes these tensors as they are and fills what no checkpoint holds.
+    model, report = model_class.from_pretrained(
+        None,
+        config=config,
+        state_dict=weights,
+        dtype=like.dtype,
+        attn_implementation=like.config._attn_implementation,
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        **options,
+    )
+    refuse_misfit(type(like).__name__, model_class.__name__, report, computed)
+    model.config.name_or_path = like.config.name_or_path
+    if model.can_generate() and like.can_generate():
+        model.generation_config = copy.deepcopy(like.generation_config)
+        if hasattr(model.config, "forced_eos_token_id"):  # BART and Marian keep a second record of it
+            model.config.forced_eos_token_id = model.generation_config.forced_eos_token_id
+    return model.train(like.training).to(like.device)
+
+
+def refuse_misfit(source: str, target: str, report: dict[str, Any], computed: set[str]) -> None:
+    """Raise where the weights of one side are not exactly those the other wants."""
+    for name, shape, wanted in sorted(report["mismatched_keys"]):
+        raise ValueError(f"{source} gives {name} of shape {tuple(shape)} where {target} has {tuple(wanted)}")
+    for name in sorted(report["missing_keys"] - computed):
+        raise ValueError(f"{source} has nothing to fill {name} of {target}")
+    for name in sorted(report["unexpected_keys"]):
+        raise ValueError(f"{source} has {name}, for which {target} has no place")

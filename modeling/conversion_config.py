@@ -1,0 +1,201 @@
+"""How do two config vocabularies correspond? Tables of fields, and one test: there and back again must change nothing.
+
+That test is what refuses: a field of theirs that our words cannot hold, a word of ours that stock transformers has no
+architecture for, a field nobody has heard of. No list of unsupported settings exists, so none can be out of date.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+
+from ..configuration.configuration_base import QkvConfig
+from .base import QkvPreTrainedModel
+from .conversion_weights import Row
+
+Values = dict[str, Any]
+
+# What every config carries over unchanged.
+CARRIED = "id2label label2id problem_type output_hidden_states output_attentions return_dict chunk_size_feed_forward"
+# Names that describe a file or a run rather than a model, and what earlier versions of transformers wrote beside them.
+BOOKKEEPING = frozenset(
+    "transformers_version architectures dtype model_type auto_map task_specific_params tokenizer_class finetuning_task "
+    "output_past torchscript pruned_heads gradient_checkpointing prefix".split()
+)
+# Two names of one function in transformers' table of activations.
+SYNONYMS = {"swish": "silu", "gelu_python": "gelu"}
+# A field of ours that says nothing unless another has a certain value.
+MATTERS_WITH = {
+    "block_size": ("pattern", "block_sparse"),
+    "sliding_window": ("pattern", "sliding"),
+    "relative_attention_num_buckets": ("position", "t5"),
+    "relative_attention_max_distance": ("position", "t5"),
+    "position_offset": ("position", "learned"),
+    "rope_parameters": ("position", "rope"),
+    **dict.fromkeys(
+        "image_size patch_size num_channels class_token distillation_token".split(), ("frontend", "patches")
+    ),
+    **dict.fromkeys(
+        "vocab_size type_vocab_size scale_embedding tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(),
+        ("frontend", "tokens"),
+    ),
+}
+# What a part of an encoder-decoder leaves to the whole.
+DECIDED_BY_THE_WHOLE = frozenset(
+    f"{CARRIED} tie_word_embeddings label_smoothing classifier_dropout initializer_range use_cache pooling "
+    "pad_token_id bos_token_id eos_token_id is_encoder_decoder".split()
+)
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A field that is spelt differently: `read(their value, all of theirs)`, `write(our value, all of ours)`."""
+
+    name: str
+    read: Callable[[Any, Values], Any] = lambda value, theirs: value
+    write: Callable[[Any, Values], Any] = lambda value, ours: value
+
+
+# A base model has nothing before its names.
+BASE = ("", "")
+Fields = tuple[tuple[str, str | Codec], ...]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A class of ours, the same class of theirs, what our config says for it, and the weights that are its own."""
+
+    ours: type[QkvPreTrainedModel]
+    theirs: str
+    rows: tuple[Row, ...] = ()
+    words: Mapping[str, Any] = field(default_factory=dict)
+    fields: Fields = ()
+    # For base models, which come with and without a pooler: whether this one has it.
+    pooler: bool | None = None
+    # What stands before the names of the base model, ours and theirs, where it is not the architecture's.
+    prefixes: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One published architecture: its fields in our words, the words it never changes, its weights, its heads.
+
+    `free` are fields of ours that the weights decide; `inert` are fields of theirs that change no number of a loaded
+    model with these heads; `assumed` are undeclared fields of old config.json files with the only value that is meant.
+    """
+
+    model_type: str
+    family: type[QkvConfig]
+    fields: Fields
+    words: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    heads: tuple[Head, ...]
+    prefixes: tuple[str, str] = ("model.", "")
+    free: frozenset[str] = frozenset()
+    inert: frozenset[str] = frozenset()
+    assumed: Mapping[str, Any] = field(default_factory=dict)
+
+
+def same(names: str) -> Fields:
+    """Fields that both sides call alike."""
+    return tuple((name, name) for name in names.split())
+
+
+def both(fields: Fields) -> Fields:
+    """Fields that one value of theirs gives to encoder and decoder alike."""
+    return tuple((f"{side}.{ours}", theirs) for ours, theirs in fields for side in ("encoder", "decoder"))
+
+
+def activation(name: str) -> Codec:
+    """A field that names an activation, under any of its names."""
+    return Codec(name, read=lambda value, theirs: SYNONYMS.get(value, value))
+
+
+def flat(config: PreTrainedConfig) -> Values:
+    """All fields of a config; those of a part under `part.field`."""
+    values: Values = {}
+    for name, value in config.to_dict().items():
+        inner = value if name in config.sub_configs else {}
+        values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
+    for prefix in ("", "encoder.", "decoder."):
+        patterns = set(values.get(f"{prefix}attention_patterns") or ())
+        if len(patterns) == 1:  # the same pattern in every layer, said at length
+            values[f"{prefix}pattern"], values[f"{prefix}attention_patterns"] = patterns.pop(), None
+    return values
+
+
+def nested(values: Mapping[str, Any], parts: Mapping[str, Any]) -> Values:
+    """The inverse of `flat`."""
+    result: Values = {name: {} for name in parts}
+    for name, value in values.items():
+        part, _, key = name.rpartition(".")
+        (result[part] if part else result)[key] = copy.deepcopy(value)
+    return result
+
+
+def rows_of(architecture: Architecture, head: Head) -> Iterator[tuple[str, Codec]]:
+    """Every field of the table, plain names as codecs that change nothing."""
+    for ours, theirs in (*same(CARRIED), *architecture.fields, *head.fields):
+        yield ours, theirs if isinstance(theirs, Codec) else Codec(theirs)
+
+
+def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig) -> QkvConfig:
+    """Their config in our words."""
+    theirs = config.to_dict()
+    values = {ours: codec.read(theirs.get(codec.name), theirs) for ours, codec in rows_of(architecture, head)}
+    return architecture.family(
+        **nested({**values, **architecture.words, **head.words}, architecture.family.sub_configs)
+    )
+
+
+def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> PreTrainedConfig:
+    """Our config in their words."""
+    ours = flat(config)
+    values = {codec.name: codec.write(ours[name], ours) for name, codec in rows_of(architecture, head)}
+    return AutoConfig.for_model(architecture.model_type, **copy.deepcopy(values))
+
+
+def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedConfig) -> list[str]:
+    """What reading this config would change; a field left None stands for whatever it becomes."""
+    again = write_config(architecture, head, read_config(architecture, head, config)).to_dict()
+    skipped = BOOKKEEPING | architecture.inert
+    values = {name: value for name, value in config.to_dict().items() if value is not None and name not in skipped}
+    return different(values, {**architecture.assumed, **again})
+
+
+def lost_on_writing(architecture: Architecture, head: Head, config: QkvConfig) -> list[str]:
+    """What writing this config as theirs would change."""
+    ours, again = flat(config), flat(read_config(architecture, head, write_config(architecture, head, config)))
+    free = (
+        architecture.free if "pooling" in head.words and head.pooler is not False else {*architecture.free, "pooling"}
+    )
+    return different({name: ours[name] for name in ours if name not in free and matters(name, ours)}, again)
+
+
+def different(values: Values, again: Values) -> list[str]:
+    """The fields whose value changed."""
+    return [
+        f"{name}={value!r} would become {again[name]!r}" if name in again else f"{name}={value!r} is unknown there"
+        for name, value in values.items()
+        if canonical(value) != canonical(again.get(name)) and not name.startswith("_")
+    ]
+
+
+def canonical(value: Any) -> Any:
+    """One spelling for what is equal: (n, n) is n, and an activation has one name."""
+    if isinstance(value, str):
+        return SYNONYMS.get(value, value)
+    sides = set(value) if isinstance(value, list | tuple) and all(isinstance(side, int) for side in value) else ()
+    return sides.pop() if len(sides) == 1 else list(value) if isinstance(value, tuple) else value
+
+
+def matters(name: str, ours: Values) -> bool:
+    """Whether a field of ours says anything about the numbers of this model."""
+    part, _, key = name.rpartition(".")
+    # A factor on the scores is absorbed by the queries.
+    if key in BOOKKEEPING | {"attention_multiplier"} or (part and key in DECIDED_BY_THE_WHOLE):
+        return False
+    condition, word = MATTERS_WITH.get(key, (key, ours[name]))
+    return ours.get(f"{part}.{condition}" if part else condition, word) == word

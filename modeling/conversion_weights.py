@@ -1,0 +1,127 @@
+"""How do the tensors of two layouts correspond? Rows of names, each with the changes between them, readable both ways.
+
+A row is (our names, their names, changes…). `*` stands for a layer's number, `{a,b}` for several names, and a name of a
+module for its weight and bias. Changes apply in the order written when reading theirs, and backwards when writing.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+Row = tuple[str, ...]
+Weights = dict[str, Tensor]
+Change = Callable[[list[Tensor], int], list[Tensor]]
+
+
+def transpose(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Inputs by outputs instead of outputs by inputs (GPT-2's Conv1D); biases stay."""
+    return [tensor.t() for tensor in tensors]
+
+
+def split(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """One fused projection -> its parts."""
+    return list(tensors[0].chunk(count))
+
+
+def fuse(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Parts -> one fused projection."""
+    return [torch.cat(tensors)]
+
+
+def first(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Of several names for one tensor, the one that is used."""
+    return tensors[:1]
+
+
+def repeat(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """One tensor under each of its names."""
+    return tensors * count
+
+
+def lower(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Drop a leading axis of one."""
+    return [tensor[0] for tensor in tensors]
+
+
+def lift(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Add a leading axis of one."""
+    return [tensor[None] for tensor in tensors]
+
+
+def drop_zeros(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """A buffer that adds nothing becomes no parameter."""
+    return [tensor for tensor in tensors if tensor.any()]
+
+
+def keep(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """No change."""
+    return tensors
+
+
+def drop_sinusoids(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """A table that a formula gives needs no place, once it is seen to be the formula's."""
+    rows, width = tensors[0].shape
+    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
+    angles = torch.arange(rows)[:, None] / 10000.0**exponents
+    table = torch.cat((angles.sin(), angles.cos()), dim=-1)
+    if not torch.allclose(
+        tensors[0].detach().cpu().double(), table, atol=1e-2 if tensors[0].element_size() < 4 else 1e-5
+    ):
+        raise ValueError("embed_positions is not the sinusoidal table its architecture has; it was changed in training")
+    return []
+
+
+# What happens (on reading theirs, on writing theirs).
+CHANGES: dict[str, tuple[Change, Change]] = {
+    "transpose": (transpose, transpose),
+    "split": (split, fuse),
+    "tie": (first, repeat),
+    "lead": (lower, lift),
+    "optional": (drop_zeros, keep),
+    "sinusoids": (drop_sinusoids, keep),
+}
+
+
+def alternatives(names: str) -> list[str]:
+    """`a.{b,c}` -> a.b, a.c; the empty name -> none."""
+    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", names)
+    return [f"{found[1]}{name}{found[3]}" for name in found[2].split(",")] if found else [names] * bool(names)
+
+
+def placed(rows: tuple[Row, ...], ours: str, theirs: str) -> tuple[Row, ...]:
+    """The rows of a base model inside a model with a head, where its names have a prefix."""
+    return tuple(
+        (prefixed(names, ours), prefixed(their_names, theirs), *changes) for names, their_names, *changes in rows
+    )
+
+
+def prefixed(names: str, prefix: str) -> str:
+    """The prefix before each alternative; no name stays none."""
+    return "{" + ",".join(prefix + name for name in alternatives(names)) + "}" if names else ""
+
+
+def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """(layer number, suffix) of each key that the first of the names stands for."""
+    pattern = re.escape(names[0]).replace(r"\*", r"(?P<layer>\d+)") if names else "(?!)"
+    for key in weights:
+        if found := re.fullmatch(rf"{pattern}(?P<suffix>|\.weight|\.bias)", key):
+            yield found.groupdict().get("layer", ""), found["suffix"]
+
+
+def convert(rows: tuple[Row, ...], weights: Weights, *, reading: bool) -> Weights:
+    """All weights by their new names; a weight that no row knows is an error."""
+    left, converted = dict(weights), {}
+    for ours, theirs, *changes in rows:
+        sources, targets = (theirs, ours) if reading else (ours, theirs)
+        old, new = alternatives(sources), alternatives(targets)
+        for layer, suffix in occurrences(old, weights):
+            keys = [name.replace("*", layer) + suffix for name in old]
+            tensors = [left.pop(key) for key in keys if key in left]  # none where an earlier row has taken them
+            for change in (changes if reading else reversed(changes)) if tensors else ():
+                tensors = CHANGES[change][0 if reading else 1](tensors, len(new))
+            converted |= zip((name.replace("*", layer) + suffix for name in new), tensors, strict=False)
+    if left:
+        raise ValueError(f"weight {min(left)!r} has no counterpart; convert the plain architecture without additions")
+    return converted

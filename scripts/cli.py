@@ -1,0 +1,70 @@
+"""The `qkv` command: `qkv COMMAND …`, each command a file of this folder."""
+
+import shlex
+import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from transformers.utils import logging
+
+import qkv
+from qkv.scripts.training.recipe import meant
+
+COMMANDS = {
+    "train": "train a recipe",
+    "quickstart": "train a recipe, draw and describe the model, build its Hub folder, load that without qkv",
+    "card": "write the model card of a finished run",
+}
+# What bad input and bad luck raise; anything else is our mistake, and shows where.
+EXPECTED = (ValueError, OSError, ArithmeticError, RuntimeError)
+
+
+class Parser(ArgumentParser):
+    """A parser that raises ValueError, so that every mistake is reported the same way."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ValueError(f"{message}; see {self.prog} --help")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command that the words name, and return its exit status."""
+    words = sys.argv[1:] if words is None else list(words)
+    logging.disable_progress_bar()  # ours is enough
+    try:
+        return dispatch(words)
+    except KeyboardInterrupt:
+        return 130
+    except EXPECTED as error:
+        if "--debug" in words:
+            raise
+        # The message is one sentence already; a library's may run over lines.
+        print(f"qkv: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+
+
+def dispatch(words: Sequence[str]) -> int:
+    """Import only the command that is asked for: each brings libraries of its own."""
+    if not words or words[0] in ("-h", "--help"):
+        print("usage: qkv COMMAND …  (qkv COMMAND --help says more; qkv --version)\n")
+        print("\n".join(f"  {name:12}{what}" for name, what in COMMANDS.items()))
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"qkv {qkv.__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        raise ValueError(f"there is no command {words[0]!r}; {meant(words[0], list(COMMANDS), 'commands')}")
+    command = import_module(f"qkv.scripts.{words[0]}")
+    parser = Parser(f"qkv {words[0]}", description=command.__doc__, epilog=f"example: {command.EXAMPLE}")
+    command.add_arguments(parser)
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
+    arguments = parser.parse_args(words[1:])
+    arguments.words = shlex.join(["qkv", *words])
+    command.run(arguments)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

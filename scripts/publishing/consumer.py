@@ -1,0 +1,69 @@
+"""How does a stranger load our folders? With qkv impossible to import: run by `reload.py`, by path, in a fresh process.
+
+Reads jobs as JSON from standard input: `folder`, `auto_class`, `inputs` and `outputs` (safetensors files); optionally
+`copy`, a folder to save the model to and to load it from once more, or `pipeline`, a task to run on the file `example`
+and to put the answer of which into the file `answer`.
+"""
+
+import copy
+import importlib.abc
+import json
+import sys
+from typing import Any
+
+
+class Hidden(importlib.abc.MetaPathFinder):
+    """Make qkv look as if it were not installed, however it is installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Refuse qkv in the words that transformers looks for; leave others to the next finder."""
+        if name.partition(".")[0] == "qkv":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def load(folder: str, auto_class: str) -> Any:
+    """The model in a folder, of a class that was loaded from that folder."""
+    import transformers
+
+    model = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True).eval()
+    home = type(model).__module__
+    if not home.startswith("transformers_modules."):
+        raise RuntimeError(f"{folder} was loaded with code from {home}, not with its own")
+    # Weights are mapped from the file at odd addresses, which changes the last bits of matrix products.
+    return copy.deepcopy(model)
+
+
+def do(job: dict[str, str]) -> None:
+    """Load, where asked save and load again; write what the model makes of the inputs, the pipeline of the example."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    model = load(job["folder"], job["auto_class"])
+    if "copy" in job:
+        model.save_pretrained(job["copy"])
+        model = load(job["copy"], job["auto_class"])
+    with torch.no_grad():
+        logits = model(**load_file(job["inputs"])).logits
+    save_file({"logits": logits.contiguous()}, job["outputs"])
+    if "pipeline" in job:
+        pipe = transformers.pipeline(job["pipeline"], model=job["folder"], trust_remote_code=True)
+        with open(job["answer"], "w", encoding="utf-8") as file:
+            json.dump(pipe(job["example"]), file)
+
+
+def main() -> None:
+    """Do every job."""
+    if "qkv" in sys.modules:
+        raise RuntimeError("qkv was imported before it could be hidden")
+    sys.meta_path.insert(0, Hidden())
+    import torch
+
+    jobs = json.load(sys.stdin)
+    torch.set_num_threads(jobs["threads"])
+    for job in jobs["jobs"]:
+        do(job)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""How does a model become a folder that loads anywhere? Weights, config, flattened code, processor, card, license."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from qkv.scripts.publishing.flatten import flatten
+
+# Where the modules that a config's `auto_map` names may live.
+PACKAGES = ("qkv.configuration", "qkv.modeling")
+
+
+def build_folder(
+    model: PreTrainedModel, target: Path, *, processors: Sequence[Any] = (), card: str | None = None
+) -> Path:
+    """Write the self-contained folder of a model, which appears complete or not at all.
+
+    `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` becomes the
+    README. FileExistsError when the target holds something.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} is not empty; remove it or name another folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, so that the last step is a rename within one file system.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+        staged = Path(temporary) / target.name
+        model.save_pretrained(staged)
+        for processor in processors:
+            processor.save_pretrained(staged)
+        for name, text in flatten(entries(model.config.auto_map)).items():
+            (staged / name).write_text(text, encoding="utf-8")
+        (staged / "LICENSE").write_text(license_text(), encoding="utf-8")
+        if card is not None:
+            (staged / "README.md").write_text(card, encoding="utf-8")
+        make_durable(staged)
+        if target.exists():
+            target.rmdir()
+        staged.rename(target)
+    sync(target.parent)
+    return target
+
+
+def entries(auto_map: dict[str, str]) -> list[str]:
+    """The modules that an `auto_map` names; ValueError for one that the package does not have."""
+    stems = sorted({reference.partition(".")[0] for reference in auto_map.values()})
+    found = {stem: f"{package}.{stem}" for stem in stems for package in PACKAGES if find_spec(f"{package}.{stem}")}
+    if missing := [stem for stem in stems if stem not in found]:
+        raise ValueError(f"auto_map names {', '.join(missing)}, which {' and '.join(PACKAGES)} do not have")
+    return list(found.values())
+
+
+def license_text() -> str:
+    """The license that must come with every copy of the code: from the checkout, or from the installed package."""
+    checkout = Path(__file__).parents[2] / "LICENSE"
+    text = checkout.read_text(encoding="utf-8") if checkout.is_file() else None
+    text = text or distribution("qkv").read_text("licenses/LICENSE")
+    if text is None:
+        raise FileNotFoundError("the installed qkv has lost its LICENSE, without which its code may not be copied")
+    return text
+
+
+def make_durable(folder: Path) -> None:
+    """Force every file of a flat folder to the disk."""
+    for path in folder.iterdir():
+        sync(path)
+    sync(folder)
+
+
+def sync(path: Path) -> None:
+    """Force a file, or the entries of a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,95 @@
+"""Does a published folder work for somebody without qkv? Load it in a process of its own and compare."""
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+CONSUMER = Path(__file__).with_name("consumer.py")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A folder, the Auto class to load it with, and inputs for its model.
+
+    `again` saves what was loaded and loads that; `pipeline` names a task, to be run on the file `example`.
+    """
+
+    folder: Path
+    auto_class: str
+    inputs: dict[str, Tensor]
+    again: bool = False
+    pipeline: str | None = None
+    example: Path | None = None
+
+    def order(self, place: Path) -> dict[str, str]:
+        """The job as `consumer.py` reads it, with its files in the given folder."""
+        place.mkdir()
+        save_file({name: value.cpu().contiguous() for name, value in self.inputs.items()}, place / "inputs")
+        files = {"folder": self.folder, "inputs": place / "inputs", "outputs": place / "outputs"}
+        files |= {"copy": place / "copy"} if self.again else {}
+        files |= {"example": self.example, "answer": place / "answer"} if self.example else {}
+        order = {name: str(path.resolve()) for name, path in files.items()} | {"auto_class": self.auto_class}
+        return order | ({"pipeline": self.pipeline} if self.pipeline else {})
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a job gave: the model's logits, and the pipeline's answer where one was asked for."""
+
+    logits: Tensor
+    answer: Any = None
+
+
+def reload(jobs: Sequence[Job]) -> list[Found]:
+    """Do every job in one fresh process; RuntimeError with its last words if that fails.
+
+    The process has qkv hidden, empty caches, no network, another working directory and nothing of our environment that
+    concerns Python or Hugging Face.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        orders = [job.order(place / str(index)) for index, job in enumerate(jobs)]
+        result = subprocess.run(
+            [sys.executable, "-I", CONSUMER],
+            input=json.dumps({"threads": torch.get_num_threads(), "jobs": orders}),
+            env=strange_environment(place),
+            cwd=place,
+            capture_output=True,
+            text=True,
+        )
+        if result.returncode:
+            raise RuntimeError(f"loading without qkv failed: {result.stderr.strip()[-2000:]}")
+        return [collect(order) for order in orders]
+
+
+def collect(order: dict[str, str]) -> Found:
+    """What the process left for one job."""
+    answer = json.loads(Path(order["answer"]).read_text(encoding="utf-8")) if "answer" in order else None
+    return Found(load_file(order["outputs"])["logits"], answer)
+
+
+def strange_environment(home: Path) -> dict[str, str]:
+    """Our environment without anything that helps Python or Hugging Face find our files."""
+    helpful = ("PYTHON", "HF_", "TRANSFORMERS_")
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(helpful)}
+    return {**ours, "HF_HOME": str(home / "cache"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+@torch.no_grad()
+def logits(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+    """What the model in memory makes of the inputs, on the CPU as the fresh process does."""
+    # Copied like the other: where a tensor lies in memory decides the last bits of matrix products.
+    model = copy.deepcopy(model).cpu().eval()
+    return model(**{name: value.cpu() for name, value in inputs.items()}).logits

@@ -1,0 +1,29 @@
+"""Train a recipe. On several processes: `accelerate launch scripts/train.py digits`."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+
+from qkv.scripts.training.recipe import load, names
+from qkv.scripts.training.report import files, measures, show
+from qkv.scripts.training.run import train
+
+EXAMPLE = "qkv train digits seed=1 max_steps=500 model.position=rope out=runs/rope"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """What to train, and what to change about it."""
+    parser.add_argument("recipe", help=f"one of {', '.join(names())}, or a YAML file")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="a field of the recipe and its new value")
+
+
+def run(arguments: Namespace) -> None:
+    """Train, and show how well and where."""
+    finished = train(load(arguments.recipe, arguments.overrides), arguments.words)
+    if finished.is_main:
+        show(finished.record["recipe"]["name"], {**measures(finished.record), **files(finished.folder)})
+
+
+if __name__ == "__main__":
+    from qkv.scripts.cli import main
+
+    sys.exit(main(["train", *sys.argv[1:]]))

@@ -1,0 +1,116 @@
+"""Is attention the papers' from projection to projection, for itself and across, with and without a cache?"""
+
+import pytest
+import torch
+from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered
+from transformers import DynamicCache, EncoderDecoderCache
+
+import reference
+from qkv.modeling.attention import CrossAttention, SelfAttention
+from qkv.modeling.position import POSITIONS
+
+PLACES = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 6, 7, 9]])
+GROUPS = pytest.mark.parametrize("groups", [4, 2, 1], ids=["all heads", "grouped", "one"])
+
+
+def config_of(stack=encoder, **fields):
+    return stack(**{"num_attention_heads": 4, "attn_implementation": "eager", **fields})
+
+
+def loop(module, x_q, x_kv, config, **given):
+    weights = [
+        tensor
+        for layer in (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
+        for tensor in (layer.weight, layer.bias)
+    ]
+    scale = config.attention_multiplier
+    heads = (config.num_attention_heads, config.num_key_value_heads)
+    return reference.multi_head_attention(x_q, x_kv, *weights, *heads, scale=scale, **given)
+
+
+@GROUPS
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("multiplier", [None, 1.0, 0.3])
+def test_self_attention(groups, bias, multiplier):
+    config = config_of(num_key_value_heads=groups, attention_bias=bias, attention_multiplier=multiplier)
+    module, hidden = jittered(SelfAttention(config, 0)).eval(), draw(2, 5, 6)
+    mixed, weights = module(hidden)
+    expected, expected_weights = loop(module, hidden, hidden, config)
+    assert_same(mixed, expected, hidden, *module.parameters())
+    assert_same(weights, expected_weights, hidden)
+
+
+@GROUPS
+def test_self_attention_with_rotation_mask_and_bias(groups):
+    """Every hook at once: rotated heads, a causal mask, a score bias."""
+    config = config_of(decoder, position="rope", num_key_value_heads=groups)
+    module, hidden, bias = jittered(SelfAttention(config, 0)).eval(), draw(2, 5, 6), draw(1, 4, 5, 5)
+    with exact():
+        rotation = POSITIONS["rope"](config).rotation(PLACES, torch.float64)
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    mixed, _ = module(hidden, causal, rotation, position_bias=bias)
+    frequencies, _ = reference.rope_frequencies(4, 10000.0)
+
+    def turn(heads):
+        return reference.rotate_heads(heads, PLACES, frequencies)
+
+    given = {"rotate_query": turn, "rotate_key": turn, "visible": lambda b, t, s: s <= t, "bias": bias}
+    assert_same(mixed, loop(module, hidden, hidden, config, **given)[0], hidden, bias, *module.parameters())
+
+
+@GROUPS
+def test_cross_attention(groups):
+    """Queries from the one, keys and values from the other, of another length and padded."""
+    config = config_of(decoder, cross_attention=True, num_key_value_heads=groups)
+    module, hidden, memory = jittered(CrossAttention(config, 0)).eval(), draw(2, 5, 6), draw(2, 7, 6)
+    keep = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]]).bool()
+    mixed, weights = module(hidden, memory, keep[:, None, None])
+    expected, expected_weights = loop(module, hidden, memory, config, visible=lambda b, t, s: bool(keep[b, s]))
+    assert_same(mixed, expected, hidden, memory, *module.parameters())
+    assert_same(weights, expected_weights, hidden, memory)
+
+
+def test_causality_is_said_to_backends_that_get_no_mask():
+    """sdpa takes a module without `is_causal` for a causal one."""
+    assert [SelfAttention(config_of(stack), 0).is_causal for stack in (encoder, decoder)] == [False, True]
+    assert CrossAttention(config_of(decoder, cross_attention=True), 0).is_causal is False
+
+
+def test_window_is_said_to_backends_that_build_no_mask():
+    config = config_of(attention_patterns=["full", "sliding", "block_sparse"], sliding_window=3)
+    assert [SelfAttention(config, layer).sliding_window for layer in range(3)] == [None, 3, None]
+
+
+@GROUPS
+def test_cached_keys_and_values_are_read_again(groups):
+    config = config_of(decoder, num_key_value_heads=groups)
+    module, hidden = jittered(SelfAttention(config, 1)).eval(), draw(2, 5, 6)
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    whole, _ = module(hidden, causal)
+    for wrap in (lambda cache: cache, lambda cache: EncoderDecoderCache(cache, DynamicCache())):
+        cache = DynamicCache(config=config)
+        first, _ = module(hidden[:, :3], causal[..., :3, :3], past_key_values=wrap(cache))
+        second, _ = module(hidden[:, 3:], causal[..., 3:, :], past_key_values=wrap(cache))
+        assert (torch.cat((first, second), 1) - whole).abs().max() <= EXACT
+        # Only the key-value heads are kept, never their copies.
+        assert cache.layers[1].keys.shape == (2, groups, 5, 4)
+
+
+def test_memory_is_projected_once():
+    config = config_of(decoder, cross_attention=True)
+    module, hidden, memory = jittered(CrossAttention(config, 0)).eval(), draw(2, 5, 6), draw(2, 7, 6)
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    first, _ = module(hidden, memory, past_key_values=cache)
+    assert cache.is_updated == {0: True}
+    # Another memory is not even looked at: what was projected stays.
+    second, _ = module(hidden, torch.full_like(memory, torch.nan), past_key_values=cache)
+    assert torch.equal(first, second)
+    assert_same(first, loop(module, hidden, memory, config)[0], hidden, memory)
+
+
+def test_dropout_acts_in_training_only():
+    config = config_of(attention_dropout=0.5)
+    module, hidden = jittered(SelfAttention(config, 0)), draw(2, 5, 6)
+    _, weights = module.train()(hidden)
+    _, whole = module.eval()(hidden)
+    assert (weights == 0).any() and (whole > 0).all()

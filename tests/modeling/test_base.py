@@ -1,0 +1,114 @@
+"""Does every family start, tie and describe itself as transformers expects?"""
+
+from typing import get_args
+
+import pytest
+import torch
+from comparison import decoder, encoder, vision
+from torch import nn
+
+import qkv.modeling
+from qkv.configuration import QkvEncoderDecoderConfig
+from qkv.configuration.axes import PositionName
+from qkv.modeling.base import QkvPreTrainedModel, exactly_one
+
+CLASSES = sorted(qkv.modeling.__all__)
+
+
+def config_of(name, **fields):
+    if "EncoderDecoder" in name:
+        sizes = {"hidden_size": 6, "num_attention_heads": 3, "head_dim": 4, "num_hidden_layers": 2, "vocab_size": 11}
+        return QkvEncoderDecoderConfig(**{**sizes, "intermediate_size": 7, "max_position_embeddings": 13, **fields})
+    if "Image" in name:
+        return vision(**fields)
+    return (decoder if "Decoder" in name else encoder)(**fields)
+
+
+def build(name, **fields):
+    return getattr(qkv.modeling, name)(config_of(name, **fields))
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("position", get_args(PositionName))
+def test_no_model_keeps_a_buffer(name, position):
+    """`from_pretrained` builds on the meta device: what is not in the checkpoint would be garbage."""
+    model = build(name, position=position)
+    assert dict(model.named_buffers()) == {}
+    attributes = [value for module in model.modules() for value in vars(module).values()]
+    assert not any(isinstance(value, torch.Tensor) for value in attributes)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_flags(name):
+    model = build(name)
+    assert isinstance(model, QkvPreTrainedModel)
+    # Losses take the count of the whole step; Trainer must not guess it from the signature.
+    assert model.accepts_loss_kwargs
+    assert model.supports_gradient_checkpointing and model._supports_sdpa and model._supports_flex_attn
+    kinds = {type(module).__name__ for module in model.modules()}
+    assert set(model._no_split_modules) <= kinds
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("spread", [0.02, 0.3])
+def test_initialisation(name, spread):
+    """Matrices and tables are normal with the config's spread, biases zero, gains one."""
+    fields = {"initializer_range": spread, "position": "learned", "hidden_size": 96, "intermediate_size": 128}
+    model = build(name, **fields)
+    gains = {f"{path}.weight" for path, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
+    for key, parameter in model.named_parameters():
+        if key in gains:
+            assert torch.equal(parameter, torch.ones_like(parameter)), key
+        elif key.endswith("bias") or "mask_token" in key:
+            assert torch.equal(parameter, torch.zeros_like(parameter)), key
+        elif parameter.numel() > 900:
+            assert abs(parameter.std().item() / spread - 1) < 0.1, key
+            assert abs(parameter.mean().item()) < 4 * spread / parameter.numel() ** 0.5, key
+        else:
+            assert 0 < parameter.std().item() < 3 * spread, key
+
+
+TIED = {
+    "QkvEncoderForMaskedLM": {"lm_head.decoder.weight": "model.embed_tokens.weight"},
+    "QkvEncoderForPreTraining": {"lm_head.decoder.weight": "model.embed_tokens.weight"},
+    "QkvDecoderForCausalLM": {"lm_head.weight": "model.embed_tokens.weight"},
+    "QkvEncoderDecoderForConditionalGeneration": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("tie", [True, False], ids=["tied", "untied"])
+def test_ties(name, tie):
+    model = build(name, tie_word_embeddings=tie)
+    for tied, source in TIED.get(name, {}).items():
+        assert (model.get_parameter(tied) is model.get_parameter(source)) == tie
+    if name != "QkvEncoderDecoderModel":  # whose shared embeddings are another decision
+        assert model.get_expanded_tied_weights_keys() == (TIED.get(name, {}) if tie else {})
+
+
+@pytest.mark.parametrize("share", [True, False], ids=["shared", "apart"])
+def test_shared_embeddings_need_no_tied_head(share):
+    """The two ties are two decisions: BART shares all, Marian may share none, mT5 shares embeddings only."""
+    model = build("QkvEncoderDecoderForConditionalGeneration", share_embeddings=share, tie_word_embeddings=False)
+    tables = (model.model.encoder.embed_tokens.weight, model.model.decoder.embed_tokens.weight)
+    assert (tables[0] is tables[1]) == share
+    assert model.lm_head.weight is not tables[1]
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_ties_follow_into_training(name):
+    """One step moves both ends of a tie together."""
+    model = build(name)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    for tied, source in TIED[name].items():
+        assert torch.equal(model.get_parameter(tied), model.get_parameter(source))
+
+
+@pytest.mark.parametrize("given", [{}, {"one": None, "other": None}, {"one": 1, "other": 2}])
+def test_exactly_one(given):
+    with pytest.raises(ValueError, match="give exactly one of"):
+        exactly_one(**given)
+    exactly_one(one=1, other=None)

@@ -1,0 +1,122 @@
+"""Do tokens and images become the vectors the papers say, and are impossible ones refused by name?"""
+
+from typing import get_args
+
+import pytest
+import torch
+from comparison import EXACT, assert_same, decoder, draw, encoder, jittered, vision
+
+import reference
+from qkv.configuration.axes import FrontendName
+from qkv.modeling.frontend import FRONTENDS
+from qkv.modeling.modeling_encoder import QkvEncoderModel
+
+IDS = torch.tensor([[0, 3, 10, 10, 7], [5, 1, 2, 9, 0]])
+
+
+def patches(**fields):
+    frontend = jittered(FRONTENDS["patches"](vision(**fields)))
+    frontend.mask_token = torch.nn.Parameter(draw(1, 1, 6).detach())
+    return frontend
+
+
+def test_every_word_is_a_row():
+    assert tuple(FRONTENDS) == get_args(FrontendName)
+
+
+@pytest.mark.parametrize("stack", [encoder, decoder])
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
+def test_tokens(stack, scaled):
+    frontend = jittered(FRONTENDS["tokens"](stack(scale_embedding=scaled)))
+    expected = reference.token_embeddings(IDS, frontend.weight, 6**0.5 if scaled else 1.0)
+    assert_same(frontend(IDS), expected, frontend.weight)
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["plain", "scaled"])
+def test_token_types_are_added_unscaled(scaled):
+    fields = {"position": "none", "final_norm": False, "num_hidden_layers": 1}
+    model = jittered(QkvEncoderModel(encoder(type_vocab_size=3, scale_embedding=scaled, **fields))).eval()
+    for last in (model.layers[0].self_attn.o_proj, model.layers[0].mlp.down_proj):
+        # A pre-norm layer whose branches say nothing is transparent.
+        torch.nn.init.zeros_(last.weight)
+        torch.nn.init.zeros_(last.bias)
+    kinds = torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 0, 2]])
+    tables = (model.embed_tokens.weight, model.embed_token_types.weight)
+    scale = 6**0.5 if scaled else 1.0
+    for given, meant in ((kinds, kinds), (None, torch.zeros_like(IDS))):
+        actual = model(IDS, token_type_ids=given).last_hidden_state
+        assert_same(actual, reference.token_embeddings(IDS, tables[0], scale, meant, tables[1]), *tables)
+
+
+@pytest.mark.parametrize("bad", [11, -1, 400])
+def test_ids_outside_the_vocabulary_are_named(bad):
+    frontend = FRONTENDS["tokens"](encoder())
+    with pytest.raises(ValueError, match=rf"input_ids contain {bad}, outside the vocabulary of 11 \(0 to 10\)"):
+        frontend(torch.tensor([[0, bad, 10]]))
+
+
+SPECIAL = {
+    "none": {"class_token": False, "pooling": "mean"},
+    "class": {},
+    "distillation": {"class_token": False, "distillation_token": True, "pooling": "mean"},
+    "both": {"distillation_token": True},
+}
+NAMES = {"none": [], "class": ["class_token"], "distillation": ["distillation_token"]}
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+@pytest.mark.parametrize("size", [(6, 10), (4, 14), (2, 2)])
+@pytest.mark.parametrize("masked", [False, True], ids=["all seen", "some masked"])
+def test_patches(special, size, masked):
+    frontend, pixels = patches(**SPECIAL[special]), draw(3, 3, *size)
+    expected = reference.patch_embeddings(pixels, frontend.projection.weight, frontend.projection.bias)
+    hidden = torch.arange(3 * expected.shape[1]).view(3, -1) % 3 == 1 if masked else None
+    if masked:
+        expected = torch.stack(
+            [
+                torch.stack([frontend.mask_token[0, 0] if gone else vector for vector, gone in zip(*row, strict=True)])
+                for row in zip(expected, hidden, strict=True)
+            ]
+        )
+    tokens = [getattr(frontend, name) for name in NAMES.get(special, ["class_token", "distillation_token"])]
+    expected = torch.stack([torch.cat([*(token[0] for token in tokens), row]) for row in expected])
+    leaves = [frontend.projection.weight, frontend.projection.bias, *tokens]
+    assert_same(frontend(pixels, hidden), expected, pixels, *leaves, *([frontend.mask_token] if masked else []))
+
+
+def test_patches_run_row_by_row():
+    """A 4 x 6 image in 2 x 2 patches: moving patch (1, 2) moves token 5 and no other."""
+    frontend, pixels = patches(**SPECIAL["none"]), torch.randn(1, 3, 4, 6, dtype=torch.float64)
+    moved = pixels.clone()
+    moved[..., 2:4, 4:6] += 1
+    changed = (frontend(pixels) - frontend(moved)).abs().amax(-1)[0]
+    assert changed[5] > 0.1 and changed[:5].max() <= EXACT
+
+
+def test_grid():
+    frontend = patches()
+    assert frontend.grid(torch.zeros(1, 3, 6, 10), resample=False) == (3, 5)
+    assert frontend.grid(torch.zeros(1, 3, 8, 4), resample=True) == (4, 2)
+
+
+BAD_IMAGES = {
+    "channels": ((1, 1, 6, 10), False, r"shape \(1, 1, 6, 10\) are not \(batch, 3, height, width\)"),
+    "flat": ((3, 6, 10), False, r"shape \(3, 6, 10\) are not \(batch, 3, height, width\)"),
+    "size": ((1, 3, 10, 6), False, r"images are 10x6 but image_size=\[6, 10\]; .* interpolate_pos_encoding=True"),
+    "patches": ((1, 3, 7, 10), True, "images of 7x10 are not a multiple of patch_size=2"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_IMAGES)
+def test_impossible_images_are_refused(case):
+    shape, resample, sentence = BAD_IMAGES[case]
+    with pytest.raises(ValueError, match=sentence):
+        patches().grid(torch.zeros(shape), resample=resample)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_images_that_are_no_numbers_are_refused(bad):
+    pixels = torch.zeros(1, 3, 6, 10)
+    pixels[0, 1, 2, 3] = bad
+    with pytest.raises(ValueError, match="pixel_values contain NaN or infinity; check the image processor"):
+        patches().grid(pixels, resample=False)

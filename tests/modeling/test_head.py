@@ -1,0 +1,117 @@
+"""Is the right thing read off the last hidden state, and scored as the papers say?"""
+
+from typing import get_args
+
+import pytest
+import torch
+from comparison import assert_same, decoder, draw, encoder, jittered, vision
+
+import reference
+from qkv.configuration.axes import ActivationName, NormName, PoolingName
+from qkv.modeling.head import POOLINGS, MaskedLMHead, PixelHead, language_model_scale, last_token
+
+KEEP = {
+    "right": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]),
+    "left": torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]]),
+    "both": torch.tensor([[0, 1, 1, 1, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 0]]),
+}
+SIDES = pytest.mark.parametrize("side", KEEP)
+IMAGE = {"class_token": True, "distillation_token": True}
+
+
+def firsts(hidden, keep):
+    return torch.stack([row[kept.tolist().index(1)] for row, kept in zip(hidden, keep, strict=True)])
+
+
+def scores(linear, x):
+    return reference.linear(x, linear.weight, linear.bias)
+
+
+def test_every_word_is_a_row():
+    assert tuple(POOLINGS) == get_args(PoolingName)
+
+
+@pytest.mark.parametrize("act", get_args(ActivationName))
+@pytest.mark.parametrize("kind", get_args(NormName))
+def test_masked_language_head(kind, act):
+    head, hidden = jittered(MaskedLMHead(encoder(norm=kind, hidden_act=act))), draw(2, 5, 6)
+    inner, weight = reference.ACTIVATIONS[act](scores(head.dense, hidden)), head.norm.weight
+    if kind == "rms":
+        normed = reference.rms_norm(inner, weight, head.norm.eps)
+    else:
+        normed = reference.layer_norm(inner, weight, head.norm.bias, head.norm.eps)
+    assert_same(head(hidden), scores(head.decoder, normed), hidden, *head.parameters())
+
+
+@SIDES
+def test_first(side):
+    pooler, hidden = POOLINGS["first"](encoder()), draw(3, 5, 6)
+    assert_same(pooler(hidden, KEEP[side]), firsts(hidden, KEEP[side]), hidden)
+    assert_same(pooler(hidden), hidden[:, 0], hidden)
+
+
+@SIDES
+def test_dense(side):
+    pooler, hidden = jittered(POOLINGS["dense"](encoder(pooling="dense"))), draw(3, 5, 6)
+    expected = reference.tanh(scores(pooler.dense, firsts(hidden, KEEP[side])))
+    assert_same(pooler(hidden, KEEP[side]), expected, hidden, *pooler.parameters())
+
+
+@SIDES
+def test_mean(side):
+    pooler, hidden = POOLINGS["mean"](encoder(pooling="mean")), draw(3, 5, 6)
+    assert_same(pooler(hidden, KEEP[side]), reference.mean_pool(hidden, KEEP[side]), hidden)
+    assert_same(pooler(hidden), reference.mean_pool(hidden, torch.ones(3, 5)), hidden)
+
+
+def test_mean_of_nothing_is_zero():
+    pooler, hidden = POOLINGS["mean"](encoder(pooling="mean")), draw(3, 5, 6)
+    assert_same(pooler(hidden, torch.zeros(3, 5)), reference.mean_pool(hidden, torch.zeros(3, 5)), hidden)
+
+
+@pytest.mark.parametrize("tokens", [(True, True), (True, False), (False, True), (False, False)])
+def test_mean_of_an_image_is_over_its_patches(tokens):
+    config = vision(pooling="mean", class_token=tokens[0], distillation_token=tokens[1])
+    hidden = draw(3, 7, 6)
+    expected = reference.mean_pool(hidden[:, sum(tokens) :], torch.ones(3, 7 - sum(tokens)))
+    assert_same(POOLINGS["mean"](config)(hidden), expected, hidden)
+
+
+def test_distilled():
+    config, hidden = vision(pooling="distilled", num_labels=5, **IMAGE), draw(3, 7, 6)
+    pooler = POOLINGS["distilled"](config)
+    classifier = jittered(pooler.classifier(config))
+    class_scores = scores(classifier.class_classifier, hidden[:, 0])
+    distillation_scores = scores(classifier.distillation_classifier, hidden[:, 1])
+    expected = (class_scores + distillation_scores) / 2
+    assert_same(classifier(pooler(hidden)), expected, hidden, *classifier.parameters())
+
+
+@pytest.mark.parametrize("word", [word for word in POOLINGS if word != "distilled"])
+def test_classifier_scores_each_label(word):
+    config, pooled = encoder(pooling=word, num_labels=5), draw(3, 6)
+    classifier = jittered(POOLINGS[word].classifier(config))
+    assert_same(classifier(pooled), scores(classifier, pooled), pooled, *classifier.parameters())
+
+
+def test_pixels_are_laid_out_as_they_were_cut():
+    """Each patch's row of scores is its pixels, channel by channel: cutting the picture again gives them back."""
+    config, hidden = vision(patch_size=2), draw(3, 15, 6)
+    head = jittered(PixelHead(config))
+    picture = head(hidden, (3, 5))
+    assert picture.shape == (3, 3, 6, 10)
+    cut = torch.stack([reference.patches(image, 2) for image in picture])
+    assert_same(cut, reference.linear(hidden, head.projection.weight[..., 0, 0], head.projection.bias), hidden)
+
+
+@SIDES
+def test_last_token(side):
+    hidden, keep = draw(3, 5, 6), KEEP[side]
+    expected = torch.stack([row[kept.nonzero()[-1, 0]] for row, kept in zip(hidden, keep, strict=True)])
+    assert_same(last_token(hidden, keep), expected, hidden)
+    assert_same(last_token(hidden, None), hidden[:, -1], hidden)
+
+
+def test_language_model_scale():
+    assert language_model_scale(decoder()) == 1.0
+    assert language_model_scale(decoder(scale_logits=True)) == pytest.approx(6**-0.5, rel=1e-15)

@@ -1,0 +1,173 @@
+"""Do all backends mix the visible pairs as softmax attention says, and refuse what they would ignore?"""
+
+import itertools
+from types import SimpleNamespace
+from typing import get_args
+
+import pytest
+import reference
+import torch
+from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
+from transformers.masking_utils import and_masks, causal_mask_function, flex_attention_mask
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+from qkv.configuration.axes import KernelName, PatternName, PositionName
+from qkv.modeling.kernel import KERNELS, eager_attention, refuse_lost_scores, softmax_attention
+
+BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
+BACKENDS = ["eager", "sdpa", "flex_attention"]
+GROUPS = pytest.mark.parametrize("groups", [6, 3, 2, 1])
+
+
+def module(implementation="eager", **fields):
+    """What backends read of an attention module."""
+    config = SimpleNamespace(_attn_implementation=implementation)
+    return SimpleNamespace(config=config, training=False, is_causal=False, num_key_value_groups=1, **fields)
+
+
+def inputs(groups, keys=LENGTH):
+    return draw(BATCH, HEADS, LENGTH, WIDTH), draw(BATCH, groups, keys, WIDTH), draw(BATCH, groups, keys, WIDTH)
+
+
+@pytest.fixture
+def flex():
+    with differentiable_flex():
+        yield
+
+
+def visible(b, t, s):
+    """Causal, and the second row is padded in front; its first queries see nothing but themselves."""
+    return s <= t and (b == 0 or s >= 2 or s == t)
+
+
+def mask():
+    rows = [[[visible(b, t, s) for s in range(LENGTH)] for t in range(LENGTH)] for b in range(BATCH)]
+    return torch.tensor(rows)[:, None]
+
+
+def mask_for(backend):
+    if backend == "eager":
+        return torch.zeros(mask().shape, dtype=torch.float64).masked_fill(~mask(), torch.finfo(torch.float64).min)
+    if backend == "sdpa":
+        return mask()
+    padded = and_masks(causal_mask_function, lambda b, h, q, k: (b == 0) | (k >= 2) | (k == q))
+    return flex_attention_mask(
+        batch_size=BATCH, q_length=LENGTH, kv_length=LENGTH, mask_function=padded, attention_mask=None, device="cpu"
+    )
+
+
+def test_every_word_is_a_row():
+    assert tuple(KERNELS) == get_args(KernelName)
+
+
+@GROUPS
+@pytest.mark.parametrize("keys", [LENGTH, 7])
+@pytest.mark.parametrize("scale", [WIDTH**-0.5, 1.0, 0.3])
+def test_eager_attention(groups, keys, scale):
+    query, key, value = inputs(groups, keys)
+    mixed, weights = eager_attention(module(), query, key, value, None, scale)
+    expected, expected_weights = reference.attention(query, key, value, scale)
+    assert_same(mixed.transpose(1, 2), expected, query, key, value)
+    assert_same(weights, expected_weights, query, key)
+    assert (weights.sum(-1) - 1).abs().max() <= EXACT
+
+
+@GROUPS
+@pytest.mark.parametrize("heads", [1, HEADS], ids=["shared", "each head"])
+@pytest.mark.parametrize("rows", [1, BATCH], ids=["one row", "each row"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend(flex, backend, groups, heads, rows):
+    """Every backend, with a mask and a bias, against the loops: values and all gradients, the bias's too."""
+    query, key, value = inputs(groups)
+    bias = draw(rows, HEADS if heads > 1 else 1, LENGTH, LENGTH)
+    wide = bias.expand(-1, HEADS, -1, -1)
+    speaker = module(backend)
+    speaker.num_key_value_groups = HEADS // groups
+    mixed, _ = softmax_attention(speaker, query, key, value, mask_for(backend), position_bias=wide, scaling=0.7)
+    expected, _ = reference.attention(query, key, value, 0.7, visible, bias)
+    assert_same(mixed.transpose(1, 2), expected, query, key, value, bias)
+
+
+@GROUPS
+def test_flex_as_torch_runs_it(groups):
+    """The stand-in that gives the other tests their gradients is flex attention: here it is called itself."""
+    query, key, value = (tensor.detach() for tensor in inputs(groups))
+    bias = draw(1, HEADS, LENGTH, LENGTH).detach()
+    given = {"position_bias": bias, "scaling": 0.7}
+    torch.compiler.set_stance("force_eager")
+    mixed, _ = softmax_attention(module("flex_attention"), query, key, value, mask_for("flex_attention"), **given)
+    torch.compiler.set_stance("default")
+    assert_same(mixed.transpose(1, 2), reference.attention(query, key, value, 0.7, visible, bias)[0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_backend_without_a_mask_sees_everything(flex, backend):
+    query, key, value = inputs(HEADS)
+    mixed, _ = softmax_attention(module(backend), query, key, value, None, scaling=0.7)
+    assert_same(mixed.transpose(1, 2), reference.attention(query, key, value, 0.7)[0], query, key, value)
+
+
+def test_boolean_and_additive_masks_are_one():
+    query, key, value = inputs(3)
+    one, other = (eager_attention(module(), query, key, value, kind, 0.7)[0] for kind in (mask(), mask_for("eager")))
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_implementation_of_a_forward_overrides_the_configs(flex, backend):
+    query, key, value = inputs(3)
+    asked = {"attention_implementation": "eager", "scaling": 0.7}
+    speaker = module(backend)
+    speaker.num_key_value_groups = 2
+    assert softmax_attention(speaker, query, key, value, None, **asked)[1] is not None
+
+
+def test_a_row_that_sees_nothing_stays_finite():
+    query, key, value = inputs(3)
+    blind = torch.zeros(BATCH, 1, LENGTH, LENGTH, dtype=torch.bool)
+    mixed, weights = eager_attention(module(), query, key, value, blind, 0.7)
+    assert mixed.isfinite().all() and weights.isfinite().all()
+
+
+def test_softmax_of_half_precision_is_taken_in_single():
+    query, key, value = (tensor.detach().bfloat16() for tensor in inputs(HEADS))
+    _, weights = eager_attention(module(), query, key, value, None, 1.0)
+    scores = (query @ key.transpose(-1, -2)).float()
+    assert weights.dtype == torch.bfloat16 and torch.equal(weights, scores.softmax(-1).bfloat16())
+
+
+def test_dropout_acts_on_weights_in_training_only():
+    query, key, value = draw(1, 1, 400, 3), draw(1, 1, 50, 3), draw(1, 1, 50, 3)
+    speaker = module()
+    _, whole = eager_attention(speaker, query, key, value, None, 0.7, dropout=0.25)
+    speaker.training = True
+    mixed, dropped = eager_attention(speaker, query, key, value, None, 0.7, dropout=0.25)
+    gone = dropped == 0
+    assert abs(gone.double().mean().item() - 0.25) <= 5 * (0.25 * 0.75 / gone.numel()) ** 0.5
+    assert ((dropped - whole / 0.75).abs() <= EXACT)[~gone].all()
+    assert (mixed.transpose(1, 2) - dropped @ value).abs().max() <= EXACT
+
+
+# Every backend transformers knows, and names of kernels from elsewhere.
+IMPLEMENTATIONS = sorted({*ALL_ATTENTION_FUNCTIONS.valid_keys(), "eager", "kernels-community/flash-attn3"})
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_backends_refuse_what_they_would_ignore(implementation):
+    """Every position and pattern under every backend: it is computed, or refused with one sentence."""
+    ignores = "flash" in implementation or "paged" in implementation
+    for position, pattern in itertools.product(get_args(PositionName), get_args(PatternName)):
+        config = decoder(position=position, pattern=pattern, sliding_window=3)
+        lost = [f"score bias of position={position!r}"] if position in ("alibi", "t5") else []
+        lost += [f"pattern={pattern!r}"] if pattern == "block_sparse" else []
+        if ignores and lost:
+            with pytest.raises(ValueError, match=f"ignores .*{lost[0]}; use 'sdpa', 'flex_attention' or 'eager'"):
+                refuse_lost_scores(config, implementation)
+        else:
+            refuse_lost_scores(config, implementation)
+
+
+def test_a_pattern_of_one_layer_is_not_overlooked():
+    config = decoder(position="rope", attention_patterns=["full", "full", "block_sparse"])
+    with pytest.raises(ValueError, match="ignores pattern='block_sparse'"):
+        refuse_lost_scores(config, "flash_attention_2")

@@ -1,0 +1,74 @@
+"""Is a layer its branches, each a residual line, in the order of the figure?"""
+
+import pytest
+import torch
+from comparison import assert_same, decoder, draw, jittered
+
+import reference
+from qkv.modeling.layer import Layer
+
+ORDERS = {True: reference.residual_pre_norm, False: reference.residual_post_norm}
+EVERY_ORDER = pytest.mark.parametrize("norm_first", ORDERS, ids=["pre-norm", "post-norm"])
+
+
+def config_of(**fields):
+    return decoder(**{"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "gelu_new", **fields})
+
+
+def attend(module, config, x_q, x_kv, **given):
+    weights = [
+        tensor
+        for layer in (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
+        for tensor in (layer.weight, layer.bias)
+    ]
+    heads = (config.num_attention_heads, config.num_key_value_heads)
+    return reference.multi_head_attention(x_q, x_kv, *weights, *heads, **given)[0]
+
+
+def norm(residual):
+    return lambda x: reference.layer_norm(x, residual.norm.weight, residual.norm.bias, residual.norm.eps)
+
+
+def loop(layer, config, hidden, memory=None):
+    add, causal = ORDERS[config.norm_first], {"visible": lambda b, t, s: s <= t}
+    hidden = add(hidden, lambda x: attend(layer.self_attn, config, x, x, **causal), norm(layer.self_attn_residual))
+    if memory is not None:
+        hidden = add(hidden, lambda x: attend(layer.cross_attn, config, x, memory), norm(layer.cross_attn_residual))
+    up, down = layer.mlp.up_proj, layer.mlp.down_proj
+
+    def feed_forward(x):
+        return reference.mlp(x, up.weight, up.bias, down.weight, down.bias, reference.gelu_new)
+
+    return add(hidden, feed_forward, norm(layer.mlp_residual))
+
+
+@EVERY_ORDER
+def test_layer(norm_first):
+    config, hidden = config_of(norm_first=norm_first), draw(2, 5, 6)
+    layer = jittered(Layer(config, 0)).eval()
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    assert_same(layer(hidden, causal), loop(layer, config, hidden), hidden, *layer.parameters())
+
+
+@EVERY_ORDER
+def test_layer_that_reads_memory(norm_first):
+    config, hidden, memory = config_of(norm_first=norm_first, cross_attention=True), draw(2, 5, 6), draw(2, 7, 6)
+    layer = jittered(Layer(config, 0)).eval()
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    actual = layer(hidden, causal, encoder_hidden_states=memory)
+    assert_same(actual, loop(layer, config, hidden, memory), hidden, memory, *layer.parameters())
+
+
+def test_the_first_pre_norm_layer_leaves_a_path_without_any_norm():
+    """With branches of zero the input passes untouched; post-norm normalises it three times."""
+    for norm_first in ORDERS:
+        layer, hidden = jittered(Layer(config_of(norm_first=norm_first, cross_attention=True), 0)).eval(), draw(2, 5, 6)
+        for last in (layer.self_attn.o_proj, layer.cross_attn.o_proj, layer.mlp.down_proj):
+            torch.nn.init.zeros_(last.weight)
+            torch.nn.init.zeros_(last.bias)
+        assert torch.equal(layer(hidden, encoder_hidden_states=draw(2, 7, 6)), hidden) == norm_first
+
+
+def test_only_a_decoder_that_reads_memory_has_cross_attention():
+    assert Layer(config_of(), 0).cross_attn is None
+    assert not any("cross" in name for name, _ in Layer(config_of(), 0).named_parameters())

@@ -1,0 +1,108 @@
+"""Are vectors normalised as the papers say, and does the norm stand where the config says?"""
+
+from typing import get_args
+
+import pytest
+import reference
+import torch
+from comparison import EXACT, assert_same, decoder, draw, jittered
+from torch import nn
+
+from qkv.configuration.axes import NormName
+from qkv.modeling.normalization import NORMS, Residual
+
+SHAPES = [(6,), (5, 6), (2, 3, 6)]
+ORDERS = {True: reference.residual_pre_norm, False: reference.residual_post_norm}
+
+
+def loop(norm):
+    """The slow counterpart of a norm, on the same parameters."""
+    if isinstance(norm, nn.LayerNorm):
+        return lambda x: reference.layer_norm(x, norm.weight, norm.bias, norm.eps)
+    return lambda x: reference.rms_norm(x, norm.weight, norm.eps)
+
+
+def test_every_word_is_a_row():
+    assert tuple(NORMS) == get_args(NormName)
+
+
+@pytest.mark.parametrize("word", NORMS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("eps", [1e-12, 0.5])
+def test_norm(word, shape, eps):
+    norm, hidden = jittered(NORMS[word](decoder(norm=word, norm_eps=eps))), draw(*shape)
+    assert_same(norm(hidden), loop(norm)(hidden), hidden, *norm.parameters())
+
+
+@pytest.mark.parametrize("word", NORMS)
+def test_norm_ignores_scale(word):
+    norm, hidden = jittered(NORMS[word](decoder(norm=word, norm_eps=1e-30))), draw(2, 3, 6)
+    assert (norm(hidden) - norm(hidden * 7)).abs().max() <= EXACT
+
+
+def test_only_layer_norm_ignores_a_shift():
+    for word, same in {"layer": True, "rms": False}.items():
+        norm, hidden = jittered(NORMS[word](decoder(norm=word))), draw(2, 3, 6)
+        assert ((norm(hidden) - norm(hidden + 7)).abs().max() <= 1e-11) == same
+
+
+def test_rms_norm_of_half_precision_is_taken_in_single():
+    """The square of 300 does not fit into float16."""
+    norm = NORMS["rms"](decoder(norm="rms")).half()
+    large = torch.full((1, 6), 300.0, dtype=torch.float16)
+    assert torch.equal(norm(large), torch.ones(1, 6, dtype=torch.float16))
+
+
+@pytest.mark.parametrize("word", NORMS)
+@pytest.mark.parametrize("norm_first", ORDERS)
+def test_residual(word, norm_first):
+    residual = jittered(Residual(decoder(norm=word, norm_first=norm_first), 0)).eval()
+    branch, hidden = jittered(nn.Linear(6, 6)), draw(2, 3, 6)
+    expected = ORDERS[norm_first](hidden, branch, loop(residual.norm))
+    assert_same(residual(hidden, branch), expected, hidden, *residual.parameters(), *branch.parameters())
+
+
+@pytest.mark.parametrize("norm_first", ORDERS)
+def test_rates_of_zero_change_nothing_in_training(norm_first):
+    residual = Residual(decoder(norm_first=norm_first), 2)
+    hidden = torch.randn(2, 3, 6)
+    assert torch.equal(residual.train()(hidden, torch.sin), residual.eval()(hidden, torch.sin))
+
+
+def test_drop_path_rises_linearly_with_depth():
+    config = decoder(num_hidden_layers=5, drop_path_rate=0.4)
+    assert [Residual(config, index).drop_path for index in range(5)] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4])
+    assert Residual(decoder(num_hidden_layers=1, drop_path_rate=0.4), 0).drop_path == 0
+
+
+def test_drop_path_drops_whole_samples_and_keeps_the_expected_value():
+    rate, samples = 0.3, 20_000
+    residual = Residual(decoder(drop_path_rate=rate), 2)
+    branch = torch.rand(samples, 3, 6) + 0.5
+    dropped = residual.train().drop(branch)
+    kept = (dropped != 0).flatten(1)
+    # A sample loses all of its branch or nothing.
+    assert torch.equal(kept.all(1), kept.any(1))
+    share = kept[:, 0].double().mean().item()
+    # Five standard deviations of a binomial share.
+    assert abs(share - (1 - rate)) <= 5 * (rate * (1 - rate) / samples) ** 0.5
+    assert torch.equal(dropped[kept[:, 0]], branch[kept[:, 0]] / (1 - residual.drop_path))
+    spread = dropped.double().mean((1, 2)).std().item() / samples**0.5
+    assert abs(dropped.double().mean().item() - branch.double().mean().item()) <= 5 * spread
+    assert torch.equal(residual.eval().drop(branch), branch)
+
+
+def test_drop_path_takes_the_branch_and_never_the_input():
+    residual = Residual(decoder(drop_path_rate=0.5), 2).train()
+    hidden = torch.randn(64, 3, 6)
+    output = residual(hidden, lambda normed: torch.ones_like(normed))
+    left = (output - hidden)[:, 0, 0]
+    gone, doubled = left.abs() <= 1e-5, (left - 2).abs() <= 1e-5
+    assert (gone | doubled).all() and gone.any() and doubled.any()
+
+
+def test_residual_dropout_acts_on_components():
+    residual = Residual(decoder(residual_dropout=0.25), 0).train()
+    dropped = residual.drop(torch.ones(200, 10, 6))
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / 0.75])
+    assert abs((dropped == 0).double().mean().item() - 0.25) <= 5 * (0.25 * 0.75 / dropped.numel()) ** 0.5

@@ -1,0 +1,212 @@
+"""Is a whole stack, for every word of every axis, the composition of its slow loops?"""
+
+import itertools
+from functools import partial
+from typing import get_args
+
+import pytest
+import torch
+from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
+from torch import nn
+
+import reference
+from qkv.configuration.axes import FeedForwardName, NormName, PatternName, PositionName
+from qkv.modeling.modeling_decoder import QkvDecoderModel
+from qkv.modeling.modeling_encoder import QkvEncoderModel
+
+LENGTH, WINDOW, BLOCK, DISTANCE = 5, 2, 2, 6
+IDS = torch.tensor([[0, 3, 10, 10, 7], [5, 1, 2, 9, 0]])
+PLACES = torch.arange(LENGTH)[None]
+PREDICATES = {
+    "full": reference.full,
+    "sliding": partial(reference.sliding, window=WINDOW),
+    "block_sparse": partial(reference.block_sparse, block_size=BLOCK),
+}
+SIZES = {
+    "num_hidden_layers": 2,
+    "sliding_window": WINDOW,
+    "block_size": BLOCK,
+    "relative_attention_num_buckets": 4,
+    "relative_attention_max_distance": DISTANCE,
+    "hidden_act": "relu",
+}
+MODELS = {encoder: QkvEncoderModel, decoder: QkvDecoderModel}
+STACKS = pytest.mark.parametrize("stack", MODELS, ids=["encoder", "decoder"])
+
+
+def norm(module, x):
+    if isinstance(module, nn.Identity):
+        return x
+    if isinstance(module, nn.LayerNorm):
+        return reference.layer_norm(x, module.weight, module.bias, module.eps)
+    return reference.rms_norm(x, module.weight, module.eps)
+
+
+def embed(model, x):
+    """What the position adds to the input."""
+    if model.config.position == "learned":
+        return x + reference.learned_positions(PLACES, model.position.table.weight)
+    tables = {"sinusoidal": reference.sinusoidal_table, "sinusoidal_concat": reference.sinusoidal_concat_table}
+    table = tables.get(model.config.position)
+    return x if table is None else x + reference.learned_positions(PLACES, table(LENGTH, x.shape[-1]))
+
+
+def hooks(model):
+    """What the position does inside attention."""
+    config = model.config
+    if config.position == "rope":
+        frequencies, _ = reference.rope_frequencies(config.head_dim, 10000.0)
+        turn = partial(reference.rotate_heads, positions=PLACES, frequencies=frequencies)
+        return {"rotate_query": turn, "rotate_key": turn}
+    if config.position == "alibi":
+        return {"bias": reference.alibi_bias(config.num_attention_heads, PLACES, PLACES)}
+    if config.position == "t5":
+        table = model.position.table.weight
+        return {"bias": reference.t5_bias(table, PLACES, PLACES, not config.causal, DISTANCE)}
+    return {}
+
+
+def feed_forward(module, x):
+    names = ("gate_proj", "up_proj", "down_proj") if hasattr(module, "gate_proj") else ("up_proj", "down_proj")
+    weights = [tensor for name in names for tensor in (getattr(module, name).weight, getattr(module, name).bias)]
+    return (reference.glu if len(names) == 3 else reference.mlp)(x, *weights, reference.relu)
+
+
+def loop(model, ids):
+    config = model.config
+    add = reference.residual_pre_norm if config.norm_first else reference.residual_post_norm
+    hidden = norm(model.embed_norm, embed(model, reference.token_embeddings(ids, model.embed_tokens.weight)))
+    for layer, pattern in zip(model.layers, config.layer_patterns, strict=True):
+        predicates = [PREDICATES[pattern], *([reference.causal] if config.causal else [])]
+        given = {"visible": reference.visibility(*predicates), **hooks(model)}
+        module = layer.self_attn
+        projections = (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
+        weights = [tensor for projection in projections for tensor in (projection.weight, projection.bias)]
+
+        def attend(x, weights=weights, given=given):
+            heads = (config.num_attention_heads, config.num_key_value_heads)
+            return reference.multi_head_attention(x, x, *weights, *heads, **given)[0]
+
+        hidden = add(hidden, attend, partial(norm, layer.self_attn_residual.norm))
+        hidden = add(hidden, partial(feed_forward, layer.mlp), partial(norm, layer.mlp_residual.norm))
+    return norm(model.norm, hidden)
+
+
+def parameters(model):
+    """Those that act; a pooler reads what the loop ends with."""
+    return [parameter for name, parameter in model.named_parameters() if not name.startswith("pooler")]
+
+
+def check(stack, **fields):
+    model = jittered(MODELS[stack](stack(**{**SIZES, **fields}))).eval()
+    with exact():
+        actual = model(IDS[:1]).last_hidden_state
+    assert_same(actual, loop(model, IDS[:1]), *parameters(model))
+
+
+@pytest.mark.parametrize(("position", "pattern"), [*itertools.product(get_args(PositionName), get_args(PatternName))])
+@pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+@STACKS
+def test_stack_is_the_composition_of_its_loops(stack, position, pattern, norm_first):
+    check(stack, position=position, pattern=pattern, norm_first=norm_first)
+
+
+@pytest.mark.parametrize(("kind", "inner"), [*itertools.product(get_args(NormName), get_args(FeedForwardName))])
+@pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+@STACKS
+def test_stack_of_other_parts(stack, norm_first, kind, inner):
+    check(stack, norm=kind, feed_forward=inner, norm_first=norm_first, embedding_norm=True)
+
+
+@pytest.mark.parametrize("final", [True, False], ids=["last norm", "no last norm"])
+@pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
+def test_last_norm_may_be_chosen(norm_first, final):
+    check(decoder, norm_first=norm_first, final_norm=final)
+
+
+@STACKS
+def test_each_layer_may_have_its_pattern(stack):
+    for patterns in itertools.permutations(get_args(PatternName), 2):
+        check(stack, attention_patterns=list(patterns), position="rope")
+
+
+def test_recorded_outputs():
+    model = jittered(QkvEncoderModel(encoder(num_hidden_layers=3, attn_implementation="eager"))).eval()
+    outputs = model(IDS, output_hidden_states=True, output_attentions=True)
+    assert len(outputs.hidden_states) == 4 and len(outputs.attentions) == 3
+    assert outputs.attentions[0].shape == (2, 3, LENGTH, LENGTH)
+    assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
+    # The first is what enters the first layer, the others what leaves each.
+    first = embed(model, reference.token_embeddings(IDS[:1], model.embed_tokens.weight))
+    assert_same(outputs.hidden_states[0][:1], first)
+    assert torch.equal(model.layers[0](outputs.hidden_states[0]), outputs.hidden_states[1])
+
+
+def test_weights_are_real_under_every_backend():
+    """sdpa has no weights: the forward that asks for them runs eagerly, and only that one."""
+    model = jittered(QkvDecoderModel(decoder(position="alibi", attn_implementation="sdpa"))).eval()
+    plain, asked = model(IDS), model(IDS, output_attentions=True)
+    assert plain.attentions is None and len(asked.attentions) == 3
+    assert (plain.last_hidden_state - asked.last_hidden_state).abs().max() <= EXACT
+    eager = jittered(QkvDecoderModel(decoder(position="alibi", attn_implementation="eager"))).eval()
+    eager.load_state_dict(model.state_dict())
+    for one, other in zip(asked.attentions, eager(IDS, output_attentions=True).attentions, strict=True):
+        assert torch.equal(one, other)
+    assert all((weights.sum(-1) - 1).abs().max() <= EXACT for weights in asked.attentions)
+
+
+def test_dropout_acts_on_the_embeddings():
+    fields = {"embedding_dropout": 0.5, "position": "none", "final_norm": False, "num_hidden_layers": 1}
+    model = jittered(QkvDecoderModel(decoder(**fields))).train()
+    for last in (model.layers[0].self_attn.o_proj, model.layers[0].mlp.down_proj):
+        nn.init.zeros_(last.weight)
+        nn.init.zeros_(last.bias)
+    given = torch.ones(4, 13, 6, dtype=torch.float64)
+    dropped = model(inputs_embeds=given).last_hidden_state
+    assert set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(model.eval()(inputs_embeds=given).last_hidden_state, given)
+
+
+TOO_LONG = r"sequence of 14 tokens exceeds max_position_embeddings=13 of position='learned'; use position='rope' or truncate"
+
+
+@STACKS
+def test_too_long_sequences_are_refused(stack):
+    model = MODELS[stack](stack(position="learned"))
+    model(torch.zeros(1, 13, dtype=torch.long))
+    with pytest.raises(ValueError, match=TOO_LONG):
+        model(torch.zeros(1, 14, dtype=torch.long))
+    with pytest.raises(ValueError, match=TOO_LONG):
+        model(IDS, position_ids=torch.tensor([[0, 1, 2, 3, 13]]))
+
+
+def test_too_long_generation_is_refused():
+    model = QkvDecoderModel(decoder(position="learned"))
+    past = model(torch.zeros(1, 13, dtype=torch.long), use_cache=True).past_key_values
+    with pytest.raises(ValueError, match=TOO_LONG):
+        model(torch.zeros(1, 1, dtype=torch.long), past_key_values=past)
+
+
+@pytest.mark.parametrize("word", [word for word in get_args(PositionName) if word != "learned"])
+def test_no_other_position_ends(word):
+    model = QkvDecoderModel(decoder(position=word)).eval()
+    assert model(torch.zeros(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()
+
+
+def test_the_main_input_is_named_after_the_frontend():
+    assert QkvEncoderModel(encoder()).main_input_name == "input_ids"
+    assert QkvEncoderModel(vision()).main_input_name == "pixel_values"
+
+
+def test_names_on_which_transformers_relies():
+    """Pipeline parallelism and sharding plans look for exactly these."""
+    names = {name.split(".")[0] for name, _ in QkvDecoderModel(decoder()).named_parameters()}
+    assert names == {"embed_tokens", "position", "layers", "norm"}
+
+
+def test_memory_is_read_through_its_mask():
+    model = jittered(QkvDecoderModel(decoder(cross_attention=True))).eval()
+    memory, keep = draw(2, 7, 6), torch.tensor([[1] * 7, [1, 1, 1, 0, 0, 0, 0]])
+    padded = model(IDS, encoder_hidden_states=memory, encoder_attention_mask=keep).last_hidden_state
+    alone = model(IDS[1:], encoder_hidden_states=memory[1:, :3]).last_hidden_state
+    assert (padded[1:] - alone).abs().max() <= EXACT

@@ -1,0 +1,216 @@
+"""The loop: the same steps however they are cut into parts and shared by processes; evaluation is exact."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import qkv
+from qkv.scripts.training.data import Batch, Examples, Task
+from qkv.scripts.training.loop import Loop, StepSampler, parameter_groups, positions
+from qkv.scripts.training.recipe import Recipe
+
+TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+RECIPE = Recipe("tiny", "", "", "", max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)
+
+
+def image_model(**fields: object) -> nn.Module:
+    config = qkv.QkvEncoderConfig(
+        frontend="patches", image_size=4, patch_size=2, num_channels=1, num_labels=3, **TINY, **fields
+    )
+    return qkv.QkvEncoderForImageClassification(config).double()
+
+
+def text_model(**fields: object) -> nn.Module:
+    return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=11, **TINY, **fields)).double()
+
+
+def image_task() -> Task:
+    labels = torch.randint(0, 3, (20,))
+    labels[::7] = -100  # parts with different numbers of targets
+    examples = Examples({"pixel_values": torch.randn(20, 1, 4, 4).double(), "labels": labels})
+    return task(examples, lambda batch: int((batch["labels"] != -100).sum()))
+
+
+def text_task() -> Task:
+    ids = torch.randint(0, 11, (20, 6))
+    labels = ids.masked_fill(torch.rand(20, 6) < 0.4, -100)
+    return task(
+        Examples({"input_ids": ids, "labels": labels}), lambda batch: int((batch["labels"][:, 1:] != -100).sum())
+    )
+
+
+def task(examples: Examples, count: Callable[[Batch], int]) -> Task:
+    def score(outputs: object, batch: Batch) -> dict[str, Tensor]:
+        return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
+
+    return Task("t", "t", "t", "t", examples, {"test": examples}, ["a", "b", "c"], None, count, score)
+
+
+CASES = {
+    "images": (image_model, image_task, {}),
+    "images, smoothed": (image_model, image_task, {"label_smoothing": 0.1}),
+    "text": (text_model, text_task, {}),
+    "text, smoothed": (text_model, text_task, {"label_smoothing": 0.1}),
+}
+
+
+def weights_after(case: str, recipe: Recipe) -> dict[str, Tensor]:
+    """Weights, and the losses on the way, after training a case in this process's share of the world."""
+    torch.manual_seed(0)
+    build, make_task, fields = CASES[case]
+    model, data = build(**fields), make_task()
+    loop = Loop.of(Accelerator(cpu=True), model, recipe, data)
+    losses = torch.stack([step.loss for step in loop.steps()])
+    return {**{name: value.detach().clone() for name, value in model.state_dict().items()}, "losses": losses}
+
+
+def furthest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
+    return max((one[name] - other[name]).abs().max().item() for name in one)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_parts_add_up_to_the_whole_batch(case: str) -> None:
+    whole = weights_after(case, RECIPE)
+    assert furthest(whole, weights_after(case, replace(RECIPE, accumulate=4))) < 1e-10
+    assert furthest(whole, weights_after(case, replace(RECIPE, seed=1))) > 1e-3
+
+
+def test_a_mean_of_means_would_be_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = weights_after("images", RECIPE)
+    forward = qkv.QkvEncoderForImageClassification.forward
+
+    def mean_of_parts(self: nn.Module, num_items_in_batch: object = None, **kwargs: object) -> object:
+        outputs = forward(self, **kwargs)
+        outputs.loss = outputs.loss / 4
+        return outputs
+
+    monkeypatch.setattr(qkv.QkvEncoderForImageClassification, "forward", mean_of_parts)
+    assert furthest(whole, weights_after("images", replace(RECIPE, accumulate=4))) > 1e-3
+
+
+def test_two_processes_take_the_same_steps_as_one(tmp_path: Path) -> None:
+    recipe = replace(RECIPE, accumulate=2)
+    alone = {case: weights_after(case, recipe) for case in CASES}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    workers = [start_worker(rank, port, tmp_path) for rank in range(2)]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=300)
+        assert worker.returncode == 0, errors
+    for rank in range(2):
+        for case, expected in alone.items():
+            assert furthest(expected, load_file(tmp_path / f"{case}-{rank}")) < 1e-10
+        assert load_file(tmp_path / f"evaluation-{rank}")["loss"].item() == pytest.approx(evaluate_alone(), abs=1e-10)
+
+
+def start_worker(rank: int, port: int, folder: Path) -> subprocess.Popen[str]:
+    """This file, run as one of two gloo processes."""
+    world = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    world |= {
+        "MASTER_PORT": str(port),
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": "1",
+    }
+    start = "import sys, runpy; sys.path.insert(0, sys.argv[2]); import conftest; "
+    start += "runpy.run_path(sys.argv[3], run_name='__main__')"
+    words = [sys.executable, "-c", start, folder, Path(__file__).parents[2], __file__]
+    return subprocess.Popen(words, env={**os.environ, **world}, stderr=subprocess.PIPE, text=True)
+
+
+def evaluate_alone() -> float:
+    return prepared().evaluate(image_task().train)["loss"]
+
+
+def prepared() -> Loop:
+    torch.manual_seed(0)
+    return Loop.of(Accelerator(cpu=True), image_model(), RECIPE, image_task())
+
+
+def test_evaluation_is_over_targets_not_batches() -> None:
+    loop = prepared()
+    split = loop.task.train
+    found = loop.evaluate(split)
+    with torch.no_grad():
+        outputs = loop.model.eval()(**split.columns)
+    right = (outputs.logits.argmax(-1) == split.columns["labels"]).sum() / (split.columns["labels"] != -100).sum()
+    assert found == pytest.approx({"loss": outputs.loss.item(), "accuracy": right.item()}, abs=1e-7)
+
+
+def test_nothing_right_is_an_accuracy_of_zero() -> None:
+    loop = prepared()
+    columns = loop.task.train.columns
+    assert loop.evaluate(Examples({**columns, "labels": torch.full((20,), 2)}))["accuracy"] in (0.0, 1.0)
+    loop.model.classifier.bias.data[0] = 1e3
+    assert loop.evaluate(Examples({**columns, "labels": torch.full((20,), 2)}))["accuracy"] == 0.0
+
+
+def test_training_learns_and_reports() -> None:
+    loop = Loop.of(Accelerator(cpu=True), image_model(), replace(RECIPE, max_steps=60), image_task())
+    steps = list(loop.steps())
+    assert [step.number for step in steps] == list(range(1, 61))
+    assert steps[-1].loss < 0.7 * steps[0].loss
+    assert [step.learning_rate for step in steps[:3]] == [0.0, 0.005, 0.01] and steps[-1].learning_rate < 1e-4
+    assert all(step.grad_norm > 0 and step.tokens == 8 * 4 for step in steps)
+
+
+def test_every_pass_sees_every_example_once_in_a_new_order() -> None:
+    order = StepSampler(10, RECIPE, 0, 1).order()
+    passes = [[next(order) for _ in range(10)] for _ in range(3)]
+    assert all(sorted(one) == list(range(10)) for one in passes)
+    assert passes[0] != passes[1] != passes[2]
+
+
+def test_shares_of_a_step_do_not_overlap_and_make_it_up() -> None:
+    recipe = replace(RECIPE, batch_size=12, accumulate=2)
+    alone = iter(StepSampler(50, replace(recipe, accumulate=1), 0, 1))
+    shares = [iter(StepSampler(50, recipe, rank, 3)) for rank in range(3)]
+    for _ in range(9):
+        parts = [next(share) for share in shares for _ in range(2)]
+        assert {len(part) for part in parts} == {2}
+        assert [index for part in parts for index in part] == next(alone)
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch_size=8 cannot be shared by 3 processes in parts of accumulate=1"):
+        StepSampler(10, RECIPE, 0, 3)
+
+
+def test_only_matrices_decay() -> None:
+    model = image_model()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decayed, kept = ([names[id(p)] for p in group["params"]] for group in parameter_groups(model, 0.1))
+    assert sorted(decayed + kept) == sorted(names.values())
+    assert not any("norm" in name or name.endswith("bias") or "class_token" in name for name in decayed)
+    assert all(name.endswith("weight") for name in decayed)
+
+
+def test_positions_are_tokens_or_patches() -> None:
+    assert positions({"input_ids": torch.zeros(3, 5)}, text_model().config) == 15
+    assert positions({"pixel_values": torch.zeros(3, 1, 4, 4)}, image_model().config) == 12
+
+
+def work(folder: Path) -> None:
+    """One of two processes of `test_two_processes_take_the_same_steps_as_one`."""
+    accelerator = Accelerator(cpu=True)
+    assert accelerator.num_processes == 2
+    rank = accelerator.process_index
+    for case in CASES:
+        save_file(weights_after(case, replace(RECIPE, accumulate=2)), folder / f"{case}-{rank}")
+    loss = prepared().evaluate(image_task().train)["loss"]
+    save_file({"loss": torch.tensor(loss, dtype=torch.float64)}, folder / f"evaluation-{rank}")
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1]))

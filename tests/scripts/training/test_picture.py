@@ -1,0 +1,54 @@
+"""Pictures: they are drawn of the values given, in the places promised."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.axes import Axes
+from PIL import Image
+
+import qkv
+from qkv.scripts.training.picture import draw_attention, draw_curve
+
+
+def test_the_curve_has_a_panel_for_each_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    plot = Axes.plot
+
+    def spy(self: Axes, *values: object, **options: object) -> object:
+        drawn.append((options["label"], *values))
+        return plot(self, *values, **options)
+
+    monkeypatch.setattr(Axes, "plot", spy)
+    lines = [
+        {"step": 1, "loss": 2.0, "lr": 0.1},
+        {"step": 2, "loss": 1.0, "lr": 0.1},
+        {"step": 2, "split": "test", "loss": 1.5, "accuracy": 0.5},
+    ]
+    draw_curve(lines, tmp_path / "curve.png")
+    assert drawn == [("train", [1, 2], [2.0, 1.0]), ("test", [2], [1.5]), ("test", [2], [0.5])]
+    width, height = Image.open(tmp_path / "curve.png").size
+    assert width > 2 * height  # two panels side by side
+
+
+def test_attention_is_drawn_for_each_image_and_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    imshow = Axes.imshow
+
+    def spy(self: Axes, image: torch.Tensor, **options: object) -> object:
+        shown.append(image)
+        return imshow(self, image, **options)
+
+    monkeypatch.setattr(Axes, "imshow", spy)
+    config = qkv.QkvEncoderConfig(
+        frontend="patches", image_size=[4, 6], patch_size=2, num_channels=3, hidden_size=8, num_hidden_layers=2,
+        num_attention_heads=2, num_labels=3,
+    )  # fmt: skip
+    model = qkv.QkvEncoderForImageClassification(config).eval()
+    pixels = torch.randn(3, 3, 4, 6)
+    draw_attention(model, pixels, ["a", "b", "c"], tmp_path / "attention.png")
+    expected = model(pixel_values=pixels, output_attentions=True).attentions
+    assert len(shown) == 3 * (1 + 2)
+    assert torch.allclose(shown[0], pixels[0].mean(0))
+    assert torch.allclose(shown[2], expected[1][0, :, 0, 1:].mean(0).view(2, 3))
+    assert Image.open(tmp_path / "attention.png").size > (100, 100)

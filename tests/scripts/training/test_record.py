@@ -1,0 +1,82 @@
+"""The run folder: never written over, metrics line by line, a record that says where the numbers are from."""
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+import qkv
+from qkv.scripts.training import data, record
+from qkv.scripts.training.recipe import load
+from qkv.scripts.training.run import build
+
+
+def test_a_folder_is_made_and_a_full_one_refused(tmp_path: Path) -> None:
+    recipe = replace(load("digits"), out=str(tmp_path / "a" / "b"))
+    folder = record.open_folder(recipe, Accelerator(cpu=True))
+    assert folder.is_dir() and record.open_folder(recipe, Accelerator(cpu=True)) == folder
+    (folder / "x").touch()
+    with pytest.raises(FileExistsError, match="b is not empty; give another out=, or remove it"):
+        record.open_folder(recipe, Accelerator(cpu=True))
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "x").touch()
+    with pytest.raises(FileExistsError):
+        record.open_folder(replace(load("digits"), out=str(tmp_path / "x")), Accelerator(cpu=True))
+
+
+def test_without_out_the_folder_is_named_by_recipe_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = record.open_folder(load("digits"), Accelerator(cpu=True))
+    assert (
+        folder.parent.name == "runs"
+        and folder.name.startswith("digits-2")
+        and len(folder.name) == len("digits-YYYYmmdd-HHMMSS")
+    )
+
+
+def test_metrics_are_lines(tmp_path: Path) -> None:
+    record.log(tmp_path, step=1, loss=2.5)
+    record.log(tmp_path, step=1, split="test", accuracy=0.5)
+    assert record.read_log(tmp_path) == [{"step": 1, "loss": 2.5}, {"step": 1, "split": "test", "accuracy": 0.5}]
+
+
+def test_a_record_is_replaced_whole(tmp_path: Path) -> None:
+    record.write(tmp_path, {"a": 1})
+    record.write(tmp_path, {"a": 2})
+    assert json.loads((tmp_path / "record.json").read_text()) == {"a": 2}
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_the_description_is_json_and_holds_what_the_numbers_depend_on() -> None:
+    recipe = load("digits")
+    task = data.load(recipe)
+    model = build(recipe, task)
+    facts = json.loads(json.dumps(record.describe(recipe, task, model, Accelerator(cpu=True))))
+    assert facts["parameters"] == sum(parameter.numel() for parameter in model.parameters())
+    assert facts["data"] == {"sizes": {"train": 1437, "test": 360}, "sha256": task.fingerprint()}
+    assert facts["versions"]["qkv"] == qkv.__version__ and facts["versions"]["torch"] == torch.__version__
+    assert facts["device"] == {
+        "type": "cpu", "name": facts["device"]["name"], "threads": torch.get_num_threads(), "processes": 1,
+    }  # fmt: skip
+    assert facts["recipe"]["learning_rate"] == recipe.learning_rate and facts["seed"] == recipe.seed
+
+
+def test_a_clock_counts_cpu_seconds_of_children() -> None:
+    clock = record.Clock()
+    subprocess.run(["python3", "-c", "sum(range(10_000_000))"], check=True)
+    times = clock.read()
+    assert times["cpu_s"] > 0.1 and times["wall_s"] > 0.1
+    assert record.Clock(cpu=0.0).read()["cpu_s"] > 1.0  # this process has imported torch
+
+
+def test_the_commit_is_that_of_the_checkout_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    found = record.commit()
+    assert found is None or len(found.split()[0]) == 40
+    monkeypatch.setattr(record, "__file__", str(tmp_path / "scripts" / "training" / "record.py"))
+    assert record.commit() is None

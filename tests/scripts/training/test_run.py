@@ -1,0 +1,93 @@
+"""A run, start to end on a tiny model: what it leaves, that it repeats, and what it refuses before it begins."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+from qkv.scripts.training import recipe, record
+from qkv.scripts.training.run import Run, train
+
+TINY = [
+    "max_steps=6",
+    "log_every=2",
+    "eval_every=3",
+    "warmup_steps=1",
+    "model.hidden_size=16",
+    "model.num_hidden_layers=1",
+]
+
+
+def run(folder: Path, *words: str) -> Run:
+    return train(recipe.load("digits", [*TINY, f"out={folder}", *words]), "qkv train digits")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("run") / "out")
+
+
+def test_the_folder_holds_what_is_promised(finished: Run) -> None:
+    assert {path.name for path in finished.folder.iterdir()} == {
+        "record.json", "metrics.jsonl", "curve.png", "card.md", "model",
+    }  # fmt: skip
+    lines = record.read_log(finished.folder)
+    assert [line["step"] for line in lines if "split" not in line] == [2, 4, 6]
+    assert [line["step"] for line in lines if "split" in line] == [3, 6]
+    assert {"step", "loss", "lr", "grad_norm", "samples", "tokens"} <= set(lines[0])
+    assert lines[0]["samples"] == 64 and lines[0]["tokens"] == 64 * 16
+
+
+def test_the_record_says_what_was_done_and_found(finished: Run) -> None:
+    facts = json.loads((finished.folder / "record.json").read_text())
+    assert facts == finished.record and facts["command"] == "qkv train digits"
+    assert facts["metrics"]["test"] == {
+        name: value for name, value in record.read_log(finished.folder)[-1].items() if name not in ("step", "split")
+    }
+    assert set(facts["time"]) == {"wall_s", "cpu_s", "training_wall_s", "training_cpu_s"}
+    assert facts["time"]["cpu_s"] >= facts["time"]["training_cpu_s"]
+
+
+def test_the_saved_model_is_the_trained_one(finished: Run) -> None:
+    model = AutoModelForImageClassification.from_pretrained(finished.folder / "model").eval()
+    split = finished.task.splits["test"]
+    with torch.no_grad():
+        logits = model(pixel_values=split.columns["pixel_values"]).logits
+    right = (logits.argmax(-1) == split.columns["labels"]).double().mean().item()
+    assert right == pytest.approx(finished.record["metrics"]["test"]["accuracy"], abs=1e-9)
+    assert model.config.id2label[3] == "3"
+    assert AutoImageProcessor.from_pretrained(finished.folder / "model").size == {"height": 8, "width": 8}
+
+
+def test_a_run_repeats_itself(finished: Run, tmp_path: Path) -> None:
+    again, other = run(tmp_path / "again"), run(tmp_path / "other", "seed=1")
+    assert record.read_log(again.folder) == record.read_log(finished.folder) != record.read_log(other.folder)
+
+
+def test_lower_precision_trains_too(finished: Run, tmp_path: Path) -> None:
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()
+    try:
+        lower = run(tmp_path / "bf16", "precision=bf16")
+    finally:
+        AcceleratorState._reset_state()
+    expected, found = finished.record["metrics"]["test"]["loss"], lower.record["metrics"]["test"]["loss"]
+    assert found != expected and found == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("architecture=QkvEncoderForImageClasification", "did you mean 'QkvEncoderForImageClassification'?"),
+        ("model.hiden_size=8", "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
+        ("model.position=ropee", "did you mean 'rope'?"),
+        ("batch_size=30 accumulate=4", "make it a multiple of 4"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_written(tmp_path: Path, word: str, message: str) -> None:
+    with pytest.raises(ValueError) as error:
+        run(tmp_path / "out", *word.split())
+    assert message in str(error.value) and not (tmp_path / "out").exists()

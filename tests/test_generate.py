@@ -1,0 +1,294 @@
+"""What `generate` promises for every family that writes: each way of decoding, each cache, any padding, one answer."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel, StaticCache
+
+import qkv.modeling as models
+import tiny
+
+DECODERS = ("gpt2", "llama", "mistral", "bloom", "sparse")
+TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
+EVERYONE = [*DECODERS, *TRANSLATORS]
+NEW = 8
+
+
+def writer(kind: str, **fields: Any) -> PreTrainedModel:
+    """A model with something to say: its next token depends on all that came before, clearly and unlike an echo."""
+    fields = {"eos_token_id": None, "tie_word_embeddings": False, **fields}
+    torch.manual_seed(0)
+    if kind in DECODERS:
+        model = models.QkvDecoderForCausalLM(tiny.decoder(kind, **fields))
+    else:
+        model = models.QkvEncoderDecoderForConditionalGeneration(tiny.translator(kind, **fields))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            tokens = "embed_tokens" in name or "lm_head.weight" in name
+            parameter.add_((1.0 if tokens else 0.1) * torch.randn_like(parameter))
+    return model.eval()
+
+
+def prompt(model: PreTrainedModel, *, batch: int = 3) -> dict[str, Tensor]:
+    """Rows of different length, padded where a tokenizer pads: left before a continuation, right in a source."""
+    inputs = tiny.text(batch=batch, length=tiny.SOURCE)
+    if model.config.is_encoder_decoder:
+        return inputs
+    return {name: pad_left(value, inputs["attention_mask"]) for name, value in inputs.items()}
+
+
+def pad_left(values: Tensor, mask: Tensor) -> Tensor:
+    return torch.stack([row.roll(int((keep == 0).sum())) for row, keep in zip(values, mask, strict=True)])
+
+
+def write(model: PreTrainedModel, inputs: dict[str, Tensor], **options: Any) -> Tensor:
+    """The new tokens."""
+    options = {"max_new_tokens": NEW, "do_sample": False, **options}
+    tokens = model.generate(**inputs, **options)
+    return tokens[:, 1:] if model.config.is_encoder_decoder else tokens[:, inputs["input_ids"].shape[1] :]
+
+
+def step_by_step(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+    """Greedy decoding without `generate` and without a cache, one row at a time and unpadded."""
+    rows = []
+    for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"], strict=True):
+        source = ids[mask.bool()][None]
+        start = torch.full((1, 1), tiny.START) if model.config.is_encoder_decoder else source
+        tokens = start
+        for _ in range(NEW):
+            fed = {"input_ids": source, "decoder_input_ids": tokens} if start is not source else {"input_ids": tokens}
+            with torch.no_grad():
+                logits = model(**fed, use_cache=False).logits[:, -1]
+            tokens = torch.cat((tokens, logits.argmax(-1, keepdim=True)), dim=1)
+        rows.append(tokens[0, start.shape[1] :])
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("kind", EVERYONE)
+def test_greedy_is_the_argmax_of_each_step_whatever_the_cache_and_padding(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    expected = step_by_step(model, inputs)
+    assert len(expected.unique()) > 3  # the rows differ, and no row is one token over and over
+    assert torch.equal(write(model, inputs), expected)
+    assert torch.equal(write(model, inputs, use_cache=False), expected)
+    assert torch.equal(write(model, inputs, cache_implementation="static"), expected)
+    assert torch.equal(write(model, inputs, cache_implementation="dynamic"), expected)
+
+
+@pytest.mark.parametrize("kind", EVERYONE)
+def test_each_row_of_a_batch_is_written_as_if_alone(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    together = write(model, inputs)
+    for row in range(len(together)):
+        keep = inputs["attention_mask"][row].bool()
+        alone = {"input_ids": inputs["input_ids"][row, keep][None]}
+        assert torch.equal(write(model, alone, pad_token_id=tiny.PAD)[0], together[row])
+
+
+@pytest.mark.parametrize("kind", TRANSLATORS)
+def test_the_side_of_the_padding_of_a_source_does_not_matter(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    left = {name: pad_left(value, inputs["attention_mask"]) for name, value in inputs.items()}
+    assert torch.equal(write(model, left), write(model, inputs))
+
+
+@pytest.mark.parametrize("kind", EVERYONE)
+def test_beams_score_what_they_say(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    options = {"num_beams": 4, "num_return_sequences": 2, "return_dict_in_generate": True, "output_scores": True}
+    best = model.generate(**inputs, max_new_tokens=NEW, do_sample=False, length_penalty=0.0, **options)
+    static = model.generate(
+        **inputs, max_new_tokens=NEW, do_sample=False, length_penalty=0.0, cache_implementation="static", **options
+    )
+    plain = model.generate(**inputs, max_new_tokens=NEW, do_sample=False, length_penalty=0.0, use_cache=False, **options)
+    assert torch.equal(best.sequences, static.sequences) and torch.equal(best.sequences, plain.sequences)
+    assert_close(best.sequences_scores, static.sequences_scores, rtol=1e-4, atol=1e-4)
+    # The score of a beam is the log-likelihood of its tokens under a plain forward.
+    new = best.sequences[:, 1:] if model.config.is_encoder_decoder else best.sequences[:, tiny.SOURCE :]
+    likelihood = log_likelihood(model, {k: v.repeat_interleave(2, 0) for k, v in inputs.items()}, new)
+    assert_close(best.sequences_scores, likelihood, rtol=1e-4, atol=1e-4)
+    assert (best.sequences_scores[::2] >= best.sequences_scores[1::2]).all()
+    greedy = log_likelihood(model, inputs, write(model, inputs))
+    assert (best.sequences_scores[::2] >= greedy - 1e-4).all()
+
+
+def log_likelihood(model: PreTrainedModel, inputs: dict[str, Tensor], new: Tensor) -> Tensor:
+    """Of each row's new tokens after its inputs, from one forward: (B,)."""
+    if model.config.is_encoder_decoder:
+        start = torch.full((len(new), 1), tiny.START)
+        logits = forward(model, **inputs, decoder_input_ids=torch.cat((start, new[:, :-1]), dim=1)).logits
+    else:
+        mask = torch.cat((inputs["attention_mask"], torch.ones_like(new)), dim=1)
+        logits = forward(model, input_ids=torch.cat((inputs["input_ids"], new), dim=1), attention_mask=mask).logits
+        logits = logits[:, -new.shape[1] - 1 : -1]
+    return logits.log_softmax(-1).gather(2, new[..., None]).sum((1, 2))
+
+
+def forward(model: PreTrainedModel, **inputs: Any) -> Any:
+    with torch.no_grad():
+        return model(**inputs)
+
+
+@pytest.mark.parametrize("kind", EVERYONE)
+def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    options = {"do_sample": True, "temperature": 2.0, "top_k": 0}
+
+    def sample(seed: int, **more: Any) -> Tensor:
+        torch.manual_seed(seed)
+        return write(model, inputs, **{**options, **more})
+
+    assert torch.equal(sample(1), sample(1)) and not torch.equal(sample(1), sample(2))
+    assert torch.equal(sample(1), sample(1, cache_implementation="static"))
+    assert torch.equal(sample(1, top_k=1), write(model, inputs))
+    assert torch.equal(sample(1, top_p=1e-6), write(model, inputs))
+    assert len(sample(3, num_return_sequences=3)) == 3 * len(inputs["input_ids"])
+
+
+@pytest.mark.parametrize("kind", EVERYONE)
+def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
+    model = writer(kind)
+    alone = {name: value[:1] for name, value in prompt(model).items()}
+    expected = write(model, alone)
+    assistant = writer(kind, num_hidden_layers=1) if kind != "mistral" else writer("llama")
+    assert torch.equal(write(model, alone, assistant_model=assistant), expected)
+    assert torch.equal(write(model, alone, assistant_model=model), expected)
+    if not model.config.is_encoder_decoder:
+        assert torch.equal(write(model, alone, prompt_lookup_num_tokens=2), expected)
+
+
+@pytest.mark.parametrize("kind", EVERYONE)
+def test_generation_shows_its_attention_under_sdpa(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    options = {"output_attentions": True, "output_hidden_states": True, "output_logits": True}
+    outputs = []
+    for implementation in ("eager", "sdpa"):
+        model.set_attn_implementation(implementation)
+        outputs.append(model.generate(**inputs, max_new_tokens=3, return_dict_in_generate=True, **options))
+    eager, sdpa = outputs
+    assert torch.equal(sdpa.sequences, eager.sequences)
+    names = ("encoder_attentions", "decoder_attentions", "cross_attentions") if "encoder_attentions" in sdpa else None
+    for name in names or ("attentions",):
+        ours, expected = sdpa[name], eager[name]
+        assert len(ours) == len(expected) > 0
+        for step, reference in zip(ours, expected, strict=True):
+            for weights, right in zip(as_tuple(step), as_tuple(reference), strict=True):
+                assert_close(weights, right)
+                assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    # Attention may be asked for at one step and not change the next.
+    assert torch.equal(write(model, inputs, max_new_tokens=3), sdpa.sequences[:, -3:])
+
+
+def as_tuple(value: Any) -> tuple[Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_a_conversation_continues_from_its_cache(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+    half = model.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
+    assert isinstance(half.past_key_values, DynamicCache)
+    mask = torch.cat((inputs["attention_mask"], torch.ones(len(half.sequences), 4, dtype=torch.long)), dim=1)
+    more = {"past_key_values": half.past_key_values, "max_new_tokens": NEW - 4, "do_sample": False}
+    assert torch.equal(model.generate(half.sequences, attention_mask=mask, **more), expected)
+
+
+@pytest.mark.parametrize("kind", TRANSLATORS)
+def test_a_translation_continues_from_its_cache(kind: str) -> None:
+    # By forward: `generate` of transformers 5.23 feeds the whole target to a filled cache again, for any model.
+    model = writer(kind)
+    inputs = prompt(model)
+    expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+    half = model.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
+    assert isinstance(half.past_key_values, EncoderDecoderCache)
+    memory = model.get_encoder()(**inputs)
+    tokens, cache = half.sequences, half.past_key_values
+    for _ in range(NEW - 4):
+        more = {"encoder_outputs": memory, "attention_mask": inputs["attention_mask"], "past_key_values": cache}
+        output = forward(model, decoder_input_ids=tokens[:, -1:], **more)
+        cache = output.past_key_values
+        tokens = torch.cat((tokens, output.logits[:, -1:].argmax(-1)), dim=1)
+    assert torch.equal(tokens, expected)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_chunks_of_any_size_fill_a_cache_alike(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    whole = forward(model, **inputs).logits
+    for cache in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=16)):
+        parts = []
+        for start, end in ((0, 3), (3, 4), (4, tiny.SOURCE)):
+            seen = mask if isinstance(cache, StaticCache) else mask[:, :end]
+            parts.append(
+                forward(model, input_ids=ids[:, start:end], attention_mask=seen[:, :end], past_key_values=cache).logits
+            )
+        assert_close(torch.cat(parts, dim=1)[mask.bool()], whole[mask.bool()], rtol=1e-4, atol=1e-4)
+    assert torch.equal(write(model, inputs, prefill_chunk_size=2), write(model, inputs))
+
+
+@pytest.mark.parametrize("kind", EVERYONE)
+def test_embeddings_may_start_a_generation(kind: str) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    expected = write(model, inputs)
+    embeds = model.get_input_embeddings()(inputs["input_ids"]).detach()
+    tokens = model.generate(
+        inputs_embeds=embeds, attention_mask=inputs["attention_mask"], max_new_tokens=NEW, do_sample=False
+    )
+    assert torch.equal(tokens[:, -NEW:], expected)
+
+
+def test_generation_stops_at_any_end_token_and_pads_after_it() -> None:
+    model = writer("gpt2")
+    inputs = prompt(model)
+    free = write(model, inputs)
+    ends = [int(free[0, 2]), int(free[1, 4])]
+    stopped = write(model, inputs, eos_token_id=ends, pad_token_id=tiny.PAD)
+    for row, tokens in zip(free.tolist(), stopped.tolist(), strict=True):
+        first = next((index for index, token in enumerate(row) if token in ends), len(row))
+        assert tokens[: first + 1] == row[: min(first + 1, len(tokens))]
+        assert set(tokens[first + 1 :]) <= {tiny.PAD}
+
+
+@pytest.mark.parametrize("kind", ["llama", "t5"])
+def test_generation_config_is_saved_and_used(kind: str, tmp_path: Any) -> None:
+    model = writer(kind)
+    inputs = prompt(model)
+    model.generation_config = GenerationConfig(max_new_tokens=5, num_beams=3, pad_token_id=tiny.PAD)
+    if model.config.is_encoder_decoder:
+        model.generation_config.decoder_start_token_id = tiny.START
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    assert loaded.generation_config.num_beams == 3 and loaded.generation_config.max_new_tokens == 5
+    assert torch.equal(loaded.generate(**inputs), model.generate(**inputs))
+
+
+def test_start_and_end_tokens_of_the_config_reach_generation() -> None:
+    model = models.QkvEncoderDecoderForConditionalGeneration(tiny.translator("bart"))
+    config = model.generation_config
+    ids = (config.decoder_start_token_id, config.pad_token_id, config.eos_token_id, config.bos_token_id)
+    assert ids == (tiny.START, tiny.PAD, tiny.END, tiny.START)
+
+
+@pytest.mark.parametrize("kind", EVERYONE)
+def test_only_the_asked_logits_are_computed(kind: str) -> None:
+    model = writer(kind)
+    if model.config.is_encoder_decoder:
+        return
+    inputs = prompt(model)
+    whole = forward(model, **inputs).logits
+    assert_close(forward(model, **inputs, logits_to_keep=1).logits, whole[:, -1:])
+    assert_close(forward(model, **inputs, logits_to_keep=torch.tensor([0, 3])).logits, whole[:, [0, 3]])
