@@ -1,5 +1,6 @@
 """The public vocabulary: configs and presets. Importing this needs no torch."""
 
+# size: most of it is sentences for wrong values, and papers as presets
 from . import presets
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig

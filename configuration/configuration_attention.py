@@ -22,6 +22,7 @@ ROPE_NUMBERS = frozenset(
     "rope_theta partial_rotary_factor factor original_max_position_embeddings low_freq_factor high_freq_factor "
     "beta_fast beta_slow".split()
 )
+ROPE_BOUNDS = {"factor": (1, inf, "of at least 1"), "partial_rotary_factor": (0, 1, "above 0 and at most 1")}
 # Patterns that need every past key keep a full cache; a window can forget.
 CACHE_LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention", "block_sparse": "full_attention"}
 
@@ -154,6 +155,7 @@ def refuse_rope_parameter(name: str, value: Any) -> None:
     known = RopeParameters.__annotations__
     if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):
         raise ValueError(f"rope_parameters has no {name!r}; did you mean {close[0]!r}?")
-    low, high = {"factor": (1, inf), "partial_rotary_factor": (0, 1)}.get(name, (0, inf))
-    if name in ROPE_NUMBERS and (type(value) not in (int, float) or not low <= value <= high or value in (0, inf)):
-        raise ValueError(f"{name}={value!r} of rope_parameters must be a positive number from {low} to {high}")
+    if name in ROPE_NUMBERS:
+        low, high, bounds = ROPE_BOUNDS.get(name, (0, inf, "above 0"))
+        if type(value) not in (int, float) or not (0 < value < inf and low <= value <= high):
+            raise ValueError(f"{name}={value!r} of rope_parameters must be a finite number {bounds}")

@@ -164,12 +164,14 @@ class QkvConfig(PreTrainedConfig):
                 f"config of model_type={kind!r} is not one for {cls.__name__}, which needs {cls.model_type!r}; use "
                 "AutoConfig, or qkv.from_transformers for an official checkpoint"
             )
-        own = {field.name for field in fields(cls)} - {"dtype", *cls.sub_configs}
+        own = {field.name for field in fields(cls)}
         for name in kwargs:
             cls.refuse_misspelling(name)
-            if name in cls.known_fields() - own - {"dtype", *cls.sub_configs}:
+            if name in cls.known_fields() - own:
                 raise ValueError(f"{name} belongs to the parts of a saved {cls.__name__}; change it in one of them")
-        changes = {name: kwargs.pop(name) for name in own & set(kwargs)}
+        changes = {name: kwargs.pop(name) for name in own & set(kwargs) - set(cls.sub_configs)}
+        if changes.get("dtype") == "auto":  # the saved one
+            del changes["dtype"]
         return super().from_dict({**config_dict, **changes}, **kwargs)
 
     @classmethod
@@ -182,7 +184,7 @@ class QkvConfig(PreTrainedConfig):
         """Raise when an undeclared name is close to a declared one (`hiden_size`); Hugging Face's own extras pass."""
         known = cls.known_fields()
         generation = GenerationConfig._get_default_generation_params()
-        if name in known or name in HUGGING_FACE_EXTRAS or name in generation or name.startswith("_"):
+        if name in known or name in HUGGING_FACE_EXTRAS or name in generation or hasattr(cls, name) or name[0] == "_":
             return
         if close := get_close_matches(name, sorted(known), n=1, cutoff=0.72):
             raise ValueError(f"{cls.__name__} has no field {name!r}; did you mean {close[0]!r}?")
@@ -200,7 +202,7 @@ class QkvConfig(PreTrainedConfig):
     def refuse_fixed(cls, name: str, value: object) -> None:
         """Raise when a constant of the class is given another value, or what it derives is given at all."""
         field = cls.__dataclass_fields__.get(name)
-        if name.startswith("_") or (field and get_origin(field.type) is not ClassVar):
+        if name.startswith("_") or (field and "ClassVar" not in str(field.type)):
             return
         fixed = getattr_static(cls, name, None)
         if isinstance(fixed, property) and fixed.fset is None:

@@ -54,6 +54,9 @@ class QkvEncoderConfig(StackConfig):
     eos_token_id: int | list[int] | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        if isinstance(self.image_size, tuple):
+            # JSON knows lists only, and a loaded config equals the saved one.
+            self.image_size = list(self.image_size)
         if self.frontend == "patches":
             rows, columns = self.grid
             self.max_position_embeddings = rows * columns + self.num_prefix_tokens

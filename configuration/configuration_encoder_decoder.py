@@ -1,9 +1,10 @@
 """Encoder-decoders: the 2017 Transformer, T5, BART, Marian."""
 
+from copy import deepcopy
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .configuration_base import Derived, QkvConfig, checked, positive, rate
+from .configuration_base import HUGGING_FACE_EXTRAS, Derived, QkvConfig, checked, positive, rate
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
 
@@ -63,6 +64,8 @@ class QkvEncoderDecoderConfig(QkvConfig):
         shared = {"vocab_size": 32128, "initializer_range": self.initializer_range, **ids, **kwargs}
         self.encoder = part(QkvEncoderConfig, self.encoder, shared)
         self.decoder = part(QkvDecoderConfig, self.decoder, {**shared, "cross_attention": True})
+        for name in kwargs.keys() - self.known_fields() - HUGGING_FACE_EXTRAS:
+            QkvDecoderConfig.refuse_fixed(name, kwargs[name])
         own = {field.name for field in fields(self)}
         given = self.known_fields() - own
         super().__post_init__(**{name: value for name, value in kwargs.items() if name not in given})
@@ -116,7 +119,8 @@ def part(config_class: type[QkvConfig], given: Any, shared: dict[str, Any]) -> Q
     if isinstance(given, QkvConfig):
         return given
     declared = config_class.known_fields() - SHARED_BY_TRANSFORMERS
-    config = config_class(**{name: value for name, value in shared.items() if name in declared} | dict(given or {}))
+    shared = {name: deepcopy(value) for name, value in shared.items() if name in declared}
+    config = config_class(**{**shared, **(given or {})})
     # The whole is what Auto classes load; a part's own map would only repeat itself in every config.json.
     del config.auto_map
     return config

@@ -1,6 +1,5 @@
 """Papers as differences from the defaults: each preset returns a config and takes any field as a keyword."""
 
-from inspect import isfunction
 from typing import Any
 
 from .configuration_decoder import QkvDecoderConfig
@@ -12,7 +11,8 @@ HELPERS = ("names", "dropout", "llama")
 
 def names() -> list[str]:
     """Every preset, by the name of its function."""
-    return sorted(name for name, value in globals().items() if isfunction(value) and name not in HELPERS)
+    own = (name for name, value in globals().items() if getattr(value, "__module__", None) == __name__)
+    return sorted(name for name in own if name not in HELPERS)
 
 
 def dropout(rate: float) -> dict[str, float]:

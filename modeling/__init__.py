@@ -7,6 +7,7 @@ from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from . import modeling_decoder, modeling_encoder, modeling_encoder_decoder, modeling_encoder_image
+from .conversion import from_transformers, to_transformers
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
     QkvDecoderForQuestionAnswering,
@@ -62,4 +63,6 @@ __all__ = [
     "QkvEncoderForSequenceClassification",
     "QkvEncoderForTokenClassification",
     "QkvEncoderModel",
+    "from_transformers",
+    "to_transformers",
 ]

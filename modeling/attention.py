@@ -6,7 +6,7 @@ Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K
 from typing import Any
 
 from torch import Tensor, nn
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, StaticLayer
 
 from ..configuration.configuration_stack import StackConfig
 from .kernel import KERNELS
@@ -103,6 +103,15 @@ class CrossAttention(Attention):
             return self.heads(self.k_proj(memory)), self.heads(self.v_proj(memory))
         cache: Any = past_key_values.cross_attention_cache
         if not past_key_values.is_updated.get(self.layer_idx):
+            lift_window(cache.layers, self.layer_idx, memory.shape[1])
             cache.update(self.heads(self.k_proj(memory)), self.heads(self.v_proj(memory)), self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True
-        return cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        # A static cache may have room for more.
+        kept = cache.layers[self.layer_idx]
+        return kept.keys[:, :, : memory.shape[1]], kept.values[:, :, : memory.shape[1]]
+
+
+def lift_window(layers: list[Any], index: int, length: int) -> None:
+    """Let a cache layer hold all of memory: transformers builds both caches from the decoder's config and its windows."""
+    if index < len(layers) and layers[index].is_sliding:
+        layers[index] = StaticLayer(length) if isinstance(layers[index], StaticLayer) else DynamicLayer()

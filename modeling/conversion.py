@@ -100,12 +100,11 @@ def our_pairs(model: PreTrainedModel) -> list[Pair]:
     """The rows that may describe a qkv model."""
     if not (isinstance(model, PreTrainedModel) and model.config.model_type.startswith("qkv_")):
         raise ValueError(f"to_transformers takes a qkv model, got a {type(model).__name__}")
-    return [
-        (architecture, head)
-        for architecture in ARCHITECTURES
-        for head in architecture.heads
-        if head.ours.__name__ == type(model).__name__ and head.pooler in (None, has_pooler(model))
-    ]
+    names = {base.__name__ for base in type(model).__mro__}  # code loaded from the Hub has classes of its own
+    pairs = [(one, head) for one in ARCHITECTURES for head in one.heads if head.ours.__name__ in names]
+    if not pairs:
+        raise ValueError(f"{type(model).__name__} has no counterpart in stock transformers")
+    return [(architecture, head) for architecture, head in pairs if head.pooler in (None, has_pooler(model))]
 
 
 def has_pooler(model: PreTrainedModel) -> bool:
@@ -120,7 +119,7 @@ def chosen(pairs: list[Pair], model: PreTrainedModel, lost: Callable[..., list[s
     if not losses:
         return nearest
     name, differences = nearest[1].theirs, " and ".join(losses)
-    if nearest[1].ours.__name__ != type(model).__name__:
+    if lost is lost_on_reading:
         raise ValueError(f"{name} cannot be converted: {differences}; delete from its config what changes no number")
     raise ValueError(
         f"stock transformers has no such model: in its nearest, {name}, {differences}; "
@@ -195,7 +194,7 @@ def built(
     """A model of these weights, in the dtype, mode and place of another and with its generation settings."""
     computed = options.pop("computed", set())
     # transformers builds on the meta device, takes these tensors as they are and fills what no checkpoint holds.
-    model, report = model_class.from_pretrained(
+    loaded: Any = model_class.from_pretrained(
         None,
         config=config,
         state_dict=weights,
@@ -205,6 +204,7 @@ def built(
         output_loading_info=True,
         **options,
     )
+    model, report = loaded
     refuse_misfit(type(like).__name__, model_class.__name__, report, computed)
     model.config.name_or_path = like.config.name_or_path
     if model.can_generate() and like.can_generate():

@@ -7,7 +7,7 @@ architecture for, a field nobody has heard of. No list of unsupported settings e
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import AutoConfig, PreTrainedConfig
 
@@ -60,7 +60,9 @@ class Codec:
 
 # A base model has nothing before its names.
 BASE = ("", "")
-Fields = tuple[tuple[str, str | Codec], ...]
+# Our name, `part.field` in an encoder-decoder -> theirs, or how it is spelt there.
+Fields = Mapping[str, str | Codec]
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Head:
     theirs: str
     rows: tuple[Row, ...] = ()
     words: Mapping[str, Any] = field(default_factory=dict)
-    fields: Fields = ()
+    fields: Fields = field(default_factory=dict)
     # For base models, which come with and without a pooler: whether this one has it.
     pooler: bool | None = None
     # What stands before the names of the base model, ours and theirs, where it is not the architecture's.
@@ -98,14 +100,14 @@ class Architecture:
     assumed: Mapping[str, Any] = field(default_factory=dict)
 
 
-def same(names: str) -> Fields:
+def same(names: str) -> dict[str, str]:
     """Fields that both sides call alike."""
-    return tuple((name, name) for name in names.split())
+    return {name: name for name in names.split()}
 
 
-def both(fields: Fields) -> Fields:
-    """Fields that one value of theirs gives to encoder and decoder alike."""
-    return tuple((f"{side}.{ours}", theirs) for ours, theirs in fields for side in ("encoder", "decoder"))
+def both(values: Mapping[str, Value]) -> dict[str, Value]:
+    """What encoder and decoder have alike."""
+    return {f"{side}.{name}": value for name, value in values.items() for side in ("encoder", "decoder")}
 
 
 def activation(name: str) -> Codec:
@@ -137,7 +139,7 @@ def nested(values: Mapping[str, Any], parts: Mapping[str, Any]) -> Values:
 
 def rows_of(architecture: Architecture, head: Head) -> Iterator[tuple[str, Codec]]:
     """Every field of the table, plain names as codecs that change nothing."""
-    for ours, theirs in (*same(CARRIED), *architecture.fields, *head.fields):
+    for ours, theirs in (*same(CARRIED).items(), *architecture.fields.items(), *head.fields.items()):
         yield ours, theirs if isinstance(theirs, Codec) else Codec(theirs)
 
 

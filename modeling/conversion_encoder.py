@@ -15,29 +15,28 @@ from .modeling_encoder import (
 )
 from .modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
 
-SIZES: Fields = same("hidden_size num_hidden_layers num_attention_heads intermediate_size initializer_range")
-DROPOUTS: Fields = (
-    ("embedding_dropout", "hidden_dropout_prob"),
-    ("residual_dropout", "hidden_dropout_prob"),
-    ("attention_dropout", "attention_probs_dropout_prob"),
-)
-NORM_AND_ACTIVATION: Fields = (("norm_eps", "layer_norm_eps"), ("hidden_act", activation("hidden_act")))
+POOLED = {"pooling": "dense"}
+UNPOOLED = {"pooling": "first"}
+CLASSIFIER = (("classifier", "classifier"),)
 
-# Where nobody has set it, the dropout before a classifier is that of the layers.
-CLASSIFIER_DROPOUT = Codec(
-    "classifier_dropout", read=lambda rate, theirs: theirs["hidden_dropout_prob"] if rate is None else rate
-)
-PATCH_SIZE = Codec("patch_size", read=lambda size, theirs: canonical(size))
-
-BERT_FIELDS: Fields = (
-    *SIZES,
-    *DROPOUTS,
-    *NORM_AND_ACTIVATION,
-    *same("vocab_size pad_token_id bos_token_id eos_token_id tie_word_embeddings"),
-    ("classifier_dropout", CLASSIFIER_DROPOUT),
+STACK_FIELDS: Fields = {
+    **same("hidden_size num_hidden_layers num_attention_heads intermediate_size initializer_range"),
+    "hidden_act": activation("hidden_act"),
+    "norm_eps": "layer_norm_eps",
+    "embedding_dropout": "hidden_dropout_prob",
+    "residual_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+}
+BERT_FIELDS: Fields = {
+    **STACK_FIELDS,
+    **same("vocab_size pad_token_id bos_token_id eos_token_id tie_word_embeddings"),
+    # Where nobody has set it, the dropout before a classifier is that of the layers.
+    "classifier_dropout": Codec(
+        "classifier_dropout", read=lambda rate, theirs: theirs["hidden_dropout_prob"] if rate is None else rate
+    ),
     # Its table of token types cannot be empty.
-    ("type_vocab_size", Codec("type_vocab_size", write=lambda kinds, ours: max(kinds, 1))),
-)
+    "type_vocab_size": Codec("type_vocab_size", write=lambda kinds, ours: max(kinds, 1)),
+}
 BERT_ROWS = (
     ("embed_tokens", "embeddings.word_embeddings"),
     ("embed_token_types", "embeddings.token_type_embeddings"),
@@ -63,9 +62,12 @@ VIT_ROWS = (
     ("norm", "layernorm"),
     ("pooler.dense", "pooler.dense"),
 )
-POOLED = {"pooling": "dense"}
-UNPOOLED = {"pooling": "first"}
-CLASSIFIER = (("classifier", "classifier"),)
+MASKED_LM = (
+    ("lm_head.dense", "cls.predictions.transform.dense"),
+    ("lm_head.norm", "cls.predictions.transform.LayerNorm"),
+    ("lm_head.decoder.weight", "cls.predictions.decoder.weight"),
+    ("lm_head.decoder.bias", "cls.predictions.{decoder.bias,bias}", "tie"),
+)
 
 
 def base(name: str) -> tuple[Head, ...]:
@@ -86,40 +88,33 @@ def text_heads(name: str) -> tuple[Head, ...]:
 
 def image_heads(name: str) -> tuple[Head, ...]:
     """The classes in which ViT and DeiT do not differ; the stride of the pixel decoder is the patch size."""
+    pixels, stride = (("decoder.projection", "decoder.0"),), {"patch_size": "encoder_stride"}
     return (
         *base(f"{name}Model"),
         Head(QkvEncoderForImageClassification, f"{name}ForImageClassification", CLASSIFIER, UNPOOLED),
-        Head(
-            QkvEncoderForMaskedImageModeling,
-            f"{name}ForMaskedImageModeling",
-            (("decoder.projection", "decoder.0"),),
-            fields=(("patch_size", "encoder_stride"),),
-        ),
+        Head(QkvEncoderForMaskedImageModeling, f"{name}ForMaskedImageModeling", pixels, fields=stride),
     )
 
-
-MASKED_LM = (
-    ("lm_head.dense", "cls.predictions.transform.dense"),
-    ("lm_head.norm", "cls.predictions.transform.LayerNorm"),
-    ("lm_head.decoder.weight", "cls.predictions.decoder.weight"),
-    ("lm_head.decoder.bias", "cls.predictions.{decoder.bias,bias}", "tie"),
-)
-NEXT_SENTENCE = ("seq_relationship", "cls.seq_relationship")
 
 BERT = Architecture(
     "bert",
     QkvEncoderConfig,
-    BERT_FIELDS + same("max_position_embeddings"),
+    {**BERT_FIELDS, **same("max_position_embeddings")},
     {"norm_first": False, "embedding_norm": True, **POOLED},
     BERT_ROWS,
     (
         *text_heads("Bert"),
         Head(QkvEncoderForMaskedLM, "BertForMaskedLM", MASKED_LM),
-        Head(QkvEncoderForPreTraining, "BertForPreTraining", (*MASKED_LM, NEXT_SENTENCE), POOLED),
+        Head(
+            QkvEncoderForPreTraining,
+            "BertForPreTraining",
+            (*MASKED_LM, ("seq_relationship", "cls.seq_relationship")),
+            POOLED,
+        ),
         Head(QkvEncoderForSequenceClassification, "BertForSequenceClassification", CLASSIFIER, POOLED),
     ),
     prefixes=("model.", "bert."),
-    # A cache is for is_decoder=True, which is refused; the others described heads of the first release.
+    # A cache is for is_decoder=True, which is refused; the others describe the first release.
     inert=frozenset(
         "use_cache directionality pooler_type pooler_fc_size pooler_num_fc_layers pooler_num_attention_heads "
         "pooler_size_per_head".split()
@@ -130,18 +125,15 @@ BERT = Architecture(
 ROBERTA = replace(
     BERT,
     model_type="roberta",
-    fields=(
-        *BERT_FIELDS,
-        ("position_offset", Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: offset - 1)),
-        (
+    fields={
+        **BERT_FIELDS,
+        "position_offset": Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: offset - 1),
+        "max_position_embeddings": Codec(
             "max_position_embeddings",
-            Codec(
-                "max_position_embeddings",
-                read=lambda rows, theirs: rows - theirs["pad_token_id"] - 1,
-                write=lambda length, ours: length + ours["position_offset"],
-            ),
+            read=lambda rows, theirs: rows - theirs["pad_token_id"] - 1,
+            write=lambda length, ours: length + ours["position_offset"],
         ),
-    ),
+    },
     heads=(
         *text_heads("Roberta"),
         Head(
@@ -167,7 +159,11 @@ ROBERTA = replace(
 VIT = Architecture(
     "vit",
     QkvEncoderConfig,
-    (*SIZES, *DROPOUTS, *NORM_AND_ACTIVATION, *same("image_size num_channels"), ("patch_size", PATCH_SIZE)),
+    {
+        **STACK_FIELDS,
+        **same("image_size num_channels"),
+        "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),
+    },
     {"frontend": "patches", **UNPOOLED},
     VIT_ROWS,
     image_heads("ViT"),

@@ -112,7 +112,7 @@ def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tup
 
 def convert(rows: tuple[Row, ...], weights: Weights, *, reading: bool) -> Weights:
     """All weights by their new names; a weight that no row knows is an error."""
-    left, converted = dict(weights), {}
+    left, converted = dict(weights), Weights()
     for ours, theirs, *changes in rows:
         sources, targets = (theirs, ours) if reading else (ours, theirs)
         old, new = alternatives(sources), alternatives(targets)

@@ -60,7 +60,7 @@ class PatchFrontend(nn.Module):
             refuse_mask_positions(masked, patches, token)
             patches = torch.where(masked[..., None].bool(), token, patches)
         prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
-        return torch.cat([token.expand(len(patches), -1, -1) for token in prefix] + [patches], dim=1)
+        return torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
 
     def grid(self, pixel_values: Tensor, *, resample: bool) -> tuple[int, int]:
         """(rows, columns) of patches, after refusing images the config does not describe."""

@@ -51,7 +51,7 @@ class FirstTokenPooler(nn.Module):
     def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
         if keep is None or self.config.frontend == "patches":
             return hidden[:, 0]
-        return hidden[torch.arange(len(hidden), device=hidden.device), keep.to(hidden.device).int().argmax(-1)]
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), keep.to(hidden.device).int().argmax(-1)]
 
     @staticmethod
     def classifier(config: QkvEncoderConfig) -> nn.Module:
@@ -145,7 +145,7 @@ def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
         return hidden[:, -1]
     index = torch.arange(hidden.shape[1], device=hidden.device)
     last = (keep.to(hidden.device, torch.bool) * index).argmax(-1)
-    return hidden[torch.arange(len(hidden), device=hidden.device), last]
+    return hidden[torch.arange(hidden.shape[0], device=hidden.device), last]
 
 
 def language_model_scale(config: StackConfig) -> float:

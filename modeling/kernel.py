@@ -61,25 +61,24 @@ def softmax_attention(
     if bias is not None:
         bias = bias.to(query.dtype)
         # Flex indexes the bias by row, so a shared one is spread over the batch (a view).
-        bias = bias.expand(len(query), -1, -1, -1) if implementation == "flex_attention" else bias
+        bias = bias.expand(query.shape[0], -1, -1, -1) if implementation == "flex_attention" else bias
     attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
     return attend(module, query, key, value, attention_mask, position_bias=bias, **kwargs)
 
 
-def refuse_lost_scores(config: StackConfig, implementation: str) -> None:
-    """Raise where a backend would silently ignore a position bias or a pattern."""
-    if not any(name in implementation for name in PLAIN_BACKENDS):
+def refuse_lost_scores(config: StackConfig, implementation: str, *, paged: bool = False) -> None:
+    """Raise where a backend would silently ignore a position bias or a pattern.
+
+    With the `paged` cache of continuous batching each would: only that cache knows what stands at which position.
+    """
+    if not paged and not any(name in implementation for name in PLAIN_BACKENDS):
         return
+    where = "continuous batching" if paged else f"attn_implementation={implementation!r}"
+    right = "generate instead of generate_batch" if paged else "'sdpa', 'flex_attention' or 'eager'"
     if config.position in ("alibi", "t5"):
-        raise ValueError(
-            f"attn_implementation={implementation!r} ignores the score bias of position={config.position!r}; "
-            "use 'sdpa', 'flex_attention' or 'eager'"
-        )
+        raise ValueError(f"{where} ignores the score bias of position={config.position!r}; use {right}")
     if "block_sparse" in config.layer_patterns:
-        raise ValueError(
-            f"attn_implementation={implementation!r} ignores pattern='block_sparse'; "
-            "use 'sdpa', 'flex_attention' or 'eager'"
-        )
+        raise ValueError(f"{where} ignores pattern='block_sparse'; use {right}")
 
 
 KERNELS = {"softmax": softmax_attention}

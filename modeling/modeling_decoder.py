@@ -22,6 +22,7 @@ from transformers.utils.output_capturing import capture_outputs
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .head import label_classifier, language_model_scale, last_token, span_output, token_output
+from .kernel import refuse_lost_scores
 from .loss import classification, next_token
 from .pattern import Span, see
 from .stack import Stack
@@ -98,6 +99,11 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
 
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
+
+    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse before a request is taken what would fail one by one."""
+        refuse_lost_scores(self.config, self.config._attn_implementation, paged=True)
+        return super().init_continuous_batching(*args, **kwargs)
 
     @can_return_tuple
     def forward(

@@ -152,7 +152,7 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, Gene
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Shift right: the start token first, -100 back to padding; what `DataCollatorForSeq2Seq` calls."""
-        start = labels.new_full((len(labels), 1), self.config.decoder_start_token_id)
+        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
         shifted = torch.cat((start, labels[:, :-1]), dim=1)
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
 

@@ -75,5 +75,5 @@ class Residual(nn.Module):
         branch = self.dropout(branch)
         if not self.training or not self.drop_path:
             return branch
-        kept = torch.rand(len(branch), 1, 1, device=branch.device) >= self.drop_path
+        kept = torch.rand(branch.shape[0], 1, 1, device=branch.device) >= self.drop_path
         return branch * kept.to(branch.dtype) / (1 - self.drop_path)

@@ -130,7 +130,7 @@ def see(
     if documents is not None:
         counts = restarted(counts, documents)
     positions, keys = token_positions(hidden, span, keep, counts, position_ids)
-    counts = counts.expand(len(hidden), -1)
+    counts = counts.expand(hidden.shape[0], -1)
     patterns = {pattern: layer for layer, pattern in reversed(list(enumerate(config.layer_patterns)))}
     if finished and isinstance(attention_mask, Tensor):
         refuse_mask(attention_mask, hidden, {span.window(layer)[0] for layer in patterns.values()})
@@ -181,7 +181,7 @@ def token_positions(
     if position_ids is None:
         return keys.index_select(1, index), keys
     # Cached keys keep their distance to the last real token of this chunk.
-    rows = max(len(keys), len(position_ids))
+    rows = max(keys.shape[0], position_ids.shape[0])
     keys, positions = keys.expand(rows, -1), position_ids.expand(rows, -1)
     steps = torch.arange(1, span.length + 1, device=hidden.device)
     real = steps if keep is None else keep.index_select(1, index) * steps
@@ -234,7 +234,7 @@ def rules(
     if config.causal:
         predicates.append(causal_mask_function)
     if documents is not None:
-        documents = documents.expand(len(counts), -1)
+        documents = documents.expand(counts.shape[0], -1)
         predicates.append(lambda batch, head, query, key: documents[batch, query] == documents[batch, key])
     plain = pattern != "block_sparse" and documents is None
     shortcuts = {
@@ -271,6 +271,16 @@ def build_mask(
         device=hidden.device,
         **{**shortcuts, "allow_is_causal_skip": shortcuts["allow_is_causal_skip"] and not compiled_step},
     )
+
+
+def paged(config: StackConfig, attention_mask: Any, position_ids: Tensor) -> Visibility:
+    """What continuous batching has worked out: finished masks by kind of cache, or one for all; positions (1, T).
+
+    Keys come out of its cache only inside the attention, so nothing here knows their positions.
+    """
+    masks = attention_mask if isinstance(attention_mask, dict) else dict.fromkeys(config.layer_types, attention_mask)
+    kinds = dict(zip(config.layer_patterns, config.layer_types, strict=True))
+    return Visibility(position_ids, position_ids, {pattern: masks[kind] for pattern, kind in kinds.items()})
 
 
 def see_memory(implementation: str, hidden: Tensor, memory: Tensor, memory_mask: Tensor | None) -> Mask:

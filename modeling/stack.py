@@ -17,7 +17,7 @@ from .frontend import FRONTENDS
 from .kernel import refuse_lost_scores
 from .layer import Layer
 from .normalization import NORMS
-from .pattern import Mask, Span, Visibility, see, see_memory
+from .pattern import Mask, Span, Visibility, paged, see, see_memory
 from .position import POSITIONS
 
 
@@ -86,7 +86,7 @@ class Stack(QkvPreTrainedModel):
         """The backend of this forward: weights that are asked for come from the only one that has them."""
         wanted = kwargs.get("output_attentions", getattr(self.config, "output_attentions", False))
         implementation = "eager" if wanted else self.config._attn_implementation
-        refuse_lost_scores(self.config, implementation)
+        refuse_lost_scores(self.config, implementation, paged=kwargs.get("cache") is not None)
         return implementation
 
     def visibility(
@@ -99,6 +99,9 @@ class Stack(QkvPreTrainedModel):
         **kwargs: Any,
     ) -> Visibility:
         """What each query sees; a dict is what `create_masks_for_generate` made of it before."""
+        position_ids = None if position_ids is None else position_ids.long()
+        if kwargs.get("cache") is not None and position_ids is not None:
+            return paged(self.config, attention_mask, position_ids)
         if not isinstance(attention_mask, dict):
             return see(
                 self.config,

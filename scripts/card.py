@@ -18,6 +18,8 @@ def run(arguments: Namespace) -> None:
     """Write the card beside the record, and print its path."""
     record = arguments.record / "record.json" if arguments.record.is_dir() else arguments.record
     card = record.with_name("card.md") if arguments.record.is_dir() else record.with_suffix(".md")
+    if not record.is_file():
+        raise FileNotFoundError(f"there is no record at {record}; give a run folder or a record file")
     write_card(record, card)
     print(card)
 

@@ -60,7 +60,7 @@ def dispatch(words: Sequence[str]) -> int:
     parser = Parser(f"qkv {words[0]}", description=command.__doc__, epilog=f"example: {command.EXAMPLE}")
     command.add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
-    arguments = parser.parse_args(words[1:])
+    arguments = parser.parse_intermixed_args(words[1:])
     arguments.words = shlex.join(["qkv", *words])
     command.run(arguments)
     return 0

@@ -1,4 +1,8 @@
-"""Train a recipe. On several processes: `accelerate launch scripts/train.py digits`."""
+"""Train a recipe.
+
+On several GPUs: `accelerate launch scripts/train.py digits`. In several processes of one CPU, which Accelerate's launcher
+does not start: `torchrun --nproc-per-node 2 scripts/train.py digits`.
+"""
 
 import sys
 from argparse import ArgumentParser, Namespace

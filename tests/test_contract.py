@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from torch.testing import assert_close
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.exporters import DynamoConfig, DynamoExporter
+from transformers.exporters.base import ExportedModel
 
 import tiny
 from tiny import CASES, HEADS, Case
@@ -548,3 +551,105 @@ def test_resize_of_the_same_size_or_none_does_nothing() -> None:
         model.resize_token_embeddings(tiny.VOCABULARY)
         assert_same(model.state_dict(), expected)
         assert vocabulary_sizes(model) == {tiny.VOCABULARY}
+
+
+# Images of other sizes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(12, 16), (20, 8), (16, 16), (4, 24)], ids=str)
+@pytest.mark.parametrize("name", [case.name for case in CASES if "pixel_values" in case.inputs()])
+def test_positions_are_resampled_to_images_of_another_size(name: str, size: tuple[int, int]) -> None:
+    case = named(name)
+    model = case.build()
+    pixels = tiny.images(size=size)["pixel_values"]
+    rows, columns = size[0] // 4, size[1] // 4
+    output = run(model, {"pixel_values": pixels}, interpolate_pos_encoding=True, output_hidden_states=True)
+    tokens = rows * columns + model.config.num_prefix_tokens
+    assert output.hidden_states[-1].shape == (tiny.BATCH, tokens, model.config.hidden_size)
+    if "reconstruction" in output:
+        assert output.reconstruction.shape == pixels.shape
+    if size == (12, 16):  # nothing to resample
+        assert_same(output, run(model, {"pixel_values": pixels}, output_hidden_states=True))
+    elif model.config.position == "learned":
+        with pytest.raises(ValueError, match=r"images are \d+x\d+ but image_size=\[12, 16\]; resize them, or pass"):
+            run(model, {"pixel_values": pixels})
+
+
+def test_a_resampled_constant_stays_constant_and_a_gradient_keeps_its_direction() -> None:
+    model = named("EncoderModel-vit").build()
+    table = model.position.table.weight.detach()
+    with torch.no_grad():
+        table[1:, :16] = 0.5
+        table[1:, 16:] = torch.arange(4.0).repeat(3)[:, None]  # grows to the right over 3 rows of 4 patches
+    resampled = model.position.resample((5, 2)).detach()
+    assert torch.equal(resampled[0], table[0])  # the class token has no place in the image
+    assert_close(resampled[1:, :16], torch.full((10, 16), 0.5))
+    left, right = resampled[1:, 16:].unflatten(0, (5, 2)).unbind(1)
+    assert (left < right).all()
+    assert_close(left + right, torch.full_like(left, 3.0))  # as far from the left edge as from the right
+
+
+# Adapters, exporters ---------------------------------------------------------------------------------------------------
+
+
+ADAPTED = [
+    ("EncoderForSequenceClassification-bert", "SEQ_CLS", ["classifier"]),
+    ("EncoderForMaskedLM-bert", None, None),
+    ("EncoderForImageClassification-vit", None, ["classifier"]),
+    ("DecoderForCausalLM-llama", "CAUSAL_LM", None),
+    ("EncoderDecoderForConditionalGeneration-t5", "SEQ_2_SEQ_LM", None),
+]
+
+
+@pytest.mark.parametrize(("name", "task", "saved"), ADAPTED)
+def test_lora_trains_saves_loads_and_merges(name: str, task: str | None, saved: list | None, tmp_path: Path) -> None:
+    case = named(name)
+    model, inputs = case.build(), case.inputs()
+    plain = copy.deepcopy(model)
+    lora = LoraConfig(task_type=task, r=2, target_modules=["q_proj", "v_proj"], modules_to_save=saved)
+    adapted = get_peft_model(copy.deepcopy(model), lora)
+    assert_same(run(adapted, inputs), run(model, inputs))  # an adapter starts as nothing
+    frozen = {key: value.clone() for key, value in adapted.named_parameters() if not value.requires_grad}
+    optimizer = torch.optim.SGD([value for value in adapted.parameters() if value.requires_grad], lr=0.05)
+    for _ in range(3):
+        loss = adapted(**inputs).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert adapted(**inputs).loss < plain(**inputs).loss
+    assert all(torch.equal(value, dict(adapted.named_parameters())[key]) for key, value in frozen.items())
+    adapted.save_pretrained(tmp_path)
+    assert "model.safetensors" not in {path.name for path in tmp_path.iterdir()}
+    loaded = PeftModel.from_pretrained(copy.deepcopy(model), tmp_path).eval()
+    assert_same(run(loaded, inputs), run(adapted, inputs))
+    merged = loaded.merge_and_unload()
+    assert type(merged) is case.model_class
+    assert_same(run(merged, inputs), run(adapted, inputs), rtol=1e-4, atol=1e-5)
+    model.load_adapter(tmp_path)  # transformers' own way in
+    assert_same(run(model.eval(), inputs), run(adapted, inputs))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "EncoderForImageClassification-vit",
+        "DecoderForCausalLM-llama",
+        pytest.param("EncoderForMaskedLM-bert", marks=pytest.mark.slow),
+        pytest.param("DecoderForCausalLM-mistral", marks=pytest.mark.slow),
+        pytest.param("EncoderDecoderForConditionalGeneration-t5", marks=pytest.mark.slow),
+    ],
+)
+def test_transformers_exporter_gives_the_same_numbers_at_any_size(name: str, tmp_path: Path) -> None:
+    model = named(name).build()
+    if "vit" in name:
+        small, large = tiny.images(batch=2), tiny.images(batch=5)
+    elif model.config.is_encoder_decoder:
+        small, large = tiny.pairs(), {k: v.repeat(2, 1)[:, :6] for k, v in tiny.pairs().items()}
+    else:
+        small, large = tiny.text(batch=2, length=7), tiny.text(batch=3, length=11)
+    options = {} if "vit" in name else {"use_cache": False}
+    exported = DynamoExporter().export(model, {**small, **options}, config=DynamoConfig(dynamic=True))
+    exported.save_pretrained(tmp_path)
+    for program in (exported, ExportedModel.from_pretrained(tmp_path)):
+        for inputs in (small, large):
+            assert_close(program(**inputs, **options).logits, run(model, inputs).logits, rtol=1e-4, atol=1e-5)

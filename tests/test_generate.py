@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel, StaticCache
+from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import qkv.modeling as models
 import tiny
@@ -292,3 +293,53 @@ def test_only_the_asked_logits_are_computed(kind: str) -> None:
     whole = forward(model, **inputs).logits
     assert_close(forward(model, **inputs, logits_to_keep=1).logits, whole[:, -1:])
     assert_close(forward(model, **inputs, logits_to_keep=torch.tensor([0, 3])).logits, whole[:, [0, 3]])
+
+
+PAGED = {
+    "gpt2": {},
+    "llama": {},
+    "mistral": {},
+    "sparse": {"pattern": "full"},  # without position
+    "bloom": {"position": "sinusoidal"},
+}
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize(("kind", "fields"), PAGED.items(), ids=PAGED)
+def test_continuous_batching_writes_what_generate_writes(kind: str, fields: dict, implementation: str) -> None:
+    model = writer(kind, **fields)
+    model.set_attn_implementation(implementation)
+    inputs = prompt(model, batch=4)
+    rows = [ids[mask.bool()].tolist() for ids, mask in zip(*inputs.values(), strict=True)]
+    expected = [write(model, {"input_ids": torch.tensor([row])}, pad_token_id=tiny.PAD)[0].tolist() for row in rows]
+    outputs = model.generate_batch(rows, generation_config=greedy(), continuous_batching_config=SMALL)
+    assert [output.generated_tokens for output in outputs.values()] == expected
+    assert torch.equal(write(model, inputs), torch.tensor(expected))  # and leaves the model as it was
+
+
+SMALL = ContinuousBatchingConfig(num_blocks=8, page_size=16, max_batch_tokens=24)
+
+
+def greedy() -> GenerationConfig:
+    return GenerationConfig(max_new_tokens=NEW, do_sample=False, eos_token_id=-1, pad_token_id=tiny.PAD)
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa", "paged|eager"])
+@pytest.mark.parametrize(
+    ("fields", "lost"),
+    [
+        ({"position": "alibi"}, "the score bias of position='alibi'"),
+        ({"position": "t5"}, "the score bias of position='t5'"),
+        ({"attention_patterns": ["full", "block_sparse"]}, "pattern='block_sparse'"),
+    ],
+)
+def test_continuous_batching_refuses_what_it_would_lose(fields: dict, lost: str, implementation: str) -> None:
+    model = writer("gpt2", **fields)
+    model.set_attn_implementation(implementation)
+    sentence = f"continuous batching ignores {lost}; use generate instead of generate_batch"
+    with pytest.raises(ValueError, match=sentence):
+        model.generate_batch([[5, 6, 7]], generation_config=greedy(), continuous_batching_config=SMALL)
+    # Whoever drives the paged cache by hand is told the same.
+    positions = torch.arange(3)[None]
+    with pytest.raises(ValueError, match=sentence):
+        forward(model, input_ids=torch.tensor([[5, 6, 7]]), position_ids=positions, cache=object(), use_cache=False)

@@ -33,7 +33,7 @@ def load(folder: str, auto_class: str) -> Any:
     return copy.deepcopy(model)
 
 
-def do(job: dict[str, str]) -> None:
+def do(job: dict[str, Any]) -> None:
     """Load, where asked save and load again; write what the model makes of the inputs, the pipeline of the example."""
     import torch
     import transformers

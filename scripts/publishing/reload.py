@@ -36,7 +36,7 @@ class Job:
     def order(self, place: Path) -> dict[str, str]:
         """The job as `consumer.py` reads it, with its files in the given folder."""
         place.mkdir()
-        save_file({name: value.cpu().contiguous() for name, value in self.inputs.items()}, place / "inputs")
+        save_file({name: value.cpu().clone().contiguous() for name, value in self.inputs.items()}, place / "inputs")
         files = {"folder": self.folder, "inputs": place / "inputs", "outputs": place / "outputs"}
         files |= {"copy": place / "copy"} if self.again else {}
         files |= {"example": self.example, "answer": place / "answer"} if self.example else {}

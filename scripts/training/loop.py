@@ -30,7 +30,8 @@ class StepSampler(Sampler[list[int]]):
     the seed. Each step takes the next `batch_size` of it, and each process its share of those.
     """
 
-    def __init__(self, size: int, recipe: Recipe, rank: int, processes: int) -> None:
+    def __init__(self, size: int, recipe: Recipe, accelerator: Accelerator) -> None:
+        processes = accelerator.num_processes
         shares = recipe.accumulate * processes
         if recipe.batch_size % shares:
             raise ValueError(
@@ -39,7 +40,7 @@ class StepSampler(Sampler[list[int]]):
             )
         self.size, self.seed, self.accumulate = size, recipe.seed, recipe.accumulate
         self.batch_size, self.part = recipe.batch_size, recipe.batch_size // shares
-        self.first = rank * recipe.accumulate * self.part
+        self.first = accelerator.process_index * recipe.accumulate * self.part
 
     def __iter__(self) -> Iterator[list[int]]:
         order = self.order()
@@ -76,28 +77,28 @@ class Loop:
     schedule: Any
     recipe: Recipe
     task: Task
+    sampler: StepSampler
 
     @classmethod
     def of(cls, accelerator: Accelerator, model: nn.Module, recipe: Recipe, task: Task) -> "Loop":
-        """Wrap the model for its devices, with AdamW and the recipe's schedule."""
+        """Wrap the model for its devices, with AdamW and the recipe's schedule; ValueError for an unfit batch size."""
+        sampler = StepSampler(len(task.train), recipe, accelerator)
         optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate, fused=True)
         model, optimizer = accelerator.prepare(model, optimizer)
         # Not prepared: Accelerate would advance it once for each process.
         schedule = get_scheduler(recipe.schedule, optimizer, recipe.warmup_steps, recipe.max_steps)
-        return cls(accelerator, model, optimizer, schedule, recipe, task)
+        return cls(accelerator, model, optimizer, schedule, recipe, task, sampler)
 
     def steps(self) -> Iterator[Step]:
         """Train on the task, yielding after each optimizer step."""
-        accelerator, recipe, examples = self.accelerator, self.recipe, self.task.train
-        sampler = StepSampler(len(examples), recipe, accelerator.process_index, accelerator.num_processes)
-        batches = iter(DataLoader(examples, batch_sampler=sampler, collate_fn=self.place))
+        batches = iter(DataLoader(self.task.train, batch_sampler=self.sampler, collate_fn=self.place))
         self.model.train()
-        for number in range(1, recipe.max_steps + 1):
+        for number in range(1, self.recipe.max_steps + 1):
             learning_rate = self.schedule.get_last_lr()[0]
-            parts = [next(batches) for _ in range(recipe.accumulate)]
+            parts = [next(batches) for _ in range(self.recipe.accumulate)]
             yield Step(number, learning_rate, *self.step(parts))
 
-    def place(self, batch: Batch) -> Batch:
+    def place(self, batch: Any) -> Batch:
         """The batch on this process's device."""
         return {name: value.to(self.accelerator.device) for name, value in batch.items()}
 

@@ -40,12 +40,12 @@ def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[st
     with torch.no_grad():
         attentions = model(pixel_values=pixel_values, output_attentions=True).attentions
     prefix, grid = model.config.num_prefix_tokens, model.config.grid
-    maps = torch.stack([weights.mean(1)[:, 0, prefix:].unflatten(-1, grid) for weights in attentions]).cpu()
+    maps = torch.stack([weights.mean(1)[:, 0, prefix:].unflatten(-1, grid) for weights in attentions]).cpu().numpy()
     rows, layers = len(pixel_values), len(maps)
     figure = Figure(figsize=(1.3 * (1 + layers), 1.45 * rows), layout="constrained")
     axes = figure.subplots(rows, 1 + layers, squeeze=False)
     for row in range(rows):
-        image = pixel_values[row].mean(0).cpu()
+        image = pixel_values[row].mean(0).cpu().numpy()
         axes[row, 0].imshow(image, cmap="gray")
         axes[row, 0].set_title(titles[row], fontsize=9)
         for layer in range(layers):

@@ -93,13 +93,23 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.exists():
         raise ValueError(f"there is no recipe {name!r}; {meant(name, names(), 'recipes')}")
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = read(path.read_text(encoding="utf-8"), str(path))
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} is not a recipe: it holds no keys")
     for word in overrides:
         key, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"{word!r} is not key=value; write for example seed=1")
-        assign(values, key, yaml.safe_load(value))
+        assign(values, key, read(value, word))
     return build(Recipe, {"name": path.stem, **values})
+
+
+def read(text: str, where: str) -> Any:
+    """A YAML value; ValueError where it is none."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{where} is not valid YAML: {getattr(error, 'problem', error)}") from None
 
 
 def assign(values: dict[str, Any], key: str, value: Any) -> None:
@@ -145,7 +155,7 @@ def convert_plain(key: str, value: Any, kind: type) -> Any:
     try:
         if kind in NUMBERS and not isinstance(value, bool) and float(value) == kind(value):
             return kind(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     if kind is dict and isinstance(value, dict):
         return value

@@ -67,7 +67,7 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
     """The record of a run before it has results."""
     return {
         "recipe": asdict(recipe),
-        "config": model.config.to_diff_dict(),
+        "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
         "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source},
         "data": {"sizes": task.sizes(), "sha256": task.fingerprint()},

@@ -32,8 +32,8 @@ def measures(record: dict[str, Any]) -> dict[str, str]:
             for other, found in others.items():
                 if name in found[split]:
                     rows[f"{split} {name}, {other}"] = shown(name, found[split][name])
-    if "reload" in record:
-        rows["logits, loaded without qkv"] = "equal bit by bit"
+        if "reload" in record:
+            rows[f"{split} logits, loaded without qkv"] = "equal bit by bit"
     time = record["time"]
     rows["parameters"] = f"{record['parameters']:,}"
     rows["CPU seconds"] = f"{time['cpu_s']:.0f} with start-up, {time['training_cpu_s']:.0f} in training"

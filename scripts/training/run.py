@@ -9,13 +9,14 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 from transformers import PreTrainedModel
 
-import qkv
+from qkv import modeling
 from qkv.scripts.publishing.card import write_card
 from qkv.scripts.training import data, record
 from qkv.scripts.training.journal import Journal
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.picture import draw_curve
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
+from qkv.scripts.training.record import Clock
 
 PRECISIONS = {"fp32": "no", "bf16": "bf16"}
 
@@ -28,7 +29,7 @@ class Run:
     model: PreTrainedModel
     task: data.Task
     record: dict[str, Any]
-    clock: record.Clock
+    clock: Clock
     is_main: bool
 
     def save(self) -> None:
@@ -43,10 +44,12 @@ def train(recipe: Recipe, command: str) -> Run:
 
     ValueError and FileExistsError come before anything is written.
     """
-    clock = record.Clock(cpu=0.0)
+    clock = Clock(cpu=0.0)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    accelerator = Accelerator(mixed_precision=PRECISIONS[recipe.precision])
+    # Told that there is only the CPU, or several processes would each train alone.
+    cpu = not torch.accelerator.is_available()
+    accelerator = Accelerator(cpu=cpu, mixed_precision=PRECISIONS[recipe.precision])
     task = data.load(recipe)
     set_seed(recipe.seed)
     model = build(recipe, task)
@@ -55,7 +58,7 @@ def train(recipe: Recipe, command: str) -> Run:
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
     # Every process began with the same model; from here each draws dropout and augmentation of its own.
     set_seed(recipe.seed, device_specific=True)
-    training = record.Clock()
+    training = Clock()
     facts["metrics"] = fit(loop, folder)
     facts["time"] = {f"training_{name}": seconds for name, seconds in training.read().items()}
     run = Run(folder, accelerator.unwrap_model(loop.model).eval(), task, facts, clock, accelerator.is_main_process)
@@ -70,11 +73,11 @@ def train(recipe: Recipe, command: str) -> Run:
 
 def build(recipe: Recipe, task: data.Task) -> PreTrainedModel:
     """The recipe's model with random weights; ValueError for an unknown architecture or config field."""
-    architectures = [name for name in qkv.__all__ if "For" in name]
+    architectures = [name for name in modeling.__all__ if "For" in name]
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
         raise ValueError(f"there is no architecture {recipe.architecture!r}; {hint}")
-    architecture = getattr(qkv, recipe.architecture)
+    architecture = getattr(modeling, recipe.architecture)
     known = [f"model.{name}" for name in sorted(architecture.config_class.known_fields())]
     for key in recipe.model:
         refuse_unknown(f"model.{key}", known)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -164,8 +165,12 @@ def test_training_learns_and_reports() -> None:
     assert all(step.grad_norm > 0 and step.tokens == 8 * 4 for step in steps)
 
 
+def sampler(size: int, recipe: Recipe, rank: int = 0, processes: int = 1) -> StepSampler:
+    return StepSampler(size, recipe, SimpleNamespace(process_index=rank, num_processes=processes))
+
+
 def test_every_pass_sees_every_example_once_in_a_new_order() -> None:
-    order = StepSampler(10, RECIPE, 0, 1).order()
+    order = sampler(10, RECIPE).order()
     passes = [[next(order) for _ in range(10)] for _ in range(3)]
     assert all(sorted(one) == list(range(10)) for one in passes)
     assert passes[0] != passes[1] != passes[2]
@@ -173,8 +178,8 @@ def test_every_pass_sees_every_example_once_in_a_new_order() -> None:
 
 def test_shares_of_a_step_do_not_overlap_and_make_it_up() -> None:
     recipe = replace(RECIPE, batch_size=12, accumulate=2)
-    alone = iter(StepSampler(50, replace(recipe, accumulate=1), 0, 1))
-    shares = [iter(StepSampler(50, recipe, rank, 3)) for rank in range(3)]
+    alone = iter(sampler(50, replace(recipe, accumulate=1)))
+    shares = [iter(sampler(50, recipe, rank, 3)) for rank in range(3)]
     for _ in range(9):
         parts = [next(share) for share in shares for _ in range(2)]
         assert {len(part) for part in parts} == {2}
@@ -183,7 +188,7 @@ def test_shares_of_a_step_do_not_overlap_and_make_it_up() -> None:
 
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     with pytest.raises(ValueError, match="batch_size=8 cannot be shared by 3 processes in parts of accumulate=1"):
-        StepSampler(10, RECIPE, 0, 3)
+        sampler(10, RECIPE, 0, 3)
 
 
 def test_only_matrices_decay() -> None:

@@ -50,6 +50,8 @@ def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ("seed", "'seed' is not key=value; write for example seed=1"),
         ("seed=1.5", "seed=1.5 is not a whole number"),
         ("seed=true", "seed=True is not a whole number"),
+        ("seed=.inf", "seed=inf is not a whole number"),
+        ("seed=[1", "seed=[1 is not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("seed=-1", "seed=-1 must be 0 or more"),
         ("batch_size=many", "batch_size='many' is not a whole number"),
         ("batch_size=0", "batch_size=0 must be at least 1"),
@@ -75,8 +77,12 @@ def test_an_unknown_recipe_is_refused() -> None:
         load("digit")
 
 
-def test_a_recipe_that_says_too_little_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("title: Mine\n", "the recipe says nothing about data, architecture"), ("", "is not a recipe: it holds no keys")],
+)
+def test_a_recipe_that_says_too_little_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("title: Mine\n")
-    with pytest.raises(ValueError, match="the recipe says nothing about data, architecture"):
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
         load(str(path))

@@ -20,13 +20,13 @@ def test_measures_stand_beside_what_they_are_compared_with() -> None:
     assert (
         rows["test loss"] == "0.1235" and rows["test accuracy"] == "90.00 %" and rows["test accuracy, SVM"] == "80.00 %"
     )
-    assert rows["parameters"] == "12,345" and "logits, loaded without qkv" not in rows
+    assert rows["parameters"] == "12,345" and "test logits, loaded without qkv" not in rows
 
 
 def test_a_reload_is_reported_when_there_was_one() -> None:
     rows = measures({**RECORD, "reload": {"test": {"accuracy": 0.9}}})
     assert rows["test accuracy, loaded without qkv"] == "90.00 %"
-    assert rows["logits, loaded without qkv"] == "equal bit by bit"
+    assert rows["test logits, loaded without qkv"] == "equal bit by bit"
 
 
 def test_paths_are_shown_in_full(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,39 @@
+"""The words are the rows: whatever a config can name, a table has, and the other way round."""
+
+from typing import get_args
+
+import pytest
+from transformers.activations import ACT2FN
+
+from qkv.configuration import axes
+from qkv.modeling.feed_forward import FEED_FORWARDS
+from qkv.modeling.frontend import FRONTENDS
+from qkv.modeling.head import POOLINGS
+from qkv.modeling.kernel import KERNELS
+from qkv.modeling.normalization import NORMS
+from qkv.modeling.pattern import PATTERNS
+from qkv.modeling.position import POSITIONS
+
+TABLES = {
+    "PositionName": POSITIONS,
+    "PatternName": PATTERNS,
+    "KernelName": KERNELS,
+    "NormName": NORMS,
+    "FeedForwardName": FEED_FORWARDS,
+    "FrontendName": FRONTENDS,
+    "PoolingName": POOLINGS,
+}
+
+
+@pytest.mark.parametrize("axis", TABLES)
+def test_words_of_an_axis_are_the_rows_of_its_table(axis: str) -> None:
+    assert get_args(getattr(axes, axis)) == tuple(TABLES[axis])
+
+
+def test_activations_are_those_of_transformers() -> None:
+    assert set(get_args(axes.ActivationName)) <= set(ACT2FN)
+
+
+def test_every_axis_is_compared_with_its_table() -> None:
+    names = {name for name in vars(axes) if name.endswith("Name")}
+    assert names == {*TABLES, "ActivationName"}

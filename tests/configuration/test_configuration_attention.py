@@ -1,0 +1,119 @@
+"""Heads, positions and patterns: what is filled in, and what follows from it."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+from qkv.configuration.configuration_attention import ROPE_TYPES, AttentionConfig
+from qkv.configuration.configuration_base import QkvConfig
+
+DEFAULTS = {
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "attention_bias": True,
+    "attention_multiplier": None,
+    "attention_dropout": 0.0,
+    "position": "learned",
+    "max_position_embeddings": 512,
+    "position_offset": 0,
+    "rope_parameters": None,
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "pattern": "full",
+    "attention_patterns": None,
+    "sliding_window": None,
+    "block_size": 64,
+    "kernel": "softmax",
+}
+
+
+def own_defaults(config_class: type, parent: type) -> dict[str, Any]:
+    inherited = {field.name for field in fields(parent)}
+    return {field.name: field.default for field in fields(config_class) if field.name not in inherited}
+
+
+def test_defaults() -> None:
+    assert own_defaults(AttentionConfig, QkvConfig) == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("given", "head_dim", "groups"),
+    [
+        ({}, 64, 12),
+        ({"hidden_size": 32, "num_attention_heads": 4}, 8, 4),
+        ({"num_attention_heads": 4, "num_key_value_heads": 1}, 192, 1),
+        # Heads may be wider or narrower than their share.
+        ({"hidden_size": 10, "num_attention_heads": 3, "head_dim": 4}, 4, 3),
+    ],
+)
+def test_heads_share_the_width(given: dict[str, int], head_dim: int, groups: int) -> None:
+    config = QkvEncoderConfig(**given)
+    assert (config.head_dim, config.num_key_value_heads) == (head_dim, groups)
+
+
+def test_patterns_of_layers_in_our_words_and_in_those_of_the_caches() -> None:
+    config = QkvDecoderConfig(num_hidden_layers=2, pattern="sliding", sliding_window=3)
+    assert config.layer_patterns == ["sliding", "sliding"]
+    assert config.layer_types == ["sliding_attention", "sliding_attention"]
+    mixed = ["full", "sliding", "block_sparse"]
+    config = QkvDecoderConfig(num_hidden_layers=3, attention_patterns=mixed, sliding_window=3)
+    assert config.layer_patterns == mixed
+    assert config.layer_types == ["full_attention", "sliding_attention", "full_attention"]
+    assert "layer_types" not in config.to_dict()
+
+
+def test_rope_is_filled_in_and_nothing_else_has_it() -> None:
+    assert QkvEncoderConfig(position="rope").rope_parameters == {"rope_type": "default", "rope_theta": 10000.0}
+    assert QkvEncoderConfig(position="rope", rope_theta=5e5).rope_parameters["rope_theta"] == 5e5
+    assert QkvEncoderConfig(position="alibi").rope_parameters is None
+    assert QkvEncoderConfig(rope_parameters={}).rope_parameters is None
+
+
+def test_rope_scaling_in_the_words_of_older_configs() -> None:
+    config = QkvDecoderConfig(position="rope", rope_theta=1e6, rope_scaling={"type": "linear", "factor": 4.0})
+    assert config.rope_parameters == {"type": "linear", "rope_type": "linear", "factor": 4.0, "rope_theta": 1e6}
+
+
+def test_rope_types_are_known_to_transformers() -> None:
+    assert set(ROPE_TYPES) - {"default"} <= set(ROPE_INIT_FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"rope_type": "linear", "factor": 2},
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "beta_fast": 32, "mscale": 0.7},
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "attention_factor": None},
+        {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        {"rope_type": "default", "partial_rotary_factor": 0.5},
+    ],
+    ids=lambda parameters: parameters["rope_type"],
+)
+def test_given_rope_parameters_are_kept_and_not_touched(parameters: dict[str, Any]) -> None:
+    before = dict(parameters)
+    config = QkvDecoderConfig(position="rope", rope_parameters=parameters)
+    assert parameters == before
+    assert parameters.items() <= config.rope_parameters.items()
+
+
+def test_nothing_is_shared_between_configs() -> None:
+    given = {"rope_type": "linear", "factor": 2.0}
+    patterns = ["full"] * 12
+    config = QkvEncoderDecoderConfig(position="rope", rope_parameters=given, attention_patterns=patterns)
+    config.encoder.rope_parameters["factor"] = 8.0
+    config.encoder.attention_patterns[0] = "block_sparse"
+    assert (config.decoder.rope_parameters["factor"], given["factor"]) == (2.0, 2.0)
+    assert config.decoder.attention_patterns[0] == patterns[0] == "full"
+
+
+def test_causality_is_the_family_s() -> None:
+    assert not QkvEncoderConfig.causal
+    assert QkvDecoderConfig.causal
+    assert "causal" not in QkvDecoderConfig().to_dict()

@@ -1,0 +1,262 @@
+"""What every config does: check, copy, save, load, and know where its models are, all of it without torch."""
+
+import ast
+import copy
+import importlib
+import json
+import pickle
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, PreTrainedConfig
+
+from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, presets
+from qkv.configuration.configuration_base import QkvConfig, checked, literal_words, spell
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = [QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig]
+each_config = pytest.mark.parametrize("config_class", CONFIGS)
+# One of each kind that has something of its own to lose on the way to disk and back.
+SAVED = {
+    "encoder": QkvEncoderConfig,
+    "decoder": QkvDecoderConfig,
+    "encoder-decoder": QkvEncoderDecoderConfig,
+    "labels": lambda: QkvEncoderConfig(
+        id2label={0: "cat", 1: "dog", 2: "eel"}, label2id={"cat": 0, "dog": 1, "eel": 2}
+    ),
+    "image": lambda: presets.vit_base_16(image_size=(32, 48), class_token=False, pooling="mean"),
+    "rope": presets.llama_3_2_1b,
+    "patterns": lambda: QkvDecoderConfig(
+        num_hidden_layers=2, attention_patterns=["full", "sliding"], sliding_window=3, dtype="bfloat16"
+    ),
+    "parts": lambda: presets.t5_small(encoder={"num_hidden_layers": 2}, decoder={"num_key_value_heads": 4}),
+    "extras": lambda: QkvEncoderConfig(license="apache-2.0", notes={"seed": 3}),
+}
+each_saved = pytest.mark.parametrize("name", SAVED)
+
+
+def defaults(config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+    """Default of each field of our own."""
+    theirs = {field.name for field in fields(PreTrainedConfig)}
+    return {field.name: field.default for field in fields(config_class) if field.name not in theirs}
+
+
+@each_saved
+def test_saved_and_loaded_is_equal(name: str, tmp_path: Path) -> None:
+    config = SAVED[name]()
+    config.save_pretrained(tmp_path)
+    for loaded in (type(config).from_pretrained(tmp_path), AutoConfig.from_pretrained(tmp_path)):
+        assert type(loaded) is type(config)
+        assert {**loaded.to_dict(), "_name_or_path": ""} == config.to_dict()
+    # All of it is in the file, and saving what was loaded writes the same file.
+    written = (tmp_path / "config.json").read_text()
+    loaded.save_pretrained(tmp_path)
+    assert (tmp_path / "config.json").read_text() == written
+
+
+@each_saved
+def test_dict_json_copies_and_pickles_are_equal(name: str) -> None:
+    config = SAVED[name]()
+    expected = config.to_dict()
+    for twin in (copy.copy(config), copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert type(twin) is type(config)
+        assert twin == config
+        assert twin.to_dict() == expected
+    for text in (config.to_json_string(), config.to_json_string(use_diff=False)):
+        assert type(config).from_dict(json.loads(text)).to_dict() == expected
+    assert type(config)(**expected).to_dict() == expected
+
+
+@each_config
+def test_deep_copy_is_independent(config_class: type[QkvConfig]) -> None:
+    config = config_class(id2label={0: "a", 1: "b"})
+    twin = copy.deepcopy(config)
+    twin.id2label[0] = "c"
+    twin.auto_map.clear()
+    assert config.id2label[0] == "a"
+    assert config.auto_map
+
+
+@each_config
+def test_saved_file_names_every_class_and_each_is_where_it_says(config_class: type[QkvConfig], tmp_path: Path) -> None:
+    config_class().save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())["auto_map"]
+    assert saved == config_class.auto_classes
+    for auto_class, reference in saved.items():
+        module_name, class_name = reference.split(".")
+        folder = "configuration" if auto_class == "AutoConfig" else "modeling"
+        found = getattr(importlib.import_module(f"qkv.{folder}.{module_name}"), class_name)
+        assert found is config_class or found.config_class is config_class
+
+
+def test_auto_maps_name_every_public_model() -> None:
+    import qkv
+
+    named = {reference.split(".")[1] for config_class in CONFIGS for reference in config_class.auto_classes.values()}
+    assert named == {name for name in qkv.__all__ if name.startswith("Qkv")}
+
+
+@each_config
+def test_parts_of_a_config_name_no_classes_of_their_own(config_class: type[QkvConfig]) -> None:
+    assert all("auto_map" not in getattr(config_class(), part).to_dict() for part in config_class.sub_configs)
+
+
+def test_what_hugging_face_adds_passes() -> None:
+    extras = {"num_labels": 3, "output_attentions": True, "name_or_path": "x", "transformers_version": "4.0"}
+    saved = {"_name_or_path": "x", "_commit_hash": "0", "torch_dtype": "float16", "quantization_config": {"bits": 8}}
+    generation = {"max_length": 20, "num_beams": 2, "temperature": 0.5}
+    config = QkvDecoderConfig(**extras, **saved, **generation, cls_token_id=3, base_model_name_or_path="y")
+    assert (config.num_labels, config.output_attentions, config.dtype) == (3, True, torch.float16)
+    assert config.quantization_config == {"bits": 8}
+    assert config.base_model_name_or_path == "y"
+    assert "num_beams" not in config.to_dict()
+
+
+def test_number_and_names_of_labels() -> None:
+    assert QkvEncoderConfig().num_labels == 2
+    assert QkvEncoderConfig(num_labels=3).id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
+    assert QkvEncoderConfig(id2label={"0": "a", "1": "b", "2": "c"}).num_labels == 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", torch.float64])
+def test_dtype(dtype: Any, tmp_path: Path) -> None:
+    config = QkvEncoderConfig(dtype=dtype)
+    assert isinstance(config.dtype, torch.dtype)
+    config.save_pretrained(tmp_path)
+    assert QkvEncoderConfig.from_pretrained(tmp_path).dtype == config.dtype
+    assert QkvEncoderConfig.from_pretrained(tmp_path, dtype="float16").dtype == torch.float16
+    assert QkvEncoderConfig.from_pretrained(tmp_path, dtype="auto").dtype == config.dtype
+
+
+def test_attention_implementation_reaches_the_parts_and_is_not_saved(tmp_path: Path) -> None:
+    config = QkvEncoderDecoderConfig(attn_implementation="eager")
+    assert {part._attn_implementation for part in (config, config.encoder, config.decoder)} == {"eager"}
+    config.save_pretrained(tmp_path)
+    assert "attn_implementation" not in (tmp_path / "config.json").read_text()
+    assert (
+        QkvEncoderDecoderConfig.from_pretrained(tmp_path, attn_implementation="sdpa").encoder._attn_implementation
+        == "sdpa"
+    )
+
+
+def test_weights_may_be_asked_for_under_every_implementation(tmp_path: Path) -> None:
+    config = QkvEncoderConfig(attn_implementation="sdpa", output_attentions=True)
+    config.output_attentions = True
+    config.save_pretrained(tmp_path)
+    assert config._attn_implementation == "sdpa"
+
+
+def test_changes_on_loading_are_those_of_construction(tmp_path: Path) -> None:
+    presets.vit_base_16().save_pretrained(tmp_path)
+    config, unused = QkvEncoderConfig.from_pretrained(
+        tmp_path, image_size=32, num_labels=3, revised=True, return_unused_kwargs=True
+    )
+    assert (config.grid, config.max_position_embeddings, config.num_labels) == ((2, 2), 5, 3)
+    assert unused == {"revised": True}
+
+
+def test_loading_takes_its_part_out_of_a_composite(tmp_path: Path) -> None:
+    config = QkvEncoderDecoderConfig(encoder={"num_hidden_layers": 3})
+    config.save_pretrained(tmp_path)
+    encoder = QkvEncoderConfig.from_pretrained(tmp_path)
+    assert (encoder.model_type, encoder.num_hidden_layers) == ("qkv_encoder", 3)
+    assert encoder.auto_map == QkvEncoderConfig.auto_classes
+
+
+def test_a_subclass_is_checked_by_its_own_annotations() -> None:
+    @checked
+    class Child(QkvEncoderConfig):
+        model_type = "qkv_child"
+        depth: int = 3
+
+        def validate_depth(self) -> None:
+            if self.depth > 9:
+                raise ValueError(f"depth={self.depth} must be at most 9")
+
+    assert Child().depth == 3
+    for fields_, sentence in (
+        ({"depth": "x"}, "depth='x' is of type str, expected int; its default is 3"),
+        ({"depth": 10}, "depth=10 must be at most 9"),
+        ({"dept": 1}, "Child has no field 'dept'; did you mean 'depth'?"),
+        ({"norm_eps": 0}, "norm_eps=0 must be positive and finite"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            Child(**fields_)
+        assert str(caught.value) == sentence
+
+
+def test_types_are_spelt_as_one_says_them() -> None:
+    assert spell(int | None) == "int or None"
+    assert spell(int | list[int] | tuple[int, int]) == "int, list[int] or tuple[int, int]"
+    assert spell(bool) == "bool"
+
+
+def test_words_are_found_inside_lists_and_options() -> None:
+    types = {field.name: field.type for field in fields(QkvEncoderConfig)}
+    assert literal_words(types["attention_patterns"]) == ("full", "sliding", "block_sparse")
+    assert literal_words(types["hidden_size"]) == ()
+
+
+def test_fields_are_few_and_documented() -> None:
+    for config_class in CONFIGS[0].__mro__:
+        if config_class.__module__.startswith("qkv."):
+            own = [
+                name for name in config_class.__annotations__ if name in {field.name for field in fields(config_class)}
+            ]
+            assert len(own) <= 25
+            assert config_class.__doc__
+
+
+FORBIDDEN = {"import_module", "__import__", "eval", "exec", "urlopen", "get_kernel", "get_class_from_dynamic_module"}
+
+
+def test_no_value_of_a_config_becomes_code() -> None:
+    for path in [*(ROOT / "configuration").glob("*.py"), *(ROOT / "modeling").glob("*.py")]:
+        calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+        names = {getattr(call, "id", getattr(call, "attr", None)) for call in calls}
+        assert not names & FORBIDDEN, path
+
+
+WITHOUT_TORCH = """
+import importlib.util, sys, tempfile
+from importlib.machinery import PathFinder
+
+class Hidden:
+    find_distributions = PathFinder.find_distributions
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return None if name.partition(".")[0] == "torch" else PathFinder.find_spec(name, path, target)
+
+sys.meta_path = [Hidden if finder is PathFinder else finder for finder in sys.meta_path]
+root = sys.argv[1]
+spec = importlib.util.spec_from_file_location("qkv", root + "/modeling/qkv/__init__.py", submodule_search_locations=[root])
+sys.modules["qkv"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["qkv"])
+
+import qkv.configuration
+from qkv import QkvEncoderConfig, presets
+
+for name in presets.names():
+    with tempfile.TemporaryDirectory() as folder:
+        config = getattr(presets, name)(dtype="float16")
+        config.save_pretrained(folder)
+        assert type(config).from_pretrained(folder).to_dict() == config.to_dict(), name
+try:
+    QkvEncoderConfig(position="ropee")
+except ValueError as error:
+    print(error)
+assert "torch" not in sys.modules and not hasattr(qkv, "QkvEncoderModel")
+"""
+
+
+def test_configs_need_no_torch() -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("did you mean 'rope'?")

@@ -1,0 +1,63 @@
+"""A stack's own fields: feed-forward, norms, dropout, and how to split it over devices."""
+
+from dataclasses import fields
+from fnmatch import fnmatch
+
+import pytest
+import torch
+
+from qkv import QkvDecoderConfig, QkvDecoderModel, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvEncoderDecoderModel
+from qkv.configuration.configuration_attention import AttentionConfig
+from qkv.configuration.configuration_stack import StackConfig
+
+DEFAULTS = {
+    "intermediate_size": None,
+    "hidden_act": "gelu",
+    "feed_forward": "mlp",
+    "mlp_bias": True,
+    "norm": "layer",
+    "norm_eps": 1e-5,
+    "norm_first": True,
+    "final_norm": None,
+    "embedding_norm": False,
+    "embedding_dropout": 0.0,
+    "residual_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "drop_path_rate": 0.0,
+    "initializer_range": 0.02,
+}
+SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11}
+
+
+def test_defaults() -> None:
+    inherited = {field.name for field in fields(AttentionConfig)}
+    assert {field.name: field.default for field in fields(StackConfig) if field.name not in inherited} == DEFAULTS
+
+
+def test_inner_width_is_four_times_the_width_unless_given() -> None:
+    assert QkvEncoderConfig(**SMALL).intermediate_size == 32
+    assert QkvEncoderConfig(**SMALL, intermediate_size=5).intermediate_size == 5
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_a_stack_ends_with_a_norm_when_its_branches_begin_with_one(norm_first: bool) -> None:
+    assert QkvEncoderConfig(norm_first=norm_first).final_norm is norm_first
+    assert QkvEncoderConfig(norm_first=norm_first, final_norm=not norm_first).final_norm is not norm_first
+
+
+@pytest.mark.parametrize(
+    ("config", "model_class"),
+    [
+        (QkvDecoderConfig(**SMALL, feed_forward="glu"), QkvDecoderModel),
+        (QkvEncoderDecoderConfig(**SMALL, feed_forward="glu"), QkvEncoderDecoderModel),
+    ],
+)
+def test_plan_over_devices_splits_every_matrix_of_the_layers(config: StackConfig, model_class: type) -> None:
+    with torch.device("meta"):
+        model = model_class(config)
+    linears = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    for name in linears:
+        styles = [style for key, style in config.base_model_tp_plan.items() if fnmatch(name, key)]
+        narrowing = name.endswith(("o_proj", "down_proj"))
+        assert styles == ["rowwise" if narrowing else "colwise"], name
+    assert all(any(fnmatch(name, key) for name in linears) for key in config.base_model_tp_plan)

@@ -1,0 +1,110 @@
+"""Papers as configs: the numbers of their tables, and any field as a difference."""
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+
+from qkv import QkvEncoderDecoderForConditionalGeneration, presets
+
+NAMES = (
+    "bart_base bert_base bert_large deit_small_16 gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b roberta_base t5_base "
+    "t5_small transformer_base transformer_big vit_base_16 vit_large_16"
+).split()
+BERT = {"vocab_size": 30522, "type_vocab_size": 2, "max_position_embeddings": 512, "position": "learned"}
+BERT_LAYER = {"norm_first": False, "embedding_norm": True, "norm_eps": 1e-12, "hidden_act": "gelu", "pooling": "dense"}
+GPT2 = {"vocab_size": 50257, "max_position_embeddings": 1024, "hidden_act": "gelu_new", "norm_first": True}
+VIT = {"image_size": 224, "patch_size": 16, "num_labels": 1000, "norm_eps": 1e-12, "pooling": "first"}
+PAPER = {"position": "sinusoidal", "norm_first": False, "hidden_act": "relu", "scale_embedding": True}
+T5 = {"position": "t5", "norm": "rms", "attention_multiplier": 1.0, "attention_bias": False, "vocab_size": 32128}
+
+# (width, layers, heads, inner width) and what else is the paper's own.
+VALUES: dict[str, tuple[tuple[int, int, int, int], dict[str, Any]]] = {
+    "bert_base": ((768, 12, 12, 3072), {**BERT, **BERT_LAYER, "residual_dropout": 0.1}),
+    "bert_large": ((1024, 24, 16, 4096), {**BERT, **BERT_LAYER}),
+    "roberta_base": ((768, 12, 12, 3072), {"vocab_size": 50265, "position_offset": 2, "pad_token_id": 1}),
+    "gpt2": ((768, 12, 12, 3072), {**GPT2, "attention_dropout": 0.1}),
+    "gpt2_medium": ((1024, 24, 16, 4096), GPT2),
+    "gpt2_large": ((1280, 36, 20, 5120), GPT2),
+    "gpt2_xl": ((1600, 48, 25, 6400), GPT2),
+    "llama_3_2_1b": (
+        (2048, 16, 32, 8192),
+        {"num_key_value_heads": 8, "head_dim": 64, "norm": "rms", "feed_forward": "glu", "hidden_act": "silu"},
+    ),
+    "transformer_base": ((512, 6, 8, 2048), {**PAPER, "residual_dropout": 0.1, "vocab_size": 37000}),
+    "transformer_big": ((1024, 6, 16, 4096), {**PAPER, "residual_dropout": 0.3}),
+    "t5_small": ((512, 6, 8, 2048), {**T5, "head_dim": 64}),
+    "t5_base": ((768, 12, 12, 3072), {**T5, "head_dim": 64}),
+    "bart_base": ((768, 6, 12, 3072), {"position_offset": 2, "max_position_embeddings": 1024, "vocab_size": 50265}),
+    "vit_base_16": ((768, 12, 12, 3072), VIT),
+    "vit_large_16": ((1024, 24, 16, 4096), VIT),
+    "deit_small_16": ((384, 12, 6, 1536), {**VIT, "drop_path_rate": 0.1}),
+}
+each_preset = pytest.mark.parametrize("name", NAMES)
+
+
+def preset(name: str, **differences: Any) -> Any:
+    return getattr(presets, name)(**differences)
+
+
+def test_names_are_the_functions() -> None:
+    assert presets.names() == NAMES == sorted(VALUES)
+
+
+@each_preset
+def test_values_are_those_of_the_paper(name: str) -> None:
+    config = preset(name)
+    sizes, rest = VALUES[name]
+    for part in [getattr(config, part) for part in config.sub_configs] or [config]:
+        width = (part.hidden_size, part.num_hidden_layers, part.num_attention_heads, part.intermediate_size)
+        assert width == sizes
+        assert {field: getattr(part, field) for field in rest if hasattr(part, field)} == {
+            field: value for field, value in rest.items() if hasattr(part, field)
+        }
+
+
+def test_values_that_only_the_whole_has() -> None:
+    assert preset("transformer_base").label_smoothing == 0.1
+    assert (preset("bart_base").decoder_start_token_id, preset("bart_base").eos_token_id) == (2, 2)
+    assert preset("t5_small").decoder.scale_logits
+    rope = preset("llama_3_2_1b").rope_parameters
+    assert (rope["rope_type"], rope["factor"], rope["rope_theta"]) == ("llama3", 32.0, 5e5)
+
+
+@each_preset
+def test_any_field_may_differ_and_nothing_else_changes(name: str) -> None:
+    plain, other = preset(name), preset(name, norm_eps=1e-3)
+    for part in plain.sub_configs or [None]:
+        ours, theirs = ((getattr(config, part) if part else config).to_dict() for config in (plain, other))
+        assert {field for field in ours if ours[field] != theirs[field]} == {"norm_eps"}
+
+
+def test_the_example_of_the_guide() -> None:
+    config = presets.bert_base(position="rope", norm_first=True)
+    assert (config.position, config.norm_first, config.final_norm) == ("rope", True, True)
+    assert config.rope_parameters == {"rope_type": "default", "rope_theta": 10000.0}
+    assert config.embedding_norm  # a difference changes what it names
+
+
+@each_preset
+def test_two_calls_share_nothing(name: str) -> None:
+    first, second = preset(name), preset(name)
+    assert first.to_dict() == second.to_dict()
+    assert first.auto_map is not second.auto_map
+    assert getattr(first, "rope_parameters", None) is None or first.rope_parameters is not second.rope_parameters
+
+
+@each_preset
+def test_each_names_its_paper_and_is_short(name: str) -> None:
+    function = getattr(presets, name)
+    lines = inspect.getsource(function).splitlines()
+    assert any(year in function.__doc__ for year in ("2017", "2019", "2020", "2021", "2024"))
+    assert len(lines) <= 12
+
+
+def test_the_transformer_of_2017_has_the_parameters_of_its_table() -> None:
+    with torch.device("meta"):
+        model = QkvEncoderDecoderForConditionalGeneration(presets.transformer_base())
+    # Table 3 says 65 million; 37000 shared tokens make it 63.
+    assert round(model.num_parameters() / 1e6) == 63

@@ -1,0 +1,268 @@
+"""One optimizer step of each task, however it is split: the gradients must be those of one big batch.
+
+Tests import the tasks from here; run as a program it is one of several processes that share the step (its rank and the
+others' come from the environment, as launchers set them) and writes what came out to the file it is given.
+"""
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+if __name__ == "__main__":
+    import conftest  # noqa: F401  makes the checkout importable
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import PreTrainedModel, Trainer, TrainingArguments
+
+import qkv.modeling as models
+import tiny
+
+SMOOTHING = (0.0, 0.1)
+ROWS = 8
+# Very unequal, so that a mean of means is far from the mean.
+LENGTHS = (2, 11, 3, 17, 1, 5, 2, 13)
+NO_DROPOUT = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout": 0.0}
+Example = dict[str, Any]
+Gradients = dict[str, Tensor]
+
+
+def ids(length: int, seed: int) -> list[int]:
+    return torch.randint(4, tiny.VOCABULARY, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+def pad(examples: list[Example]) -> dict[str, Tensor]:
+    """Pad on the right to the longest row of this batch; a list of labels with -100, anything else by stacking."""
+    batch: dict[str, Any] = {}
+    for name in examples[0]:
+        values = [example[name] for example in examples]
+        if not isinstance(values[0], list) or name == "scores":
+            batch["labels" if name == "scores" else name] = torch.stack([torch.as_tensor(value) for value in values])
+            continue
+        longest, filler = max(map(len, values)), -100 if name == "labels" else tiny.PAD
+        batch[name] = torch.tensor([value + [filler] * (longest - len(value)) for value in values])
+        if name == "input_ids" and "attention_mask" not in examples[0]:
+            batch["attention_mask"] = torch.tensor([[1] * len(v) + [0] * (longest - len(v)) for v in values])
+    return batch
+
+
+def masked_words() -> list[Example]:
+    """A few targets in some rows, many in others; each row has at least one."""
+    rows = []
+    for row, length in enumerate(LENGTHS):
+        targets = [token if index % (row + 1) == 0 else -100 for index, token in enumerate(ids(length, 50 + row))]
+        rows.append({"input_ids": ids(length, row), "labels": targets})
+    return rows
+
+
+def next_words() -> list[Example]:
+    rows = [{"input_ids": ids(length + 1, row)} for row, length in enumerate(LENGTHS)]
+    # A prompt of which nothing is to be learned.
+    return [{**row, "labels": [-100] * (i % 3) + row["input_ids"][i % 3 :]} for i, row in enumerate(rows)]
+
+
+def translations() -> list[Example]:
+    return [
+        {"input_ids": ids(length, row), "labels": ids(LENGTHS[-1 - row], 50 + row)} for row, length in enumerate(LENGTHS)
+    ]
+
+
+def texts(label: Callable[[int], Example]) -> list[Example]:
+    return [{"input_ids": ids(length, row), **label(row)} for row, length in enumerate(LENGTHS)]
+
+
+def answers() -> list[Example]:
+    """As long as the longest from the start: like BERT's, this loss also chooses among the padding."""
+    rows = []
+    for row, length in enumerate(LENGTHS):
+        padding = max(LENGTHS) - length
+        tokens = {"input_ids": ids(length, row) + [tiny.PAD] * padding, "attention_mask": [1] * length + [0] * padding}
+        rows.append({**tokens, "start_positions": 0, "end_positions": length - 1})
+    return rows
+
+
+def tagged() -> list[Example]:
+    return [
+        {"input_ids": ids(length, row), "labels": [-100 if i % 3 == row % 3 and i else i % 3 for i in range(length)]}
+        for row, length in enumerate(LENGTHS)
+    ]
+
+
+def pictures() -> list[Example]:
+    generator = torch.Generator().manual_seed(1)
+    return [{"pixel_values": torch.randn(3, 12, 16, generator=generator), "labels": row % 3} for row in range(ROWS)]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, eight examples, and which of their tensors counts the targets of a step."""
+
+    build: Callable[..., PreTrainedModel]
+    examples: Callable[[], list[Example]]
+    counted: str = "labels"
+    smoothed: bool = True
+
+    def model(self, smoothing: float = 0.0) -> PreTrainedModel:
+        torch.manual_seed(0)
+        return tiny.jitter(self.build(**({"label_smoothing": smoothing} if smoothing else {}))).double()
+
+
+def task(model_class: Any, config: Any, kind: str, examples: Any, **options: Any) -> Task:
+    fields = options.pop("fields", {})
+    return Task(lambda **more: model_class(config(kind, **{**NO_DROPOUT, **fields, **more})), examples, **options)
+
+
+TASKS = {
+    "mlm": task(models.QkvEncoderForMaskedLM, tiny.encoder, "bert", masked_words),
+    "clm": task(models.QkvDecoderForCausalLM, tiny.decoder, "gpt2", next_words),
+    "clm-untied": task(models.QkvDecoderForCausalLM, tiny.decoder, "llama", next_words),
+    "seq2seq": task(models.QkvEncoderDecoderForConditionalGeneration, tiny.translator, "bart", translations),
+    "classes": task(
+        models.QkvEncoderForSequenceClassification,
+        tiny.encoder,
+        "bert",
+        lambda: texts(lambda row: {"labels": row % 3}),
+    ),
+    "classes-decoder": task(
+        models.QkvDecoderForSequenceClassification,
+        tiny.decoder,
+        "gpt2",
+        lambda: texts(lambda row: {"labels": row % 3}),
+    ),
+    "tags": task(models.QkvEncoderForTokenClassification, tiny.encoder, "local", tagged),
+    "images": task(
+        models.QkvEncoderForImageClassification, tiny.vision, "vit", pictures, fields={"drop_path_rate": 0.0}
+    ),
+    "yes-or-no": task(
+        models.QkvEncoderForSequenceClassification,
+        tiny.encoder,
+        "bert",
+        lambda: texts(lambda row: {"scores": [float(row & 1), float(row & 2 > 0), 1.0]}),
+        smoothed=False,
+    ),
+    "numbers": task(
+        models.QkvEncoderForSequenceClassification,
+        tiny.encoder,
+        "bert",
+        lambda: texts(lambda row: {"labels": row / 3}),
+        fields={"num_labels": 1},
+        smoothed=False,
+    ),
+    "spans": task(
+        models.QkvEncoderForQuestionAnswering,
+        tiny.encoder,
+        "bert",
+        answers,
+        counted="start_positions",
+        smoothed=False,
+    ),
+}
+ROUNDS = [
+    (name, smoothing) for name, task in TASKS.items() for smoothing in SMOOTHING if task.smoothed or not smoothing
+]
+
+
+def one_batch(task: Task, smoothing: float, rows: int = ROWS) -> Gradients:
+    """The gradients everything else is measured by: all examples at once, plain torch."""
+    model = task.model(smoothing).train()
+    model(**double(pad(task.examples()[:rows]))).loss.backward()
+    return {name: value.grad for name, value in model.named_parameters()}
+
+
+def double(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.double() if value.is_floating_point() else value for name, value in batch.items()}
+
+
+def moved(model: PreTrainedModel, start: Gradients) -> Gradients:
+    """After one step of plain descent at rate 1 the weights have moved by their gradients."""
+    return {name: start[name] - value.detach() for name, value in model.named_parameters()}
+
+
+def start_of(model: PreTrainedModel) -> Gradients:
+    return {name: value.detach().clone() for name, value in model.named_parameters()}
+
+
+def trainer_step(
+    task: Task, smoothing: float, *, batch_size: int, accumulate: int, rows: int = ROWS, **arguments: Any
+) -> Gradients:
+    """One optimizer step of transformers' Trainer."""
+    model = task.model(smoothing)
+    start = start_of(model)
+    trainer = make_trainer(model, task.examples()[:rows], batch_size, accumulate, **arguments)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    return moved(model, start)
+
+
+def make_trainer(
+    model: PreTrainedModel, examples: list[Example], batch_size: int, accumulate: int, **arguments: Any
+) -> Trainer:
+    collate = arguments.pop("collate", pad)
+    settings = TrainingArguments(
+        **{
+            "output_dir": tempfile.mkdtemp(),
+            "per_device_train_batch_size": batch_size,
+            "gradient_accumulation_steps": accumulate,
+            "num_train_epochs": 1,
+            "max_grad_norm": 0.0,
+            "use_cpu": True,
+            "report_to": "none",
+            "disable_tqdm": True,
+            "save_strategy": "no",
+            "logging_strategy": "no",
+            "remove_unused_columns": False,
+            **arguments,
+        }
+    )
+    descent = torch.optim.SGD(model.parameters(), lr=1.0)
+    constant = torch.optim.lr_scheduler.LambdaLR(descent, lambda step: 1.0)
+    return Trainer(
+        model,
+        settings,
+        data_collator=lambda rows: double(collate(rows)),
+        train_dataset=examples,
+        eval_dataset=examples,
+        optimizers=(descent, constant),
+    )
+
+
+def accelerate_step(task: Task, smoothing: float, *, batch_size: int) -> Gradients:
+    """One optimizer step by hand: count the targets of the whole step over micro-batches and processes, then learn."""
+    accelerator = Accelerator(cpu=True)
+    model = task.model(smoothing).train()
+    start = start_of(model)
+    loader = DataLoader(task.examples(), batch_size, collate_fn=lambda rows: double(pad(rows)))
+    wrapped, descent, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0), loader)
+    batches = list(loader)
+    shifted = type(model) is models.QkvDecoderForCausalLM
+    targets = [batch[task.counted][:, 1:] if shifted else batch[task.counted] for batch in batches]
+    count = accelerator.reduce(torch.stack([(target != -100).sum() for target in targets]).sum(), "sum")
+    for index, batch in enumerate(batches):
+        # Gradients of processes are averaged, those of micro-batches are summed, once, with the last.
+        silent = accelerator.no_sync(wrapped) if index + 1 < len(batches) else torch.enable_grad()
+        with silent:
+            loss = wrapped(**batch, num_items_in_batch=count).loss
+            accelerator.backward(loss * accelerator.num_processes)
+    descent.step()
+    return moved(model, start)
+
+
+def main(path: str) -> None:
+    results = {}
+    for name, smoothing in ROUNDS:
+        results[name, smoothing, "trainer"] = trainer_step(TASKS[name], smoothing, batch_size=4, accumulate=1)
+        results[name, smoothing, "trainer-accumulated"] = trainer_step(TASKS[name], smoothing, batch_size=2, accumulate=2)
+        results[name, smoothing, "accelerate"] = accelerate_step(TASKS[name], smoothing, batch_size=4)
+        results[name, smoothing, "accelerate-accumulated"] = accelerate_step(TASKS[name], smoothing, batch_size=1)
+    if os.environ["RANK"] == "0":
+        torch.save(results, path)
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,229 @@
+"""What a conversion keeps, and what it refuses in one sentence. That the numbers agree stands in test_parity.py."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+import families
+import qkv
+import tiny
+from families import CLASSES, ROWS, Row, variant
+from qkv.modeling.conversion import ARCHITECTURES
+
+LANGUAGE_MODELS = [row for row in ROWS if row.generates and not row.name]
+# One head of each architecture, the one with the most of its own.
+HEADED = [*LANGUAGE_MODELS, *(row for row in ROWS if row.class_name.endswith(("ForMaskedLM", "Classification")))]
+each_head = pytest.mark.parametrize("row", HEADED, ids=str)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("row", [row for row in HEADED if not row.name], ids=str)
+def test_dtype_is_kept(row: Row, dtype: torch.dtype) -> None:
+    official = row.build().to(dtype)
+    ours = qkv.from_transformers(official)
+    assert {parameter.dtype for parameter in ours.parameters()} == {dtype}
+    back = qkv.to_transformers(ours)
+    for name, tensor in official.state_dict().items():
+        assert torch.equal(back.state_dict()[name], tensor), name  # T5 keeps some matrices in fp32 beside fp16
+
+
+@each_head
+def test_labels_and_special_tokens_are_kept(row: Row) -> None:
+    official = row.build()
+    official.config.problem_type = "multi_label_classification"
+    ours = qkv.from_transformers(official)
+    for config in (ours.config, qkv.to_transformers(ours).config):
+        for name in ("id2label", "label2id", "problem_type", "pad_token_id", "bos_token_id", "eos_token_id"):
+            if hasattr(official.config, name):
+                assert getattr(config, name) == getattr(official.config, name), name
+
+
+@pytest.mark.parametrize("row", LANGUAGE_MODELS, ids=str)
+def test_generation_settings_are_kept(row: Row) -> None:
+    official = row.build()
+    official.generation_config.update(num_beams=3, length_penalty=0.7, max_new_tokens=5, forced_eos_token_id=7)
+    ours = qkv.from_transformers(official)
+    back = qkv.to_transformers(ours)
+    assert ours.generation_config.to_dict() == official.generation_config.to_dict() == back.generation_config.to_dict()
+    assert ours.generation_config is not official.generation_config
+    assert getattr(back.config, "forced_eos_token_id", 7) == 7
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_mode_is_kept(training: bool) -> None:
+    ours = qkv.from_transformers(ROWS[0].build().train(training))
+    assert ours.training == training and qkv.to_transformers(ours).training == training
+
+
+@each_head
+def test_ties_are_kept(row: Row) -> None:
+    official = row.build()
+    ours = qkv.from_transformers(official)
+    for model in (official, ours, qkv.to_transformers(ours)):
+        head, table = model.get_output_embeddings(), model.get_input_embeddings()
+        tied = head is not None and head.weight is getattr(table, "weight", None)
+        assert tied == (head is not None and official.config.tie_word_embeddings)
+
+
+def test_copies_share_no_memory() -> None:
+    official = LANGUAGE_MODELS[0].build()
+    ours = qkv.from_transformers(official)
+    back = qkv.to_transformers(ours)
+    places = [
+        {tensor.untyped_storage().data_ptr() for tensor in m.state_dict().values()} for m in (official, ours, back)
+    ]
+    assert not places[0] & places[1] and not places[1] & places[2]
+
+
+def test_a_model_read_from_files_is_taken_over_whole(tmp_path: Path) -> None:
+    """Each parameter has memory of its own size, so that saving and sharding see no shared tensors."""
+    LANGUAGE_MODELS[0].build().save_pretrained(tmp_path)
+    for name, parameter in qkv.from_transformers(str(tmp_path)).named_parameters():
+        assert parameter.is_contiguous() and parameter.untyped_storage().nbytes() == parameter.nbytes, name
+
+
+def test_queries_absorb_another_factor_on_the_scores() -> None:
+    """T5 never scales its scores and Llama always does; ours may do either under any name."""
+    ours = tiny.jitter(qkv.QkvDecoderForCausalLM(tiny.decoder("llama", attention_multiplier=0.3))).eval()
+    inputs = tiny.text()
+    difference = ours(**inputs).logits - qkv.to_transformers(ours)(**inputs).logits
+    assert difference[inputs["attention_mask"].bool()].abs().max() <= 1e-5
+    translator = tiny.translator("t5", mlp_bias=False, attention_multiplier=None, decoder={"attention_multiplier": 0.5})
+    ours = tiny.jitter(qkv.QkvEncoderDecoderForConditionalGeneration(translator)).eval()
+    stock = qkv.to_transformers(ours)
+    assert isinstance(stock, transformers.T5ForConditionalGeneration)
+    assert (ours(**tiny.translations()).logits - stock(**tiny.translations()).logits).abs().max() <= 1e-5
+
+
+def test_a_class_derived_from_an_official_one_converts() -> None:
+    class Mine(transformers.BertForMaskedLM):
+        pass
+
+    official = families.ROWS[1]
+    assert official.class_name == "BertForMaskedLM"
+    assert type(qkv.from_transformers(Mine(official.config()))) is qkv.QkvEncoderForMaskedLM
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda one: one.model_type)
+def test_every_class_that_exists_on_both_sides_converts(architecture: Any) -> None:
+    """Whatever an Auto class finds for an official config and for ours."""
+    official_config = type(transformers.AutoConfig.for_model(architecture.model_type))
+    for auto_class, reference in architecture.family.auto_classes.items():
+        table = getattr(getattr(transformers, auto_class), "_model_mapping", {})
+        found = table[official_config] if official_config in table else ()
+        for official in found if isinstance(found, tuple) else (found,):
+            ours = {head.ours.__name__ for head in architecture.heads if head.theirs == official.__name__}
+            assert ours, f"{auto_class} finds {official.__name__}, which no table has"
+            # Pre-training is a masked language model for RoBERTa and a causal one for others.
+            assert auto_class == "AutoModelForPreTraining" or reference.endswith(tuple(ours))
+
+
+def build(architecture: str, head: str, **fields: Any) -> PreTrainedModel:
+    return variant(architecture, head, "", **fields).build()
+
+
+ROPE = {"rope_theta": 1000.0, "factor": 2.0}
+LONG = {"short_factor": [1.0] * 3, "long_factor": [1.0] * 3, "original_max_position_embeddings": 8}
+REFUSED = [
+    ("bert", "ForMaskedLM", {"is_decoder": True}, "is_decoder=True would become False"),
+    ("bert", "ForMaskedLM", {"add_cross_attention": True, "is_decoder": True}, "add_cross_attention=True"),
+    ("bert", "ForMaskedLM", {"hidden_act": "mish"}, "hidden_act='mish' is not one of"),
+    ("bert", "ForMaskedLM", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
+    ("bert", "ForMaskedLM", {"a_field_of_mine": 3}, "a_field_of_mine=3 is unknown there"),
+    ("bert", "ForQuestionAnswering", {"num_labels": 3}, r"qa_outputs.bias of shape \(3,\)"),
+    ("roberta", "ForMaskedLM", {"hidden_act": "relu"}, "hidden_act='relu' would become 'gelu'"),
+    ("gpt2", "LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
+    ("gpt2", "LMHeadModel", {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn=True"),
+    ("gpt2", "LMHeadModel", {"add_cross_attention": True}, "add_cross_attention=True"),
+    ("llama", "ForCausalLM", {"pretraining_tp": 2}, "pretraining_tp=2 would become 1"),
+    ("llama", "ForCausalLM", {"rope_parameters": {"rope_type": "longrope", **ROPE, **LONG}}, "rope_type='longrope'"),
+    (
+        "mistral",
+        "ForCausalLM",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e3, "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor",
+    ),
+    ("t5", "ForConditionalGeneration", {"is_decoder": True}, "is_decoder=True"),
+    ("t5", "ForConditionalGeneration", {"feed_forward_proj": "gated-mish"}, "hidden_act='mish' is not one of"),
+    ("bart", "ForConditionalGeneration", {"encoder_layerdrop": 0.1}, "encoder_layerdrop=0.1"),
+    ("bart", "ForConditionalGeneration", {"normalize_before": True}, "normalize_before=True"),
+    ("marian", "MTModel", {"decoder_layerdrop": 0.1}, "decoder_layerdrop=0.1"),
+    ("vit", "ForImageClassification", {"qkv_bias": False}, "qkv_bias=False would become True"),
+    ("vit", "Model", {"pooler_act": "relu"}, "pooler_act='relu' would become 'tanh'"),
+    ("vit", "Model", {"pooler_output_size": 20}, "pooler_output_size=20 would become 32"),
+    ("deit", "ForMaskedImageModeling", {"encoder_stride": 2}, "encoder_stride=2 would become 4|patch_size=4"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "head", "fields", "sentence"), REFUSED)
+def test_what_has_no_counterpart_here_is_refused(
+    architecture: str, head: str, fields: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        qkv.from_transformers(build(architecture, head, **fields))
+
+
+text, image = qkv.QkvEncoderForSequenceClassification, qkv.QkvEncoderForImageClassification
+decoder, translator = qkv.QkvDecoderForCausalLM, qkv.QkvEncoderDecoderForConditionalGeneration
+UNKNOWN_TO_STOCK = [
+    (decoder, tiny.decoder(position="alibi"), "GPT2LMHeadModel, position='alibi' would become 'learned'"),
+    (decoder, tiny.decoder(position="none"), "position='none' would become 'learned'"),
+    (decoder, tiny.decoder(norm_first=False), "norm_first=False would become True"),
+    (decoder, tiny.decoder(num_key_value_heads=2), "num_key_value_heads=2 would become 4"),
+    (decoder, tiny.decoder(head_dim=6), "head_dim=6 would become 8"),
+    (decoder, tiny.decoder(lm_head_bias=True), "lm_head_bias=True would become False"),
+    (decoder, tiny.decoder(label_smoothing=0.1), "label_smoothing=0.1 would become 0.0"),
+    (decoder, tiny.decoder("llama", embedding_norm=True), "LlamaForCausalLM, embedding_norm=True"),
+    (decoder, tiny.decoder("llama", feed_forward="mlp"), "feed_forward='mlp' would become 'glu'"),
+    (decoder, tiny.decoder("llama", pattern="block_sparse"), "pattern='block_sparse' would become 'full'"),
+    (
+        decoder,
+        tiny.decoder("llama", attention_patterns=["full", "sliding"], sliding_window=3),
+        "attention_patterns=",
+    ),
+    (text, tiny.encoder(position="t5"), "BertForSequenceClassification, position='t5' would become 'learned'"),
+    (text, tiny.encoder(pooling="mean"), "pooling='mean' would become 'dense'"),
+    (text, tiny.encoder(type_vocab_size=0), "type_vocab_size=0 would become 1"),
+    (text, tiny.encoder(residual_dropout=0.3), "embedding_dropout=0.1 would become 0.3"),
+    (text, tiny.encoder(position_offset=3), "pad_token_id=1 would become 2"),
+    (image, tiny.vision("vit"), "ViTForImageClassification, drop_path_rate=0.1 would become 0.0"),
+    (image, tiny.vision("vit", drop_path_rate=0.0, pooling="mean"), "pooling='mean' would become 'first'"),
+    (translator, tiny.translator(), "MarianMTModel, encoder.attention|encoder.position='sinusoidal'"),
+    (translator, tiny.translator("t5", share_embeddings=False), "share_embeddings=False would become True"),
+    (translator, tiny.translator("t5", encoder={"head_dim": 4}), "encoder.head_dim=4 would become 8"),
+    (translator, tiny.translator("t5", feed_forward="glu"), "hidden_act='gelu' would become 'gelu_new'"),
+    (translator, tiny.translator("bart", share_embeddings=False), "tie_word_embeddings=True would become False"),
+]
+
+
+@pytest.mark.parametrize(("model_class", "config", "sentence"), UNKNOWN_TO_STOCK)
+def test_what_stock_transformers_has_not_is_refused(model_class: Any, config: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=rf"stock transformers has no such model: in its nearest, .*{sentence}"):
+        qkv.to_transformers(model_class(config))
+
+
+def test_other_things_than_models_are_refused(tmp_path: Path) -> None:
+    for source, sentence in (
+        (3, "takes a model, a folder or a Hub id, got a int"),
+        (tmp_path / "nowhere", "nowhere does not exist"),
+        (qkv.QkvDecoderModel(tiny.decoder()), "model_type 'qkv_decoder' cannot be converted; qkv converts bart, bert"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            qkv.from_transformers(source)
+    with pytest.raises(ValueError, match="takes a qkv model, got a BertModel"):
+        qkv.to_transformers(build("bert", "Model"))
+    config = variant("bert", "Model", "").config()
+    with pytest.raises(ValueError, match="BertForNextSentencePrediction cannot be converted; of bert qkv converts"):
+        qkv.from_transformers(transformers.BertForNextSentencePrediction(config))
+    with torch.device("meta"), pytest.raises(ValueError, match="is on the meta device"):
+        qkv.from_transformers(transformers.BertModel(config))
+
+
+def test_every_architecture_has_a_row() -> None:
+    assert {architecture.model_type for architecture in ARCHITECTURES} == set(CLASSES)
+    rows = {row.class_name for row in ROWS}
+    assert rows == {head.theirs for architecture in ARCHITECTURES for head in architecture.heads}

@@ -1,0 +1,58 @@
+"""The Hub folder: complete, with its own code, and there wholly or not at all."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig, ViTImageProcessorPil
+
+import qkv
+from qkv.scripts.publishing import export
+from qkv.scripts.publishing.export import build_folder, entries
+
+
+@pytest.fixture
+def model() -> qkv.QkvEncoderForImageClassification:
+    config = qkv.QkvEncoderConfig(
+        frontend="patches", image_size=4, patch_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=2
+    )
+    return qkv.QkvEncoderForImageClassification(config)
+
+
+def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path) -> None:
+    folder = build_folder(model, tmp_path / "a" / "hub", processors=[ViTImageProcessorPil()], card="# card\n")
+    names = {path.name for path in folder.iterdir()}
+    assert {"config.json", "model.safetensors", "preprocessor_config.json", "README.md", "LICENSE"} <= names
+    config = AutoConfig.from_pretrained(folder)
+    assert config.auto_map == qkv.QkvEncoderConfig.auto_classes
+    assert {reference.partition(".")[0] + ".py" for reference in config.auto_map.values()} <= names
+    for path in folder.glob("*.py"):
+        text = path.read_text()
+        assert "SPDX-License-Identifier: Apache-2.0" in text
+        siblings = re.findall(r"^\s*from\s+\.(\S+)\s+import", text, re.MULTILINE)
+        assert {f"{name}.py" for name in siblings} <= names
+    assert (folder / "README.md").read_text() == "# card\n"
+    assert "Apache License" in (folder / "LICENSE").read_text()
+
+
+def test_a_failure_leaves_nothing(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(export, "sync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        build_folder(model, tmp_path / "hub")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_empty_folder_is_filled_and_a_full_one_refused(model, tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    build_folder(model, tmp_path / "hub")
+    with pytest.raises(FileExistsError, match="hub is not empty"):
+        build_folder(model, tmp_path / "hub")
+
+
+def test_an_auto_map_that_names_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="auto_map names modeling_nothing, which qkv.configuration and qkv.modeling"):
+        entries({"AutoModel": "modeling_nothing.X"})

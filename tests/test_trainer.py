@@ -1,0 +1,257 @@
+"""A step is a step however it is split: over micro-batches, processes, padding or packing, under Trainer and by hand."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import (
+    DataCollatorForLanguageModeling,
+    DataCollatorForSeq2Seq,
+    DataCollatorWithFlattening,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+import gradient_worker as worker
+import tiny
+from gradient_worker import ROUNDS, ROWS, TASKS, Gradients
+
+each_round = pytest.mark.parametrize(("name", "smoothing"), ROUNDS)
+EXACT = {"rtol": 0, "atol": 1e-10}
+
+
+def assert_same_gradients(actual: Gradients, expected: Gradients) -> None:
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert value.abs().max() > 0, name
+        assert_close(actual[name], value, **EXACT, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.fixture(scope="module")
+def references() -> dict[tuple[str, float], Gradients]:
+    return {(name, smoothing): worker.one_batch(TASKS[name], smoothing) for name, smoothing in ROUNDS}
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, float, str], Gradients]:
+    """What two gloo processes make of every task, in one launch: importing transformers costs seconds."""
+    path = tmp_path_factory.mktemp("gloo") / "gradients.pt"
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
+    command = [sys.executable, worker.__file__, str(path)]
+    processes = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    said = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    return torch.load(path)
+
+
+def test_smoothing_and_counting_matter(references: dict[tuple[str, float], Gradients]) -> None:
+    # What the equalities below are worth: without them the gradients are far apart.
+    for name, smoothing in ROUNDS:
+        if smoothing:
+            key = "model.layers.0.mlp.up_proj.weight" if "seq2seq" not in name else None
+            for other in [key] if key else ["model.decoder.layers.0.mlp.up_proj.weight"]:
+                difference = references[name, smoothing][other] - references[name, 0.0][other]
+                assert difference.abs().max() > 1e-4
+    naive = [worker.one_batch(TASKS["mlm"], 0.0, rows=rows)["lm_head.decoder.bias"] for rows in (2, ROWS)]
+    assert (naive[0] - naive[1]).abs().max() > 1e-2
+
+
+@each_round
+def test_accumulation_under_trainer_is_one_big_batch(name: str, smoothing: float, references: dict) -> None:
+    actual = worker.trainer_step(TASKS[name], smoothing, batch_size=2, accumulate=4)
+    assert_same_gradients(actual, references[name, smoothing])
+
+
+@pytest.mark.parametrize(("name", "smoothing"), [pair for pair in ROUNDS if pair[0] != "spans"])
+def test_a_short_last_batch_under_trainer_weighs_what_it_holds(name: str, smoothing: float) -> None:
+    actual = worker.trainer_step(TASKS[name], smoothing, batch_size=3, accumulate=3, rows=7)
+    assert_same_gradients(actual, worker.one_batch(TASKS[name], smoothing, rows=7))
+
+
+@each_round
+def test_accumulation_under_accelerate_is_one_big_batch(name: str, smoothing: float, references: dict) -> None:
+    for batch_size in (1, 3, ROWS):
+        actual = worker.accelerate_step(TASKS[name], smoothing, batch_size=batch_size)
+        assert_same_gradients(actual, references[name, smoothing])
+
+
+@pytest.mark.parametrize("how", ["trainer", "trainer-accumulated", "accelerate", "accelerate-accumulated"])
+@each_round
+def test_two_processes_are_one_big_batch(
+    name: str, smoothing: float, how: str, references: dict, two_processes: dict
+) -> None:
+    assert_same_gradients(two_processes[name, smoothing, how], references[name, smoothing])
+
+
+@pytest.mark.parametrize("name", ["mlm", "clm", "seq2seq", "classes"])
+def test_the_loss_does_not_depend_on_padding(name: str, references: dict) -> None:
+    task = TASKS[name]
+    model = task.model().train()
+    longer = {
+        key: torch.nn.functional.pad(value, (0, 5), value={"labels": -100, "attention_mask": 0}.get(key, tiny.PAD))
+        if value.ndim == 2
+        else value
+        for key, value in worker.pad(task.examples()).items()
+    }
+    model(**longer).loss.backward()
+    assert_same_gradients({key: value.grad for key, value in model.named_parameters()}, references[name, 0.0])
+
+
+# Trainer's own options ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlm", "clm", "clm-untied", "seq2seq", "classes", "tags"])
+def test_trainers_own_label_smoothing_is_that_of_the_config(name: str, references: dict) -> None:
+    # Trainer shifts the labels of the class names it knows, and ours are registered among them.
+    task = TASKS[name]
+    prepare = task.model().prepare_decoder_input_ids_from_labels if name == "seq2seq" else None
+
+    def collate(rows: list) -> dict[str, Tensor]:
+        batch = worker.pad(rows)
+        return batch if prepare is None else {**batch, "decoder_input_ids": prepare(batch["labels"])}
+
+    actual = worker.trainer_step(task, 0.0, batch_size=2, accumulate=4, label_smoothing_factor=0.1, collate=collate)
+    assert_same_gradients(actual, references[name, 0.1])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_evaluation_reports_the_loss(name: str) -> None:
+    model = TASKS[name].model().eval()
+    examples = TASKS[name].examples()
+    with torch.no_grad():
+        losses = [model(**worker.double(worker.pad(examples[at : at + 4]))).loss for at in (0, 4)]
+    trainer = worker.make_trainer(model, examples, 4, 1, per_device_eval_batch_size=4)
+    metrics = trainer.evaluate()
+    assert metrics["eval_loss"] == pytest.approx(float(sum(losses) / 2), abs=1e-6)
+    predictions = trainer.predict(examples)
+    assert predictions.metrics["test_loss"] == pytest.approx(metrics["eval_loss"])
+    assert len(predictions.predictions if name != "spans" else predictions.predictions[0]) == ROWS
+
+
+@pytest.mark.parametrize("name", ["classes", "seq2seq", "images"])
+def test_training_resumes_and_saves_what_it_learned(name: str, tmp_path: Path) -> None:
+    task = TASKS[name]
+    through = task.model()
+    worker.make_trainer(through, task.examples(), 4, 1).train()
+
+    stopped = task.model()
+    options = {"output_dir": str(tmp_path), "save_strategy": "steps", "save_steps": 1, "max_steps": 2}
+    worker.make_trainer(stopped, task.examples(), 4, 1, **options).train()
+    resumed = task.model()
+    trainer = worker.make_trainer(resumed, task.examples(), 4, 1, **options)
+    trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert trainer.state.global_step == 2
+    for key, value in through.state_dict().items():
+        assert_close(resumed.state_dict()[key], value, **EXACT)
+    trainer.save_model(str(tmp_path / "final"))
+    loaded = type(resumed).from_pretrained(tmp_path / "final")
+    assert loaded.dtype == torch.float64
+    for key, value in resumed.state_dict().items():
+        assert torch.equal(loaded.state_dict()[key], value), key
+
+
+def test_trainer_keeps_the_columns_that_forward_names() -> None:
+    for name, task in TASKS.items():
+        trainer = worker.make_trainer(task.model(), task.examples(), 4, 1, remove_unused_columns=True)
+        trainer._set_signature_columns_if_needed()
+        assert set(task.examples()[0]) - {"scores"} <= set(trainer._signature_columns), name
+
+
+# Collators ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = {"[UNK]": 0, "[PAD]": tiny.PAD, "[CLS]": tiny.START, "[SEP]": tiny.END, "[MASK]": 4}
+    words |= {f"w{index}": index for index in range(5, tiny.VOCABULARY)}
+    whole_words = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    whole_words.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "[PAD]", "mask_token": "[MASK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return PreTrainedTokenizerFast(tokenizer_object=whole_words, unk_token="[UNK]", eos_token="[SEP]", **special)
+
+
+def spoken(tokenizer: PreTrainedTokenizerFast) -> list[dict[str, Any]]:
+    sentences = [" ".join(f"w{(7 * row + 3 * at) % 50 + 5}" for at in range(n)) for row, n in enumerate(worker.LENGTHS)]
+    return [{"input_ids": tokenizer(sentence)["input_ids"]} for sentence in sentences]
+
+
+def learn(model: PreTrainedModel, examples: list, collate: Any, batch_size: int) -> Gradients:
+    """One step of Trainer over all examples in micro-batches."""
+    start = worker.start_of(model)
+    worker.make_trainer(model, examples, batch_size, ROWS // batch_size, collate=collate).train()
+    return worker.moved(model, start)
+
+
+def test_collator_for_masked_language_modeling(tokenizer: PreTrainedTokenizerFast) -> None:
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.4, seed=7)
+    examples = [example for example in spoken(tokenizer) for _ in range(2)][:ROWS]
+    # The collator masks at random: fixed here, so that both splits see the same.
+    masked = [{key: value[0] for key, value in collate([example]).items()} for example in examples]
+    masked = [{"input_ids": row["input_ids"].tolist(), "labels": row["labels"].tolist()} for row in masked]
+    whole, split = (learn(TASKS["mlm"].model(), masked, worker.pad, size) for size in (ROWS, 2))
+    assert_same_gradients(split, whole)
+    torch.manual_seed(3)
+    learn(TASKS["mlm"].model(), spoken(tokenizer), collate, 2)  # and by itself, attention mask and all
+
+
+def test_collator_for_language_modeling(tokenizer: PreTrainedTokenizerFast) -> None:
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    examples = spoken(tokenizer)
+    whole, split = (learn(TASKS["clm"].model(), examples, collate, size) for size in (ROWS, 2))
+    assert_same_gradients(split, whole)
+
+
+def test_collator_for_sequence_to_sequence(tokenizer: PreTrainedTokenizerFast) -> None:
+    model = TASKS["seq2seq"].model()
+    collate = DataCollatorForSeq2Seq(tokenizer, model=model)
+    examples = [
+        {**source, "labels": target["input_ids"]}
+        for source, target in zip(spoken(tokenizer), reversed(spoken(tokenizer)), strict=True)
+    ]
+    batch = collate([dict(example) for example in examples])
+    assert batch["decoder_input_ids"][:, 0].eq(tiny.START).all()
+    assert torch.equal(batch["decoder_input_ids"][:, 1:], batch["labels"][:, :-1].where(batch["labels"][:, :-1] != -100, tiny.PAD))
+    copies = [[dict(example) for example in examples] for _ in range(2)]
+    whole, split = (
+        learn(TASKS["seq2seq"].model(), rows, collate, size) for rows, size in zip(copies, (ROWS, 2), strict=True)
+    )
+    assert_same_gradients(split, whole)
+
+
+@pytest.mark.parametrize("with_boundaries", [False, True])
+@pytest.mark.parametrize("name", ["clm", "clm-untied"])
+def test_packed_documents_are_learned_as_if_separate(
+    name: str, with_boundaries: bool, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=with_boundaries)
+    pad = DataCollatorForLanguageModeling(tokenizer, mlm=False)
+    examples = spoken(tokenizer)
+    separate = learn(TASKS[name].model(), examples, pad, ROWS)
+
+    def collate(rows: list) -> dict[str, Any]:
+        batch = flatten([dict(row) for row in rows])
+        assert batch["input_ids"].shape[0] == 1
+        return {key: value for key, value in batch.items() if isinstance(value, Tensor)}
+
+    for batch_size in (ROWS, 4):
+        assert_same_gradients(learn(TASKS[name].model(), examples, collate, batch_size), separate)
