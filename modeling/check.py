@@ -33,7 +33,7 @@ def meant(forward: Callable[..., Any], name: str) -> str | None:
 
 
 def refuse_misspelt(forward: Callable[..., Any], names: Iterable[str]) -> None:
-    """Raise on an input that would be ignored for its spelling; what backends take besides passes."""
+    """Raise on a name close to that of an input; others pass, backends take more than a model knows."""
     if torch.compiler.is_compiling():
         return
     for name in names:
@@ -93,14 +93,17 @@ def refuse_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> No
     refuse_outside("token_type_ids", token_type_ids, max(kinds, 1), "types", "set type_vocab_size or leave them out")
 
 
-def refuse_misfits(config: StackConfig, hidden: Tensor, past: Any, memory: Tensor | None) -> None:
-    """What a stack is given fits its width, and the rest fits what it is given."""
+def refuse_misfits(stack: nn.Module, hidden: Tensor, past: Any, kwargs: dict[str, Any]) -> None:
+    """What a stack is given fits its width, the rest fits what it is given, and nothing is ignored for its spelling."""
+    refuse_misspelt(type(stack).forward, kwargs)
+    config: Any = stack.config
+    memory = kwargs.get("encoder_hidden_states")
     refuse_embeddings(hidden, config.hidden_size)
     if past is not None:
         refuse_cache(past, config, hidden)
     if memory is not None:
         refuse_memory(config, hidden, memory)
-    elif getattr(config, "cross_attention", False) and not any(getattr(past, "is_updated", {}).values()):
+    elif getattr(config, "cross_attention", False):
         raise ValueError("cross_attention=True needs encoder_hidden_states, got None; pass an encoder's output")
 
 
@@ -167,14 +170,17 @@ def refuse_cache(past: Any, config: StackConfig, hidden: Tensor) -> None:
         raise ValueError(f"past_key_values hold {rows} rows but the batch has {hidden.shape[0]}; start a new cache")
 
 
-def refuse_too_long(config: StackConfig, position_ids: Tensor | None, past: int | Tensor, length: int) -> None:
-    """A learned table of positions ends; say so before an index error does."""
+def refuse_too_long(config: StackConfig, positions: Tensor, past: int | Tensor, length: int) -> None:
+    """A learned table of positions ends; say so before an index error does.
+
+    A row may be longer than the table if some of it is padding, or if it packs several documents.
+    """
     if config.position != "learned":
         return
     # A static cache counts in a tensor, and the look at it would be another stall.
     end = past + length if isinstance(past, int) else 0
-    if position_ids is not None:
-        low, high = map(int, position_ids.aminmax()) if free_to_look(position_ids) else (0, -1)
+    if free_to_look(positions) or (end > config.max_position_embeddings and not torch.compiler.is_compiling()):
+        low, high = map(int, positions.aminmax())
         if low < 0:
             raise ValueError(f"position_ids contain {low}; positions of position='learned' count from 0")
         end = high + 1

@@ -31,6 +31,7 @@ SHARED = {
     ),
 }
 Pair = tuple[Architecture, Head]
+PAIRS: list[Pair] = [(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 
 
 def from_transformers(
@@ -72,39 +73,42 @@ def opened(source: str | os.PathLike[str], revision: str | None) -> PreTrainedMo
         raise ValueError(f"folder {source} does not exist")
     config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
     name = (config.architectures or ["?"])[0]
-    official_heads(config.model_type, {name})
+    official_heads(config.model_type, name)
     return getattr(transformers, name).from_pretrained(source, revision=revision, dtype="auto")
 
 
-def official_heads(model_type: str, names: set[str]) -> list[Pair]:
-    """The rows of the tables for one of these official classes."""
-    types = list(dict.fromkeys(architecture.model_type for architecture in ARCHITECTURES))
+def official_heads(model_type: str, name: str) -> list[Pair]:
+    """The rows of the tables for an official class."""
+    types = sorted({architecture.model_type for architecture in ARCHITECTURES})
     if model_type not in types:
-        raise ValueError(f"model_type {model_type!r} cannot be converted; qkv converts {', '.join(sorted(types))}")
-    of_type = [(one, head) for one in ARCHITECTURES if one.model_type == model_type for head in one.heads]
-    if pairs := [(architecture, head) for architecture, head in of_type if head.theirs in names]:
+        raise ValueError(f"model_type {model_type!r} cannot be converted; qkv converts {', '.join(types)}")
+    of_type = [pair for pair in PAIRS if pair[0].model_type == model_type]
+    if pairs := [pair for pair in of_type if pair[1].theirs == name]:
         return pairs
     known = ", ".join(dict.fromkeys(head.theirs for _, head in of_type))
-    raise ValueError(f"{' or '.join(sorted(names))} cannot be converted; of {model_type} qkv converts {known}")
+    raise ValueError(f"{name} cannot be converted; of {model_type} qkv converts {known}")
 
 
 def official_pairs(model: PreTrainedModel) -> list[Pair]:
-    """The rows that may describe an official model, by its class or the class it derives from."""
-    names = {base.__name__ for base in type(model).__mro__}
-    known = {head.theirs for architecture in ARCHITECTURES for head in architecture.heads}
-    pairs = official_heads(model.config.model_type, names & known or {type(model).__name__})
-    return [(architecture, head) for architecture, head in pairs if head.pooler in (None, has_pooler(model))]
+    """The rows that may describe an official model."""
+    pairs = official_heads(model.config.model_type, known_class(model, {head.theirs for _, head in PAIRS}))
+    return [pair for pair in pairs if pair[1].pooler in (None, has_pooler(model))]
 
 
 def our_pairs(model: PreTrainedModel) -> list[Pair]:
     """The rows that may describe a qkv model."""
     if not (isinstance(model, PreTrainedModel) and model.config.model_type.startswith("qkv_")):
         raise ValueError(f"to_transformers takes a qkv model, got a {type(model).__name__}")
-    names = {base.__name__ for base in type(model).__mro__}  # code loaded from the Hub has classes of its own
-    pairs = [(one, head) for one in ARCHITECTURES for head in one.heads if head.ours.__name__ in names]
+    name = known_class(model, {head.ours.__name__ for _, head in PAIRS})
+    pairs = [pair for pair in PAIRS if pair[1].ours.__name__ == name and pair[1].pooler in (None, has_pooler(model))]
     if not pairs:
-        raise ValueError(f"{type(model).__name__} has no counterpart in stock transformers")
-    return [(architecture, head) for architecture, head in pairs if head.pooler in (None, has_pooler(model))]
+        raise ValueError(f"{name} has no counterpart in stock transformers")
+    return pairs
+
+
+def known_class(model: PreTrainedModel, names: set[str]) -> str:
+    """The class of a model, or the nearest it derives from that the tables name; code from the Hub has its own."""
+    return next((base.__name__ for base in type(model).__mro__ if base.__name__ in names), type(model).__name__)
 
 
 def has_pooler(model: PreTrainedModel) -> bool:

@@ -127,7 +127,7 @@ ROBERTA = replace(
     model_type="roberta",
     fields={
         **BERT_FIELDS,
-        "position_offset": Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: offset - 1),
+        "position_offset": Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: max(offset - 1, 0)),
         "max_position_embeddings": Codec(
             "max_position_embeddings",
             read=lambda rows, theirs: rows - theirs["pad_token_id"] - 1,

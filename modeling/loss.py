@@ -56,18 +56,22 @@ def next_token(
     labels: Tensor | None = None,
     shift_labels: Tensor | None = None,
     position_ids: Tensor | None = None,
+    boundaries: Tensor | None = None,
     **kwargs: Any,
 ) -> Tensor | None:
     """Each position predicts the token after it: logits (B, T, V), labels (B, T) unshifted.
 
-    `shift_labels` are used as they are. Where `position_ids` restart, a packed document begins, and its first token is
-    nobody's target.
+    `shift_labels` are used as they are. Where `position_ids` restart, or at `boundaries` (documents + 1,), a packed
+    document begins, and its first token is nobody's target.
     """
     if shift_labels is None and labels is not None:
         refuse_labels(logits, labels, IGNORED)
         if position_ids is not None:
             restarts = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0), value=False)
             labels = labels.masked_fill(restarts.to(labels.device), IGNORED)
+        if boundaries is not None:
+            index = torch.arange(labels.shape[1], device=labels.device)
+            labels = labels.masked_fill(torch.isin(index, boundaries.to(index)), IGNORED)
         shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
     return cross_entropy(logits, shift_labels, **kwargs)
 

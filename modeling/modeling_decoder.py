@@ -116,18 +116,22 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
-        shift_labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """`labels` (B, T) are the inputs themselves, -100 where no prediction is due; the model shifts them."""
+        """`labels` (B, T) are the inputs themselves, -100 where no prediction is due; the model shifts them.
+
+        `shift_labels` are labels shifted before. They have no place in the signature, because Trainer evaluates no
+        batch that lacks one of the inputs named like labels.
+        """
+        targets = {"shift_labels": kwargs.pop("shift_labels", None), "boundaries": kwargs.get("cu_seq_lens_q")}
         outputs = self.model(
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache=use_cache, **kwargs
         )
         hidden = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)
         logits = self.lm_head(hidden * language_model_scale(self.config))
         counts = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
-        loss = next_token(logits, labels, shift_labels, position_ids, **counts)
+        loss = next_token(logits, labels, position_ids=position_ids, **targets, **counts)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,

@@ -39,7 +39,9 @@ class OneVocabulary(QkvPreTrainedModel):
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Both tables follow, and what the configs say of them."""
         encoder, decoder = self.config.encoder, self.config.decoder
-        if (args or kwargs) and encoder.vocab_size != decoder.vocab_size:
+        if not args and not kwargs:
+            return self.get_input_embeddings()
+        if encoder.vocab_size != decoder.vocab_size:
             raise ValueError(
                 f"source and target have vocabularies of {encoder.vocab_size} and {decoder.vocab_size} tokens, so one "
                 "new size cannot fit both; set vocab_size of encoder and decoder in a new config"

@@ -12,7 +12,7 @@ from transformers.utils.output_capturing import OutputRecorder
 from ..configuration.configuration_stack import StackConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel
-from .check import refuse_misfits, refuse_misspelt, refuse_too_long
+from .check import refuse_misfits, refuse_too_long
 from .frontend import FRONTENDS
 from .kernel import refuse_lost_scores
 from .layer import Layer
@@ -58,13 +58,12 @@ class Stack(QkvPreTrainedModel):
         **kwargs: Any,
     ) -> Tensor:
         """Embeddings in, last hidden states out: (B, T, D) -> (B, T, D)."""
-        refuse_misspelt(type(self).forward, kwargs)
-        refuse_misfits(self.config, hidden, past_key_values, kwargs.get("encoder_hidden_states"))
+        refuse_misfits(self, hidden, past_key_values, kwargs)
         implementation = self.implementation(kwargs)
         span = Span.of(self.config, hidden.shape[1], past_key_values)
-        if grid is None:
-            refuse_too_long(self.config, position_ids, span.past, span.length)
         seen = self.visibility(hidden, span, attention_mask, position_ids, implementation, **kwargs)
+        if grid is None:
+            refuse_too_long(self.config, seen.positions, span.past, span.length)
         memory = self.memory(hidden, implementation, kwargs)
         hidden = self.embed_dropout(self.embed_norm(self.position.embed(hidden, seen.positions, grid)))
         rotation = self.position.rotation(seen.positions, hidden.dtype)

@@ -1,7 +1,7 @@
 """Train a recipe.
 
-On several GPUs: `accelerate launch scripts/train.py digits`. In several processes of one CPU, which Accelerate's launcher
-does not start: `torchrun --nproc-per-node 2 scripts/train.py digits`.
+On several GPUs: `accelerate launch scripts/train.py digits`. In several processes of one CPU, which that launcher does
+not start: `torchrun --nproc-per-node 2 scripts/train.py digits`.
 """
 
 import sys

@@ -6,11 +6,12 @@ from typing import Any
 from unittest import mock
 
 import torch
-from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig
 from torch import Tensor, nn
 from torch._higher_order_ops.flex_attention import math_attention
 from torch.nn.attention import flex_attention
 from transformers.integrations.flex_attention import WrappedFlexAttention
+
+from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig
 
 EXACT = 1e-12
 # Odd where they may be: a transposed or mispaired axis then has the wrong size instead of the wrong numbers.

@@ -68,7 +68,8 @@ def next_words() -> list[Example]:
 
 def translations() -> list[Example]:
     return [
-        {"input_ids": ids(length, row), "labels": ids(LENGTHS[-1 - row], 50 + row)} for row, length in enumerate(LENGTHS)
+        {"input_ids": ids(length, row), "labels": ids(LENGTHS[-1 - row], 50 + row)}
+        for row, length in enumerate(LENGTHS)
     ]
 
 
@@ -256,7 +257,9 @@ def main(path: str) -> None:
     results = {}
     for name, smoothing in ROUNDS:
         results[name, smoothing, "trainer"] = trainer_step(TASKS[name], smoothing, batch_size=4, accumulate=1)
-        results[name, smoothing, "trainer-accumulated"] = trainer_step(TASKS[name], smoothing, batch_size=2, accumulate=2)
+        results[name, smoothing, "trainer-accumulated"] = trainer_step(
+            TASKS[name], smoothing, batch_size=2, accumulate=2
+        )
         results[name, smoothing, "accelerate"] = accelerate_step(TASKS[name], smoothing, batch_size=4)
         results[name, smoothing, "accelerate-accumulated"] = accelerate_step(TASKS[name], smoothing, batch_size=1)
     if os.environ["RANK"] == "0":

@@ -108,7 +108,9 @@ def test_beams_score_what_they_say(kind: str) -> None:
     static = model.generate(
         **inputs, max_new_tokens=NEW, do_sample=False, length_penalty=0.0, cache_implementation="static", **options
     )
-    plain = model.generate(**inputs, max_new_tokens=NEW, do_sample=False, length_penalty=0.0, use_cache=False, **options)
+    plain = model.generate(
+        **inputs, max_new_tokens=NEW, do_sample=False, length_penalty=0.0, use_cache=False, **options
+    )
     assert torch.equal(best.sequences, static.sequences) and torch.equal(best.sequences, plain.sequences)
     assert_close(best.sequences_scores, static.sequences_scores, rtol=1e-4, atol=1e-4)
     # The score of a beam is the log-likelihood of its tokens under a plain forward.

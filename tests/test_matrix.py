@@ -6,6 +6,7 @@ tiny, jittered, in double precision and shared by all tests: whoever changes one
 
 import copy
 import itertools
+import re
 from functools import cache
 from typing import Any, NamedTuple, get_args
 
@@ -75,6 +76,11 @@ def product(*families: str, positions: Any = POSITIONS, patterns: Any = PATTERNS
 
 def every(*families: str, **words: Any) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", product(*families, **words), ids=str)
+
+
+def in_turn(words: Any, *families: str, **choice: Any) -> list[tuple[Case, Any]]:
+    """Every case with one of the words, and every word with every family and position."""
+    return list(zip(product(*families, **choice), itertools.cycle(words), strict=False))
 
 
 def config_of(case: Case, **fields: Any) -> Any:
@@ -151,13 +157,7 @@ def same_gradients(one: PreTrainedModel, other: PreTrainedModel) -> bool:
     return all(close(mine[name], theirs[name]) for name in mine)
 
 
-AXES = list(itertools.product(get_args(NormName), get_args(FeedForwardName)))
-
-
-@pytest.mark.parametrize(("norm", "feed_forward"), AXES)
-@every(patterns=get_args(PatternName))
-def test_every_combination_learns(case: Case, norm: str, feed_forward: str) -> None:
-    """Forward and backward, and every parameter is reached: one that is not crashes data-parallel training."""
+def learn(case: Case, norm: str, feed_forward: str) -> None:
     model = build(case, norm=norm, feed_forward=feed_forward).train()
     weigh(read(model, **inputs_of(case))).backward()
     for name, gradient in gradients(model).items():
@@ -165,6 +165,22 @@ def test_every_combination_learns(case: Case, norm: str, feed_forward: str) -> N
         # A key's bias moves all scores of a query equally, which a softmax does not see, unless rope turns it.
         silent = name.endswith("k_proj.bias")
         assert silent or gradient.abs().max() > 1e-9, name
+
+
+AXES = list(itertools.product(get_args(NormName), get_args(FeedForwardName)))
+
+
+@pytest.mark.parametrize(("case", "words"), in_turn(AXES), ids=str)
+def test_every_combination_learns(case: Case, words: tuple[str, str]) -> None:
+    """Forward and backward, and every parameter is reached: one that is not crashes data-parallel training."""
+    learn(case, *words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", AXES, ids=str)
+@every()
+def test_every_combination_learns_with_all_parts(case: Case, words: tuple[str, str]) -> None:
+    learn(case, *words)
 
 
 @every("decoder", "encoder-decoder")
@@ -211,7 +227,7 @@ def pad(rows: list[Tensor], side: str) -> tuple[Tensor, Tensor]:
 
 def padded(case: Case, targets: str = "right", sources: str = "right") -> tuple[dict[str, Tensor], Tensor]:
     """A batch with a row of full length and a shorter one, and which outputs are real."""
-    ids, mask = pad([tokens()[0], tokens()[1, :LENGTH - 4]], targets)
+    ids, mask = pad([tokens()[0], tokens()[1, : LENGTH - 4]], targets)
     if case.family != "encoder-decoder":
         return {"input_ids": ids, "attention_mask": mask}, mask.bool()
     source, source_mask = pad([tokens(seed=1)[0, :SOURCE], tokens(seed=1)[1, : SOURCE - 2]], sources)
@@ -250,7 +266,9 @@ def test_rows_do_not_see_each_other(case: Case) -> None:
     model, inputs = model_of(case), inputs_of(case)
     together = read(model, **inputs)
     for row in range(2):
-        assert close(together[row : row + 1], read(model, **{key: value[row : row + 1] for key, value in inputs.items()}))
+        assert close(
+            together[row : row + 1], read(model, **{key: value[row : row + 1] for key, value in inputs.items()})
+        )
 
 
 def rearranged(case: Case, order: list[int]) -> dict[str, Tensor]:
@@ -374,9 +392,11 @@ def test_packed_is_separate(case: Case, backend: str) -> None:
     # Flex is slow here, and makes its mask of the same predicates.
     names = ["positions and ones"] if backend == "flex_attention" else PACKING
     with differentiable_flex():
-        for packing in (PACKING[name] for name in names):
+        for name, packing in ((name, PACKING[name]) for name in names):
             together = read(model, input_ids=row, **packing)
             assert close(together, apart)
+            if name not in ("positions and ones", "boundaries"):
+                continue
             # A causal stack could not look from the first document into the second anyway.
             for changed, kept in [(first, second), (second, first)][: 1 if case.family == "decoder" else 2]:
                 leaking = row.clone()
@@ -407,21 +427,22 @@ def loss_of(case: Case, model: PreTrainedModel) -> Tensor:
         return model(**batch, labels=batch.get("decoder_input_ids", batch["input_ids"])).loss
 
 
-@pytest.mark.parametrize("reentrant", [True, False], ids=["reentrant", "not reentrant"])
 @every()
-def test_checkpointing_changes_nothing(case: Case, reentrant: bool) -> None:
-    plain, model = (copy.deepcopy(model_of(case)).train() for _ in range(2))
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-    runs = []
-    for stack in stacks(model):
-        stack.layers[0].self_attn.register_forward_pre_hook(lambda *_: runs.append(1))
-    losses = [loss_of(case, each) for each in (plain, model)]
-    for loss in losses:
+def test_checkpointing_changes_nothing(case: Case) -> None:
+    """The loss and every gradient; a bias or a memory that reentrant checkpointing cannot see would get none."""
+    plain = copy.deepcopy(model_of(case)).train()
+    expected = loss_of(case, plain)
+    expected.backward()
+    for reentrant in (True, False):
+        model, runs = copy.deepcopy(model_of(case)).train(), []
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+        for stack in stacks(model):
+            stack.layers[0].self_attn.register_forward_pre_hook(lambda *_, runs=runs: runs.append(1))
+        loss = loss_of(case, model)
         loss.backward()
-    assert close(*losses)
-    assert same_gradients(model, plain)
-    # Each first layer ran twice: it was recomputed.
-    assert len(runs) == 2 * len(stacks(model))
+        assert close(loss, expected) and same_gradients(model, plain)
+        # Each first layer ran twice: it was recomputed.
+        assert len(runs) == 2 * len(stacks(model))
 
 
 def same_bits(one: PreTrainedModel, other: PreTrainedModel) -> bool:
@@ -458,6 +479,12 @@ def load(case: Case, path: Any, how: str, dtype: torch.dtype) -> PreTrainedModel
     return (direct if how == "direct" else getattr(transformers, auto)).from_pretrained(path, dtype=dtype)
 
 
+def settings(values: dict[str, Any]) -> dict[str, Any]:
+    """All that a config and its parts say, but for where they were loaded from and in which precision."""
+    kept = {name: value for name, value in values.items() if name not in ("_name_or_path", "dtype")}
+    return {name: settings(value) if isinstance(value, dict) else value for name, value in kept.items()}
+
+
 def save_and_load(case: Case, path: Any, folder: str) -> None:
     saving, how, dtype = FOLDERS[folder]
     model, inputs = copy.deepcopy(model_of(case)).to(dtype), inputs_of(case)
@@ -469,14 +496,9 @@ def save_and_load(case: Case, path: Any, folder: str) -> None:
         inputs = {"pixel_values": inputs["pixel_values"].to(dtype)}
     assert same_bits(loaded, model) and reads_alike(loaded, model, inputs)
     # Ties and everything else a config says came back too.
-    assert loaded.config.to_diff_dict() == model.config.to_diff_dict()
+    assert settings(loaded.config.to_dict()) == settings(model.config.to_dict())
     ties = [{id(parameter) for _, parameter in each.named_parameters()} for each in (loaded, model)]
     assert len(ties[0]) == len(ties[1])
-
-
-def in_turn(words: Any, *families: str, **choice: Any) -> list[tuple[Case, Any]]:
-    """Every case with one of the words, and every word with every family and position."""
-    return list(zip(product(*families, **choice), itertools.cycle(words), strict=False))
 
 
 @pytest.mark.parametrize(("case", "folder"), in_turn(FOLDERS), ids=str)
@@ -491,3 +513,161 @@ def test_saved_is_loaded(case: Case, folder: str, tmp_path: Any) -> None:
 @torch.no_grad()
 def test_saved_is_loaded_every_way(case: Case, folder: str, tmp_path: Any) -> None:
     save_and_load(case, tmp_path, folder)
+
+
+def compiled(case: Case, backend: str, **fields: Any) -> None:
+    """One graph, and the numbers of the model itself."""
+    torch._dynamo.reset()
+    model = build(case, **fields) if fields else model_of(case)
+    inputs = padded(case)[0] if case.family != "vision" else inputs_of(case)
+    run = torch.compile(model, fullgraph=True, backend=backend)
+    with exact():
+        expected, actual = model(**inputs), run(**inputs)
+    assert close(actual[0], expected[0])
+
+
+# One row after another takes the next word of every axis, until each has had its turn.
+COVERING = [
+    Case(*words)
+    for words, _ in zip(
+        zip(*(itertools.cycle(axis) for axis in (FAMILIES, POSITIONS, PATTERNS[:3], ORDERS)), strict=False),
+        POSITIONS,
+        strict=False,
+    )
+]
+
+
+@pytest.mark.parametrize("case", COVERING, ids=str)
+@torch.no_grad()
+def test_one_graph(case: Case) -> None:
+    compiled(case, "eager", num_hidden_layers=1)
+
+
+@pytest.mark.slow
+@every()
+@torch.no_grad()
+def test_one_graph_for_every_combination(case: Case) -> None:
+    compiled(case, "aot_eager")
+
+
+def exported(case: Case, **fields: Any) -> None:
+    """A graph that needs no Python gives the same numbers, for more rows and shorter ones as well."""
+    model, inputs = build(case, **fields), inputs_of(case)
+    constant = {} if case.family in ("encoder", "vision") else {"use_cache": False}
+    sizes = (0,) if case.family == "vision" else (0, 1)
+    free = {name: dict.fromkeys(sizes, torch.export.Dim.AUTO) for name in inputs} | dict.fromkeys(constant)
+    other = {name: torch.cat((value, value[:1])) for name, value in inputs.items()}
+    if case.family != "vision":
+        other = {name: value[:, :-2] for name, value in other.items()}
+    with exact():
+        program = torch.export.export(model, (), {**inputs, **constant}, dynamic_shapes=free).module()
+        for given in (inputs, other):
+            assert close(program(**given, **constant)[0], model(**given, **constant)[0])
+
+
+@pytest.mark.parametrize("case", COVERING, ids=str)
+@torch.no_grad()
+def test_export(case: Case) -> None:
+    exported(case, num_hidden_layers=1)
+
+
+@pytest.mark.slow
+@every()
+@torch.no_grad()
+def test_export_of_every_combination(case: Case) -> None:
+    exported(case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_training_through_inductor(family: str) -> None:
+    """What users write: `torch.compile(model)`, then a step. Needs a C++ compiler, as torch does here."""
+    torch._dynamo.reset()
+    case = Case(family, "t5", "mixed", "pre-norm")
+    plain, model = (copy.deepcopy(model_of(case)).float().train() for _ in range(2))
+    run = torch.compile(model, fullgraph=True)
+    batch = padded(case)[0] if family != "vision" else {"pixel_values": inputs_of(case)["pixel_values"].float()}
+    outputs = [each(**batch)[0] for each in (plain, run)]
+    for output in outputs:
+        weigh(output).backward()
+    assert (outputs[0] - outputs[1]).abs().max() <= 1e-4
+    for name, gradient in gradients(model).items():
+        assert torch.allclose(gradient, gradients(plain)[name], rtol=1e-4, atol=1e-4), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("position", POSITIONS)
+@torch.no_grad()
+def test_flex_through_inductor(position: str) -> None:
+    """Flex attention with its own kernel, which torch has for forward passes on a CPU."""
+    torch._dynamo.reset()
+    case = Case("decoder", position, "block_sparse", "pre-norm")
+    model, batch = with_backend(case, "flex_attention").float(), padded(case)
+    expected = copy.deepcopy(model_of(case)).float()(**batch[0]).logits
+    assert (model(**batch[0]).logits - expected)[batch[1]].abs().max() <= 1e-5
+
+
+@pytest.mark.gpu
+@every()
+def test_flex_on_an_accelerator(case: Case) -> None:
+    """Values and gradients of the fused kernel, in single precision."""
+    inputs = {name: value.cuda() for name, value in inputs_of(case).items()}
+    inputs = {name: value.float() if value.is_floating_point() else value for name, value in inputs.items()}
+    models = [with_backend(case, backend).float().cuda() for backend in ("eager", "flex_attention")]
+    outputs = [model(**inputs)[0] for model in models]
+    for output in outputs:
+        (output.square().mean()).backward()
+    assert (outputs[0] - outputs[1]).abs().max() <= 1e-3
+    for name, gradient in gradients(models[1]).items():
+        assert torch.allclose(gradient, gradients(models[0])[name], rtol=1e-2, atol=1e-3), name
+
+
+def patterns_of(case: Case) -> set[str]:
+    return set(get_args(PatternName)) if case.pattern == "mixed" else {case.pattern}
+
+
+def ignored_by_flash(case: Case) -> str | None:
+    """The sentence that refuses a combination, where one must be."""
+    if case.position in ("alibi", "t5"):
+        return f"ignores the score bias of position='{case.position}'"
+    return "ignores pattern='block_sparse'" if "block_sparse" in patterns_of(case) else None
+
+
+@pytest.mark.parametrize("backend", ["flash_attention_2", "paged|sdpa"])
+@pytest.mark.parametrize("case", [case for case in product() if ignored_by_flash(case)], ids=str)
+def test_backends_that_would_ignore_a_part_are_refused(
+    case: Case, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(case)
+    for stack in stacks(model):
+        # Where the backend is installed `from_pretrained` writes this.
+        monkeypatch.setattr(stack.config, "_attn_implementation_internal", backend)
+    with pytest.raises(ValueError, match=f"attn_implementation='{re.escape(backend)}' {ignored_by_flash(case)}"):
+        model(**inputs_of(case))
+
+
+def refusals(case: Case) -> dict[str, dict[str, Any]]:
+    """What cannot be combined with this case: the sentence, and the fields."""
+    found: dict[str, dict[str, Any]] = {}
+    if case.position == "rope":
+        found["head_dim"] = {"head_dim": 3}
+        found["rope_type"] = {"rope_parameters": {"rope_type": "other", "rope_theta": 10.0}}
+    else:
+        found["position='rope'"] = {"rope_parameters": {"rope_type": "default", "rope_theta": 10.0}}
+    if case.position.startswith("sinusoidal"):
+        found["hidden_size"] = {"hidden_size": 13, "num_attention_heads": 1, "num_key_value_heads": 1}
+    if "sliding" in patterns_of(case):
+        found["sliding_window"] = {"sliding_window": None}
+    if case.pattern == "mixed":
+        found["attention_patterns has 3 entries for num_hidden_layers=4"] = {"num_hidden_layers": 4}
+    return found
+
+
+REFUSED = [(case, sentence, fields) for case in product() for sentence, fields in refusals(case).items()]
+
+
+@pytest.mark.parametrize(("case", "sentence", "fields"), REFUSED, ids=lambda given: str(given) if given else "")
+def test_combinations_that_cannot_be_are_refused(case: Case, sentence: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        config_of(case, **fields)
+    config_of(case)

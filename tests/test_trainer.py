@@ -131,7 +131,8 @@ def test_trainers_own_label_smoothing_is_that_of_the_config(name: str, reference
         return batch if prepare is None else {**batch, "decoder_input_ids": prepare(batch["labels"])}
 
     actual = worker.trainer_step(task, 0.0, batch_size=2, accumulate=4, label_smoothing_factor=0.1, collate=collate)
-    assert_same_gradients(actual, references[name, 0.1])
+    for key, value in references[name, 0.1].items():
+        assert_close(actual[key], value, rtol=0, atol=1e-6)  # Trainer sums its smoothing in single precision
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -145,7 +146,8 @@ def test_evaluation_reports_the_loss(name: str) -> None:
     assert metrics["eval_loss"] == pytest.approx(float(sum(losses) / 2), abs=1e-6)
     predictions = trainer.predict(examples)
     assert predictions.metrics["test_loss"] == pytest.approx(metrics["eval_loss"])
-    assert len(predictions.predictions if name != "spans" else predictions.predictions[0]) == ROWS
+    scores = predictions.predictions
+    assert len(scores[0] if isinstance(scores, tuple) else scores) == ROWS
 
 
 @pytest.mark.parametrize("name", ["classes", "seq2seq", "images"])
@@ -230,7 +232,9 @@ def test_collator_for_sequence_to_sequence(tokenizer: PreTrainedTokenizerFast) -
     ]
     batch = collate([dict(example) for example in examples])
     assert batch["decoder_input_ids"][:, 0].eq(tiny.START).all()
-    assert torch.equal(batch["decoder_input_ids"][:, 1:], batch["labels"][:, :-1].where(batch["labels"][:, :-1] != -100, tiny.PAD))
+    assert torch.equal(
+        batch["decoder_input_ids"][:, 1:], batch["labels"][:, :-1].where(batch["labels"][:, :-1] != -100, tiny.PAD)
+    )
     copies = [[dict(example) for example in examples] for _ in range(2)]
     whole, split = (
         learn(TASKS["seq2seq"].model(), rows, collate, size) for rows, size in zip(copies, (ROWS, 2), strict=True)
@@ -238,12 +242,10 @@ def test_collator_for_sequence_to_sequence(tokenizer: PreTrainedTokenizerFast) -
     assert_same_gradients(split, whole)
 
 
-@pytest.mark.parametrize("with_boundaries", [False, True])
+@pytest.mark.parametrize("by", ["positions", "boundaries", "both"])
 @pytest.mark.parametrize("name", ["clm", "clm-untied"])
-def test_packed_documents_are_learned_as_if_separate(
-    name: str, with_boundaries: bool, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=with_boundaries)
+def test_packed_documents_are_learned_as_if_separate(name: str, by: str, tokenizer: PreTrainedTokenizerFast) -> None:
+    flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=by != "positions")
     pad = DataCollatorForLanguageModeling(tokenizer, mlm=False)
     examples = spoken(tokenizer)
     separate = learn(TASKS[name].model(), examples, pad, ROWS)
@@ -251,7 +253,26 @@ def test_packed_documents_are_learned_as_if_separate(
     def collate(rows: list) -> dict[str, Any]:
         batch = flatten([dict(row) for row in rows])
         assert batch["input_ids"].shape[0] == 1
+        if by == "boundaries":  # nothing but these says where documents begin
+            del batch["position_ids"]
         return {key: value for key, value in batch.items() if isinstance(value, Tensor)}
 
     for batch_size in (ROWS, 4):
         assert_same_gradients(learn(TASKS[name].model(), examples, collate, batch_size), separate)
+
+
+@pytest.mark.parametrize("by", ["position_ids", "cu_seq_lens_q"])
+def test_the_first_token_of_a_packed_document_is_nobodys_target(by: str) -> None:
+    # Without a collator that blanks it: the labels are the inputs.
+    documents = [torch.tensor([worker.ids(length + 1, length)]) for length in (3, 1, 6)]
+    model = TASKS["clm"].model().eval()
+    lengths = torch.tensor([row.shape[1] for row in documents])
+    where = {
+        "position_ids": torch.cat([torch.arange(int(length)) for length in lengths])[None],
+        "cu_seq_lens_q": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
+    }[by]
+    row = torch.cat(documents, dim=1)
+    with torch.no_grad():
+        packed = model(row, labels=row, **{by: where}).loss
+        losses = [model(document, labels=document).loss * (document.shape[1] - 1) for document in documents]
+    assert_close(packed, sum(losses) / (lengths - 1).sum(), **EXACT)

@@ -86,9 +86,7 @@ def decoder(kind: str = "gpt2", **fields: Any) -> QkvDecoderConfig:
 
 
 def translator(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
-    return QkvEncoderDecoderConfig(
-        **{**TEXT, **IDS, "decoder_start_token_id": START, **TRANSLATORS[kind], **fields}
-    )
+    return QkvEncoderDecoderConfig(**{**TEXT, **IDS, "decoder_start_token_id": START, **TRANSLATORS[kind], **fields})
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
@@ -193,7 +191,9 @@ def jitter(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def case(model_class: type[PreTrainedModel], auto_class: str, inputs: Callable[[], Any], config: Any, kind: str) -> Case:
+def case(
+    model_class: type[PreTrainedModel], auto_class: str, inputs: Callable[[], Any], config: Any, kind: str
+) -> Case:
     name = f"{model_class.__name__.removeprefix('Qkv')}-{kind}"
     return Case(name, model_class, lambda **fields: config(kind, **fields), inputs, auto_class)
 
@@ -266,9 +266,7 @@ VARIANTS = [
         for kind in ("llama", "mistral", "bloom", "sparse")
     ),
     *(
-        case(
-            models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind
-        )
+        case(models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)
         for kind in ("t5", "bart", "marian", "deep")
     ),
 ]

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered
 from transformers import DynamicCache, EncoderDecoderCache
 
 import reference
+from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered
 from qkv.modeling.attention import CrossAttention, SelfAttention
 from qkv.modeling.position import POSITIONS
 

@@ -4,10 +4,10 @@ from typing import get_args
 
 import pytest
 import torch
-from comparison import decoder, encoder, vision
 from torch import nn
 
 import qkv.modeling
+from comparison import decoder, encoder, vision
 from qkv.configuration import QkvEncoderDecoderConfig
 from qkv.configuration.axes import PositionName
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one

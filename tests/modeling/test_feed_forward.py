@@ -3,10 +3,10 @@
 from typing import get_args
 
 import pytest
-import reference
 import torch
-from comparison import assert_same, decoder, draw, jittered
 
+import reference
+from comparison import assert_same, decoder, draw, jittered
 from qkv.configuration.axes import ActivationName, FeedForwardName
 from qkv.modeling.feed_forward import FEED_FORWARDS
 

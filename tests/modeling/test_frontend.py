@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 import torch
-from comparison import EXACT, assert_same, decoder, draw, encoder, jittered, vision
 
 import reference
+from comparison import EXACT, assert_same, decoder, draw, encoder, jittered, vision
 from qkv.configuration.axes import FrontendName
 from qkv.modeling.frontend import FRONTENDS
 from qkv.modeling.modeling_encoder import QkvEncoderModel

@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 import torch
-from comparison import assert_same, decoder, draw, encoder, jittered, vision
 
 import reference
+from comparison import assert_same, decoder, draw, encoder, jittered, vision
 from qkv.configuration.axes import ActivationName, NormName, PoolingName
 from qkv.modeling.head import POOLINGS, MaskedLMHead, PixelHead, language_model_scale, last_token
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 from typing import get_args
 
 import pytest
-import reference
 import torch
-from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
 from transformers.masking_utils import and_masks, causal_mask_function, flex_attention_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+import reference
+from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
 from qkv.configuration.axes import KernelName, PatternName, PositionName
 from qkv.modeling.kernel import KERNELS, eager_attention, refuse_lost_scores, softmax_attention
 

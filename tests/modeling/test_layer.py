@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from comparison import assert_same, decoder, draw, jittered
 
 import reference
+from comparison import assert_same, decoder, draw, jittered
 from qkv.modeling.layer import Layer
 
 ORDERS = {True: reference.residual_pre_norm, False: reference.residual_post_norm}

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from comparison import EXACT, assert_same, decoder, draw, encoder, exact
 
 import reference
+from comparison import EXACT, assert_same, decoder, draw, encoder, exact
 from qkv.modeling.loss import IGNORED, classification, cross_entropy, masked_pixels, next_token, problem_type, span
 
 LABELS = torch.tensor([[0, 3, IGNORED, 6, 2], [IGNORED, IGNORED, 5, 1, 1]])
@@ -70,7 +70,9 @@ def test_no_document_predicts_the_next():
     parts = [reference.next_token_loss(logits[:, part], labels[:, part], count=4) for part in documents]
     assert_same(next_token(logits, labels, None, restarting), sum(parts), logits)
     # Positions that only skip begin no document.
-    parts = [reference.next_token_loss(logits[:, part], labels[:, part], count=5) for part in (slice(0, 5), slice(5, 7))]
+    parts = [
+        reference.next_token_loss(logits[:, part], labels[:, part], count=5) for part in (slice(0, 5), slice(5, 7))
+    ]
     assert_same(next_token(logits, labels, None, places), sum(parts), logits)
 
 
@@ -78,7 +80,9 @@ def test_positions_of_padding_begin_no_document():
     """Left-padded rows as `generate` and collators number them."""
     logits, labels = draw(1, 6, 7), torch.tensor([[IGNORED, IGNORED, 3, 4, 5, 6]])
     places = torch.tensor([[1, 1, 0, 1, 2, 3]])
-    assert_same(next_token(logits, labels, None, places), reference.next_token_loss(logits[:, 2:], labels[:, 2:]), logits)
+    assert_same(
+        next_token(logits, labels, None, places), reference.next_token_loss(logits[:, 2:], labels[:, 2:]), logits
+    )
 
 
 @COUNTS

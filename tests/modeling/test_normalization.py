@@ -3,11 +3,11 @@
 from typing import get_args
 
 import pytest
-import reference
 import torch
-from comparison import EXACT, assert_same, decoder, draw, jittered
 from torch import nn
 
+import reference
+from comparison import EXACT, assert_same, decoder, draw, jittered
 from qkv.configuration.axes import NormName
 from qkv.modeling.normalization import NORMS, Residual
 

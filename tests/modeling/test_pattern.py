@@ -4,14 +4,15 @@ from functools import partial
 from typing import get_args
 
 import pytest
-import reference
 import torch
+from transformers import DynamicCache, StaticCache
+
+import reference
 from comparison import decoder, encoder, jittered
 from qkv.configuration.axes import PatternName
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from qkv.modeling.pattern import PATTERNS, Span, see, see_memory
-from transformers import DynamicCache, StaticCache
 
 BATCH, LENGTH = 2, 11
 PREDICATES = {

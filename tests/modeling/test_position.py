@@ -4,16 +4,17 @@ import math
 from typing import get_args
 
 import pytest
-import reference
 import torch
-from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
-from qkv.configuration.axes import PositionName
-from qkv.configuration.configuration_attention import ROPE_TYPES
-from qkv.modeling.position import POSITIONS, rotate
 from transformers import LlamaConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
+
+import reference
+from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
+from qkv.configuration.axes import PositionName
+from qkv.configuration.configuration_attention import ROPE_TYPES
+from qkv.modeling.position import POSITIONS, rotate
 
 TRAINED = 13
 SCALINGS = {

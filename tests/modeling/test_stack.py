@@ -6,10 +6,10 @@ from typing import get_args
 
 import pytest
 import torch
-from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
 from torch import nn
 
 import reference
+from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
 from qkv.configuration.axes import FeedForwardName, NormName, PatternName, PositionName
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
@@ -167,7 +167,9 @@ def test_dropout_acts_on_the_embeddings():
     assert torch.equal(model.eval()(inputs_embeds=given).last_hidden_state, given)
 
 
-TOO_LONG = r"sequence of 14 tokens exceeds max_position_embeddings=13 of position='learned'; use position='rope' or truncate"
+TOO_LONG = (
+    r"sequence of 14 tokens exceeds max_position_embeddings=13 of position='learned'; use position='rope' or truncate"
+)
 
 
 @STACKS

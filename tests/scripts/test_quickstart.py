@@ -51,19 +51,13 @@ def test_it_leaves_everything_it_promises(
         assert row in printed
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda found: Found(found.logits + 1e-6, found.answer), "loads to a model with other logits"),
-        (lambda found: Found(found.logits, [{"label": "none"}]), "the pipeline calls the first image 'none'"),
-    ],
-)
-def test_a_folder_that_loads_to_another_model_is_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change, message: str
-) -> None:
-    monkeypatch.setattr(quickstart, "reload", lambda jobs: [change(found) for found in in_this_process(jobs)])
-    assert main(["quickstart", "digits", *SHORT, f"out={tmp_path / 'run'}"]) == 1
-    assert message in capsys.readouterr().err
+def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
+    expected, labels = torch.tensor([[0.0, 2.0, 1.0]]), ["a", "b", "c"]
+    quickstart.refuse_difference(Found(expected.clone(), [{"label": "b"}, {"label": "c"}]), expected, labels)
+    with pytest.raises(RuntimeError, match="the Hub folder loads to a model with other logits, by up to 2"):
+        quickstart.refuse_difference(Found(expected.nextafter(expected + 1), [{"label": "b"}]), expected, labels)
+    with pytest.raises(RuntimeError, match="the pipeline calls the first image 'c', the model 'b'"):
+        quickstart.refuse_difference(Found(expected.clone(), [{"label": "c"}]), expected, labels)
 
 
 def test_pictures_come_back_from_pixels() -> None:

@@ -1,0 +1,79 @@
+"""Names of parameters and defaults of configs are a promise to every saved checkpoint: a change must show as a diff.
+
+`python tests/test_golden.py` writes the files of `golden/` anew; a changed one belongs in CHANGELOG.md under
+"Checkpoint-affecting".
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    import conftest  # noqa: F401  makes the checkout importable
+
+import pytest
+import torch
+import transformers
+
+import qkv.modeling  # noqa: F401  fills the Auto classes
+from qkv.configuration import presets
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def shapes(model: torch.nn.Module) -> dict[str, Any]:
+    """{name: shape}, tied names included; equal layers are one row, with their number in front."""
+    rows: dict[str, list[Any]] = {}
+    for name, value in model.state_dict().items():
+        rows.setdefault(re.sub(r"layers\.\d+\.", "layers.*.", name), []).append(list(value.shape))
+    assert all(found == found[:1] * len(found) for found in rows.values())
+    return {name: found[0] if "*" not in name else [len(found), found[0]] for name, found in rows.items()}
+
+
+def describe(name: str) -> dict[str, Any]:
+    """What a preset saves: its config.json, the base model's parameters, and each head's own."""
+    config = getattr(presets, name)()
+    saved = json.loads(config.to_json_string())
+    with torch.device("meta"):
+        parameters = shapes(transformers.AutoModel.from_config(config))
+        heads = {}
+        for auto_class, reference in config.auto_map.items():
+            head = getattr(transformers, auto_class)
+            if auto_class not in ("AutoConfig", "AutoModel") and readable(config, auto_class):
+                own = shapes(head.from_config(config))
+                heads[reference.split(".")[1]] = {
+                    k: v for k, v in own.items() if k.removeprefix("model.") not in parameters
+                }
+    # A thousand nameless labels say no more than their number.
+    dropped = ("transformers_version", "id2label", "label2id")
+    kept = {key: value for key, value in saved.items() if key not in dropped}
+    return {"config": {**kept, "num_labels": config.num_labels}, "model": parameters, "heads": heads}
+
+
+def readable(config: Any, auto_class: str) -> bool:
+    over_pixels = "Image" in auto_class
+    return over_pixels == (getattr(config, "frontend", "tokens") == "patches")
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_nothing_that_is_saved_has_changed(name: str) -> None:
+    assert describe(name) == json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+def test_every_preset_has_its_file_and_no_other_has() -> None:
+    assert sorted(path.stem for path in GOLDEN.glob("*")) == presets.names()
+
+
+def write(value: Any, indent: str = "\n") -> str:
+    """JSON with a line for each entry and shapes on one line."""
+    if not isinstance(value, dict) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    inner = indent + "  "
+    return "{" + ",".join(f"{inner}{json.dumps(k)}: {write(v, inner)}" for k, v in value.items()) + indent + "}"
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for preset in presets.names():
+        (GOLDEN / f"{preset}.json").write_text(write(describe(preset)) + "\n")

@@ -1,0 +1,244 @@
+"""transformers' pipelines load a saved folder, tokenizer or image processor and all, and give the model's own numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from torch import Tensor
+from transformers import (
+    AutoImageProcessor,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    ViTImageProcessorPil,
+    pipeline,
+)
+
+import qkv.modeling as qkv_models
+import tiny
+
+CORPUS = [
+    "Attention reads every word of a sentence at once.",
+    "A transformer stacks attention and feed-forward layers.",
+    "The encoder reads the sentence, the decoder writes the next word.",
+    "Words that stand near each other often belong together.",
+    "Every layer adds what it has read to what it already knows.",
+    "Ångström, naïve and façade are words too: reading them loses nothing!",
+]
+SPECIAL = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+SIZE = 160
+
+
+def wordpiece() -> PreTrainedTokenizerFast:
+    """BERT's: lower case, pieces inside words, [CLS] and [SEP] around."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.train_from_iterator(CORPUS, trainers.WordPieceTrainer(vocab_size=SIZE, special_tokens=SPECIAL))
+    return finish(tokenizer, framed=True)
+
+
+def bpe() -> PreTrainedTokenizerFast:
+    """Pairs merged inside words."""
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=SIZE, special_tokens=SPECIAL))
+    return finish(tokenizer, framed=True)
+
+
+def byte_level() -> PreTrainedTokenizerFast:
+    """GPT-2's: pairs of bytes merged, so nothing is unknown."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=SIZE + 200, special_tokens=SPECIAL, initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return finish(tokenizer, framed=False)
+
+
+def unigram() -> PreTrainedTokenizerFast:
+    """T5's: the likeliest pieces, spaces a character of their own."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=SIZE, special_tokens=SPECIAL, unk_token="[UNK]")
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return finish(tokenizer, framed=True)
+
+
+def finish(tokenizer: Tokenizer, *, framed: bool) -> PreTrainedTokenizerFast:
+    names = dict(zip(("unk_token", "pad_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    if framed:
+        ids = [(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ids
+        )
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="[SEP]", **names)
+    fast.model_max_length = 48
+    return fast
+
+
+def sizes(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+    named = ("pad_token_id", "bos_token_id", "eos_token_id")
+    return {"vocab_size": len(tokenizer)} | {name: getattr(tokenizer, name) for name in named}
+
+
+def save(model: PreTrainedModel, processor: Any, folder: Path) -> PreTrainedModel:
+    tiny.jitter(model).eval().save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return model
+
+
+def scores(model: PreTrainedModel, inputs: Any) -> Tensor:
+    with torch.no_grad():
+        return model(**inputs).logits
+
+
+@pytest.mark.parametrize("train", [wordpiece, bpe, byte_level, unigram])
+def test_tokenizers_come_back_as_they_were_saved(train: Any, tmp_path: Path) -> None:
+    tokenizer = train()
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    text = "The decoder reads every naïve word."
+    ids = loaded(text)["input_ids"]
+    assert ids == tokenizer(text)["input_ids"] and loaded.unk_token_id not in ids
+    written = loaded.decode(ids, skip_special_tokens=True)
+    exact = {"wordpiece": "the decoder reads every naive word.", "bpe": None}.get(train.__name__, text)
+    assert exact is None or written == exact
+    pair = loaded("every word", "a sentence", return_tensors="pt", padding="max_length", max_length=40)
+    assert pair["input_ids"].shape == (1, 40) and (pair["input_ids"][0, -1] == tokenizer.pad_token_id)
+
+
+def test_fill_mask(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    model = save(qkv_models.QkvEncoderForMaskedLM(tiny.encoder(**sizes(tokenizer))), tokenizer, tmp_path)
+    fill = pipeline("fill-mask", model=str(tmp_path))
+    assert type(fill.model) is type(model)
+    text = "attention reads every [MASK] of a sentence"
+    inputs = tokenizer(text, return_tensors="pt")
+    at = (inputs["input_ids"][0] == tokenizer.mask_token_id).nonzero()[0, 0]
+    expected = scores(model, inputs)[0, at].softmax(-1).topk(3)
+    guesses = fill(text, top_k=3)
+    assert [guess["token"] for guess in guesses] == expected.indices.tolist()
+    assert [guess["score"] for guess in guesses] == pytest.approx(expected.values.tolist(), rel=1e-4)
+    assert guesses[0]["token_str"] in guesses[0]["sequence"]
+
+
+FAMILIES = [
+    (qkv_models.QkvEncoderForSequenceClassification, tiny.encoder, unigram),
+    (qkv_models.QkvDecoderForSequenceClassification, tiny.decoder, byte_level),
+]
+LABELS = {"id2label": {0: "sad", 1: "glad", 2: "mad"}, "label2id": {"sad": 0, "glad": 1, "mad": 2}}
+
+
+@pytest.mark.parametrize(("model_class", "config", "train"), FAMILIES)
+def test_text_classification(model_class: Any, config: Any, train: Any, tmp_path: Path) -> None:
+    tokenizer = train()
+    model = save(model_class(config(num_labels=3, **LABELS, **sizes(tokenizer))), tokenizer, tmp_path)
+    classify = pipeline("text-classification", model=str(tmp_path), top_k=None)
+    alone = [{row["label"]: row["score"] for row in classify([text])[0]} for text in CORPUS[:3]]
+    for text, found in zip(CORPUS[:3], alone, strict=True):
+        expected = scores(model, tokenizer(text, return_tensors="pt"))[0].softmax(-1).tolist()
+        assert [found[label] for label in LABELS["label2id"]] == pytest.approx(expected, rel=1e-4)
+    together = [{row["label"]: row["score"] for row in rows} for rows in classify(CORPUS[:3], batch_size=3)]
+    for batched, single in zip(together, alone, strict=True):
+        assert batched == pytest.approx(single, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config"),
+    [
+        (qkv_models.QkvEncoderForTokenClassification, tiny.encoder),
+        (qkv_models.QkvDecoderForTokenClassification, tiny.decoder),
+    ],
+)
+def test_token_classification(model_class: Any, config: Any, tmp_path: Path) -> None:
+    tokenizer = bpe()
+    names = {0: "O", 1: "B-WORD", 2: "I-WORD"}
+    model = save(model_class(config(id2label=names, **sizes(tokenizer))), tokenizer, tmp_path)
+    tag = pipeline("token-classification", model=str(tmp_path), ignore_labels=[])
+    text = CORPUS[0]
+    inputs = tokenizer(text, return_tensors="pt", return_special_tokens_mask=True, return_offsets_mapping=True)
+    special, offsets = inputs.pop("special_tokens_mask")[0], inputs.pop("offset_mapping")[0]
+    best = scores(model, inputs)[0].softmax(-1).max(-1)
+    found = tag(text)
+    real = [index for index in range(len(special)) if not special[index]]
+    assert [row["index"] for row in found] == real
+    assert [row["entity"] for row in found] == [names[int(best.indices[index])] for index in real]
+    assert [row["score"] for row in found] == pytest.approx([float(best.values[index]) for index in real], rel=1e-4)
+    assert [(row["start"], row["end"]) for row in found] == [tuple(offsets[index].tolist()) for index in real]
+    groups = pipeline("token-classification", model=str(tmp_path), aggregation_strategy="simple")(text)
+    assert all(row["word"] for row in groups)
+
+
+def test_text_generation(tmp_path: Path) -> None:
+    tokenizer = byte_level()
+    tokenizer.padding_side = "left"
+    model = save(qkv_models.QkvDecoderForCausalLM(tiny.decoder("llama", **sizes(tokenizer))), tokenizer, tmp_path)
+    write = pipeline("text-generation", model=str(tmp_path))
+    options = {"max_new_tokens": 6, "do_sample": False}
+    prompts = ["Every layer", "A transformer stacks attention"]
+    for prompt, written in zip(prompts, write(prompts, batch_size=2, **options), strict=True):
+        tokens = model.generate(**tokenizer(prompt, return_tensors="pt"), **options)[0]
+        assert written[0]["generated_text"] == tokenizer.decode(tokens, skip_special_tokens=True)
+        assert written[0]["generated_text"].startswith(prompt)
+    several = write(prompts[0], max_new_tokens=4, num_beams=2, num_return_sequences=2, return_full_text=False)
+    assert len(several) == 2
+
+
+@pytest.mark.parametrize(
+    ("model_class", "config", "train"),
+    [
+        (qkv_models.QkvEncoderModel, tiny.encoder, wordpiece),
+        (qkv_models.QkvDecoderModel, tiny.decoder, byte_level),
+        # Any head's folder serves: the base model is read out of it.
+        (qkv_models.QkvEncoderForMaskedLM, tiny.encoder, wordpiece),
+    ],
+)
+def test_feature_extraction(model_class: Any, config: Any, train: Any, tmp_path: Path) -> None:
+    tokenizer = train()
+    model = save(model_class(config(**sizes(tokenizer))), tokenizer, tmp_path)
+    extract = pipeline("feature-extraction", model=str(tmp_path))
+    with torch.no_grad():
+        expected = model.base_model(**tokenizer(CORPUS[1], return_tensors="pt")).last_hidden_state
+    assert np.allclose(np.array(extract(CORPUS[1])), expected.numpy(), atol=1e-4)
+
+
+def test_zero_shot_classification(tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    names = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    config = tiny.encoder(id2label=names, label2id={name: index for index, name in names.items()}, **sizes(tokenizer))
+    model = save(qkv_models.QkvEncoderForSequenceClassification(config), tokenizer, tmp_path)
+    judge = pipeline("zero-shot-classification", model=str(tmp_path))
+    subjects = ["words", "layers"]
+    found = judge(CORPUS[1], candidate_labels=subjects)
+    pairs = tokenizer(
+        [CORPUS[1]] * 2, [f"This example is {word}." for word in subjects], return_tensors="pt", padding=True
+    )
+    expected = scores(model, pairs)[:, 2].softmax(-1)
+    assert dict(zip(found["labels"], found["scores"], strict=True)) == pytest.approx(
+        dict(zip(subjects, expected.tolist(), strict=True)), rel=1e-4
+    )
+
+
+@pytest.mark.parametrize("kind", tiny.VISION)
+def test_image_classification(kind: str, tmp_path: Path) -> None:
+    processor = ViTImageProcessorPil(size={"height": 12, "width": 16})
+    config = tiny.vision(kind, id2label={0: "cat", 1: "dog", 2: "emu"})
+    model = save(qkv_models.QkvEncoderForImageClassification(config), processor, tmp_path)
+    assert type(AutoImageProcessor.from_pretrained(tmp_path)) is ViTImageProcessorPil
+    classify = pipeline("image-classification", model=str(tmp_path), top_k=3)
+    # Of any size and mode: the processor makes them what the model reads.
+    pictures = [Image.effect_noise((40, 30), 90).convert("RGB"), Image.linear_gradient("L").resize((9, 50))]
+    for picture, rows in zip(pictures, classify(pictures), strict=True):
+        pixels = processor(picture.convert("RGB"), return_tensors="pt")
+        expected = scores(model, pixels)[0].softmax(-1).tolist()
+        found = {row["label"]: row["score"] for row in rows}
+        assert [found[config.id2label[index]] for index in range(3)] == pytest.approx(expected, rel=1e-4)
