@@ -112,6 +112,6 @@ class CrossAttention(Attention):
 
 
 def lift_window(layers: list[Any], index: int, length: int) -> None:
-    """Let a cache layer hold all of memory: transformers builds both caches from the decoder's config and its windows."""
+    """Let a cache layer hold all of memory: transformers builds both caches from the decoder's config and windows."""
     if index < len(layers) and layers[index].is_sliding:
         layers[index] = StaticLayer(length) if isinstance(layers[index], StaticLayer) else DynamicLayer()

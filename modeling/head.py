@@ -148,9 +148,9 @@ def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), last]
 
 
-def language_model_scale(config: StackConfig) -> float:
-    """The factor on the last hidden state before the head: T5 v1.0 undoes the variance of its tied table."""
-    return config.hidden_size**-0.5 if getattr(config, "scale_logits", False) else 1.0
+def scale_for_head(hidden: Tensor, config: StackConfig) -> Tensor:
+    """Times 1/sqrt(D) where the config says so: T5 v1.0 undoes the variance of its tied table. (B, T, D) -> same."""
+    return hidden * config.hidden_size**-0.5 if getattr(config, "scale_logits", False) else hidden
 
 
 def token_output(

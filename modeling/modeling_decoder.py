@@ -21,7 +21,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .head import label_classifier, language_model_scale, last_token, span_output, token_output
+from .head import label_classifier, last_token, scale_for_head, span_output, token_output
 from .kernel import refuse_lost_scores
 from .loss import classification, next_token
 from .pattern import Span, see
@@ -124,14 +124,13 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         `shift_labels` are labels shifted before. They have no place in the signature, because Trainer evaluates no
         batch that lacks one of the inputs named like labels.
         """
-        targets = {"shift_labels": kwargs.pop("shift_labels", None), "boundaries": kwargs.get("cu_seq_lens_q")}
-        outputs = self.model(
-            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache=use_cache, **kwargs
-        )
+        given = {"labels": labels, "shift_labels": kwargs.pop("shift_labels", None), "position_ids": position_ids}
+        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache)
+        outputs = self.model(*inputs, **kwargs)
         hidden = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)
-        logits = self.lm_head(hidden * language_model_scale(self.config))
-        counts = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
-        loss = next_token(logits, labels, position_ids=position_ids, **targets, **counts)
+        logits = self.lm_head(scale_for_head(hidden, self.config))
+        counts: Any = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
+        loss = next_token(logits, **given, boundaries=kwargs.get("cu_seq_lens_q"), **counts)
         return CausalLMOutputWithPast(
             loss=loss,
             logits=logits,

@@ -2,6 +2,7 @@
 
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels.
 """
+# size: seven heads of one family stand together, and each spells out the signature transformers expects
 
 from typing import Any
 
@@ -65,7 +66,7 @@ class QkvEncoderModel(Stack):
             )
         elif inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        hidden = inputs_embeds + self.token_types(token_type_ids, inputs_embeds)
+        hidden = self.embed_types(inputs_embeds, token_type_ids)
         hidden = self.run(hidden, attention_mask, position_ids, grid=grid, **kwargs)
         return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pool(hidden, attention_mask))
 
@@ -74,14 +75,15 @@ class QkvEncoderModel(Stack):
         grid = self.embed_tokens.grid(pixels, resample=resample)
         return self.embed_tokens(pixels.to(self.dtype), masked), grid
 
-    def token_types(self, token_type_ids: Tensor | None, hidden: Tensor) -> Tensor | float:
-        """The segment embedding, that of segment 0 unless given."""
+    def embed_types(self, hidden: Tensor, token_type_ids: Tensor | None) -> Tensor:
+        """Add the segment embedding, that of segment 0 unless given: (B, T, D) -> (B, T, D)."""
         refuse_embeddings(hidden, self.config.hidden_size)
         if token_type_ids is not None:
             refuse_token_types(token_type_ids, hidden, self.config.type_vocab_size)
         if self.embed_token_types is None:
-            return 0.0
-        return self.embed_token_types.weight[0] if token_type_ids is None else self.embed_token_types(token_type_ids)
+            return hidden
+        table = self.embed_token_types
+        return hidden + (table.weight[0] if token_type_ids is None else table(token_type_ids))
 
     def pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
         """What sequence-level heads read."""

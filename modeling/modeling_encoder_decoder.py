@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
-from transformers.utils import ModelOutput
+from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
-from .head import language_model_scale
+from .head import scale_for_head
 from .loss import cross_entropy
 from .modeling_decoder import QkvDecoderModel, StaticMasks
 from .modeling_encoder import QkvEncoderModel
@@ -36,7 +36,7 @@ class QkvCrossDecoderModel(QkvDecoderModel):
 class OneVocabulary(QkvPreTrainedModel):
     """Source and target are of one vocabulary, in one table or in two."""
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
         """Both tables follow, and what the configs say of them."""
         encoder, decoder = self.config.encoder, self.config.decoder
         if not args and not kwargs:
@@ -71,7 +71,7 @@ class QkvEncoderDecoderModel(OneVocabulary):
         shared = self.config.share_embeddings
         return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> Any:
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
@@ -95,34 +95,18 @@ class QkvEncoderDecoderModel(OneVocabulary):
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         kwargs = {**self.recorded(), **kwargs}
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         elif not isinstance(encoder_outputs, ModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
-        if decoder_input_ids is None and decoder_inputs_embeds is None:
-            raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
-        outputs = self.decoder(
-            decoder_input_ids,
-            decoder_attention_mask,
-            decoder_position_ids,
-            self.cache(past_key_values, use_cache=use_cache),
-            decoder_inputs_embeds,
-            use_cache=use_cache,
-            encoder_hidden_states=encoder_outputs[0],
-            encoder_attention_mask=attention_mask,
-            **kwargs,
-        )
-        return Seq2SeqModelOutput(
-            last_hidden_state=outputs.last_hidden_state,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.hidden_states,
-            decoder_attentions=outputs.attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs[0],
-            encoder_hidden_states=encoder_outputs.get("hidden_states"),
-            encoder_attentions=encoder_outputs.get("attentions"),
-        )
+        memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": attention_mask}
+        cache = self.cache(past_key_values, use_cache=use_cache)
+        target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, cache, decoder_inputs_embeds)
+        outputs = self.decoder(*target, use_cache=use_cache, **memory, **kwargs)
+        return both_sides(encoder_outputs, outputs)
 
     def recorded(self) -> dict[str, bool]:
         """What this config asks both stacks to record, whose own configs do not say."""
@@ -134,6 +118,20 @@ class QkvEncoderDecoderModel(OneVocabulary):
         if past_key_values is not None or not use_cache or (self.decoder.gradient_checkpointing and self.training):
             return past_key_values
         return EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache())
+
+
+def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
+    """One output from those of the two stacks."""
+    return Seq2SeqModelOutput(
+        last_hidden_state=decoder.last_hidden_state,
+        past_key_values=decoder.past_key_values,
+        decoder_hidden_states=decoder.hidden_states,
+        decoder_attentions=decoder.attentions,
+        cross_attentions=decoder.cross_attentions,
+        encoder_last_hidden_state=encoder[0],
+        encoder_hidden_states=encoder.get("hidden_states"),
+        encoder_attentions=encoder.get("attentions"),
+    )
 
 
 class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, GenerationMixin):
@@ -178,23 +176,10 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, Gene
         """`labels` (B, T) are the targets, -100 where none is due; decoder inputs are made from them when missing."""
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        outputs = self.model(
-            input_ids,
-            attention_mask,
-            decoder_input_ids,
-            decoder_attention_mask,
-            decoder_position_ids,
-            encoder_outputs,
-            past_key_values,
-            inputs_embeds,
-            decoder_inputs_embeds,
-            use_cache,
-            **kwargs,
-        )
-        logits = self.lm_head(outputs.last_hidden_state * language_model_scale(self.config.decoder))
+        source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
+        embeds = (inputs_embeds, decoder_inputs_embeds)
+        outputs = self.model(*source, *target, encoder_outputs, past_key_values, *embeds, use_cache, **kwargs)
+        logits = self.lm_head(scale_for_head(outputs.last_hidden_state, self.config.decoder))
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
-        return Seq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            **{name: value for name, value in outputs.items() if name != "last_hidden_state"},
-        )
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **others)

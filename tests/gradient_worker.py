@@ -166,6 +166,14 @@ TASKS = {
 ROUNDS = [
     (name, smoothing) for name, task in TASKS.items() for smoothing in SMOOTHING if task.smoothed or not smoothing
 ]
+# What several processes share: the four kinds of loss with and without smoothing, every other head without.
+MAIN = ("mlm", "clm", "seq2seq", "classes")
+SHARED = [
+    (name, smoothing, how)
+    for name, smoothing in ROUNDS
+    for how in ("trainer", "accelerate", "trainer, accumulated", "accelerate, accumulated")
+    if (name in MAIN and not smoothing) or ("accumulated" in how and (name in MAIN or not smoothing))
+]
 
 
 def one_batch(task: Task, smoothing: float, rows: int = ROWS) -> Gradients:
@@ -253,15 +261,17 @@ def accelerate_step(task: Task, smoothing: float, *, batch_size: int) -> Gradien
     return moved(model, start)
 
 
+def step(name: str, smoothing: float, how: str) -> Gradients:
+    """One of several processes takes its part of the eight examples, in one micro-batch or in several."""
+    if how == "trainer":
+        return trainer_step(TASKS[name], smoothing, batch_size=4, accumulate=1)
+    if how == "trainer, accumulated":
+        return trainer_step(TASKS[name], smoothing, batch_size=2, accumulate=2)
+    return accelerate_step(TASKS[name], smoothing, batch_size=4 if how == "accelerate" else 1)
+
+
 def main(path: str) -> None:
-    results = {}
-    for name, smoothing in ROUNDS:
-        results[name, smoothing, "trainer"] = trainer_step(TASKS[name], smoothing, batch_size=4, accumulate=1)
-        results[name, smoothing, "trainer-accumulated"] = trainer_step(
-            TASKS[name], smoothing, batch_size=2, accumulate=2
-        )
-        results[name, smoothing, "accelerate"] = accelerate_step(TASKS[name], smoothing, batch_size=4)
-        results[name, smoothing, "accelerate-accumulated"] = accelerate_step(TASKS[name], smoothing, batch_size=1)
+    results = {shared: step(*shared) for shared in SHARED}
     if os.environ["RANK"] == "0":
         torch.save(results, path)
     torch.distributed.destroy_process_group()

@@ -170,7 +170,7 @@ def test_weights_that_a_checkpoint_lacks_are_initialised(case: Case) -> None:
             assert_close(value.std(), expected.std(), rtol=0.5, atol=0, msg=name)
 
 
-@each_case
+@each_head
 def test_bfloat16(case: Case, tmp_path: Path) -> None:
     model = case.build()
     model.save_pretrained(tmp_path)
@@ -188,7 +188,7 @@ def test_bfloat16(case: Case, tmp_path: Path) -> None:
     assert case.model_class.from_pretrained(tmp_path / "half").dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}, "cpu"], ids=str)
+@pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}], ids=str)
 @each_head
 def test_device_map(case: Case, device_map: Any, tmp_path: Path) -> None:
     model = case.build()
@@ -333,31 +333,37 @@ def test_attentions_are_real_whatever_the_backend(case: Case, implementation: st
     assert_same(run(model, inputs), expected)
 
 
-@pytest.mark.parametrize("implementation", ["eager", "flex_attention"])
 @each_case
-def test_implementations_can_be_set_and_agree(case: Case, implementation: str, tmp_path: Path) -> None:
+def test_implementations_can_be_set_and_agree(case: Case) -> None:
     model, inputs = case.build(), case.inputs()
-    expected = run(model, inputs)
     assert model.config._attn_implementation == "sdpa"
-    model.set_attn_implementation(implementation)
-    assert {module.config._attn_implementation for module in model.modules() if hasattr(module, "is_causal")} == {
-        implementation
-    }
-    output = run(model, inputs)
-    # What stands at padding is nobody's: each backend fills rows that see nothing as it likes.
-    for name, value in numbers(expected):
-        if "loss" in name or "pooler" in name:
-            assert_close(dict(numbers(output))[name], value, rtol=1e-4, atol=1e-5)
-    keep = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
-    for name in ("logits", "last_hidden_state", "start_logits", "prediction_logits", "reconstruction"):
-        if name in expected:
-            by_token = keep is not None and expected[name].shape[:2] == keep.shape
-            real = keep.bool() if by_token else slice(None)
-            assert_close(output[name][real], expected[name][real], rtol=1e-4, atol=1e-5)
+    expected = run(model, inputs)
+    for implementation in ("eager", "flex_attention"):
+        model.set_attn_implementation(implementation)
+        attentions = [module for module in model.modules() if hasattr(module, "is_causal")]
+        assert {module.config._attn_implementation for module in attentions} == {implementation}
+        with torch.compiler.set_stance("force_eager"):  # compiling flex attention takes a minute
+            assert_same(run(model, inputs), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["EncoderModel-bert", "DecoderModel-gpt2", "EncoderDecoderModel-transformer"])
+def test_compiled_flex_attention_agrees(name: str) -> None:
+    model, inputs = named(name).build(), named(name).inputs()
+    expected = run(model, inputs)
+    model.set_attn_implementation("flex_attention")
+    assert_same(run(model, inputs), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", [case for case in HEADS if case.auto_class == "AutoModel"], ids=lambda case: case.name)
+def test_an_implementation_is_chosen_on_loading_and_not_saved(case: Case, tmp_path: Path) -> None:
+    model, inputs = case.build(), case.inputs()
+    model.set_attn_implementation("eager")
     model.save_pretrained(tmp_path)
     assert "attn_implementation" not in (tmp_path / "config.json").read_text()
-    chosen = case.model_class.from_pretrained(tmp_path, attn_implementation=implementation)
-    assert chosen.config._attn_implementation == implementation
+    assert case.model_class.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+    chosen = case.model_class.from_pretrained(tmp_path, attn_implementation="eager")
+    assert chosen.config._attn_implementation == "eager"
     assert_same(run(copy.deepcopy(chosen), inputs), run(copy.deepcopy(model), inputs))
 
 
@@ -496,7 +502,7 @@ def vocabulary_sizes(model: PreTrainedModel) -> set[int]:
     return sizes
 
 
-@pytest.mark.parametrize(("size", "multiple", "expected"), [(70, None, 70), (40, None, 40), (62, 16, 64)])
+@pytest.mark.parametrize(("size", "multiple", "expected"), [(40, None, 40), (62, 16, 64)])
 @pytest.mark.parametrize("case", WITH_VOCABULARY, ids=lambda case: case.name)
 def test_vocabulary_can_be_resized(case: Case, size: int, multiple: int, expected: int, tmp_path: Path) -> None:
     check_resize(case, case.build(), (size, multiple, expected), tmp_path)

@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import reference
 import torch
 from torch.nn import functional as F
 from transformers import LlamaConfig, ViTConfig
@@ -17,6 +16,8 @@ from transformers.models.marian.modeling_marian import MarianSinusoidalPositiona
 from transformers.models.t5.modeling_t5 import T5Attention
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 from transformers.trainer_pt_utils import LabelSmoother
+
+import reference
 
 EXACT = 1e-12
 

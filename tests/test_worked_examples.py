@@ -7,10 +7,11 @@ prints another number, the test says which, and that it is not what the formula 
 import math
 
 import pytest
-import reference
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+import reference
 
 
 def numbers(rows):

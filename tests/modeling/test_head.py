@@ -8,7 +8,7 @@ import torch
 import reference
 from comparison import assert_same, decoder, draw, encoder, jittered, vision
 from qkv.configuration.axes import ActivationName, NormName, PoolingName
-from qkv.modeling.head import POOLINGS, MaskedLMHead, PixelHead, language_model_scale, last_token
+from qkv.modeling.head import POOLINGS, MaskedLMHead, PixelHead, last_token, scale_for_head
 
 KEEP = {
     "right": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]),
@@ -112,6 +112,7 @@ def test_last_token(side):
     assert_same(last_token(hidden, None), hidden[:, -1], hidden)
 
 
-def test_language_model_scale():
-    assert language_model_scale(decoder()) == 1.0
-    assert language_model_scale(decoder(scale_logits=True)) == pytest.approx(6**-0.5, rel=1e-15)
+def test_scale_for_head():
+    hidden = torch.randn(2, 3, 6, dtype=torch.float64)
+    assert scale_for_head(hidden, decoder()) is hidden
+    torch.testing.assert_close(scale_for_head(hidden, decoder(scale_logits=True)), hidden / 6**0.5, atol=0, rtol=1e-15)
