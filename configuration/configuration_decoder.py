@@ -1,6 +1,6 @@
 """Decoders: GPT-2, Llama, Mistral, and the decoder half of an encoder-decoder."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .configuration_base import at_least, checked, rate
 from .configuration_stack import StackConfig
@@ -38,12 +38,5 @@ class QkvDecoderConfig(StackConfig):
     use_cache: bool = True
     tie_word_embeddings: bool = True
     pad_token_id: int | None = None
-    bos_token_id: int | None = 50256
-    eos_token_id: int | list[int] | None = 50256
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        # The defaults are GPT-2's; in a smaller vocabulary they would point past its end.
-        if self.vocab_size <= 50256:
-            self.bos_token_id = None if self.bos_token_id == 50256 else self.bos_token_id
-            self.eos_token_id = None if self.eos_token_id == 50256 else self.eos_token_id
-        super().__post_init__(**kwargs)
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None

@@ -23,7 +23,8 @@ def dropout(rate: float) -> dict[str, float]:
 def bert_base(**differences: Any) -> QkvEncoderConfig:
     """BERT base. Devlin et al. 2019, §3, https://arxiv.org/abs/1810.04805"""
     post_norm = {"norm_first": False, "embedding_norm": True, "norm_eps": 1e-12}
-    return QkvEncoderConfig(**{**post_norm, **dropout(0.1), "type_vocab_size": 2, "pooling": "dense", **differences})
+    heads = {"pooling": "dense", "classifier_dropout": 0.1}
+    return QkvEncoderConfig(**{**post_norm, **dropout(0.1), **heads, "type_vocab_size": 2, **differences})
 
 
 def bert_large(**differences: Any) -> QkvEncoderConfig:
@@ -40,8 +41,9 @@ def roberta_base(**differences: Any) -> QkvEncoderConfig:
 
 def gpt2(**differences: Any) -> QkvDecoderConfig:
     """GPT-2, 124M. Radford et al. 2019, §2.3, Language Models are Unsupervised Multitask Learners"""
+    tokens = {"bos_token_id": 50256, "eos_token_id": 50256, "max_position_embeddings": 1024}
     return QkvDecoderConfig(
-        **{"max_position_embeddings": 1024, "hidden_act": "gelu_new", **dropout(0.1), **differences}
+        **{**tokens, "hidden_act": "gelu_new", **dropout(0.1), "classifier_dropout": 0.1, **differences}
     )
 
 

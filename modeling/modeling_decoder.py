@@ -5,6 +5,7 @@ Shapes: B batch, T tokens, S keys, D hidden_size, V vocabulary or labels.
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache, DynamicCache
@@ -100,6 +101,28 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
+    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """transformers' `generate` for padding on either side: it is turned to the front, and the prompts turned back.
+
+        Recorded attentions and hidden states show the rows as they were turned.
+        """
+        parent: Any = super()
+        mask = kwargs.get("attention_mask")
+        if mask is None or mask.ndim != 2 or kwargs.get("past_key_values") is not None or bool(mask[:, -1].all()):
+            return parent.generate(inputs, *args, **kwargs)
+        order = mask.bool().int().argsort(dim=1, stable=True)
+        names = {"inputs", "input_ids", "inputs_embeds", "attention_mask", "position_ids"}
+        rows = {
+            name: value for name, value in {**kwargs, "inputs": inputs}.items() if name in names and value is not None
+        }
+        turned = {name: torch.stack([row[to] for row, to in zip(v, order, strict=True)]) for name, v in rows.items()}
+        output = parent.generate(turned.pop("inputs", None), *args, **{**kwargs, **turned})
+        prompt = rows.get("inputs", rows.get("input_ids"))
+        if prompt is not None:
+            sequences = output if isinstance(output, Tensor) else output.sequences
+            sequences[:, : prompt.shape[1]] = prompt.repeat_interleave(len(sequences) // len(prompt), dim=0)
+        return output
+
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse before a request is taken what would fail one by one."""
         refuse_lost_scores(self.config, self.config._attn_implementation, paged=True)
@@ -125,8 +148,8 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         batch that lacks one of the inputs named like labels.
         """
         given = {"labels": labels, "shift_labels": kwargs.pop("shift_labels", None), "position_ids": position_ids}
-        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache)
-        outputs = self.model(*inputs, **kwargs)
+        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
+        outputs = self.model(*inputs, use_cache=use_cache, **kwargs)  # by name, or its decorators pass it twice
         hidden = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)
         logits = self.lm_head(scale_for_head(hidden, self.config))
         counts: Any = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}

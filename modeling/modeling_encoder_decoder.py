@@ -95,13 +95,13 @@ class QkvEncoderDecoderModel(OneVocabulary):
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
-        if decoder_input_ids is None and decoder_inputs_embeds is None:
-            raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         kwargs = {**self.recorded(), **kwargs}
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         elif not isinstance(encoder_outputs, ModelOutput):
             encoder_outputs = BaseModelOutput(*encoder_outputs)
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": attention_mask}
         cache = self.cache(past_key_values, use_cache=use_cache)
         target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, cache, decoder_inputs_embeds)

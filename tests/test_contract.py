@@ -188,6 +188,31 @@ def test_bfloat16(case: Case, tmp_path: Path) -> None:
     assert case.model_class.from_pretrained(tmp_path / "half").dtype == torch.bfloat16
 
 
+@each_head
+def test_mixed_precision(case: Case) -> None:
+    model, inputs = case.build(), case.inputs()
+    precise = run(model, inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = run(model, inputs)
+    if "loss" in output:
+        assert output.loss.dtype == torch.float32
+        assert_close(output.loss, precise.loss, rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("case", [case for case in HEADS if "Classification" in case.name], ids=lambda case: case.name)
+def test_a_classifier_is_loaded_for_other_labels(case: Case, tmp_path: Path) -> None:
+    model = case.build()
+    model.save_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        case.model_class.from_pretrained(tmp_path, num_labels=5)
+    loaded = case.model_class.from_pretrained(tmp_path, num_labels=5, ignore_mismatched_sizes=True)
+    assert run(loaded, {k: v for k, v in case.inputs().items() if k != "labels"}).logits.shape[-1] == 5
+    weights, expected = loaded.state_dict(), model.state_dict()
+    fresh = {name for name, value in expected.items() if value.shape != weights[name].shape}
+    assert fresh and all(weights[name].isfinite().all() for name in fresh)
+    assert all(torch.equal(weights[name], value) for name, value in expected.items() if name not in fresh)
+
+
 @pytest.mark.parametrize("device_map", ["auto", {"": "cpu"}], ids=str)
 @each_head
 def test_device_map(case: Case, device_map: Any, tmp_path: Path) -> None:
@@ -376,8 +401,9 @@ def test_embeddings_may_be_given_for_ids(case: Case) -> None:
         embedded = model.get_input_embeddings()(ids)
         assert_same(run(model, inputs, inputs_embeds=embedded), expected)
         if "decoder_input_ids" in inputs:
-            target = model.get_decoder().get_input_embeddings()(inputs.pop("decoder_input_ids"))
-            assert_same(model(**inputs, inputs_embeds=embedded, decoder_inputs_embeds=target), expected)
+            rest = {name: value for name, value in inputs.items() if name != "decoder_input_ids"}
+            target = model.get_decoder().get_input_embeddings()(inputs["decoder_input_ids"])
+            assert_same(model(**rest, inputs_embeds=embedded, decoder_inputs_embeds=target), expected)
     with pytest.raises(ValueError, match="give exactly one of input_ids and inputs_embeds"):
         run(model, inputs, input_ids=ids, inputs_embeds=embedded)
 
@@ -636,8 +662,8 @@ def test_lora_trains_saves_loads_and_merges(name: str, task: str | None, saved: 
     "name",
     [
         "EncoderForImageClassification-vit",
-        "DecoderForCausalLM-llama",
         pytest.param("EncoderForMaskedLM-bert", marks=pytest.mark.slow),
+        pytest.param("DecoderForCausalLM-llama", marks=pytest.mark.slow),
         pytest.param("DecoderForCausalLM-mistral", marks=pytest.mark.slow),
         pytest.param("EncoderDecoderForConditionalGeneration-t5", marks=pytest.mark.slow),
     ],

@@ -38,11 +38,16 @@ def prompt(model: PreTrainedModel, *, batch: int = 3) -> dict[str, Tensor]:
     inputs = tiny.text(batch=batch, length=tiny.SOURCE)
     if model.config.is_encoder_decoder:
         return inputs
-    return {name: pad_left(value, inputs["attention_mask"]) for name, value in inputs.items()}
+    return moved(inputs, 1.0)
 
 
-def pad_left(values: Tensor, mask: Tensor) -> Tensor:
-    return torch.stack([row.roll(int((keep == 0).sum())) for row, keep in zip(values, mask, strict=True)])
+def moved(inputs: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Rows padded on the right with this share of their padding on the left."""
+    padding = [int(count * share) for count in (inputs["attention_mask"] == 0).sum(1)]
+    return {
+        name: torch.stack([row.roll(by) for row, by in zip(value, padding, strict=True)])
+        for name, value in inputs.items()
+    }
 
 
 def write(model: PreTrainedModel, inputs: dict[str, Tensor], **options: Any) -> Tensor:
@@ -81,22 +86,32 @@ def test_greedy_is_the_argmax_of_each_step_whatever_the_cache_and_padding(kind: 
 
 
 @pytest.mark.parametrize("kind", EVERYONE)
-def test_each_row_of_a_batch_is_written_as_if_alone(kind: str) -> None:
+def test_each_row_of_a_batch_is_written_as_if_alone_on_whichever_side_it_is_padded(kind: str) -> None:
     model = writer(kind)
-    inputs = prompt(model)
-    together = write(model, inputs)
-    for row in range(len(together)):
-        keep = inputs["attention_mask"][row].bool()
-        alone = {"input_ids": inputs["input_ids"][row, keep][None]}
-        assert torch.equal(write(model, alone, pad_token_id=tiny.PAD)[0], together[row])
+    right = tiny.text(batch=3, length=tiny.SOURCE)
+    rows = [ids[mask.bool()][None] for ids, mask in zip(*right.values(), strict=True)]
+    for options in ({}, {"num_beams": 3}, {"cache_implementation": "static"}):
+        alone = torch.cat([write(model, {"input_ids": row}, pad_token_id=tiny.PAD, **options) for row in rows])
+        for share in (0.0, 0.5, 1.0):
+            inputs = moved(right, share)
+            assert torch.equal(write(model, inputs, **options), alone)
 
 
-@pytest.mark.parametrize("kind", TRANSLATORS)
-def test_the_side_of_the_padding_of_a_source_does_not_matter(kind: str) -> None:
-    model = writer(kind)
-    inputs = prompt(model)
-    left = {name: pad_left(value, inputs["attention_mask"]) for name, value in inputs.items()}
-    assert torch.equal(write(model, left), write(model, inputs))
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_prompts_come_back_as_they_were_given(kind: str) -> None:
+    model, inputs = writer(kind), tiny.text(batch=3, length=tiny.SOURCE)
+    options = {"max_new_tokens": 3, "do_sample": False, "num_beams": 2, "num_return_sequences": 2}
+    prompts = inputs["input_ids"].repeat_interleave(2, dim=0)
+    plain = model.generate(**inputs, **options)
+    assert torch.equal(plain[:, : tiny.SOURCE], prompts)
+    details = model.generate(
+        inputs["input_ids"], attention_mask=inputs["attention_mask"], return_dict_in_generate=True, **options
+    )
+    assert torch.equal(details.sequences, plain)
+    embeds = model.get_input_embeddings()(inputs["input_ids"]).detach()
+    positions = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    more = {"attention_mask": inputs["attention_mask"], "position_ids": positions}
+    assert torch.equal(model.generate(inputs_embeds=embeds, **more, **options), plain[:, tiny.SOURCE :])
 
 
 @pytest.mark.parametrize("kind", EVERYONE)
@@ -307,7 +322,7 @@ PAGED = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "implementation"), [*((kind, "sdpa") for kind in PAGED), ("llama", "eager"), ("mistral", "eager")]
+    ("kind", "implementation"), zip(PAGED, ("sdpa", "eager", "sdpa", "eager", "sdpa"), strict=True)
 )
 def test_continuous_batching_writes_what_generate_writes(kind: str, implementation: str) -> None:
     model = writer(kind, **PAGED[kind])

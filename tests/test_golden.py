@@ -5,7 +5,6 @@
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,14 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def shapes(model: torch.nn.Module) -> dict[str, Any]:
-    """{name: shape}, tied names included; equal layers are one row, with their number in front."""
-    rows: dict[str, list[Any]] = {}
-    for name, value in model.state_dict().items():
-        rows.setdefault(re.sub(r"layers\.\d+\.", "layers.*.", name), []).append(list(value.shape))
-    assert all(found == found[:1] * len(found) for found in rows.values())
-    return {name: found[0] if "*" not in name else [len(found), found[0]] for name, found in rows.items()}
+    """{name: shape}, tied names included."""
+    return {name: list(value.shape) for name, value in model.state_dict().items()}
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What a preset saves: its config.json, the base model's parameters, and each head's own."""
-    config = getattr(presets, name)()
-    saved = json.loads(config.to_json_string())
+    """What a preset saves: its config.json, the parameters of the base model with one layer, and each head's own."""
+    saved = json.loads(getattr(presets, name)().to_json_string())
+    config = getattr(presets, name)(num_hidden_layers=1)
     with torch.device("meta"):
         parameters = shapes(transformers.AutoModel.from_config(config))
         heads = {}

@@ -262,7 +262,7 @@ DECODERS: list[tuple[dict[str, Any], str]] = [
     ({"use_cache": "yes"}, "use_cache='yes' is of type str, expected bool; its default is True"),
     (
         {"eos_token_id": "</s>"},
-        "eos_token_id='</s>' is of type str, expected int, list[int] or None; its default is 50256",
+        "eos_token_id='</s>' is of type str, expected int, list[int] or None; its default is None",
     ),
     (
         {"frontend": "patches"},

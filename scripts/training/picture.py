@@ -43,6 +43,7 @@ def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[st
     maps = torch.stack([weights.mean(1)[:, 0, prefix:].unflatten(-1, grid) for weights in attentions]).cpu().numpy()
     rows, layers = len(pixel_values), len(maps)
     figure = Figure(figsize=(1.3 * (1 + layers), 1.45 * rows), layout="constrained")
+    figure.suptitle("What the class token attends to, mean over heads", fontsize=10)
     axes = figure.subplots(rows, 1 + layers, squeeze=False)
     for row in range(rows):
         image = pixel_values[row].mean(0).cpu().numpy()

@@ -2,8 +2,6 @@
 
 from dataclasses import fields
 
-import pytest
-
 from qkv import QkvDecoderConfig
 from qkv.configuration.configuration_stack import StackConfig
 
@@ -18,28 +16,14 @@ DEFAULTS = {
     "use_cache": True,
     "tie_word_embeddings": True,
     "pad_token_id": None,
-    "bos_token_id": 50256,
-    "eos_token_id": 50256,
+    "bos_token_id": None,
+    "eos_token_id": None,
 }
 
 
 def test_defaults() -> None:
     inherited = {field.name for field in fields(StackConfig)}
     assert {field.name: field.default for field in fields(QkvDecoderConfig) if field.name not in inherited} == DEFAULTS
-
-
-@pytest.mark.parametrize(
-    ("given", "special"),
-    [
-        ({}, (50256, 50256)),
-        ({"vocab_size": 50256}, (None, None)),
-        ({"vocab_size": 9, "eos_token_id": 2}, (None, 2)),
-        ({"vocab_size": 9, "bos_token_id": 1, "eos_token_id": [2, 3]}, (1, [2, 3])),
-    ],
-)
-def test_default_special_tokens_stay_inside_the_vocabulary(given: dict, special: tuple) -> None:
-    config = QkvDecoderConfig(**given)
-    assert (config.bos_token_id, config.eos_token_id) == special
 
 
 def test_constants_of_the_family_are_not_saved() -> None:

@@ -12,7 +12,7 @@ from qkv.configuration import QkvEncoderDecoderConfig
 from qkv.configuration.axes import PositionName
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one
 
-CLASSES = sorted(qkv.modeling.__all__)
+CLASSES = sorted(name for name in qkv.modeling.__all__ if name.startswith("Qkv"))
 
 
 def config_of(name, **fields):

@@ -86,6 +86,14 @@ def test_pretraining_adds_the_next_sentence_to_the_masked_words() -> None:
     assert float(output.loss.detach()) == pytest.approx(words + sentences)
 
 
+def test_pretraining_adds_up_over_parts_of_a_step() -> None:
+    # The count of a step is one of masked words; parts that hold equally many share the sentences equally.
+    model, inputs = exact(QkvEncoderForPreTraining), tiny.pretraining()
+    inputs["labels"] = torch.where(torch.arange(tiny.LENGTH) < 3, inputs["input_ids"], -100)
+    parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(tiny.BATCH)]
+    assert_close(sum(model(**part, num_items_in_batch=torch.tensor(6)).loss for part in parts), model(**inputs).loss)
+
+
 def test_segments_count_as_the_first_unless_given() -> None:
     model, inputs = exact(QkvEncoderModel), tiny.text()
     plain = model(**inputs).last_hidden_state
