@@ -322,7 +322,7 @@ PAGED = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "implementation"), zip(PAGED, ("sdpa", "eager", "sdpa", "eager", "sdpa"), strict=True)
+    ("kind", "implementation"), list(zip(PAGED, ("sdpa", "eager", "sdpa", "eager", "sdpa"), strict=True))
 )
 def test_continuous_batching_writes_what_generate_writes(kind: str, implementation: str) -> None:
     model = writer(kind, **PAGED[kind])

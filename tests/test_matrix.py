@@ -344,23 +344,20 @@ def by_chunks(case: Case, batch: dict[str, Tensor], kind: str, given: str) -> Te
     """The same row in pieces, each reading what the cache holds of those before: how `generate` calls a model."""
     model, past = model_of(case), make_cache(case, kind)
     prefix = "decoder_" if case.family == "encoder-decoder" else ""
-    rest = {key: value for key, value in batch.items() if prefix and not key.startswith(prefix)}
-    ids, mask = batch[f"{prefix}input_ids"], batch[f"{prefix}attention_mask"]
-    # As transformers numbers them: padding in front is 1.
-    places = (mask.cumsum(-1) - 1).masked_fill(mask == 0, 1)
-    outputs = []
+    mine = {key: value for key, value in batch.items() if key.startswith(prefix)}
+    rest = {key: value for key, value in batch.items() if key not in mine}
+    mask, outputs = mine.pop(f"{prefix}attention_mask"), []
     for first, last in itertools.pairwise((0, 6, 7, 8, LENGTH)):
-        chunk = {f"{prefix}input_ids": ids[:, first:last], f"{prefix}attention_mask": mask[:, :last]}
-        if given != "mask":
-            chunk[f"{prefix}position_ids"] = places[:, first:last]
+        chunk = {key: value[:, first:last] for key, value in mine.items()}
+        chunk[f"{prefix}attention_mask"] = mask[:, :last]
         if given == "prepared":
-            name = f"{prefix}attention_mask"
-            chunk[name] = model.create_masks_for_generate(
-                model.config, torch.zeros(2, last - first, 12).double(), chunk[name], past, places[:, first:last]
-            )
+            hidden = torch.zeros(2, last - first, 12, dtype=torch.float64)
+            places = chunk.get(f"{prefix}position_ids")
+            prepared = model.create_masks_for_generate(model.config, hidden, mask[:, :last], past, places)
+            chunk[f"{prefix}attention_mask"] = prepared
         outputs.append(read(model, **rest, **chunk, past_key_values=past, use_cache=True))
         if prefix:
-            # The second step must read memory from the cache: the encoder's output is there only for its shape.
+            # From now on memory must come from the cache: the encoder's output is there only for its shape.
             rest["encoder_outputs"] = (torch.full((2, SOURCE, 12), torch.nan, dtype=torch.float64),)
     return torch.cat(outputs, 1)
 
@@ -371,7 +368,12 @@ def by_chunks(case: Case, batch: dict[str, Tensor], kind: str, given: str) -> Te
 @every("decoder", "encoder-decoder")
 @torch.no_grad()
 def test_cached_is_full(case: Case, kind: str, given: str) -> None:
+    """Rows padded in front, with positions that are counted and with positions that begin elsewhere."""
     batch, real = padded(case, "left")
+    if given != "mask":
+        name = "decoder_position_ids" if case.family == "encoder-decoder" else "position_ids"
+        # As transformers numbers padding: 1.
+        batch[name] = (real.cumsum(-1) + 4).masked_fill(~real, 1)
     assert close(by_chunks(case, batch, kind, given)[real], read(model_of(case), **batch)[real])
 
 
@@ -409,6 +411,19 @@ def test_packed_is_separate(case: Case, backend: str) -> None:
                 leaking = row.clone()
                 leaking[:, changed] = other[:, changed]
                 assert torch.equal(read(model, input_ids=leaking, **packing)[:, kept], together[:, kept])
+
+
+@every("decoder")
+@torch.no_grad()
+def test_packed_loss_is_that_of_the_documents(case: Case) -> None:
+    """No document's first token is the target of the one before it."""
+    model, row = model_of(case), tokens(1)
+    counts = [part - 1 for part in PARTS]
+    with exact():
+        losses = [model(input_ids=part, labels=part).loss for part in row.split(PARTS, 1)]
+        expected = sum(loss * count for loss, count in zip(losses, counts, strict=True)) / sum(counts)
+        for packing in PACKING.values():
+            assert close(model(input_ids=row, labels=row, **packing).loss, expected)
 
 
 @every()

@@ -69,6 +69,9 @@ def test_no_document_predicts_the_next():
     documents = [slice(0, 3), slice(3, 5), slice(5, 7)]
     parts = [reference.next_token_loss(logits[:, part], labels[:, part], count=4) for part in documents]
     assert_same(next_token(logits, labels, None, restarting), sum(parts), logits)
+    boundaries = torch.tensor([0, 3, 5, 7], dtype=torch.int32)
+    assert_same(next_token(logits, labels, boundaries=boundaries), sum(parts), logits)
+    assert_same(next_token(logits, labels, None, restarting, boundaries=boundaries), sum(parts), logits)
     # Positions that only skip begin no document.
     parts = [
         reference.next_token_loss(logits[:, part], labels[:, part], count=5) for part in (slice(0, 5), slice(5, 7))
