@@ -197,12 +197,13 @@ def find_documents(
 
     A document begins where the position of a real token does not exceed that of the real token before it.
     """
-    fresh = isinstance(span.past, int) and span.past == 0
     if boundaries is not None:
         refuse_boundaries(boundaries, hidden)
         index = torch.arange(span.total, device=hidden.device)
         return torch.searchsorted(boundaries[1:].to(index), index, right=True)[None]
-    if position_ids is None or not fresh or span.length == 1:
+    # A static cache counts in a tensor once it is used, and a compiler cannot read that.
+    unknown = isinstance(span.past, Tensor) and torch.compiler.is_compiling()
+    if position_ids is None or span.length == 1 or unknown or span.past:
         return None
     steps = torch.arange(span.length, device=position_ids.device).expand_as(position_ids)
     positions = position_ids

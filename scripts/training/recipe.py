@@ -39,7 +39,7 @@ class Recipe:
 
     `architecture` is a public class of qkv and `model` the fields of its config. `batch_size` counts the examples of an
     optimizer step, however many processes share it and in however many parts (`accumulate`) each takes its share.
-    `holdout` keeps that share of the training data back, to choose settings without looking at the test split.
+    `holdout` keeps that share of the training data back, to be watched; the test split is scored once, at the end.
     `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
     """
 

@@ -87,14 +87,19 @@ def build(recipe: Recipe, task: data.Task) -> PreTrainedModel:
 
 
 def fit(loop: Loop, folder: Path) -> dict[str, dict[str, float]]:
-    """Take every step, and return the last evaluation of each split: that of the weights that are kept."""
+    """Take every step, and return the last evaluation of each split: that of the weights that are kept.
+
+    The test split is looked at once, after the last step: who could watch it would choose by it.
+    """
     recipe = loop.recipe
     journal = Journal(folder, recipe, is_main=loop.accelerator.is_main_process)
     results: dict[str, dict[str, float]] = {}
     with journal.progress:
         for step in loop.steps():
             journal.step(step)
-            if step.number % recipe.eval_every == 0 or step.number == recipe.max_steps:
-                results = {name: loop.evaluate(split) for name, split in loop.task.splits.items()}
+            last = step.number == recipe.max_steps
+            watched = {name: split for name, split in loop.task.splits.items() if last or name != "test"}
+            if watched and (last or step.number % recipe.eval_every == 0):
+                results = {name: loop.evaluate(split) for name, split in watched.items()}
                 journal.results(step.number, results)
     return results

@@ -103,6 +103,23 @@ def test_mask_of_packed_documents(stack, pattern, ones, start):
 
 
 @EVERY_PATTERN
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used and reset"])
+def test_mask_of_documents_packed_into_a_static_cache(pattern, used):
+    """Once used, it counts in a tensor."""
+    config = config_of(decoder, pattern, num_hidden_layers=1)
+    cache = StaticCache(config, max_cache_len=LENGTH)
+    if used:
+        cache.update(torch.ones(BATCH, 2, 3, 4), torch.ones(BATCH, 2, 3, 4), 0)
+        cache.reset()
+        assert pattern == "sliding" or isinstance(cache.get_seq_length(), torch.Tensor)
+    span = Span.of(config, LENGTH, cache)
+    actual = seen_by(config, span, position_ids=RESTARTS)
+    keys, first = span.window(0)
+    wanted = expected(decoder, pattern, documents=DOCUMENTS, positions=RESTARTS)
+    assert torch.equal(actual, wanted[..., first : first + keys])
+
+
+@EVERY_PATTERN
 @STACKS
 @pytest.mark.parametrize("ones", [False, True], ids=["no mask", "mask of ones"])
 def test_mask_of_packed_boundaries(stack, pattern, ones):

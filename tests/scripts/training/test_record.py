@@ -59,7 +59,7 @@ def test_the_description_is_json_and_holds_what_the_numbers_depend_on() -> None:
     model = build(recipe, task)
     facts = json.loads(json.dumps(record.describe(recipe, task, model, Accelerator(cpu=True))))
     assert facts["parameters"] == sum(parameter.numel() for parameter in model.parameters())
-    assert facts["data"] == {"sizes": {"train": 1437, "test": 360}, "sha256": task.fingerprint()}
+    assert facts["data"] == {"sizes": task.sizes(), "sha256": task.fingerprint()}
     assert facts["versions"]["qkv"] == qkv.__version__ and facts["versions"]["torch"] == torch.__version__
     assert facts["device"] == {
         "type": "cpu", "name": facts["device"]["name"], "threads": torch.get_num_threads(), "processes": 1,

@@ -15,6 +15,7 @@ TINY = [
     "log_every=2",
     "eval_every=3",
     "warmup_steps=1",
+    "holdout=0.2",
     "model.hidden_size=16",
     "model.num_hidden_layers=1",
 ]
@@ -35,7 +36,9 @@ def test_the_folder_holds_what_is_promised(finished: Run) -> None:
     }  # fmt: skip
     lines = record.read_log(finished.folder)
     assert [line["step"] for line in lines if "split" not in line] == [2, 4, 6]
-    assert [line["step"] for line in lines if "split" in line] == [3, 6]
+    assert [(line["step"], line["split"]) for line in lines if "split" in line] == [
+        (3, "validation"), (6, "validation"), (6, "test"),
+    ]  # fmt: skip
     assert {"step", "loss", "lr", "grad_norm", "samples", "tokens"} <= set(lines[0])
     assert lines[0]["samples"] == 64 and lines[0]["tokens"] == 64 * 16
 
