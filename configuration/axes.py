@@ -5,13 +5,13 @@ A word here is a row of the table of the same axis in `modeling/` (a test keeps 
 
 from typing import Literal
 
-PositionName = Literal["none", "learned", "sinusoidal", "sinusoidal_concat", "rope", "alibi", "t5"]
+PositionName = Literal["none", "learned", "sinusoidal", "sinusoidal_concat", "sinusoidal_t2t", "rope", "alibi", "t5"]
 PatternName = Literal["full", "sliding", "block_sparse"]
 KernelName = Literal["softmax"]
 NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches"]
-PoolingName = Literal["first", "dense", "mean", "distilled"]
+PoolingName = Literal["first", "dense", "mean", "distilled", "first_mean"]
 ActivationName = Literal[
     "relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "silu", "tanh", "sigmoid"
 ]

@@ -1,5 +1,6 @@
 """Everything a config says about attention: heads, where positions act, which pairs are seen, how they are mixed."""
 
+from copy import deepcopy
 from difflib import get_close_matches
 from math import inf
 from typing import Any, ClassVar
@@ -32,9 +33,11 @@ class AttentionConfig(QkvConfig):
     """Heads, position, pattern and kernel of one stack.
 
     `num_key_value_heads` below `num_attention_heads` is grouped-query attention, 1 is multi-query. `sliding_window`
-    counts the token itself: |query - key| < sliding_window. `position_offset` is the first row of a learned table that
-    is used (RoBERTa and BART start at 2). `attention_multiplier` scales the scores, 1/sqrt(head_dim) when None
-    (T5 uses 1).
+    counts the token itself: |query - key| < sliding_window. `position_offset` is the position of the first token, in a
+    learned table or a wave (RoBERTa, BART and M2M100 start at 2). `rope_parameters` may hold one set for each pattern
+    word (ModernBERT). `attention_multiplier` scales the scores, 1/sqrt(head_dim) when None (T5 uses 1).
+    `attention_output_bias` is that of the last projection where it differs (Qwen2). `query_key_norm` normalises each
+    head's queries and keys (Qwen3).
     """
 
     # Whether the stack may look ahead belongs to the family, never to the user.
@@ -46,6 +49,8 @@ class AttentionConfig(QkvConfig):
     num_key_value_heads: Derived = at_least(1)
     head_dim: Derived = at_least(1)
     attention_bias: bool = True
+    attention_output_bias: bool | None = None
+    query_key_norm: bool = False
     attention_multiplier: float | int | None = positive()
     attention_dropout: float | int = rate()
     position: PositionName = "learned"
@@ -69,8 +74,10 @@ class AttentionConfig(QkvConfig):
             self.head_dim = self.even_head_dim()
         if self.position != "rope" and (self.rope_parameters or "rope_theta" in kwargs or "rope_scaling" in kwargs):
             raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
+        if self.attention_output_bias is None:
+            self.attention_output_bias = self.attention_bias
         # transformers fills it in place, and what was given may be shared.
-        self.rope_parameters = dict(self.rope_parameters or {})
+        self.rope_parameters = deepcopy(self.rope_parameters or {})
         super().__post_init__(**kwargs)
         if self.position != "rope":
             # transformers fills in a default for whoever has the field.
@@ -89,6 +96,17 @@ class AttentionConfig(QkvConfig):
     def layer_patterns(self) -> list[PatternName]:
         """The pattern of each layer."""
         return [self.pattern] * self.num_hidden_layers if self.attention_patterns is None else self.attention_patterns
+
+    @property
+    def _rope_type_labels(self) -> tuple[str, ...]:
+        """The words under which transformers finds rope parameters nested."""
+        return tuple(CACHE_LAYER_TYPES)
+
+    def rope_of(self, pattern: PatternName) -> dict[str, Any]:
+        """The parameters of rope in layers of a pattern."""
+        parameters: dict[str, Any] = dict(self.rope_parameters or {})
+        nested: dict[str, Any] = parameters.get(pattern, parameters)
+        return nested
 
     @property
     def layer_types(self) -> list[str]:
@@ -131,9 +149,17 @@ class AttentionConfig(QkvConfig):
 
     def validate_rope(self) -> None:
         """Rope has what its type needs, each a sensible number; transformers only logs most of these."""
-        if self.position == "rope":
-            refuse_rope_parameters(dict(self.rope_parameters or {}))
-            super().validate_rope()
+        if self.position != "rope":
+            return
+        given = dict(self.rope_parameters or {})
+        nested = self.nested_rope_parameter_keys(given)
+        for word in dict.fromkeys([*self.layer_patterns, *given] if nested else []):
+            one_of(tuple(CACHE_LAYER_TYPES), "pattern of rope_parameters", word)
+            if not isinstance(given.get(word), dict):
+                raise ValueError(f"rope_parameters say nothing about pattern={word!r}; give it a dict of its own")
+        for parameters in [given[word] for word in nested] or [given]:
+            refuse_rope_parameters(parameters)
+        super().validate_rope()
 
 
 def refuse_rope_parameters(given: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any, ClassVar
 
-from .axes import FrontendName, PoolingName
-from .configuration_base import at_least, bounded, checked, rate
+from .axes import ActivationName, FrontendName, PoolingName
+from .configuration_base import Derived, at_least, bounded, checked, rate
 from .configuration_stack import StackConfig
 
 
@@ -18,16 +18,22 @@ class QkvEncoderConfig(StackConfig):
 
     `image_size` is a side or (height, width); `patch_size` must divide it. `class_token` and `distillation_token` are
     put before the patches. `pooling` says what a sequence-level head reads: `first` token, `dense` (tanh of a linear
-    map of the first token, BERT), `mean` over real tokens, `distilled` (class and distillation token, DeiT).
-    `scale_embedding` multiplies token embeddings by sqrt(hidden_size). `label_smoothing` acts inside the model's loss.
+    map of the first token, BERT), `mean` over real tokens, `distilled` (class and distillation token, DeiT),
+    `first_mean` (class token beside the mean of the patches, DINOv2). `scale_embedding` multiplies token embeddings by
+    sqrt(hidden_size); `embedding_size` is their width where it differs (ELECTRA). `interpolate_positions` admits images
+    of any size without being asked. `label_smoothing` acts inside the model's loss.
+    Heads: `head_transform` puts a linear map, activation and norm before each classifier (ModernBERT); `head_act` is
+    that activation and that of dense pooling, otherwise `hidden_act` and tanh; `head_bias` and `lm_head_bias` are the
+    biases of that map and of the scores of words. Dropout: `pooling_dropout` before dense pooling (RoBERTa),
+    `classifier_dropout` before a classifier, `qa_dropout` before the scores of answers.
     """
 
     model_type = "qkv_encoder"
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_encoder.QkvEncoderConfig",
         "AutoModel": "modeling_encoder.QkvEncoderModel",
-        "AutoModelForMaskedLM": "modeling_encoder.QkvEncoderForMaskedLM",
-        "AutoModelForPreTraining": "modeling_encoder.QkvEncoderForPreTraining",
+        "AutoModelForMaskedLM": "modeling_encoder_pretraining.QkvEncoderForMaskedLM",
+        "AutoModelForPreTraining": "modeling_encoder_pretraining.QkvEncoderForPreTraining",
         "AutoModelForSequenceClassification": "modeling_encoder.QkvEncoderForSequenceClassification",
         "AutoModelForTokenClassification": "modeling_encoder.QkvEncoderForTokenClassification",
         "AutoModelForQuestionAnswering": "modeling_encoder.QkvEncoderForQuestionAnswering",
@@ -40,13 +46,22 @@ class QkvEncoderConfig(StackConfig):
     vocab_size: int = at_least(1, 30522)
     type_vocab_size: int = at_least(0, 0)
     scale_embedding: bool = False
+    embedding_size: Derived = at_least(1)
     image_size: int | list[int] | tuple[int, int] = bounded(224, is_size, "be a side or (height, width) in pixels")
     patch_size: int = at_least(1, 16)
     num_channels: int = at_least(1, 3)
     class_token: bool = True
     distillation_token: bool = False
+    mask_token: bool = False
+    interpolate_positions: bool = False
     pooling: PoolingName = "first"
+    head_transform: bool = False
+    head_act: ActivationName | None = None
+    head_bias: bool = True
+    lm_head_bias: bool = True
+    pooling_dropout: float | int = rate()
     classifier_dropout: float | int = rate()
+    qa_dropout: float | int = rate()
     label_smoothing: float | int = rate()
     tie_word_embeddings: bool = True
     pad_token_id: int | None = 0
@@ -60,6 +75,8 @@ class QkvEncoderConfig(StackConfig):
         if self.frontend == "patches":
             rows, columns = self.grid
             self.max_position_embeddings = rows * columns + self.num_prefix_tokens
+        if self.embedding_size is None:
+            self.embedding_size = self.hidden_size
         super().__post_init__(**kwargs)
 
     @property
@@ -92,10 +109,17 @@ class QkvEncoderConfig(StackConfig):
                 f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}; resize or repatch"
             )
 
+    def validate_embedding_size(self) -> None:
+        """Only tokens are looked up in a table that may be narrower."""
+        if self.frontend == "patches" and self.embedding_size != self.hidden_size:
+            raise ValueError(f"embedding_size={self.embedding_size} is for frontend='tokens'; leave it out for patches")
+
     def validate_pooling(self) -> None:
         """A head can only read tokens that are there."""
         patches = self.frontend == "patches"
         if self.pooling == "distilled" and not (patches and self.class_token and self.distillation_token):
             raise ValueError("pooling='distilled' needs frontend='patches' with class_token and distillation_token")
+        if self.pooling == "first_mean" and not (patches and self.class_token):
+            raise ValueError("pooling='first_mean' needs frontend='patches' with class_token")
         if patches and self.pooling in ("first", "dense") and not self.class_token:
             raise ValueError(f"pooling={self.pooling!r} reads the class token: set class_token=True or pooling='mean'")

@@ -12,9 +12,13 @@ class StackConfig(AttentionConfig):
     """A stack of identical layers: frontend -> layers -> norm.
 
     `norm_first` normalises before each branch (pre-norm) and ends with a norm of its own; else after each residual sum,
-    as in 2017. `final_norm` overrides that ending. `embedding_norm` normalises the embeddings (BERT, BART, BLOOM).
+    as in 2017. `final_norm` overrides that ending. `embedding_norm` normalises the embeddings (BERT, BART, BLOOM), and
+    `skip_first_norm` then spares the first branch a second norm (ModernBERT). `norm_bias=False` leaves a gain alone.
+    `parallel_residual` lets attention and feed-forward read the same input (GPT-NeoX). `layer_scale` is the initial
+    value of a learned gain on each branch (DINOv2).
     Dropout: `embedding_dropout` after the embeddings, `attention_dropout` on the weights, `residual_dropout` on each
-    branch, `activation_dropout` inside the feed-forward; `drop_path_rate` is stochastic depth at the last layer.
+    branch, `activation_dropout` inside the feed-forward, `final_dropout` after the last norm (T5); `drop_path_rate` is
+    stochastic depth at the last layer.
     """
 
     base_model_tp_plan: ClassVar[dict[str, str]] = {
@@ -35,10 +39,15 @@ class StackConfig(AttentionConfig):
     norm_eps: float | int = positive(1e-5)
     norm_first: bool = True
     final_norm: bool | None = None
+    norm_bias: bool = True
     embedding_norm: bool = False
+    skip_first_norm: bool = False
+    parallel_residual: bool = False
+    layer_scale: float | int | None = positive()
     embedding_dropout: float | int = rate()
     residual_dropout: float | int = rate()
     activation_dropout: float | int = rate()
+    final_dropout: float | int = rate()
     drop_path_rate: float | int = rate()
     initializer_range: float | int = positive(0.02)
 
@@ -48,3 +57,15 @@ class StackConfig(AttentionConfig):
         if self.final_norm is None:
             self.final_norm = self.norm_first
         super().__post_init__(**kwargs)
+
+    @property
+    def embedding_width(self) -> int:
+        """Components of a token's embedding, before it is projected to the hidden size where the two differ."""
+        return getattr(self, "embedding_size", None) or self.hidden_size
+
+    def validate_residuals(self) -> None:
+        """Branches can be parallel only where each has its norm in front and there are two of them."""
+        if self.parallel_residual and (not self.norm_first or getattr(self, "cross_attention", False)):
+            raise ValueError("parallel_residual=True needs norm_first=True and cross_attention=False")
+        if self.skip_first_norm and not (self.norm_first and self.embedding_norm):
+            raise ValueError("skip_first_norm=True needs norm_first=True and embedding_norm=True to take its place")

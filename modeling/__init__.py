@@ -7,7 +7,13 @@ from transformers.models.auto import modeling_auto
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from . import modeling_decoder, modeling_encoder, modeling_encoder_decoder, modeling_encoder_image
+from . import (
+    modeling_decoder,
+    modeling_encoder,
+    modeling_encoder_decoder,
+    modeling_encoder_image,
+    modeling_encoder_pretraining,
+)
 from .conversion import from_transformers, to_transformers
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
@@ -17,9 +23,7 @@ from .modeling_decoder import (
     QkvDecoderModel,
 )
 from .modeling_encoder import (
-    QkvEncoderForMaskedLM,
     QkvEncoderForMultipleChoice,
-    QkvEncoderForPreTraining,
     QkvEncoderForQuestionAnswering,
     QkvEncoderForSequenceClassification,
     QkvEncoderForTokenClassification,
@@ -27,10 +31,21 @@ from .modeling_encoder import (
 )
 from .modeling_encoder_decoder import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderModel
 from .modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
+from .modeling_encoder_pretraining import (
+    QkvEncoderForMaskedLM,
+    QkvEncoderForPreTraining,
+    QkvEncoderForReplacedTokenDetection,
+)
 
 MODULES = {
     module.__name__.rpartition(".")[2]: module
-    for module in (modeling_encoder, modeling_encoder_image, modeling_decoder, modeling_encoder_decoder)
+    for module in (
+        modeling_encoder,
+        modeling_encoder_image,
+        modeling_encoder_pretraining,
+        modeling_decoder,
+        modeling_encoder_decoder,
+    )
 }
 # transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
 NAME_TABLES = {
@@ -61,6 +76,7 @@ __all__ = [
     "QkvEncoderForMultipleChoice",
     "QkvEncoderForPreTraining",
     "QkvEncoderForQuestionAnswering",
+    "QkvEncoderForReplacedTokenDetection",
     "QkvEncoderForSequenceClassification",
     "QkvEncoderForTokenClassification",
     "QkvEncoderModel",

@@ -10,14 +10,17 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, S
 
 from ..configuration.configuration_stack import StackConfig
 from .kernel import KERNELS
+from .normalization import NORMS
 from .position import Rotation, rotate
 
 
 class Attention(nn.Module):
     """Project to heads, mix values by the kernel, project back; G < H shares keys and values among queries.
 
+    Normalised queries and keys (`query_key_norm`) bound the scores, whatever the weights grow to.
+
     Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762; grouped queries: Ainslie et al. 2023, §2.2,
-        https://arxiv.org/abs/2305.13245
+        https://arxiv.org/abs/2305.13245; norms: Henry et al. 2020, https://arxiv.org/abs/2010.04245
     Shapes: (B, T, D) -> (B, T, D) and weights (B, H, T, S) or None
     """
 
@@ -34,7 +37,9 @@ class Attention(nn.Module):
         self.q_proj = nn.Linear(config.hidden_size, wide, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.hidden_size, narrow, bias=config.attention_bias)
         self.v_proj = nn.Linear(config.hidden_size, narrow, bias=config.attention_bias)
-        self.o_proj = nn.Linear(wide, config.hidden_size, bias=config.attention_bias)
+        self.o_proj = nn.Linear(wide, config.hidden_size, bias=bool(config.attention_output_bias))
+        self.q_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else nn.Identity()
+        self.k_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else nn.Identity()
 
     def heads(self, projected: Tensor) -> Tensor:
         """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
@@ -68,8 +73,8 @@ class SelfAttention(Attention):
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        query = rotate(self.heads(self.q_proj(hidden)), position_embeddings)
-        key = rotate(self.heads(self.k_proj(hidden)), position_embeddings)
+        query = rotate(self.q_norm(self.heads(self.q_proj(hidden))), position_embeddings)
+        key = rotate(self.k_norm(self.heads(self.k_proj(hidden))), position_embeddings)
         value = self.heads(self.v_proj(hidden))
         if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache
@@ -93,18 +98,18 @@ class CrossAttention(Attention):
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        query = self.heads(self.q_proj(hidden))
+        query = self.q_norm(self.heads(self.q_proj(hidden)))
         key, value = self.remember(memory, past_key_values)
         return self.mix(query, key, value, attention_mask, **kwargs)
 
     def remember(self, memory: Tensor, past_key_values: Cache | None) -> tuple[Tensor, Tensor]:
         """Keys and values of memory, from the cache when they are there: (B, S, D) -> 2 x (B, G, S, K)."""
         if not isinstance(past_key_values, EncoderDecoderCache):
-            return self.heads(self.k_proj(memory)), self.heads(self.v_proj(memory))
+            return self.k_norm(self.heads(self.k_proj(memory))), self.heads(self.v_proj(memory))
         cache: Any = past_key_values.cross_attention_cache
         if not past_key_values.is_updated.get(self.layer_idx):
             lift_window(cache.layers, self.layer_idx, memory.shape[1])
-            cache.update(self.heads(self.k_proj(memory)), self.heads(self.v_proj(memory)), self.layer_idx)
+            cache.update(self.k_norm(self.heads(self.k_proj(memory))), self.heads(self.v_proj(memory)), self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True
         # A static cache may have room for more.
         kept = cache.layers[self.layer_idx]

@@ -5,7 +5,6 @@ from functools import wraps
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 
@@ -51,13 +50,15 @@ class QkvPreTrainedModel(PreTrainedModel):
         super().post_init()
 
     @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
+    def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
         for name, parameter in module.named_parameters(recurse=False):
             if name in ("class_token", "distillation_token"):
                 init.trunc_normal_(parameter, std=self.config.initializer_range)
             elif name == "mask_token":
                 init.zeros_(parameter)
+            elif name == "layer_scale":
+                init.constant_(parameter, module.initial_scale)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """The ties that hold for this config; transformers asks before it loads, saves or moves weights."""

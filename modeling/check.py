@@ -98,7 +98,7 @@ def refuse_misfits(stack: nn.Module, hidden: Tensor, past: Any, kwargs: dict[str
     refuse_misspelt(type(stack).forward, kwargs)
     config: Any = stack.config
     memory = kwargs.get("encoder_hidden_states")
-    refuse_embeddings(hidden, config.hidden_size)
+    refuse_embeddings(hidden, config.embedding_width)
     if past is not None:
         refuse_cache(past, config, hidden)
     if memory is not None:
@@ -111,7 +111,7 @@ def refuse_embeddings(hidden: Tensor, width: int) -> None:
     """Embeddings are (B, T, D) with at least one token."""
     if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:
         raise ValueError(
-            f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, hidden_size={width}); check the "
+            f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, width={width}); check the "
             "shape of input_ids or inputs_embeds"
         )
 

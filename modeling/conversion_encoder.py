@@ -5,15 +5,14 @@ from dataclasses import replace
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .conversion_config import BASE, Architecture, Codec, Fields, Head, activation, canonical, same
 from .modeling_encoder import (
-    QkvEncoderForMaskedLM,
     QkvEncoderForMultipleChoice,
-    QkvEncoderForPreTraining,
     QkvEncoderForQuestionAnswering,
     QkvEncoderForSequenceClassification,
     QkvEncoderForTokenClassification,
     QkvEncoderModel,
 )
 from .modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
+from .modeling_encoder_pretraining import QkvEncoderForMaskedLM, QkvEncoderForPreTraining
 
 POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}

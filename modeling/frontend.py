@@ -25,7 +25,7 @@ class TokenFrontend(nn.Embedding):
     main_input_name = "input_ids"
 
     def __init__(self, config: StackConfig) -> None:
-        super().__init__(config.vocab_size, config.hidden_size)
+        super().__init__(config.vocab_size, config.embedding_width)
         self.scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 
     def forward(self, input_ids: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class PatchFrontend(nn.Module):
         self.projection = nn.Conv2d(config.num_channels, config.hidden_size, kernel_size=size, stride=size)
         self.class_token = special_token(config) if config.class_token else None
         self.distillation_token = special_token(config) if config.distillation_token else None
-        self.mask_token: nn.Parameter | None = None
+        self.mask_token = special_token(config) if config.mask_token else None
 
     def forward(self, pixel_values: Tensor, masked: Tensor | None = None) -> Tensor:
         patches = self.projection(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)

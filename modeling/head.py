@@ -14,22 +14,56 @@ from .loss import cross_entropy, span
 from .normalization import NORMS
 
 
-class MaskedLMHead(nn.Module):
-    """Transform, normalise, and score against the embedding table.
+class HeadTransform(nn.Module):
+    """One more linear map, activation and norm, so that a classifier reads features of its own.
+
+    Source: Devlin et al. 2019, BERT, §3.1 and its code, https://arxiv.org/abs/1810.04805
+    Shapes: (..., D) -> (..., width), D by default
+    """
+
+    def __init__(self, config: QkvEncoderConfig, width: int | None = None, *, normed: bool = True) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, width or config.hidden_size, bias=config.head_bias)
+        self.act_fn = ACT2FN[config.head_act or config.hidden_act]
+        self.norm = NORMS[config.norm](config, width) if normed else nn.Identity()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.norm(self.act_fn(self.dense(hidden)))
+
+
+class MaskedLMHead(HeadTransform):
+    """Transform, normalise, and score against the embedding table, at its width.
 
     Source: Devlin et al. 2019, BERT, §3.1, https://arxiv.org/abs/1810.04805
     Shapes: (B, T, D) -> (B, T, V)
     """
 
     def __init__(self, config: QkvEncoderConfig) -> None:
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.act_fn = ACT2FN[config.hidden_act]
-        self.norm = NORMS[config.norm](config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        super().__init__(config, config.embedding_width)
+        self.decoder = nn.Linear(config.embedding_width, config.vocab_size, bias=config.lm_head_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.decoder(self.norm(self.act_fn(self.dense(hidden))))
+        return self.decoder(super().forward(hidden))
+
+
+class ReplacedTokenHead(HeadTransform):
+    """Score each token for having been put in place of another.
+
+    Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
+    Shapes: (B, T, D) -> (B, T)
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config, normed=False)
+        self.score = nn.Linear(config.hidden_size, 1)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.score(super().forward(hidden)).squeeze(-1)
+
+
+def transform(config: QkvEncoderConfig) -> nn.Module:
+    """What stands before a classifier: a `HeadTransform` where the config asks for one."""
+    return HeadTransform(config) if config.head_transform else nn.Identity()
 
 
 def label_classifier(config: StackConfig, *, bias: bool = True) -> nn.Linear:
@@ -60,7 +94,7 @@ class FirstTokenPooler(nn.Module):
 
 
 class DensePooler(FirstTokenPooler):
-    """Pass the first token through a linear map and tanh.
+    """Pass the first token through a linear map and an activation, tanh unless `head_act` says otherwise.
 
     Source: Devlin et al. 2019, BERT, §3.1 and its code, https://arxiv.org/abs/1810.04805
     Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
@@ -68,10 +102,12 @@ class DensePooler(FirstTokenPooler):
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dropout = nn.Dropout(config.pooling_dropout)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
+        self.act_fn = ACT2FN[config.head_act or "tanh"]
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
-        return torch.tanh(self.dense(super().forward(hidden, keep)))
+        return self.act_fn(self.dense(self.dropout(super().forward(hidden, keep))))
 
 
 class MeanPooler(FirstTokenPooler):
@@ -120,7 +156,28 @@ class DistilledClassifier(nn.Module):
         return (self.class_classifier(pooled[:, 0]) + self.distillation_classifier(pooled[:, 1])) / 2
 
 
-POOLINGS = {"first": FirstTokenPooler, "dense": DensePooler, "mean": MeanPooler, "distilled": DistilledPooler}
+class FirstMeanPooler(FirstTokenPooler):
+    """Put the class token beside the mean of the patches.
+
+    Source: Oquab et al. 2023, DINOv2, §7.1, https://arxiv.org/abs/2304.07193
+    Shapes: hidden (B, T, D), keep unused -> (B, 2 * D)
+    """
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+        return torch.cat((hidden[:, 0], hidden[:, self.config.num_prefix_tokens :].mean(1)), dim=-1)
+
+    @staticmethod
+    def classifier(config: QkvEncoderConfig) -> nn.Module:
+        return nn.Linear(2 * config.hidden_size, int(config.num_labels or 0))
+
+
+POOLINGS = {
+    "first": FirstTokenPooler,
+    "dense": DensePooler,
+    "mean": MeanPooler,
+    "distilled": DistilledPooler,
+    "first_mean": FirstMeanPooler,
+}
 
 
 class PixelHead(nn.Module):

@@ -18,14 +18,17 @@ from .position import Rotation
 class Layer(GradientCheckpointingLayer):
     """Mix between positions, then transform each position; gradient checkpointing recomputes it as one piece.
 
-    Source: Vaswani et al. 2017, §3.1, figure 1, https://arxiv.org/abs/1706.03762
+    With `parallel_residual` both read the same input, which lets their matrix products run side by side.
+
+    Source: Vaswani et al. 2017, §3.1, figure 1, https://arxiv.org/abs/1706.03762; parallel: Black et al. 2022,
+        GPT-NeoX-20B, §2.1.2, https://arxiv.org/abs/2204.06745
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D)
     """
 
     def __init__(self, config: StackConfig, layer_index: int) -> None:
         super().__init__()
         self.self_attn = SelfAttention(config, layer_index)
-        self.self_attn_residual = Residual(config, layer_index)
+        self.self_attn_residual = Residual(config, layer_index, normed=layer_index > 0 or not config.skip_first_norm)
         self.cross_attn: Any = None
         self.cross_attn_residual: Any = None
         if getattr(config, "cross_attention", False):
@@ -33,6 +36,7 @@ class Layer(GradientCheckpointingLayer):
             self.cross_attn_residual = Residual(config, layer_index)
         self.mlp = FEED_FORWARDS[config.feed_forward](config)
         self.mlp_residual = Residual(config, layer_index)
+        self.parallel = config.parallel_residual
 
     def forward(
         self,
@@ -50,4 +54,4 @@ class Layer(GradientCheckpointingLayer):
         if self.cross_attn is not None:
             hidden = self.cross_attn_residual(hidden, lambda x: self.cross_attn(x, *memory, **kwargs)[0])
         # Not the module itself: accelerate moves every argument that has a device, weights on disk too.
-        return self.mlp_residual(hidden, lambda x: self.mlp(x))
+        return self.mlp_residual(hidden_states if self.parallel else hidden, lambda x: self.mlp(x), hidden)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..configuration.configuration_base import QkvConfig
-from .check import refuse_labels
+from .check import refuse_labels, refuse_outside
 
 IGNORED = -100
 
@@ -98,6 +98,33 @@ def classification(
         "multi_label_classification": F.binary_cross_entropy_with_logits,
     }
     return normalise(losses[kind](logits, labels, reduction="sum"), labels.numel(), num_items_in_batch)
+
+
+def replaced_tokens(
+    logits: Tensor,
+    labels: Tensor | None,
+    attention_mask: Tensor | None,
+    num_items_in_batch: Tensor | int | None = None,
+) -> Tensor | None:
+    """Binary cross-entropy of each real token's label, 1 where it was replaced: logits, labels and mask (B, T).
+
+    Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
+    """
+    if labels is None:
+        return None
+    if labels.shape != logits.shape:
+        raise ValueError(f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(logits.shape)}")
+    due = labels != IGNORED
+    if attention_mask is not None and attention_mask.ndim == 2:
+        due = due & attention_mask.to(labels.device, torch.bool)
+    refuse_outside(
+        "labels", labels.masked_fill(~due, 0), 2, "classes", f"mark original 0, replaced 1, others {IGNORED}"
+    )
+    due = due.to(logits.device)
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    targets = labels.to(logits.device, precise)
+    losses = F.binary_cross_entropy_with_logits(logits.to(precise), targets, reduction="none")
+    return normalise(losses.masked_fill(~due, 0).sum(), due.sum().clamp(min=1), num_items_in_batch)
 
 
 def problem_type(labels: Tensor, num_labels: int) -> str:

@@ -2,28 +2,25 @@
 
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels.
 """
-# size: seven heads of one family stand together, and each spells out the signature transformers expects
 
 from typing import Any
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
-    MaskedLMOutput,
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .check import count_choices, refuse_embeddings, refuse_frontend, refuse_token_types
-from .head import POOLINGS, MaskedLMHead, label_classifier, span_output, token_output
-from .loss import IGNORED, classification, cross_entropy, negative_log_likelihood
+from .head import POOLINGS, label_classifier, span_output, token_output, transform
+from .loss import classification, cross_entropy
 from .stack import Stack
 
 
@@ -38,7 +35,7 @@ class QkvEncoderModel(Stack):
     def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
         kinds = config.type_vocab_size
-        self.embed_token_types = nn.Embedding(kinds, config.hidden_size) if kinds else None
+        self.embed_token_types = nn.Embedding(kinds, config.embedding_width) if kinds else None
         self.pooler = POOLINGS[config.pooling](config) if add_pooling_layer else None
         self.post_init()
 
@@ -61,9 +58,8 @@ class QkvEncoderModel(Stack):
         refuse_frontend(self.config, input_ids, pixel_values)
         grid = None
         if pixel_values is not None:
-            inputs_embeds, grid = self.embed_image(
-                pixel_values, bool_masked_pos, resample=bool(interpolate_pos_encoding)
-            )
+            anew = self.config.interpolate_positions if interpolate_pos_encoding is None else interpolate_pos_encoding
+            inputs_embeds, grid = self.embed_image(pixel_values, bool_masked_pos, resample=anew)
         elif inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         hidden = self.embed_types(inputs_embeds, token_type_ids)
@@ -77,7 +73,7 @@ class QkvEncoderModel(Stack):
 
     def embed_types(self, hidden: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Add the segment embedding, that of segment 0 unless given: (B, T, D) -> (B, T, D)."""
-        refuse_embeddings(hidden, self.config.hidden_size)
+        refuse_embeddings(hidden, self.config.embedding_width)
         if token_type_ids is not None:
             refuse_token_types(token_type_ids, hidden, self.config.type_vocab_size)
         if self.embed_token_types is None:
@@ -91,94 +87,15 @@ class QkvEncoderModel(Stack):
         return None if self.pooler is None else self.pooler(hidden, keep)
 
 
-class QkvEncoderForMaskedLM(QkvPreTrainedModel):
-    """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
-
-    config: QkvEncoderConfig
-    reads = "tokens"
-
-    def __init__(self, config: QkvEncoderConfig) -> None:
-        super().__init__(config)
-        self.model = QkvEncoderModel(config, add_pooling_layer=False)
-        self.lm_head = MaskedLMHead(config)
-        self.post_init()
-
-    def tied_parameters(self) -> dict[str, str]:
-        return {"lm_head.decoder.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
-
-    def get_output_embeddings(self) -> nn.Linear:
-        return self.lm_head.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        self.lm_head.decoder = new_embeddings
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
-    ) -> MaskedLMOutput:
-        """`labels` (B, T) hold the hidden tokens and -100 elsewhere."""
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.lm_head(outputs.last_hidden_state)
-        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
-
-
-class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
-    """Masked tokens and next sentence together, as BERT was pre-trained: two heads on one encoder.
-
-    Source: Devlin et al. 2019, BERT, §3.1, https://arxiv.org/abs/1810.04805
-    """
-
-    def __init__(self, config: QkvEncoderConfig) -> None:
-        QkvPreTrainedModel.__init__(self, config)
-        self.model = QkvEncoderModel(config)
-        self.lm_head = MaskedLMHead(config)
-        self.seq_relationship = nn.Linear(config.hidden_size, 2)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        next_sentence_label: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
-    ) -> BertForPreTrainingOutput:
-        """`next_sentence_label` (B,) is 0 where the second segment follows the first."""
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        scores, relation = self.lm_head(outputs.last_hidden_state), self.seq_relationship(outputs.pooler_output)
-        loss = None
-        if labels is not None and next_sentence_label is not None:
-            loss = negative_log_likelihood(scores, labels, num_items_in_batch, self.config.label_smoothing)
-            # The count of the step is one of tokens: each part's sentences weigh as much as its masked tokens do.
-            share = 1.0 if num_items_in_batch is None else (labels != IGNORED).sum() / num_items_in_batch
-            loss = loss + share * negative_log_likelihood(relation, next_sentence_label)
-        return BertForPreTrainingOutput(loss, scores, relation, outputs.hidden_states, outputs.attentions)
-
-
 class PooledClassifier(QkvPreTrainedModel):
-    """A dropout and a linear map on the pooled hidden state."""
+    """A dropout and a linear map on the pooled hidden state, which may be transformed before."""
 
     config: QkvEncoderConfig
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
         self.model = QkvEncoderModel(config)
+        self.transform = transform(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = POOLINGS[config.pooling].classifier(config)
         self.post_init()
@@ -187,7 +104,7 @@ class PooledClassifier(QkvPreTrainedModel):
         self, outputs: BaseModelOutputWithPooling, labels: Tensor | None, num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor | None, Tensor]:
         """(loss or None, logits)."""
-        logits = self.classifier(self.dropout(outputs.pooler_output))
+        logits = self.classifier(self.dropout(self.transform(outputs.pooler_output)))
         loss = classification(logits, labels, self.config, num_items_in_batch)
         return loss, logits
 
@@ -244,7 +161,7 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
         given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         choices = count_choices(input_ids, inputs_embeds)
         outputs = self.model(*(None if value is None else value.flatten(0, 1) for value in given), **kwargs)
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, choices)
+        logits = self.classifier(self.dropout(self.transform(outputs.pooler_output))).view(-1, choices)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
         return MultipleChoiceModelOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
@@ -260,6 +177,7 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.transform = transform(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = label_classifier(config)
         self.post_init()
@@ -278,7 +196,7 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
     ) -> TokenClassifierOutput:
         """`labels` (B, T), -100 where no label is due."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
 
 
@@ -291,6 +209,8 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.transform = transform(config)
+        self.dropout = nn.Dropout(config.qa_dropout)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -309,5 +229,5 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
     ) -> QuestionAnsweringModelOutput:
         """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.qa_outputs(outputs.last_hidden_state)
+        logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         return span_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

@@ -12,7 +12,7 @@ from ..configuration.configuration_stack import StackConfig
 
 
 class LayerNorm(nn.LayerNorm):
-    """Centre and scale each vector over its components, then apply a learned gain and bias.
+    """Centre and scale each vector over its components, then apply a learned gain and, unless left out, a bias.
 
     Invariant to shifting and rescaling the input.
 
@@ -20,8 +20,8 @@ class LayerNorm(nn.LayerNorm):
     Shapes: (..., D) -> (..., D)
     """
 
-    def __init__(self, config: StackConfig) -> None:
-        super().__init__(config.hidden_size, eps=config.norm_eps)
+    def __init__(self, config: StackConfig, size: int | None = None) -> None:
+        super().__init__(size or config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
 
 
 class RMSNorm(nn.Module):
@@ -33,9 +33,9 @@ class RMSNorm(nn.Module):
     Shapes: (..., D) -> (..., D)
     """
 
-    def __init__(self, config: StackConfig) -> None:
+    def __init__(self, config: StackConfig, size: int | None = None) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(config.hidden_size))
+        self.weight = nn.Parameter(torch.ones(size or config.hidden_size))
         self.eps = config.norm_eps
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -50,29 +50,33 @@ NORMS = {"layer": LayerNorm, "rms": RMSNorm}
 class Residual(nn.Module):
     """Carry the input past a branch: x + f(norm(x)) when `norm_first`, else norm(x + f(x)).
 
-    Pre-norm leaves a path without any norm from input to output; post-norm is the paper's. In training the whole
-    branch is dropped for a sample with a probability that rises linearly with depth (`drop_path_rate` at the last).
+    Pre-norm leaves a path without any norm from input to output; post-norm is the paper's. A learned gain on the
+    branch, close to zero at first, lets deep stacks start as the identity (`layer_scale`). In training the whole branch
+    is dropped for a sample with a probability that rises linearly with depth (`drop_path_rate` at the last).
 
-    Source: Xiong et al. 2020, https://arxiv.org/abs/2002.04745; stochastic depth: Huang et al. 2016, §3,
-        https://arxiv.org/abs/1603.09382
+    Source: Xiong et al. 2020, https://arxiv.org/abs/2002.04745; layer scale: Touvron et al. 2021, CaiT, §2,
+        https://arxiv.org/abs/2103.17239; stochastic depth: Huang et al. 2016, §3, https://arxiv.org/abs/1603.09382
     Shapes: (B, T, D) -> (B, T, D)
     """
 
-    def __init__(self, config: StackConfig, layer_index: int) -> None:
+    def __init__(self, config: StackConfig, layer_index: int, *, normed: bool = True) -> None:
         super().__init__()
-        self.norm = NORMS[config.norm](config)
+        self.norm = NORMS[config.norm](config) if normed else nn.Identity()
+        self.initial_scale = scale = config.layer_scale
+        self.layer_scale = nn.Parameter(torch.full((config.hidden_size,), float(scale))) if scale else None
         self.norm_first = config.norm_first
         self.dropout = nn.Dropout(config.residual_dropout)
         self.drop_path = config.drop_path_rate * layer_index / max(config.num_hidden_layers - 1, 1)
 
-    def forward(self, hidden: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
+    def forward(self, hidden: Tensor, branch: Callable[[Tensor], Tensor], carried: Tensor | None = None) -> Tensor:
+        """`carried` is what the branch is added to, where that is not what it reads (parallel branches)."""
         if self.norm_first:
-            return hidden + self.drop(branch(self.norm(hidden)))
+            return (hidden if carried is None else carried) + self.drop(branch(self.norm(hidden)))
         return self.norm(hidden + self.drop(branch(hidden)))
 
     def drop(self, branch: Tensor) -> Tensor:
-        """Dropout and stochastic depth, each keeping the expected value."""
-        branch = self.dropout(branch)
+        """Layer scale, dropout and stochastic depth, the last two keeping the expected value."""
+        branch = self.dropout(branch if self.layer_scale is None else branch * self.layer_scale)
         if not self.training or not self.drop_path:
             return branch
         kept = torch.rand(branch.shape[0], 1, 1, device=branch.device) >= self.drop_path

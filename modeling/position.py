@@ -32,8 +32,8 @@ class Position(nn.Module):
         """Act on the stack's input; `grid` (rows, columns) is given for images."""
         return hidden
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
-        """Cosines and sines for queries and keys, computed once a forward, or None."""
+    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: Any = None) -> Rotation | None:
+        """Cosines and sines for queries and keys in layers of a pattern, computed once a forward, or None."""
         return None
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
@@ -54,7 +54,7 @@ class LearnedPosition(Position):
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
-        self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.hidden_size)
+        self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.embedding_width)
 
     def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
         if grid is not None and grid != self.config.grid:
@@ -83,9 +83,14 @@ class SinusoidalPosition(Position):
     def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
         # A late position times a frequency loses digits in single precision; MPS has nothing better.
         precise = torch.float32 if hidden.device.type == "mps" else torch.float64
-        exponents = torch.arange(0, hidden.shape[-1], 2, device=hidden.device, dtype=precise) / hidden.shape[-1]
-        angles = positions[..., None] / 10000.0**exponents  # (B, T, D / 2)
+        pairs = torch.arange(hidden.shape[-1] // 2, device=hidden.device, dtype=precise)
+        positions = positions + self.config.position_offset
+        angles = positions[..., None] / 10000.0 ** (pairs / self.steps(len(pairs)))  # (B, T, D / 2)
         return hidden + self.arrange(angles.sin(), angles.cos()).to(torch.float32).to(hidden.dtype)
+
+    def steps(self, pairs: int) -> int:
+        """In how many steps the wavelengths grow by the factor 10,000."""
+        return pairs
 
     def arrange(self, sines: Tensor, cosines: Tensor) -> Tensor:
         """Sines on even dimensions, cosines on odd ones: 2 x (B, T, D / 2) -> (B, T, D)."""
@@ -106,6 +111,20 @@ class ConcatenatedSinusoidalPosition(SinusoidalPosition):
         return torch.cat((sines, cosines), dim=-1)
 
 
+class Tensor2TensorSinusoidalPosition(ConcatenatedSinusoidalPosition):
+    """Add waves whose last wavelength is exactly 10,000 times the first, sines before cosines.
+
+    The layout of the paper's own code, which M2M100 and Whisper keep; the formula in the paper stops one step earlier.
+
+    Acts at: `embed`.
+    Source: Vaswani et al. 2018, Tensor2Tensor, `get_timing_signal_1d`, https://arxiv.org/abs/1803.07416
+    Shapes: hidden (B, T, D), positions (B or 1, T) -> (B, T, D)
+    """
+
+    def steps(self, pairs: int) -> int:
+        return max(pairs - 1, 1)
+
+
 class RotaryPosition(Position):
     """Rotate queries and keys by an angle proportional to their position.
 
@@ -117,19 +136,19 @@ class RotaryPosition(Position):
     Shapes: positions (B or 1, T) -> 2 x (B or 1, 1, T, K)
     """
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
-        frequencies, scale = self.frequencies(positions)
+    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: Any = None) -> Rotation | None:
+        frequencies, scale = self.frequencies(positions, pattern)
         angles = positions[:, None, :, None].to(torch.float32) * frequencies.to(torch.float32)
         angles = torch.cat((angles, angles), dim=-1)
         return (angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype)
 
-    def frequencies(self, positions: Tensor) -> tuple[Tensor, float]:
+    def frequencies(self, positions: Tensor, pattern: Any = None) -> tuple[Tensor, float]:
         """Radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
-        parameters: dict[str, Any] = dict(self.config.rope_parameters or {})
-        device = positions.device
+        parameters, device = self.config.rope_of(pattern), positions.device
         if parameters["rope_type"] != "default":
+            own = {"layer_type": pattern} if pattern in (self.config.rope_parameters or {}) else {}
             # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
-            return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](self.config, device, seq_len=positions.max() + 1)
+            return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](self.config, device, seq_len=positions.max() + 1, **own)
         size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))
         exponents = torch.arange(0, size, 2, dtype=torch.int64).to(device, torch.float32) / size
         return 1.0 / parameters["rope_theta"] ** exponents, 1.0
@@ -204,6 +223,7 @@ POSITIONS = {
     "learned": LearnedPosition,
     "sinusoidal": SinusoidalPosition,
     "sinusoidal_concat": ConcatenatedSinusoidalPosition,
+    "sinusoidal_t2t": Tensor2TensorSinusoidalPosition,
     "rope": RotaryPosition,
     "alibi": AlibiPosition,
     "t5": T5Position,

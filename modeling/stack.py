@@ -42,10 +42,14 @@ class Stack(QkvPreTrainedModel):
         self.embed_tokens: Any = FRONTENDS[config.frontend](config)
         self.main_input_name = FRONTENDS[config.frontend].main_input_name
         self.position = POSITIONS[config.position](config)
-        self.embed_norm = NORMS[config.norm](config) if config.embedding_norm else nn.Identity()
+        width = config.embedding_width
+        self.embed_norm = NORMS[config.norm](config, width) if config.embedding_norm else nn.Identity()
         self.embed_dropout = nn.Dropout(config.embedding_dropout)
+        narrow = width != config.hidden_size
+        self.embed_projection = nn.Linear(width, config.hidden_size) if narrow else nn.Identity()
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.num_hidden_layers))
         self.norm = NORMS[config.norm](config) if config.final_norm else nn.Identity()
+        self.final_dropout = nn.Dropout(config.final_dropout)
         self.gradient_checkpointing = False
 
     def run(
@@ -66,20 +70,21 @@ class Stack(QkvPreTrainedModel):
             refuse_too_long(self.config, seen.positions, span.past, span.length)
         memory = self.memory(hidden, implementation, kwargs)
         hidden = self.embed_dropout(self.embed_norm(self.position.embed(hidden, seen.positions, grid)))
-        rotation = self.position.rotation(seen.positions, hidden.dtype)
+        hidden = self.embed_projection(hidden)
+        rotations = {word: self.position.rotation(seen.positions, hidden.dtype, word) for word in seen.masks}
         biases = self.biases(seen, span)
         for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
             # What has gradients goes by place: reentrant checkpointing does not look at keywords.
             hidden = layer(
                 hidden,
                 seen.masks[pattern],
-                rotation,
+                rotations[pattern],
                 biases[pattern],
                 *memory,
                 past_key_values=past_key_values,
                 **{**kwargs, "position_ids": seen.positions, "attention_implementation": implementation},
             )
-        return self.norm(hidden)
+        return self.final_dropout(self.norm(hidden))
 
     def implementation(self, kwargs: dict[str, Any]) -> str:
         """The backend of this forward: weights that are asked for come from the only one that has them."""

@@ -15,7 +15,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from comparison import exact
-from families import LENGTH, PAD, ROWS, Row
+from families import ROWS
+from families_base import LENGTH, PAD, Row
 from qkv.modeling.conversion import chosen, from_transformers, official_pairs, rows, to_transformers
 from qkv.modeling.conversion_config import lost_on_reading
 from qkv.modeling.conversion_weights import convert
@@ -131,7 +132,7 @@ def test_gradients_are_equal(row: Row) -> None:
     theirs = convert(rows(*chosen(official_pairs(official), official, lost_on_reading)), theirs, reading=True)
     for name, gradient in theirs.items():
         mine = ours.get_parameter(name).grad
-        if row.architecture in ("bart", "marian") and name.endswith(("embed_tokens.weight", "lm_head.weight")):
+        if row.family.model_type in ("bart", "marian") and name.endswith(("embed_tokens.weight", "lm_head.weight")):
             mine[PAD] = gradient[PAD]  # theirs never trains this row, though a target may start with it
         assert (mine - gradient).abs().max() <= DOUBLE, name
 
@@ -177,11 +178,13 @@ def test_generated_tokens_are_equal(row: Row, beams: int) -> None:
 def test_caches_continue_alike(row: Row) -> None:
     """Each side's own cache, filled by a prompt, then by a chunk of tokens and by a single one."""
     inputs = {name: value for name, value in row.inputs("none").items() if name != "labels"}
-    ids = inputs.pop("input_ids") if not row.translates else torch.arange(4, 4 + LENGTH).expand(3, -1)
-    name = "decoder_input_ids" if row.translates else "input_ids"
+    ids = inputs.pop("input_ids") if not row.family.translates else torch.arange(4, 4 + LENGTH).expand(3, -1)
+    name = "decoder_input_ids" if row.family.translates else "input_ids"
     caches: list[Any] = [None, None]
     for chunk in (ids[:, :4], ids[:, 4:8], ids[:, 8:]):
-        inputs = {key: value for key, value in inputs.items() if row.translates and key != "decoder_attention_mask"}
+        inputs = {
+            key: value for key, value in inputs.items() if row.family.translates and key != "decoder_attention_mask"
+        }
         found = [
             model(**inputs, **{name: chunk}, past_key_values=cache, use_cache=True)
             for model, cache in zip(pair(row), caches, strict=True)

@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 import families
 import qkv
 import tiny
-from families import CLASSES, ROWS, Row, variant
+from families import FAMILIES, ROWS, variant
+from families_base import Row
 from qkv.modeling.conversion import ARCHITECTURES
 
 LANGUAGE_MODELS = [row for row in ROWS if row.generates and not row.name]
@@ -224,6 +225,6 @@ def test_other_things_than_models_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_architecture_has_a_row() -> None:
-    assert {architecture.model_type for architecture in ARCHITECTURES} == set(CLASSES)
+    assert {architecture.model_type for architecture in ARCHITECTURES} == set(FAMILIES)
     rows = {row.class_name for row in ROWS}
     assert rows == {head.theirs for architecture in ARCHITECTURES for head in architecture.heads}

@@ -6,7 +6,8 @@ import transformers
 
 import qkv
 import tiny
-from families import rope, variant
+from families import variant
+from families_base import rope
 
 
 def test_gpt2_keeps_query_key_and_value_side_by_side() -> None:

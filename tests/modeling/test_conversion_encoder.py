@@ -6,7 +6,8 @@ import transformers
 
 import qkv
 import tiny
-from families import PAD, variant
+from families import variant
+from families_base import PAD
 
 BERT = {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True}
 

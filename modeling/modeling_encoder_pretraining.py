@@ -1,0 +1,134 @@
+"""Encoders as they are pre-trained: masked tokens, next sentences, replaced tokens.
+
+Shapes: B batch, T tokens, V vocabulary.
+"""
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
+from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
+
+from ..configuration.configuration_encoder import QkvEncoderConfig
+from .base import QkvPreTrainedModel, can_return_tuple
+from .head import MaskedLMHead, ReplacedTokenHead
+from .loss import IGNORED, cross_entropy, negative_log_likelihood, replaced_tokens
+from .modeling_encoder import QkvEncoderModel
+
+
+class QkvEncoderForMaskedLM(QkvPreTrainedModel):
+    """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
+
+    config: QkvEncoderConfig
+    reads = "tokens"
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.lm_head = MaskedLMHead(config)
+        self.post_init()
+
+    def tied_parameters(self) -> dict[str, str]:
+        return {"lm_head.decoder.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
+
+    def get_output_embeddings(self) -> nn.Linear:
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.lm_head.decoder = new_embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """`labels` (B, T) hold the hidden tokens and -100 elsewhere."""
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.lm_head(outputs.last_hidden_state)
+        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
+    """Masked tokens and next sentence together, as BERT was pre-trained: two heads on one encoder.
+
+    Source: Devlin et al. 2019, BERT, §3.1, https://arxiv.org/abs/1810.04805
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        QkvPreTrainedModel.__init__(self, config)
+        self.model = QkvEncoderModel(config)
+        self.lm_head = MaskedLMHead(config)
+        self.seq_relationship = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        next_sentence_label: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> BertForPreTrainingOutput:
+        """`next_sentence_label` (B,) is 0 where the second segment follows the first."""
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        scores, relation = self.lm_head(outputs.last_hidden_state), self.seq_relationship(outputs.pooler_output)
+        loss = None
+        if labels is not None and next_sentence_label is not None:
+            loss = negative_log_likelihood(scores, labels, num_items_in_batch, self.config.label_smoothing)
+            # The count of the step is one of tokens: each part's sentences weigh as much as its masked tokens do.
+            share = 1.0 if num_items_in_batch is None else (labels != IGNORED).sum() / num_items_in_batch
+            loss = loss + share * negative_log_likelihood(relation, next_sentence_label)
+        return BertForPreTrainingOutput(loss, scores, relation, outputs.hidden_states, outputs.attentions)
+
+
+class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
+    """Tell which tokens a generator has put in: `input_ids -> QkvEncoderModel -> ReplacedTokenHead -> logits (B, T)`.
+
+    Every token teaches, where masked language modelling learns from the masked ones alone.
+
+    Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
+    """
+
+    config: QkvEncoderConfig
+    reads = "tokens"
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.lm_head = ReplacedTokenHead(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """`labels` (B, T) are 1 for replaced tokens, 0 for original ones, -100 where nobody asks, as for padding."""
+        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        logits = self.lm_head(outputs.last_hidden_state)
+        loss = replaced_tokens(logits, labels, attention_mask, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )

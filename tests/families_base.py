@@ -1,0 +1,202 @@
+"""What the official architectures are compared by: a tiny size, inputs that fit each head, and how a row is built."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+BATCH, LENGTH, VOCABULARY, LABELS = 3, 9, 61, 3
+PAD, START, END = 1, 2, 3
+IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+Inputs = Callable[[str], dict[str, Tensor]]
+
+
+def tokens(seed: int = 1, *, length: int = LENGTH, side: str = "right") -> dict[str, Tensor]:
+    """Rows of random tokens, none special; all but the first padded, more and more, on one side or on none."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(4, VOCABULARY, (BATCH, length), generator=generator)
+    mask = (torch.arange(length) < length - 2 * torch.arange(BATCH)[:, None]).long()
+    mask = {"right": mask, "left": mask.flip(-1), "none": torch.ones_like(mask)}[side]
+    return {"input_ids": ids.where(mask.bool(), torch.tensor(PAD)), "attention_mask": mask}
+
+
+def positions(mask: Tensor) -> Tensor:
+    return (mask.cumsum(-1) - 1).clamp(min=0)
+
+
+def labelled(inputs: dict[str, Tensor]) -> Tensor:
+    """A label for some of the real tokens."""
+    generator = torch.Generator().manual_seed(5)
+    labels = torch.randint(0, LABELS, inputs["input_ids"].shape, generator=generator)
+    due = inputs["attention_mask"].bool() & (torch.arange(labels.shape[-1]) % 2 == 0)
+    return labels.where(due, torch.tensor(-100))
+
+
+def text(side: str) -> dict[str, Tensor]:
+    return tokens(side=side)
+
+
+def segments(side: str) -> dict[str, Tensor]:
+    inputs = tokens(side=side)
+    return {**inputs, "token_type_ids": (torch.arange(LENGTH) > 4).long().expand(BATCH, -1)}
+
+
+def token_labels(side: str) -> dict[str, Tensor]:
+    inputs = tokens(side=side)
+    return {**inputs, "labels": labelled(inputs)}
+
+
+def pretraining(side: str) -> dict[str, Tensor]:
+    inputs = segments(side)
+    return {**inputs, "labels": labelled(inputs), "next_sentence_label": torch.tensor([0, 1, 1])}
+
+
+def classes(side: str) -> dict[str, Tensor]:
+    return {**tokens(side=side), "labels": torch.tensor([2, 0, 1])}
+
+
+def spans(side: str) -> dict[str, Tensor]:
+    """Padding takes part in this loss, so its positions have to be the same on both sides."""
+    inputs = tokens(side=side)
+    marks = {"start_positions": torch.tensor([1, 0, 30]), "end_positions": torch.tensor([4, 2, 3])}
+    return {**inputs, **marks, "position_ids": positions(inputs["attention_mask"])}
+
+
+def choices(side: str) -> dict[str, Tensor]:
+    inputs = tokens(side=side)
+    stacked = {name: torch.stack((value, value.flip(0)), 1) for name, value in inputs.items()}
+    return {**stacked, "labels": torch.tensor([0, 1, 1])}
+
+
+def translation(side: str) -> dict[str, Tensor]:
+    """A source padded on either side, a target padded on the right."""
+    target = tokens(2, length=7)
+    decoder = {"decoder_input_ids": target["input_ids"], "decoder_attention_mask": target["attention_mask"]}
+    return {**tokens(side=side), **decoder}
+
+
+def translation_labels(side: str) -> dict[str, Tensor]:
+    target = tokens(2, length=7)
+    labels = target["input_ids"].where(target["attention_mask"].bool(), torch.tensor(-100))
+    return {**tokens(side=side), "labels": labels}
+
+
+def images(side: str) -> dict[str, Tensor]:
+    return {"pixel_values": torch.randn(BATCH, 3, 12, 12, generator=torch.Generator().manual_seed(1))}
+
+
+def image_labels(side: str) -> dict[str, Tensor]:
+    return {**images(side), "labels": torch.tensor([2, 0, 1])}
+
+
+def masked_patches(side: str) -> dict[str, Tensor]:
+    return {**images(side), "bool_masked_pos": torch.arange(BATCH * 9).view(BATCH, 9) % 3 == 0}
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """One official architecture: every class by what it is fed, a config, and a mistake that a test has to notice.
+
+    `wrong` are other fields of our config under the same weights. `sides` says where padding may stand so that the
+    official model still reads the text right; a head named in `first_token` reads the first token, padding or not.
+    `told` is what theirs has to be told of positions: "positions" where padding stands in front, or "offset" where
+    position ids count from the padding id.
+    """
+
+    model_type: str
+    prefix: str
+    heads: dict[str, Inputs]
+    config: dict[str, Any]
+    wrong: dict[str, Any]
+    sides: tuple[str, ...] = ("none", "right", "left")
+    first_token: tuple[str, ...] = ()
+    told: str | None = None
+    translates: bool = False
+
+    def rows(self) -> list["Row"]:
+        """Every class at the config."""
+        return [Row(self, head, self.wrong) for head in self.heads]
+
+    def variant(self, head: str, name: str, wrong: dict[str, Any] | None = None, **fields: Any) -> "Row":
+        """The same class at a config that takes another path through the tables."""
+        return Row(self, head, wrong or self.wrong, fields, name=name)
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One official class at one config."""
+
+    family: Family
+    head: str
+    wrong: dict[str, Any]
+    fields: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.class_name}{self.name and '-'}{self.name}"
+
+    @property
+    def class_name(self) -> str:
+        return self.family.prefix + self.head
+
+    def inputs(self, side: str) -> dict[str, Tensor]:
+        return self.family.heads[self.head](side)
+
+    def config(self) -> PreTrainedConfig:
+        fields = dict(self.family.config)
+        if "num_labels" not in fields and not self.head.endswith(("QuestionAnswering", "Teacher")):
+            fields["id2label"] = {0: "no", 1: "yes", 2: "who knows"}
+            fields["label2id"] = {"no": 0, "yes": 1, "who knows": 2}
+        ids = {} if "image_size" in fields else {**IDS, "vocab_size": VOCABULARY}
+        return transformers.AutoConfig.for_model(self.family.model_type, **{**ids, **fields, **self.fields})
+
+    def build(self) -> PreTrainedModel:
+        """The official model with random weights, every one of them moved off its initial value."""
+        torch.manual_seed(0)
+        model_class = getattr(transformers, self.class_name)
+        model = model_class._from_config(self.config(), attn_implementation="eager", **self.options).eval()
+        buffers = [model.final_logits_bias] if hasattr(model, "final_logits_bias") else []
+        with torch.no_grad():
+            for tensor in [parameter for parameter in model.parameters() if parameter.requires_grad] + buffers:
+                tensor.add_(0.05 * torch.randn_like(tensor))
+        return model
+
+    @property
+    def generates(self) -> bool:
+        return self.head.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel"))
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Where padding may stand so that the official class still reads the text right."""
+        return tuple(side for side in self.family.sides if side != "left" or self.head not in self.family.first_token)
+
+    def real(self, name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+        """An output at its real tokens: those of padding are read by nobody, and each side fills them as it likes."""
+        of_target = self.family.translates and not name.startswith("encoder")
+        mask = inputs.get("decoder_attention_mask" if of_target else "attention_mask")
+        if mask is None:
+            return value
+        mask = mask.flatten(0, -2).bool()
+        rows = value.transpose(1, 2) if "attentions" in name else value
+        return rows[mask] if rows.shape[:2] == mask.shape else value
+
+    def placed(self, inputs: dict[str, Tensor], *, ours: bool) -> dict[str, Tensor]:
+        """What one of the two has to be told about positions, which ours takes from the mask."""
+        mask = inputs.get("attention_mask")
+        if ours or mask is None or self.family.translates:
+            return inputs
+        if self.family.told == "offset" and "position_ids" in inputs:
+            return {**inputs, "position_ids": inputs["position_ids"] + PAD + 1}
+        # Left padding shifts the absolute positions of an official model unless it is told of it.
+        shifted = self.family.told == "positions" and not mask.flatten(0, -2)[:, 0].all()
+        return {**inputs, "position_ids": positions(mask)} if shifted else inputs
+
+
+def rope(kind: str, **parameters: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": kind, "rope_theta": 1000.0, "factor": 2.0, **parameters}}

@@ -1,0 +1,27 @@
+"""Official encoders over images, every class of each at a tiny size."""
+
+from families_base import LABELS, SIZES, Family, Inputs, Row, image_labels, images, masked_patches
+
+DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+HEADS: dict[str, Inputs] = {
+    "Model": images,
+    "ForImageClassification": image_labels,
+    "ForMaskedImageModeling": masked_patches,
+}
+IMAGE = {**SIZES, **DROPOUT, "image_size": 12, "patch_size": 4, "encoder_stride": 4, "num_labels": LABELS}
+
+VIT = Family("vit", "ViT", HEADS, {**IMAGE, "initializer_range": 0.1}, {"hidden_act": "relu"}, sides=("none",))
+DEIT = Family(
+    "deit",
+    "DeiT",
+    {**HEADS, "ForImageClassificationWithTeacher": images},
+    {**IMAGE, "initializer_range": 0.1},
+    {"norm_eps": 1e-1},
+    sides=("none",),
+)
+
+FAMILIES = [VIT, DEIT]
+VARIANTS = [
+    Row(VIT, "Model", {"norm_eps": 1e-1}, options={"add_pooling_layer": False}, name="no pooler"),
+    VIT.variant("ForImageClassification", "wide", image_size=[12, 12], patch_size=[4, 4], encoder_stride=16),
+]
