@@ -111,6 +111,9 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
         self.lm_head = ReplacedTokenHead(config)
+        # A saved map has room for one class each, and the one it comes with predicts words.
+        own = f"modeling_encoder_pretraining.{QkvEncoderForReplacedTokenDetection.__name__}"
+        config.auto_map = {**config.auto_map, "AutoModelForPreTraining": own}
         self.post_init()
 
     @can_return_tuple
