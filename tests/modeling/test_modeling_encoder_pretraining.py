@@ -81,8 +81,8 @@ def test_every_real_token_is_told_from_a_replaced_one() -> None:
     assert_close(output.loss, expected, rtol=0, atol=1e-12)
     assert model(**{**inputs, "labels": None}).loss is None
     # A guess of one half costs log 2.
-    torch.nn.init.zeros_(model.lm_head.score.weight)
-    torch.nn.init.zeros_(model.lm_head.score.bias)
+    torch.nn.init.zeros_(model.classifier.score.weight)
+    torch.nn.init.zeros_(model.classifier.score.bias)
     assert model(**inputs).loss.item() == pytest.approx(math.log(2))
 
 
