@@ -171,7 +171,9 @@ GPT_NEOX = Architecture(
         "hidden_act": activation("hidden_act"),
         "parallel_residual": "use_parallel_residual",
         # Theirs turns a quarter of each head unless told.
-        "rope_parameters": Codec("rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **rope}),
+        "rope_parameters": Codec(
+            "rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})}
+        ),
         "embedding_dropout": "hidden_dropout",
         "residual_dropout": "hidden_dropout",
         "norm_eps": "layer_norm_eps",

@@ -52,7 +52,9 @@ def test_a_stack_ends_with_a_norm_when_its_branches_begin_with_one(norm_first: b
         (QkvEncoderDecoderConfig(**SMALL, feed_forward="glu", query_key_norm=True), QkvEncoderDecoderModel),
     ],
 )
-def test_plan_over_devices_splits_every_matrix_and_keeps_the_norms_of_heads_whole(config: StackConfig, model_class: type) -> None:
+def test_plan_over_devices_splits_every_matrix_and_keeps_the_norms_of_heads_whole(
+    config: StackConfig, model_class: type
+) -> None:
     with torch.device("meta"):
         model = model_class(config)
     linears = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
