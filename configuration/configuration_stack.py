@@ -65,6 +65,16 @@ class StackConfig(AttentionConfig):
         """Components of a token's embedding, before it is projected to the hidden size where the two differ."""
         return getattr(self, "embedding_size", None) or self.hidden_size
 
+    @property
+    def position_width(self) -> int:
+        """Components of that to which positions are added: the embedding as it was looked up."""
+        return self.embedding_width
+
+    @property
+    def output_width(self) -> int:
+        """Components of the last hidden state, which heads read."""
+        return self.hidden_size
+
     def validate_residuals(self) -> None:
         """Branches can be parallel only where each has its norm in front and there are two of them."""
         if self.parallel_residual and (not self.norm_first or getattr(self, "cross_attention", False)):

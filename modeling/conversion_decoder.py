@@ -89,6 +89,7 @@ OPT = Architecture(
         **TOKEN_FIELDS,
         **same("hidden_size num_hidden_layers num_attention_heads max_position_embeddings attention_dropout"),
         "intermediate_size": "ffn_dim",
+        "embedding_size": "word_embed_proj_dim",
         "hidden_act": activation("activation_function"),
         "residual_dropout": "dropout",
         "attention_bias": "enable_bias",
@@ -105,6 +106,7 @@ OPT = Architecture(
     (
         ("embed_tokens", "embed_tokens"),
         ("position.table", "embed_positions"),
+        ("{project_in,project_out}", "{project_in,project_out}"),
         ("layers.*.self_attn_residual.norm", "layers.*.self_attn_layer_norm"),
         ("layers.*.self_attn.{q,k,v}_proj", "layers.*.self_attn.{q,k,v}_proj"),
         ("layers.*.self_attn.o_proj", "layers.*.self_attn.out_proj"),

@@ -68,7 +68,7 @@ def transform(config: QkvEncoderConfig) -> nn.Module:
 
 def label_classifier(config: StackConfig, *, bias: bool = True) -> nn.Linear:
     """A linear map to one score for each of `num_labels`: (..., D) -> (..., V)."""
-    return nn.Linear(config.hidden_size, int(config.num_labels or 0), bias=bias)
+    return nn.Linear(config.output_width, int(config.num_labels or 0), bias=bias)
 
 
 class FirstTokenPooler(nn.Module):

@@ -83,6 +83,10 @@ VARIANTS = [
     LLAMA.variant("ForCausalLM", "yarn", **rope("yarn", **HIGH)),
     MISTRAL.variant("ForCausalLM", "full", {"norm_eps": 1e-1}, sliding_window=None),
     OPT.variant("ForCausalLM", "post-norm", {"norm_first": True}, do_layer_norm_before=False),
+    *(
+        OPT.variant(head, "narrow", {"norm_first": True}, do_layer_norm_before=False, word_embed_proj_dim=20)
+        for head in OPT.heads
+    ),
     OPT.variant("ForCausalLM", "unnormed", {"hidden_act": "gelu"}, _remove_final_layer_norm=True),
     OPT.variant("ForCausalLM", "untied", enable_bias=False, tie_word_embeddings=False),
     BLOOM.variant("ForCausalLM", "untied", {"norm_eps": 1e-1}, n_head=2, tie_word_embeddings=False),

@@ -315,6 +315,11 @@ TRANSLATORS: list[tuple[dict[str, Any], str]] = [
         "share_embeddings=False",
     ),
     (
+        {"decoder": {"embedding_size": 384}},
+        "share_embeddings=True needs one embedding_size, got 768 for the encoder and 384 for the decoder; set "
+        "share_embeddings=False",
+    ),
+    (
         {"frontend": "patches"},
         "share_embeddings=True needs one vocabulary, got patches of 32128 for the encoder and 32128 for the decoder; set "
         "share_embeddings=False",

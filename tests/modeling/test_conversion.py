@@ -148,7 +148,6 @@ REFUSED = [
         {"rope_parameters": {"rope_type": "default", "rope_theta": 1e3, "partial_rotary_factor": 0.5}},
         "partial_rotary_factor",
     ),
-    ("opt", "ForCausalLM", {"word_embed_proj_dim": 16}, "word_embed_proj_dim=16 would become 32"),
     (
         "opt",
         "ForCausalLM",

@@ -78,6 +78,17 @@ PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
         },
     ),
     "opt-125m": ("opt", "OPTForCausalLM", {**OPT, "word_embed_proj_dim": 768}),
+    "opt-350m": (
+        "opt",
+        "OPTForCausalLM",
+        {
+            **OPT,
+            "hidden_size": 1024,
+            "num_attention_heads": 16,
+            "do_layer_norm_before": False,
+            "word_embed_proj_dim": 512,
+        },
+    ),
     "opt-iml-1.3b": (
         "opt",
         "OPTForCausalLM",
