@@ -103,6 +103,11 @@ class QkvEncoderDecoderConfig(QkvConfig):
                 f"share_embeddings=True needs one vocabulary, got {encoder.frontend} of {encoder.vocab_size} for the "
                 f"encoder and {decoder.vocab_size} for the decoder; set share_embeddings=False"
             )
+        if self.share_embeddings and encoder.embedding_size != decoder.embedding_size:
+            raise ValueError(
+                f"share_embeddings=True needs one embedding_size, got {encoder.embedding_size} for the encoder and "
+                f"{decoder.embedding_size} for the decoder; set share_embeddings=False"
+            )
         if not decoder.cross_attention:
             raise ValueError("decoder cross_attention=False cannot read the encoder; use QkvDecoderConfig instead")
 

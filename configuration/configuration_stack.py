@@ -25,6 +25,8 @@ class StackConfig(AttentionConfig):
         "layers.*.self_attn.q_proj": "colwise",
         "layers.*.self_attn.k_proj": "colwise",
         "layers.*.self_attn.v_proj": "colwise",
+        "layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
+        "layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
         "layers.*.self_attn.o_proj": "rowwise",
         "layers.*.mlp.gate_proj": "colwise",
         "layers.*.mlp.up_proj": "colwise",
@@ -62,6 +64,16 @@ class StackConfig(AttentionConfig):
     def embedding_width(self) -> int:
         """Components of a token's embedding, before it is projected to the hidden size where the two differ."""
         return getattr(self, "embedding_size", None) or self.hidden_size
+
+    @property
+    def position_width(self) -> int:
+        """Components of that to which positions are added: the embedding as it was looked up."""
+        return self.embedding_width
+
+    @property
+    def output_width(self) -> int:
+        """Components of the last hidden state, which heads read."""
+        return self.hidden_size
 
     def validate_residuals(self) -> None:
         """Branches can be parallel only where each has its norm in front and there are two of them."""

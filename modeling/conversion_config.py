@@ -22,7 +22,7 @@ CARRIED = "id2label label2id problem_type output_hidden_states output_attentions
 # Names that describe a file or a run rather than a model, and what earlier versions of transformers wrote beside them.
 BOOKKEEPING = frozenset(
     "transformers_version architectures dtype model_type auto_map task_specific_params tokenizer_class finetuning_task "
-    "output_past torchscript pruned_heads gradient_checkpointing prefix".split()
+    "output_past torchscript pruned_heads gradient_checkpointing prefix transformers.js_config".split()
 )
 # Two names of one function in transformers' table of activations.
 SYNONYMS = {"swish": "silu", "gelu_python": "gelu"}
@@ -186,9 +186,11 @@ def different(values: Values, again: Values) -> list[str]:
 
 
 def canonical(value: Any) -> Any:
-    """One spelling for what is equal: (n, n) is n, and an activation has one name."""
+    """One spelling for what is equal: (n, n) is n, an activation has one name, a whole rotation is not partial."""
     if isinstance(value, str):
         return SYNONYMS.get(value, value)
+    if isinstance(value, dict):
+        return {name: item for name, item in value.items() if (name, item) != ("partial_rotary_factor", 1.0)}
     sides = set(value) if isinstance(value, list | tuple) and all(isinstance(side, int) for side in value) else ()
     return sides.pop() if len(sides) == 1 else list(value) if isinstance(value, tuple) else value
 

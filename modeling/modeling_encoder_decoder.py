@@ -144,7 +144,7 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, Gene
         super().__init__(config)
         self.model = QkvEncoderDecoderModel(config)
         decoder = config.decoder
-        self.lm_head = nn.Linear(decoder.hidden_size, decoder.vocab_size, bias=decoder.lm_head_bias)
+        self.lm_head = nn.Linear(decoder.output_width, decoder.vocab_size, bias=decoder.lm_head_bias)
         self.post_init()
 
     def tied_parameters(self) -> dict[str, str]:

@@ -129,7 +129,8 @@ def test_gradients_are_equal(row: Row) -> None:
             loss.backward()
     trained = {name: weight for name, weight in official.state_dict(keep_vars=True).items() if weight.requires_grad}
     theirs = {name: weight.grad for name, weight in trained.items() if weight.grad is not None}
-    theirs = convert(rows(*chosen(official_pairs(official), official, lost_on_reading)), theirs, reading=True)
+    table = rows(*chosen(official_pairs(official), official, lost_on_reading))
+    theirs = convert(table, theirs, ours.config, reading=True)
     for name, gradient in theirs.items():
         mine = ours.get_parameter(name).grad
         if row.family.model_type in ("bart", "marian") and name.endswith(("embed_tokens.weight", "lm_head.weight")):

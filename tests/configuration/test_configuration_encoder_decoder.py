@@ -104,3 +104,11 @@ def test_given_differences_are_not_touched() -> None:
 def test_two_kinds_of_input_have_two_tables(fields_: dict) -> None:
     config = QkvEncoderDecoderConfig(**SMALL, share_embeddings=False, **fields_)
     assert config.decoder.vocab_size == 11
+
+
+def test_a_narrow_table_may_be_shared() -> None:
+    config = QkvEncoderDecoderConfig(**SMALL, embedding_size=4)
+    assert config.share_embeddings
+    assert config.encoder.embedding_width == config.decoder.embedding_width == config.decoder.output_width == 4
+    with pytest.raises(ValueError, match="share_embeddings=True needs one embedding_size, got 8 for the encoder and 4"):
+        QkvEncoderDecoderConfig(**SMALL, decoder={"embedding_size": 4})

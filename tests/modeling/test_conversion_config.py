@@ -41,6 +41,13 @@ T5 = {
     "output_past": True,
     "task_specific_params": {"summarization": {}},
 }
+OPT = {"activation_dropout": 0.0, "prefix": "</s>", "layerdrop": 0.0, "_remove_final_layer_norm": False}
+MEGATRON = {
+    **{"attention_softmax_in_fp32": True, "bias_dropout_fusion": True, "masked_softmax_fusion": True, "n_inner": None},
+    **{"offset_alibi": 100, "seq_length": 2048, "skip_bias_add": True, "skip_bias_add_qkv": False, "unk_token_id": 0},
+}
+NEOX = {"rotary_emb_base": 10000, "rotary_pct": 0.25, "use_parallel_residual": True, "tie_word_embeddings": False}
+QWEN = {"bos_token_id": 151643, "use_sliding_window": False, "rope_theta": 1e6}
 PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert-base-uncased": (
         "bert",
@@ -60,6 +67,54 @@ PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
         "llama",
         "LlamaForCausalLM",
         {"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", **LLAMA3}, "eos_token_id": [128001, 128008]},
+    ),
+    "smollm2-135m": (
+        "llama",
+        "LlamaForCausalLM",
+        {
+            **{"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 1536},
+            **{"is_llama_config": True, "rope_interleaved": False, "rope_scaling": None, "rope_theta": 100000},
+            **{"pretraining_tp": 1, "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}}},
+        },
+    ),
+    "opt-125m": ("opt", "OPTForCausalLM", {**OPT, "word_embed_proj_dim": 768}),
+    "opt-350m": (
+        "opt",
+        "OPTForCausalLM",
+        {
+            **OPT,
+            "hidden_size": 1024,
+            "num_attention_heads": 16,
+            "do_layer_norm_before": False,
+            "word_embed_proj_dim": 512,
+        },
+    ),
+    "opt-iml-1.3b": (
+        "opt",
+        "OPTForCausalLM",
+        {**OPT, "hidden_size": 2048, "ffn_dim": 8192, "num_attention_heads": 32, "word_embed_proj_dim": 2048},
+    ),
+    "bloom-560m": (
+        "bloom",
+        "BloomForCausalLM",
+        {**MEGATRON, "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16, "pretraining_tp": 1, "pad_token_id": 3},
+    ),
+    "bloom": ("bloom", "BloomForCausalLM", {**MEGATRON, "hidden_size": 14336, "n_head": 112, "pretraining_tp": 4}),
+    "pythia-70m": ("gpt_neox", "GPTNeoXForCausalLM", {**NEOX, "hidden_size": 512, "num_attention_heads": 8}),
+    "gpt-neox-20b": (
+        "gpt_neox",
+        "GPTNeoXForCausalLM",
+        {**NEOX, "attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "hidden_act": "gelu_fast"},
+    ),
+    "qwen2.5-0.5b": (
+        "qwen2",
+        "Qwen2ForCausalLM",
+        {**QWEN, "max_window_layers": 24, "sliding_window": 32768, "use_mrope": False, "tie_word_embeddings": True},
+    ),
+    "qwen3-0.6b": (
+        "qwen3",
+        "Qwen3ForCausalLM",
+        {**QWEN, "attention_bias": False, "head_dim": 128, "rope_scaling": None, "sliding_window": None},
     ),
     "mistral-7b-v0.1": ("mistral", "MistralForCausalLM", {"sliding_window": 4096, "rope_theta": 10000.0}),
     "mistral-7b-v0.3": ("mistral", "MistralForCausalLM", {"sliding_window": None, "rope_theta": 1e6}),
@@ -157,7 +212,9 @@ def test_what_says_nothing_does_not_matter() -> None:
 def test_equal_values_have_one_spelling() -> None:
     assert canonical([4, 4]) == canonical((4, 4)) == 4 and canonical((4, 6)) == [4, 6]
     assert canonical("swish") == canonical("silu") and canonical("gelu") != canonical("gelu_new")
-    assert canonical({"a": 1}) == {"a": 1} and canonical(None) is None and canonical([]) == []
+    assert canonical({"a": 1, "partial_rotary_factor": 1.0}) == {"a": 1}
+    assert canonical({"partial_rotary_factor": 0.5}) == {"partial_rotary_factor": 0.5}
+    assert canonical(None) is None and canonical([]) == []
 
 
 def test_a_codec_reads_and_writes_with_all_other_fields_in_sight() -> None:
