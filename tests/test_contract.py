@@ -568,7 +568,8 @@ def check_resize(case: Case, model: PreTrainedModel, sizes: tuple[int, int | Non
     assert not any(report.values()), report
     assert vocabulary_sizes(loaded) == {expected}
     assert_same_model(loaded, model, inputs)
-    newest = {**inputs, "input_ids": torch.full_like(inputs["input_ids"], expected - 1)}
+    ids = inputs["input_ids"]
+    newest = {**inputs, "input_ids": ids.where(ids == tiny.END, expected - 1)}
     assert all(value.isfinite().all() for _, value in numbers(run(model, newest)))
     assert all(value is not None for value in gradients(model, newest).values() if "loss" in after)
 

@@ -267,7 +267,7 @@ HEADS = [
         "AutoModelForQuestionAnswering",
         twice_read_spans,
         translator,
-        "t5",
+        "marian",
     ),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
