@@ -18,7 +18,7 @@ class StackConfig(AttentionConfig):
     value of a learned gain on each branch (DINOv2).
     Dropout: `embedding_dropout` after the embeddings, `attention_dropout` on the weights, `residual_dropout` on each
     branch, `activation_dropout` inside the feed-forward, `final_dropout` after the last norm (T5); `drop_path_rate` is
-    stochastic depth at the last layer.
+    stochastic depth at the last layer; `layerdrop` skips a whole layer for a whole batch (M2M100).
     """
 
     base_model_tp_plan: ClassVar[dict[str, str]] = {
@@ -51,6 +51,7 @@ class StackConfig(AttentionConfig):
     activation_dropout: float | int = rate()
     final_dropout: float | int = rate()
     drop_path_rate: float | int = rate()
+    layerdrop: float | int = rate()
     initializer_range: float | int = positive(0.02)
 
     def __post_init__(self, **kwargs: Any) -> None:

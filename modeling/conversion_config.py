@@ -26,13 +26,13 @@ BOOKKEEPING = frozenset(
 )
 # Two names of one function in transformers' table of activations.
 SYNONYMS = {"swish": "silu", "gelu_python": "gelu"}
-# A field of ours that says nothing unless another has a certain value.
+# A field of ours that says nothing unless another has one of certain values.
 MATTERS_WITH = {
     "block_size": ("pattern", "block_sparse"),
     "sliding_window": ("pattern", "sliding"),
     "relative_attention_num_buckets": ("position", "t5"),
     "relative_attention_max_distance": ("position", "t5"),
-    "position_offset": ("position", "learned"),
+    "position_offset": ("position", "learned sinusoidal sinusoidal_concat sinusoidal_t2t"),
     "rope_parameters": ("position", "rope"),
     **dict.fromkeys(
         "image_size patch_size num_channels class_token distillation_token".split(), ("frontend", "patches")
@@ -201,5 +201,8 @@ def matters(name: str, ours: Values) -> bool:
     # A factor on the scores is absorbed by the queries.
     if key in BOOKKEEPING | {"attention_multiplier"} or (part and key in DECIDED_BY_THE_WHOLE):
         return False
-    condition, word = MATTERS_WITH.get(key, (key, ours[name]))
-    return ours.get(f"{part}.{condition}" if part else condition, word) == word
+    if key not in MATTERS_WITH:
+        return True
+    condition, words = MATTERS_WITH[key]
+    value = ours.get(f"{part}.{condition}" if part else condition)
+    return value is None or value in words.split()

@@ -72,8 +72,7 @@ class Stack(QkvPreTrainedModel):
             refuse_too_long(self.config, seen.positions, span.past, span.length)
         memory = self.memory(hidden, implementation, kwargs)
         hidden = self.position.embed(self.project_in(hidden), seen.positions, grid)
-        hidden = self.embed_dropout(self.embed_norm(hidden))
-        hidden = self.embed_projection(hidden)
+        hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
         rotations = {word: self.position.rotation(seen.positions, hidden.dtype, word) for word in seen.masks}
         biases = self.biases(seen, span)
         for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
@@ -103,15 +102,8 @@ class Stack(QkvPreTrainedModel):
         if kwargs.get("cache") is not None and position_ids is not None:
             return paged(self.config, attention_mask, position_ids)
         if not isinstance(attention_mask, dict):
-            return see(
-                self.config,
-                hidden,
-                span,
-                attention_mask,
-                position_ids,
-                attention_implementation=implementation,
-                cu_seq_lens_q=kwargs.get("cu_seq_lens_q"),
-            )
+            packed = {"cu_seq_lens_q": kwargs.get("cu_seq_lens_q"), "attention_implementation": implementation}
+            return see(self.config, hidden, span, attention_mask, position_ids, **packed)
         masks = dict(attention_mask)
         keys = masks.pop("key_positions")
         positions = keys.index_select(1, span.index(hidden.device)) if position_ids is None else position_ids

@@ -30,6 +30,7 @@ DEFAULTS = {
     "activation_dropout": 0.0,
     "final_dropout": 0.0,
     "drop_path_rate": 0.0,
+    "layerdrop": 0.0,
     "initializer_range": 0.02,
 }
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11}

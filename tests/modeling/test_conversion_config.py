@@ -33,6 +33,12 @@ OLD_BART = {
     "num_hidden_layers": 6,
     "classifier_dropout": 0.0,
 }
+MBART = {
+    "normalize_before": True,
+    "add_final_layer_norm": True,
+    "normalize_embedding": True,
+    "scale_embedding": True,
+}
 SUMMARY = {"summary_activation": None, "summary_first_dropout": 0.1, "summary_type": "cls_index", "n_ctx": 1024}
 LLAMA3 = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
 T5 = {
@@ -138,6 +144,77 @@ PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
             **{"scale_embedding": True, "bad_words_ids": [[58100]], "extra_pos_embeddings": 58101},
         },
     ),
+    "flan-t5-xl": (
+        "t5",
+        "T5EncoderModel",
+        {
+            **T5,
+            **{"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu_new", "is_gated_act": True},
+            **{"d_model": 2048, "d_ff": 5120, "num_heads": 32, "num_layers": 24, "num_decoder_layers": 24},
+            **{"tie_word_embeddings": False, "classifier_dropout": 0.0, "use_cache": True},
+        },
+    ),
+    "mt5-small": (
+        "mt5",
+        "MT5ForConditionalGeneration",
+        {
+            **{"d_ff": 1024, "num_heads": 6, "num_layers": 8, "num_decoder_layers": 8, "initializer_factor": 1.0},
+            **{"tie_word_embeddings": False, "tokenizer_class": "T5Tokenizer", "feed_forward_proj": "gated-gelu"},
+        },
+    ),
+    "bart-large-mnli": (
+        "bart",
+        "BartForSequenceClassification",
+        {
+            **{**OLD_BART, "num_hidden_layers": 12, "classif_dropout": 0.0, "activation_dropout": 0.0},
+            **{"id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}, "scale_embedding": False},
+            **{"_num_labels": 3, "forced_eos_token_id": 2, "static_position_embeddings": False},
+        },
+    ),
+    "mbart-large-en-ro": (
+        "mbart",
+        "MBartForConditionalGeneration",
+        {
+            **{**OLD_BART, **MBART, "num_hidden_layers": 12, "decoder_start_token_id": 250020, "output_past": True},
+            **{"prefix": " ", "replacing_rate": 0, "static_position_embeddings": False, "vocab_size": 250027},
+            **{"task_specific_params": {"translation_en_to_ro": {"decoder_start_token_id": 250020}}},
+        },
+    ),
+    "mbart-large-50": (
+        "mbart",
+        "MBartForConditionalGeneration",
+        {
+            **{**OLD_BART, **MBART, "num_hidden_layers": 12, "classif_dropout": 0.0, "attention_dropout": 0.0},
+            **{"early_stopping": True, "tokenizer_class": "MBart50Tokenizer", "vocab_size": 250054, "max_length": 200},
+        },
+    ),
+    "pegasus-xsum": (
+        "pegasus",
+        "PegasusForConditionalGeneration",
+        {
+            **{**OLD_BART, "normalize_before": True, "add_final_layer_norm": True, "normalize_embedding": False},
+            **{"activation_function": "relu", "scale_embedding": True, "static_position_embeddings": True},
+            **{"encoder_layers": 16, "decoder_layers": 16, "num_hidden_layers": 16, "max_position_embeddings": 512},
+            **{"bos_token_id": 0, "extra_pos_embeddings": 0, "force_bos_token_to_be_generated": False},
+            **{"length_penalty": 0.6, "num_beams": 8, "vocab_size": 96103, "attention_dropout": 0.1},
+        },
+    ),
+    "m2m100_418M": (
+        "m2m_100",
+        "M2M100ForConditionalGeneration",
+        {
+            **{"encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05, "gradient_checkpointing": False},
+            **{"early_stopping": True, "max_length": 200, "num_beams": 5, "num_hidden_layers": 12},
+        },
+    ),
+    "nllb-200-distilled-600M": (
+        "m2m_100",
+        "M2M100ForConditionalGeneration",
+        {
+            **{"encoder_layerdrop": 0, "decoder_layerdrop": 0, "vocab_size": 256206, "num_hidden_layers": 12},
+            **{"tokenizer_class": "NllbTokenizer", "max_length": 200},
+        },
+    ),
     "vit-base-patch16-224": ("vit", "ViTForImageClassification", {"image_size": 224, "qkv_bias": True}),
     "deit-base-distilled": ("deit", "DeiTForImageClassificationWithTeacher", {"encoder_stride": 16}),
 }
@@ -205,6 +282,8 @@ def test_what_says_nothing_does_not_matter() -> None:
     ours = flat(tiny.translator("t5"))
     assert matters("encoder.relative_attention_num_buckets", ours)
     assert not matters("encoder.block_size", ours) and not matters("decoder.position_offset", ours)
+    assert matters("decoder.position_offset", flat(tiny.translator("bart")))
+    assert matters("decoder.position_offset", flat(tiny.translator("marian")))  # a wave has a start as well
     assert not matters("decoder.attention_multiplier", ours) and not matters("encoder.pad_token_id", ours)
     assert matters("pad_token_id", flat(tiny.encoder())) and not matters("pad_token_id", flat(tiny.vision()))
 
