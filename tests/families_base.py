@@ -56,6 +56,11 @@ def pretraining(side: str) -> dict[str, Tensor]:
     return {**inputs, "labels": labelled(inputs), "next_sentence_label": torch.tensor([0, 1, 1])}
 
 
+def replaced(side: str) -> dict[str, Tensor]:
+    inputs = segments(side)
+    return {**inputs, "labels": inputs["input_ids"] % 2}
+
+
 def classes(side: str) -> dict[str, Tensor]:
     return {**tokens(side=side), "labels": torch.tensor([2, 0, 1])}
 
@@ -94,6 +99,12 @@ def image_labels(side: str) -> dict[str, Tensor]:
     return {**images(side), "labels": torch.tensor([2, 0, 1])}
 
 
+def oblong_labels(side: str) -> dict[str, Tensor]:
+    """Images of another size and shape than the config's."""
+    pixels = torch.randn(BATCH, 3, 12, 20, generator=torch.Generator().manual_seed(1))
+    return {"pixel_values": pixels, "labels": torch.tensor([2, 0, 1])}
+
+
 def masked_patches(side: str) -> dict[str, Tensor]:
     return {**images(side), "bool_masked_pos": torch.arange(BATCH * 9).view(BATCH, 9) % 3 == 0}
 
@@ -105,7 +116,7 @@ class Family:
     `wrong` are other fields of our config under the same weights. `sides` says where padding may stand so that the
     official model still reads the text right; a head named in `first_token` reads the first token, padding or not.
     `told` is what theirs has to be told of positions: "positions" where padding stands in front, or "offset" where
-    position ids count from the padding id.
+    position ids count from the padding id. `stored_as` is the prefix under which the same model comes back.
     """
 
     model_type: str
@@ -117,6 +128,7 @@ class Family:
     first_token: tuple[str, ...] = ()
     told: str | None = None
     translates: bool = False
+    stored_as: str | None = None
 
     def rows(self) -> list["Row"]:
         """Every class at the config."""
