@@ -40,7 +40,7 @@ MATTERS_WITH = {
     ),
     "pooling_dropout": ("pooling", "dense"),
     **dict.fromkeys(
-        "vocab_size type_vocab_size scale_embedding tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(),
+        "vocab_size scale_embedding tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(),
         ("frontend", "tokens"),
     ),
 }

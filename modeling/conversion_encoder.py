@@ -79,6 +79,11 @@ MASKED_LM = (
     ("lm_head.decoder.weight", "cls.predictions.decoder.weight"),
     ("lm_head.decoder.bias", "cls.predictions.{decoder.bias,bias}", "tie"),
 )
+ROBERTA_MASKED_LM = (
+    ("lm_head.{dense,norm}", "lm_head.{dense,layer_norm}"),
+    ("lm_head.decoder.weight", "lm_head.decoder.weight"),
+    ("lm_head.decoder.bias", "lm_head.{decoder.bias,bias}", "tie"),
+)
 
 
 def base(name: str) -> tuple[Head, ...]:
@@ -141,12 +146,7 @@ def roberta_heads(name: str) -> tuple[Head, ...]:
         Head(
             QkvEncoderForMaskedLM,
             f"{name}ForMaskedLM",
-            (
-                ("lm_head.dense", "lm_head.dense"),
-                ("lm_head.norm", "lm_head.layer_norm"),
-                ("lm_head.decoder.weight", "lm_head.decoder.weight"),
-                ("lm_head.decoder.bias", "lm_head.{decoder.bias,bias}", "tie"),
-            ),
+            ROBERTA_MASKED_LM,
             fields={"head_act": ALWAYS_GELU},
         ),
         Head(
@@ -218,10 +218,9 @@ ELECTRA = replace(
             POOLED,
             {
                 "classifier_dropout": "summary_last_dropout",
-                # None is no activation at all there.
                 "head_act": Codec(
                     "summary_activation",
-                    read=lambda act, theirs: SYNONYMS.get(act, act) or "linear",
+                    read=lambda act, theirs: SYNONYMS.get(act, act),
                     write=lambda act, ours: act or "tanh",
                 ),
             },
