@@ -172,7 +172,7 @@ def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig
 def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> PreTrainedConfig:
     """Our config in their words."""
     ours = flat(config)
-    values = {codec.name: codec.write(ours[name], ours) for name, codec in rows_of(architecture, head)}
+    values = {codec.name: codec.write(ours.get(name), ours) for name, codec in rows_of(architecture, head)}
     return AutoConfig.for_model(architecture.model_type, **copy.deepcopy(values))
 
 

@@ -49,6 +49,8 @@ MODERNBERT = Architecture(
         **TEXT_FIELDS,
         **same("hidden_size intermediate_size num_hidden_layers num_attention_heads initializer_range"),
         **same("norm_eps norm_bias attention_bias mlp_bias attention_dropout embedding_dropout classifier_dropout"),
+        # Ours carries along what only a tokenizer reads, if it was given.
+        **same("cls_token_id sep_token_id"),
         **{"activation_dropout": "mlp_dropout", "hidden_act": activation("hidden_activation")},
         **{"head_bias": "classifier_bias", "lm_head_bias": "decoder_bias"},
         "head_act": Codec(
@@ -107,9 +109,9 @@ MODERNBERT = Architecture(
         ),
     ),
     prefixes=("model.", "model."),
-    # How it was initialised, how it is run, what only its tokenizer reads, and what `layer_types` says again.
+    # How it was initialised, how it is run, and what `layer_types` and `norm_eps` say again.
     inert=frozenset(
-        "initializer_cutoff_factor deterministic_flash_attn repad_logits_with_grad cls_token_id sep_token_id "
+        "initializer_cutoff_factor deterministic_flash_attn repad_logits_with_grad "
         "global_attn_every_n_layers layer_norm_eps".split()
     ),
     assumed={"position_embedding_type": "absolute"},

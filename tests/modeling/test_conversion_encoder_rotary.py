@@ -1,5 +1,7 @@
 """What is peculiar to the table of ModernBERT."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
@@ -7,6 +9,7 @@ import transformers
 import qkv
 import tiny
 from families import variant
+from families_base import END, START
 from qkv.modeling.conversion_encoder_rotary import their_layers, their_rope
 
 ROPE = {
@@ -39,6 +42,15 @@ def test_the_interval_of_old_configs_is_read_from_the_layers() -> None:
     official = variant("modernbert", "Model", "", global_attn_every_n_layers=3).build()
     back = qkv.to_transformers(qkv.from_transformers(official)).config
     assert back.layer_types == ["full_attention", "sliding_attention", "sliding_attention"]
+
+
+def test_ids_for_the_tokenizer_are_carried_along(tmp_path: Path) -> None:
+    qkv.from_transformers(variant("modernbert", "Model", "").build()).save_pretrained(tmp_path)
+    ours = qkv.QkvEncoderModel.from_pretrained(tmp_path)
+    back = qkv.to_transformers(ours).config
+    assert (
+        (back.cls_token_id, back.sep_token_id) == (ours.config.cls_token_id, ours.config.sep_token_id) == (START, END)
+    )
 
 
 def test_gate_and_queries_come_first_in_what_is_fused() -> None:
