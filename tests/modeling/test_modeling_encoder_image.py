@@ -95,9 +95,3 @@ def test_a_head_over_images_refuses_a_config_of_tokens(head: Any) -> None:
         ValueError, match=f"{head.__name__} reads patches, got frontend='tokens'; set frontend='patches'"
     ):
         head(tiny.encoder())
-
-
-def test_text_is_refused_by_name() -> None:
-    for model_class in (QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling):
-        with pytest.raises(ValueError, match="reads patches, got frontend='tokens'"):
-            model_class(tiny.encoder())
