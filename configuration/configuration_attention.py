@@ -71,7 +71,7 @@ class AttentionConfig(QkvConfig):
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None and self.num_attention_heads > 0:
-            self.head_dim = self.even_head_dim()
+            self.head_dim = even_share(self.hidden_size, self.num_attention_heads)
         if self.position != "rope" and (self.rope_parameters or "rope_theta" in kwargs or "rope_scaling" in kwargs):
             raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
         if self.attention_output_bias is None:
@@ -82,15 +82,6 @@ class AttentionConfig(QkvConfig):
         if self.position != "rope":
             # transformers fills in a default for whoever has the field.
             self.rope_parameters = None
-
-    def even_head_dim(self) -> int:
-        """The width of a head when the heads share out the hidden size."""
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}; "
-                "set head_dim"
-            )
-        return self.hidden_size // self.num_attention_heads
 
     @property
     def layer_patterns(self) -> list[PatternName]:
@@ -138,28 +129,42 @@ class AttentionConfig(QkvConfig):
             raise ValueError(
                 f"position={self.position!r} pairs sines with cosines, so hidden_size={self.hidden_size} must be even"
             )
-        # T5's buckets need room: half of them are exact, the rest reach to the maximum distance in logarithmic steps.
-        buckets, distance = self.relative_attention_num_buckets, self.relative_attention_max_distance
-        if buckets < 4 or buckets % 2:
-            raise ValueError(f"relative_attention_num_buckets={buckets} must be even and at least 4")
-        if distance <= buckets:
-            raise ValueError(
-                f"relative_attention_max_distance={distance} must exceed relative_attention_num_buckets={buckets}"
-            )
+        refuse_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
 
     def validate_rope(self) -> None:
         """Rope has what its type needs, each a sensible number; transformers only logs most of these."""
-        if self.position != "rope":
-            return
-        given = dict(self.rope_parameters or {})
-        nested = self.nested_rope_parameter_keys(given)
-        for word in dict.fromkeys([*self.layer_patterns, *given] if nested else []):
-            one_of(tuple(CACHE_LAYER_TYPES), "pattern of rope_parameters", word)
-            if not isinstance(given.get(word), dict):
-                raise ValueError(f"rope_parameters say nothing about pattern={word!r}; give it a dict of its own")
-        for parameters in [given[word] for word in nested] or [given]:
-            refuse_rope_parameters(parameters)
-        super().validate_rope()
+        if self.position == "rope":
+            refuse_rope(dict(self.rope_parameters or {}), self.layer_patterns)
+            super().validate_rope()
+
+
+def even_share(hidden_size: int, heads: int) -> int:
+    """The width of a head when the heads share out the hidden size."""
+    if hidden_size % heads:
+        raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={heads}; set head_dim")
+    return hidden_size // heads
+
+
+def refuse_buckets(buckets: int, distance: int) -> None:
+    """T5's buckets need room: half are exact, the rest reach to the maximum distance in logarithmic steps."""
+    if buckets < 4 or buckets % 2:
+        raise ValueError(f"relative_attention_num_buckets={buckets} must be even and at least 4")
+    if distance <= buckets:
+        raise ValueError(
+            f"relative_attention_max_distance={distance} must exceed relative_attention_num_buckets={buckets}"
+        )
+
+
+def refuse_rope(given: dict[str, Any], patterns: list[PatternName]) -> None:
+    """Raise on parameters that are not right for every layer, given once or for each pattern."""
+    if not CACHE_LAYER_TYPES.keys() & given.keys():
+        refuse_rope_parameters(given)
+        return
+    for word in dict.fromkeys([*patterns, *given]):
+        one_of(tuple(CACHE_LAYER_TYPES), "pattern of rope_parameters", word)
+        if not isinstance(given.get(word), dict):
+            raise ValueError(f"rope_parameters say nothing about pattern={word!r}; give it a dict of its own")
+        refuse_rope_parameters(given[word])
 
 
 def refuse_rope_parameters(given: dict[str, Any]) -> None:

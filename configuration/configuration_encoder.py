@@ -75,6 +75,8 @@ class QkvEncoderConfig(StackConfig):
         if self.frontend == "patches":
             rows, columns = self.grid
             self.max_position_embeddings = rows * columns + self.num_prefix_tokens
+        # transformers looks through them where an Auto class has several models of ours.
+        self.architectures = self.architectures or []
         if self.embedding_size is None:
             self.embedding_size = self.hidden_size
         super().__post_init__(**kwargs)

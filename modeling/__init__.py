@@ -53,12 +53,16 @@ NAME_TABLES = {
     "AutoModelForSeq2SeqLM": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 }
 
+# Where one Auto class has several of ours, `architectures` of the config decides.
+SEVERAL = {"AutoModelForPreTraining": (QkvEncoderForPreTraining, QkvEncoderForReplacedTokenDetection)}
+
 for config_class in (QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig):
     transformers.AutoConfig.register(config_class.model_type, config_class)
     for auto_class, reference in config_class.auto_classes.items():
         if auto_class != "AutoConfig":
             module_name, _, class_name = reference.partition(".")
-            getattr(transformers, auto_class).register(config_class, getattr(MODULES[module_name], class_name))
+            model_class = SEVERAL.get(auto_class, getattr(MODULES[module_name], class_name))
+            getattr(transformers, auto_class).register(config_class, model_class)
             if auto_class in NAME_TABLES:
                 NAME_TABLES[auto_class][config_class.model_type] = class_name
 

@@ -111,8 +111,8 @@ def refuse_embeddings(hidden: Tensor, width: int) -> None:
     """Embeddings are (B, T, D) with at least one token."""
     if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:
         raise ValueError(
-            f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, width={width}); check the "
-            "shape of input_ids or inputs_embeds"
+            f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, hidden_size={width}); check "
+            "the shape of input_ids or inputs_embeds"
         )
 
 

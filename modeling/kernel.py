@@ -66,6 +66,14 @@ def softmax_attention(
     return attend(module, query, key, value, attention_mask, position_bias=bias, **kwargs)
 
 
+def backend(config: StackConfig, kwargs: dict[str, Any]) -> str:
+    """The implementation of this forward: weights that are asked for come from the only one that has them."""
+    wanted = kwargs.get("output_attentions", getattr(config, "output_attentions", False))
+    implementation = "eager" if wanted else str(config._attn_implementation)
+    refuse_lost_scores(config, implementation, paged=kwargs.get("cache") is not None)
+    return implementation
+
+
 def refuse_lost_scores(config: StackConfig, implementation: str, *, paged: bool = False) -> None:
     """Raise where a backend would silently ignore a position bias or a pattern.
 

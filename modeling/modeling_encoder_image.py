@@ -47,7 +47,7 @@ class QkvEncoderForMaskedImageModeling(QkvPreTrainedModel):
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
-        if self.model.embed_tokens.mask_token is None:
+        if getattr(self.model.embed_tokens, "mask_token", None) is None:
             self.model.embed_tokens.mask_token = special_token(config)
         self.decoder = PixelHead(config)
         self.post_init()

@@ -110,7 +110,10 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
-        self.lm_head = ReplacedTokenHead(config)
+        self.classifier = ReplacedTokenHead(config)
+        # A saved map has room for one class each, and the one it comes with predicts words.
+        own = f"modeling_encoder_pretraining.{QkvEncoderForReplacedTokenDetection.__name__}"
+        config.auto_map = {**config.auto_map, "AutoModelForPreTraining": own}
         self.post_init()
 
     @can_return_tuple
@@ -127,7 +130,7 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
     ) -> TokenClassifierOutput:
         """`labels` (B, T) are 1 for replaced tokens, 0 for original ones, -100 where nobody asks, as for padding."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.lm_head(outputs.last_hidden_state)
+        logits = self.classifier(outputs.last_hidden_state)
         loss = replaced_tokens(logits, labels, attention_mask, num_items_in_batch)
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions

@@ -14,7 +14,7 @@ from .attention import Attention
 from .base import QkvPreTrainedModel
 from .check import refuse_misfits, refuse_too_long
 from .frontend import FRONTENDS
-from .kernel import refuse_lost_scores
+from .kernel import backend
 from .layer import Layer
 from .normalization import NORMS
 from .pattern import Mask, Span, Visibility, paged, see, see_memory
@@ -63,7 +63,7 @@ class Stack(QkvPreTrainedModel):
     ) -> Tensor:
         """Embeddings in, last hidden states out: (B, T, D) -> (B, T, D)."""
         refuse_misfits(self, hidden, past_key_values, kwargs)
-        implementation = self.implementation(kwargs)
+        implementation = backend(self.config, kwargs)
         span = Span.of(self.config, hidden.shape[1], past_key_values)
         seen = self.visibility(hidden, span, attention_mask, position_ids, implementation, **kwargs)
         if grid is None:
@@ -85,13 +85,6 @@ class Stack(QkvPreTrainedModel):
                 **{**kwargs, "position_ids": seen.positions, "attention_implementation": implementation},
             )
         return self.final_dropout(self.norm(hidden))
-
-    def implementation(self, kwargs: dict[str, Any]) -> str:
-        """The backend of this forward: weights that are asked for come from the only one that has them."""
-        wanted = kwargs.get("output_attentions", getattr(self.config, "output_attentions", False))
-        implementation = "eager" if wanted else self.config._attn_implementation
-        refuse_lost_scores(self.config, implementation, paged=kwargs.get("cache") is not None)
-        return implementation
 
     def visibility(
         self,

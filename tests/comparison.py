@@ -1,5 +1,6 @@
 """How a mechanism is compared with its slow loop: values and gradients, in double precision all the way."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -90,3 +91,19 @@ def differentiable_flex() -> Iterator[None]:
             yield
         finally:
             torch.compiler.set_stance("default")
+
+
+def surprise(scores: Tensor, label: int, smoothing: float = 0.0) -> float:
+    """-log p of a label, some of its probability spread over all classes, by exponentials and a loop."""
+    weights = [math.exp(score) for score in scores.tolist()]
+    target = [(1 - smoothing) * (index == label) + smoothing / len(weights) for index in range(len(weights))]
+    return -sum(t * math.log(w / sum(weights)) for t, w in zip(target, weights, strict=True))
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def mean_surprise(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> float:
+    rows = zip(logits.flatten(0, -2), labels.flatten().tolist(), strict=True)
+    return mean([surprise(scores, label, smoothing) for scores, label in rows if label != -100])

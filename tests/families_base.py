@@ -177,6 +177,7 @@ class Row:
         with torch.no_grad():
             for tensor in [parameter for parameter in model.parameters() if parameter.requires_grad] + buffers:
                 tensor.add_(0.05 * torch.randn_like(tensor))
+        silence(model)
         return model
 
     @property
@@ -208,6 +209,24 @@ class Row:
         # Left padding shifts the absolute positions of an official model unless it is told of it.
         shifted = self.family.told == "positions" and not mask.flatten(0, -2)[:, 0].all()
         return {**inputs, "position_ids": positions(mask)} if shifted else inputs
+
+
+# Untied, these are parameters that nothing reads: a second name for the bias of BERT's words, BART's shared table.
+UNREAD = {
+    "cls.predictions.bias": "cls.predictions.decoder.bias",
+    "lm_head.bias": "lm_head.decoder.bias",
+    "shared.weight": "decoder.embed_tokens.weight",
+    "model.shared.weight": "model.decoder.embed_tokens.weight",
+}
+
+
+@torch.no_grad()
+def silence(model: PreTrainedModel) -> None:
+    """Give a parameter that nothing reads the values of the one that is read in its place."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for unread, read in UNREAD.items():
+        if unread in parameters and read in parameters:
+            parameters[unread].copy_(parameters[read])
 
 
 def rope(kind: str, **parameters: Any) -> dict[str, Any]:

@@ -26,13 +26,24 @@ def sinusoidal_table(length, dim):
 def sinusoidal_concat_table(length, dim):
     """Hold the same numbers as `sinusoidal_table` with all sines first, then all cosines -> (length, dim) float64.
 
-    tensor2tensor (and Whisper) use this layout too, but divide the exponent by dim/2 - 1 instead of dim/2.
     Source: Vaswani et al. 2017, §3.5; layout of Marian in transformers (`MarianSinusoidalPositionalEmbedding`),
     https://github.com/huggingface/transformers/blob/main/src/transformers/models/marian/modeling_marian.py
     """
     interleaved = sinusoidal_table(length, dim)
     order = [column for column in range(dim) if column % 2 == 0] + [column for column in range(dim) if column % 2 == 1]
     return torch.stack([interleaved[:, column] for column in order], dim=1)
+
+
+def sinusoidal_t2t_table(length, dim):
+    """Tabulate sines, then cosines, of wavelengths from 2 pi to exactly 2 pi * 10000 -> (length, dim) float64.
+
+    Source: Vaswani et al. 2018, Tensor2Tensor, `get_timing_signal_1d`, https://arxiv.org/abs/1803.07416
+    """
+    pairs, rows = dim // 2, []
+    for position in range(length):
+        angles = [position / 10000.0 ** (pair / max(pairs - 1, 1)) for pair in range(pairs)]
+        rows.append([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles])
+    return torch.tensor(rows, dtype=torch.float64).reshape(length, dim)
 
 
 def learned_positions(positions, table):
@@ -440,6 +451,24 @@ def residual_post_norm(x, branch, norm):
     return norm(x + branch(x))
 
 
+def residual_parallel(x, first, second, first_norm, second_norm):
+    """Let two branches read the same input, each through its own norm: x + f(norm_f(x)) + g(norm_g(x)).
+
+    Source: Black et al. 2022, GPT-NeoX-20B, §2.1.2, https://arxiv.org/abs/2204.06745
+    """
+    return x + first(first_norm(x)) + second(second_norm(x))
+
+
+def layer_scale(x, gains):
+    """Scale a branch per feature: (B, T, D), (D,) -> (B, T, D).
+
+    Source: Touvron et al. 2021, CaiT, §2, eq. 4, https://arxiv.org/abs/2103.17239
+    """
+    return _each_vector(
+        lambda vector: torch.stack([value * gain for value, gain in zip(vector, gains, strict=True)]), x
+    )
+
+
 def relu(x):
     """Keep the positive part, max(0, x).
 
@@ -682,6 +711,20 @@ def binary_cross_entropy(logits, targets, count=None):
         # log(1 + e^-|z|) is log σ without overflow on either side.
         total = total + relu(logit) - logit * target + torch.log1p(torch.exp(-abs(logit)))
     return total / (logits.numel() if count is None else count)
+
+
+def replaced_token_loss(logits, labels, keep):
+    """Average over real tokens of the log-loss of "this token was replaced": (B, T) three times -> scalar.
+
+    Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
+    """
+    losses = []
+    for scores, truths, real in zip(logits, labels, keep, strict=True):
+        for score, truth, counts in zip(scores, truths, real, strict=True):
+            if bool(counts) and int(truth) != -100:
+                probability = 1 / (1 + torch.exp(-score))
+                losses.append(-torch.log(probability if int(truth) else 1 - probability))
+    return sum(losses) / len(losses)
 
 
 def mean_squared_error(predictions, targets, count=None):

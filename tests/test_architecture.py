@@ -34,7 +34,7 @@ RANKS = {
         {"stack"},
         {"head"},
         {"modeling_encoder", "modeling_decoder"},
-        {"modeling_encoder_image", "modeling_encoder_decoder"},
+        {"modeling_encoder_image", "modeling_encoder_pretraining", "modeling_encoder_decoder"},
         {"conversion"},
     ],
 }

@@ -112,7 +112,8 @@ def test_saved_config_is_the_config(case: Case, tmp_path: Path) -> None:
     case.model_class(config).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["architectures"] == [case.model_class.__name__]
-    assert saved["auto_map"] == type(config).auto_classes
+    named = f"{case.model_class.__module__.rpartition('.')[2]}.{case.model_class.__name__}"
+    assert saved["auto_map"] == {**type(config).auto_classes, case.auto_class: named}
     reloaded = transformers.AutoConfig.from_pretrained(tmp_path)
     assert type(reloaded) is type(config)
     added = {"_name_or_path", "architectures", "dtype", "transformers_version"}
@@ -599,6 +600,10 @@ def test_positions_are_resampled_to_images_of_another_size(name: str, size: tupl
         assert output.reconstruction.shape == pixels.shape
     if size == (12, 16):  # nothing to resample
         assert_same(output, run(model, {"pixel_values": pixels}, output_hidden_states=True))
+    elif model.config.interpolate_positions:
+        assert_same(output, run(model, {"pixel_values": pixels}, output_hidden_states=True))
+        with pytest.raises(ValueError, match="pass interpolate_pos_encoding=True"):
+            run(model, {"pixel_values": pixels}, interpolate_pos_encoding=False)
     elif model.config.position == "learned":
         with pytest.raises(ValueError, match=r"images are \d+x\d+ but image_size=\[12, 16\]; resize them, or pass"):
             run(model, {"pixel_values": pixels})

@@ -45,7 +45,7 @@ def complaint(mistake: Callable[[], Any]) -> str:
     return message
 
 
-POSITIONS = "none, learned, sinusoidal, sinusoidal_concat, rope, alibi, t5"
+POSITIONS = "none, learned, sinusoidal, sinusoidal_concat, sinusoidal_t2t, rope, alibi, t5"
 ACTIVATIONS = "relu, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, quick_gelu, silu, tanh, sigmoid"
 ROPE = "rope_parameters"
 DTYPES = "float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"
@@ -80,7 +80,10 @@ ENCODERS: list[tuple[dict[str, Any], str]] = [
     ({"hidden_act": "swish"}, f"hidden_act='swish' is not one of {ACTIVATIONS}"),
     ({"hidden_act": "gelu_neww"}, f"hidden_act='gelu_neww' is not one of {ACTIVATIONS}; did you mean 'gelu_new'?"),
     ({"frontend": "images"}, "frontend='images' is not one of tokens, patches"),
-    ({"pooling": "mena"}, "pooling='mena' is not one of first, dense, mean, distilled; did you mean 'mean'?"),
+    (
+        {"pooling": "mena"},
+        "pooling='mena' is not one of first, dense, mean, distilled, first_mean; did you mean 'mean'?",
+    ),
     ({"dtype": "float23"}, f"dtype='float23' is not one of {DTYPES}; did you mean 'float32'?"),
     ({"problem_type": "regresion"}, f"problem_type='regresion' is not one of {PROBLEMS}; did you mean 'regression'?"),
     (
@@ -98,8 +101,8 @@ ENCODERS: list[tuple[dict[str, Any], str]] = [
     ({"head_dim": 2.5}, "head_dim=2.5 is of type float, expected int or None; its default is None"),
     (
         {"position": 3},
-        "position=3 is of type int, expected Literal['none', 'learned', 'sinusoidal', 'sinusoidal_concat', 'rope', "
-        "'alibi', 't5']; its default is 'learned'",
+        "position=3 is of type int, expected Literal['none', 'learned', 'sinusoidal', 'sinusoidal_concat', "
+        "'sinusoidal_t2t', 'rope', 'alibi', 't5']; its default is 'learned'",
     ),
     (
         {"attention_patterns": "full"},

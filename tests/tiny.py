@@ -30,11 +30,19 @@ ENCODERS = {
         "tie_word_embeddings": False,
     },
     "local": {"position": "rope", "attention_patterns": ["sliding", "full"], "sliding_window": 3},
+    "electra": {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True, "embedding_size": 20, **DROPOUT},
+    "modernbert": {
+        **{"position": "rope", "attention_patterns": ["full", "sliding"], "sliding_window": 3, "feed_forward": "glu"},
+        **{"rope_parameters": {"full": {"rope_theta": 1000.0}, "sliding": {"rope_theta": 10.0}}, "norm_bias": False},
+        **{"attention_bias": False, "mlp_bias": False, "embedding_norm": True, "skip_first_norm": True},
+        **{"head_transform": True, "head_bias": False, "pooling": "mean"},
+    },
 }
 VISION = {
     "vit": {"drop_path_rate": 0.1},
     "deit": {"distillation_token": True, "pooling": "distilled", **DROPOUT},
     "mean": {"class_token": False, "pooling": "mean", "position": "sinusoidal"},
+    "dinov2": {"layer_scale": 0.5, "pooling": "first_mean", "interpolate_positions": True},
 }
 DECODERS = {
     "gpt2": {**DROPOUT},
@@ -55,6 +63,10 @@ DECODERS = {
     },
     "bloom": {"position": "alibi", "embedding_norm": True, "lm_head_bias": True},
     "sparse": {"position": "none", "pattern": "block_sparse", "block_size": 2},
+    "neox": {
+        **{"position": "rope", "rope_parameters": {"partial_rotary_factor": 0.5}, "parallel_residual": True},
+        **{"query_key_norm": True, "attention_output_bias": False},
+    },
 }
 TRANSLATORS = {
     "transformer": {"position": "sinusoidal", "norm_first": False, "scale_embedding": True, **DROPOUT},
@@ -112,6 +124,10 @@ def masked_labels(seed: int = 2) -> Tensor:
     due = (torch.rand(BATCH, LENGTH, generator=generator) < 0.5) & text()["attention_mask"].bool()
     due[:, 0] = True
     return labels.where(due, torch.tensor(-100))
+
+
+def replaced_tokens() -> dict[str, Tensor]:
+    return {**segments(), "labels": (masked_labels() != -100).long()}
 
 
 def masked_language() -> dict[str, Tensor]:
@@ -250,6 +266,18 @@ VARIANTS = [
         encoder,
         "relative",
     ),
+    case(models.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "electra"),
+    case(models.QkvEncoderForReplacedTokenDetection, "AutoModelForPreTraining", replaced_tokens, encoder, "electra"),
+    case(
+        models.QkvEncoderForTokenClassification, "AutoModelForTokenClassification", token_classes, encoder, "modernbert"
+    ),
+    case(
+        models.QkvEncoderForSequenceClassification,
+        "AutoModelForSequenceClassification",
+        lambda: classes(text()),
+        encoder,
+        "modernbert",
+    ),
     case(models.QkvEncoderModel, "AutoModel", images, vision, "vit"),
     *(
         case(
@@ -259,11 +287,11 @@ VARIANTS = [
             vision,
             kind,
         )
-        for kind in ("deit", "mean")
+        for kind in ("deit", "mean", "dinov2")
     ),
     *(
         case(models.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, kind)
-        for kind in ("llama", "mistral", "bloom", "sparse")
+        for kind in ("llama", "mistral", "bloom", "sparse", "neox")
     ),
     *(
         case(models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)

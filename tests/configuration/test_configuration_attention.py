@@ -17,6 +17,8 @@ DEFAULTS = {
     "num_key_value_heads": None,
     "head_dim": None,
     "attention_bias": True,
+    "attention_output_bias": None,
+    "query_key_norm": False,
     "attention_multiplier": None,
     "attention_dropout": 0.0,
     "position": "learned",
@@ -73,6 +75,36 @@ def test_rope_is_filled_in_and_nothing_else_has_it() -> None:
     assert QkvEncoderConfig(position="rope", rope_theta=5e5).rope_parameters["rope_theta"] == 5e5
     assert QkvEncoderConfig(position="alibi").rope_parameters is None
     assert QkvEncoderConfig(rope_parameters={}).rope_parameters is None
+
+
+def test_rope_may_differ_by_pattern() -> None:
+    fields = {
+        "position": "rope",
+        "attention_patterns": ["full", "sliding"],
+        "num_hidden_layers": 2,
+        "sliding_window": 3,
+    }
+    near, far = {"rope_theta": 10.0}, {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}
+    config = QkvDecoderConfig(**fields, rope_parameters={"sliding": near, "full": far})
+    assert config.rope_of("sliding") == {"rope_type": "default", "rope_theta": 10.0} and config.rope_of("full") == far
+    assert near == {"rope_theta": 10.0}  # what was given stays as it was
+    again = QkvDecoderConfig.from_dict(config.to_dict())
+    assert again.rope_parameters == config.rope_parameters
+    one = QkvDecoderConfig(**fields, rope_theta=7.0)
+    assert one.rope_of("sliding") == one.rope_of("full") == {"rope_type": "default", "rope_theta": 7.0}
+    for wrong, sentence in (
+        ({"full": far}, "rope_parameters say nothing about pattern='sliding'; give it a dict of its own"),
+        ({"full": far, "sliding": near, "slidin": near}, "pattern of rope_parameters='slidin' is not one of"),
+        ({"full": far, "sliding": {"rope_type": "linear"}}, "rope_type='linear' needs factor"),
+        ({"full": far, "sliding": {"rope_thetta": 3.0}}, "rope_parameters has no 'rope_thetta'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            QkvDecoderConfig(**fields, rope_parameters=wrong)
+
+
+def test_the_last_projection_has_the_bias_of_the_others_unless_given() -> None:
+    assert QkvEncoderConfig(attention_bias=False).attention_output_bias is False
+    assert QkvEncoderConfig(attention_output_bias=False).attention_bias is True
 
 
 def test_rope_scaling_in_the_words_of_older_configs() -> None:

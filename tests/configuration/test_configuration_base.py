@@ -98,7 +98,8 @@ def test_auto_maps_name_every_public_model() -> None:
     import qkv
 
     named = {reference.split(".")[1] for config_class in CONFIGS for reference in config_class.auto_classes.values()}
-    assert named == {name for name in qkv.__all__ if name.startswith("Qkv")}
+    several = {model_class.__name__ for classes in qkv.modeling.SEVERAL.values() for model_class in classes}
+    assert named | several == {name for name in qkv.__all__ if name.startswith("Qkv")}
 
 
 @each_config

@@ -13,13 +13,22 @@ DEFAULTS = {
     "vocab_size": 30522,
     "type_vocab_size": 0,
     "scale_embedding": False,
+    "embedding_size": None,
     "image_size": 224,
     "patch_size": 16,
     "num_channels": 3,
     "class_token": True,
     "distillation_token": False,
+    "mask_token": False,
+    "interpolate_positions": False,
     "pooling": "first",
+    "head_transform": False,
+    "head_act": None,
+    "head_bias": True,
+    "lm_head_bias": True,
+    "pooling_dropout": 0.0,
     "classifier_dropout": 0.0,
+    "qa_dropout": 0.0,
     "label_smoothing": 0.0,
     "tie_word_embeddings": True,
     "pad_token_id": 0,
@@ -58,6 +67,14 @@ def test_tokens_have_no_prefix_and_keep_their_positions() -> None:
 
 def test_an_image_size_is_checked_against_patches_only_where_there_are_some() -> None:
     assert QkvEncoderConfig(image_size=225).frontend == "tokens"
+
+
+def test_embeddings_are_as_wide_as_the_layers_unless_given() -> None:
+    config = QkvEncoderConfig(hidden_size=12, num_attention_heads=3)
+    assert config.embedding_size == config.embedding_width == 12
+    assert QkvEncoderConfig(embedding_size=8).embedding_width == 8
+    with pytest.raises(ValueError, match="embedding_size=8 is for frontend='tokens'; leave it out for patches"):
+        QkvEncoderConfig(frontend="patches", embedding_size=8)
 
 
 def test_last_recorded_state_is_normalised_for_text_only() -> None:

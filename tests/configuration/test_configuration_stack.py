@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 from fnmatch import fnmatch
+from typing import Any
 
 import pytest
 import torch
@@ -19,10 +20,15 @@ DEFAULTS = {
     "norm_eps": 1e-5,
     "norm_first": True,
     "final_norm": None,
+    "norm_bias": True,
     "embedding_norm": False,
+    "skip_first_norm": False,
+    "parallel_residual": False,
+    "layer_scale": None,
     "embedding_dropout": 0.0,
     "residual_dropout": 0.0,
     "activation_dropout": 0.0,
+    "final_dropout": 0.0,
     "drop_path_rate": 0.0,
     "initializer_range": 0.02,
 }
@@ -43,6 +49,23 @@ def test_inner_width_is_four_times_the_width_unless_given() -> None:
 def test_a_stack_ends_with_a_norm_when_its_branches_begin_with_one(norm_first: bool) -> None:
     assert QkvEncoderConfig(norm_first=norm_first).final_norm is norm_first
     assert QkvEncoderConfig(norm_first=norm_first, final_norm=not norm_first).final_norm is not norm_first
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"parallel_residual": True, "norm_first": False}, "parallel_residual=True needs norm_first=True"),
+        (
+            {"parallel_residual": True, "cross_attention": True},
+            "parallel_residual=True needs norm_first=True and cross",
+        ),
+        ({"skip_first_norm": True}, "skip_first_norm=True needs norm_first=True and embedding_norm=True"),
+        ({"layer_scale": 0}, "layer_scale=0 must be positive and finite"),
+    ],
+)
+def test_residuals_that_cannot_be_are_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        QkvDecoderConfig(**SMALL, **fields)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,33 @@ def test_cross_attention(groups):
     assert_same(weights, expected_weights, hidden, memory)
 
 
+@GROUPS
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_queries_and_keys_may_be_normalised(groups, kind):
+    """Head by head, before anything else happens to them, in self- and in cross-attention."""
+    fields = {"query_key_norm": True, "norm": kind, "norm_eps": 0.1, "num_key_value_heads": groups}
+    config = config_of(decoder, cross_attention=True, **fields)
+
+    def normed(norm):
+        if kind == "layer":
+            return lambda heads: reference.layer_norm(heads, norm.weight, norm.bias, norm.eps)
+        return lambda heads: reference.rms_norm(heads, norm.weight, norm.eps)
+
+    hidden, memory = draw(2, 5, 6), draw(2, 7, 6)
+    for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
+        module = jittered(module).eval()
+        hooks = {"rotate_query": normed(module.q_norm), "rotate_key": normed(module.k_norm)}
+        mixed, _ = module(*given)
+        assert_same(mixed, loop(module, hidden, given[-1], config, **hooks)[0], *given, *module.parameters())
+
+
+def test_the_last_projection_may_lack_the_bias_of_the_others():
+    for first, last in ((True, False), (False, True)):
+        module = SelfAttention(config_of(attention_bias=first, attention_output_bias=last), 0)
+        biases = {name.split(".")[0] for name, _ in module.named_parameters() if name.endswith("bias")}
+        assert biases == ({"q_proj", "k_proj", "v_proj"} if first else {"o_proj"})
+
+
 def test_causality_is_said_to_backends_that_get_no_mask():
     """sdpa takes a module without `is_causal` for a causal one."""
     assert [SelfAttention(config_of(stack), 0).is_causal for stack in (encoder, decoder)] == [False, True]

@@ -8,7 +8,15 @@ import torch
 import reference
 from comparison import assert_same, decoder, draw, encoder, jittered, vision
 from qkv.configuration.axes import ActivationName, NormName, PoolingName
-from qkv.modeling.head import POOLINGS, MaskedLMHead, PixelHead, last_token, scale_for_head
+from qkv.modeling.head import (
+    POOLINGS,
+    MaskedLMHead,
+    PixelHead,
+    ReplacedTokenHead,
+    last_token,
+    scale_for_head,
+    transform,
+)
 
 KEEP = {
     "right": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 0, 0, 0]]),
@@ -87,9 +95,57 @@ def test_distilled():
     assert_same(classifier(pooler(hidden)), expected, hidden, *classifier.parameters())
 
 
+def test_first_token_beside_the_mean_of_the_patches():
+    config, hidden = vision(pooling="first_mean", **IMAGE), draw(3, 8, 6)
+    expected = torch.cat((hidden[:, 0], reference.mean_pool(hidden[:, 2:], torch.ones(3, 6))), dim=1)
+    assert_same(POOLINGS["first_mean"](config)(hidden), expected, hidden)
+
+
+@pytest.mark.parametrize("act", [None, "relu", "gelu"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_dense_pooling_may_have_another_activation(act, bias):
+    config, hidden = encoder(pooling="dense", head_act=act, head_bias=bias), draw(3, 5, 6)
+    pooler = jittered(POOLINGS["dense"](config)).eval()
+    expected = getattr(reference, act or "tanh")(scores(pooler.dense, hidden[:, 0]))
+    assert (pooler.dense.bias is not None) == bias
+    assert_same(pooler(hidden), expected, hidden, *pooler.parameters())
+
+
+@pytest.mark.parametrize("act", [None, "relu"])
+@pytest.mark.parametrize("kind", ["layer", "rms"])
+def test_transform_before_a_classifier(act, kind):
+    config, hidden = encoder(head_transform=True, head_act=act, norm=kind, hidden_act="silu"), draw(2, 5, 6)
+    head = jittered(transform(config))
+    inner = getattr(reference, act or "silu")(scores(head.dense, hidden))
+    weight, eps = head.norm.weight, head.norm.eps
+    layer = kind == "layer"
+    expected = (
+        reference.layer_norm(inner, weight, head.norm.bias, eps) if layer else reference.rms_norm(inner, weight, eps)
+    )
+    assert_same(head(hidden), expected, hidden, *head.parameters())
+    assert isinstance(transform(encoder()), torch.nn.Identity)
+
+
+def test_replaced_tokens_are_scored_one_by_one():
+    config, hidden = encoder(hidden_act="relu", head_transform=True), draw(2, 5, 6)
+    head = jittered(ReplacedTokenHead(config))
+    expected = scores(head.score, reference.relu(scores(head.dense, hidden)))[..., 0]
+    assert_same(head(hidden), expected, hidden, *head.parameters())
+
+
+def test_words_are_scored_at_the_width_of_their_table():
+    config, hidden = encoder(embedding_size=4, hidden_act="relu", lm_head_bias=False), draw(2, 5, 6)
+    head = jittered(MaskedLMHead(config))
+    inner = reference.relu(scores(head.dense, hidden))
+    inner = reference.layer_norm(inner, head.norm.weight, head.norm.bias, head.norm.eps)
+    assert head.decoder.weight.shape == (11, 4) and head.decoder.bias is None
+    assert_same(head(hidden), scores(head.decoder, inner), hidden, *head.parameters())
+
+
 @pytest.mark.parametrize("word", [word for word in POOLINGS if word != "distilled"])
 def test_classifier_scores_each_label(word):
-    config, pooled = encoder(pooling=word, num_labels=5), draw(3, 6)
+    config = vision(pooling=word, num_labels=5)
+    pooled = draw(3, 12 if word == "first_mean" else 6)
     classifier = jittered(POOLINGS[word].classifier(config))
     assert_same(classifier(pooled), scores(classifier, pooled), pooled, *classifier.parameters())
 

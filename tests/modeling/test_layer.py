@@ -59,6 +59,29 @@ def test_layer_that_reads_memory(norm_first):
     assert_same(actual, loop(layer, config, hidden, memory), hidden, memory, *layer.parameters())
 
 
+def test_parallel_branches_read_the_same_input():
+    config, hidden = config_of(parallel_residual=True), draw(2, 5, 6)
+    layer = jittered(Layer(config, 0)).eval()
+    up, down = layer.mlp.up_proj, layer.mlp.down_proj
+
+    def attention(x):
+        return attend(layer.self_attn, config, x, x, visible=lambda b, t, s: s <= t)
+
+    def feed_forward(x):
+        return reference.mlp(x, up.weight, up.bias, down.weight, down.bias, reference.gelu_new)
+
+    norms = norm(layer.self_attn_residual), norm(layer.mlp_residual)
+    expected = reference.residual_parallel(hidden, attention, feed_forward, *norms)
+    causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    assert_same(layer(hidden, causal), expected, hidden, *layer.parameters())
+
+
+def test_only_the_first_norm_may_be_skipped():
+    config = config_of(skip_first_norm=True, embedding_norm=True)
+    for index, names in ((0, {"mlp_residual"}), (1, {"self_attn_residual", "mlp_residual"})):
+        assert {name.split(".")[0] for name, _ in Layer(config, index).named_parameters() if "norm" in name} == names
+
+
 def test_the_first_pre_norm_layer_leaves_a_path_without_any_norm():
     """With branches of zero the input passes untouched; post-norm normalises it three times."""
     for norm_first in ORDERS:

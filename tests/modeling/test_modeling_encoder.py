@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 import tiny
+from comparison import mean, mean_surprise, surprise
 from qkv.configuration import presets
 from qkv.modeling import (
     QkvEncoderForMaskedLM,
@@ -41,57 +41,6 @@ def test_the_number_of_parameters_is_the_papers(model_class: Any, preset: str, c
 def exact(model_class: Any, kind: str = "bert", **fields: Any) -> PreTrainedModel:
     torch.manual_seed(0)
     return tiny.jitter(model_class(tiny.encoder(kind, **fields))).double().eval()
-
-
-def surprise(scores: Tensor, label: int, smoothing: float = 0.0) -> float:
-    """-log p of a label, some of its probability spread over all classes, by exponentials and a loop."""
-    weights = [math.exp(score) for score in scores.tolist()]
-    target = [(1 - smoothing) * (index == label) + smoothing / len(weights) for index in range(len(weights))]
-    return -sum(t * math.log(w / sum(weights)) for t, w in zip(target, weights, strict=True))
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def mean_surprise(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> float:
-    rows = zip(logits.flatten(0, -2), labels.flatten().tolist(), strict=True)
-    return mean([surprise(scores, label, smoothing) for scores, label in rows if label != -100])
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_masked_words_are_scored_where_labelled(smoothing: float) -> None:
-    model, inputs = exact(QkvEncoderForMaskedLM, label_smoothing=smoothing), tiny.masked_language()
-    output = model(**inputs)
-    assert output.logits.shape == (tiny.BATCH, tiny.LENGTH, tiny.VOCABULARY)
-    assert 0 < (inputs["labels"] != -100).sum() < inputs["attention_mask"].sum()
-    assert float(output.loss.detach()) == pytest.approx(mean_surprise(output.logits, inputs["labels"], smoothing))
-    assert model(**{**inputs, "labels": None}).loss is None
-
-
-def test_masked_words_are_scored_against_the_embedding_table() -> None:
-    model, inputs = exact(QkvEncoderForMaskedLM), tiny.segments()
-    head, hidden = model.lm_head, model.model(**inputs).last_hidden_state
-    features = head.norm(torch.nn.functional.gelu(hidden @ head.dense.weight.T + head.dense.bias))
-    assert_close(model(**inputs).logits, features @ model.model.embed_tokens.weight.T + head.decoder.bias)
-
-
-def test_pretraining_adds_the_next_sentence_to_the_masked_words() -> None:
-    model, inputs = exact(QkvEncoderForPreTraining), tiny.pretraining()
-    output = model(**inputs)
-    assert output.prediction_logits.shape == (tiny.BATCH, tiny.LENGTH, tiny.VOCABULARY)
-    assert output.seq_relationship_logits.shape == (tiny.BATCH, 2)
-    words = mean_surprise(output.prediction_logits, inputs["labels"])
-    sentences = mean_surprise(output.seq_relationship_logits, inputs["next_sentence_label"])
-    assert float(output.loss.detach()) == pytest.approx(words + sentences)
-
-
-def test_pretraining_adds_up_over_parts_of_a_step() -> None:
-    # The count of a step is one of masked words; parts that hold equally many share the sentences equally.
-    model, inputs = exact(QkvEncoderForPreTraining), tiny.pretraining()
-    inputs["labels"] = torch.where(torch.arange(tiny.LENGTH) < 3, inputs["input_ids"], -100)
-    parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(tiny.BATCH)]
-    assert_close(sum(model(**part, num_items_in_batch=torch.tensor(6)).loss for part in parts), model(**inputs).loss)
 
 
 def test_segments_count_as_the_first_unless_given() -> None:
@@ -182,16 +131,6 @@ def test_each_choice_is_read_by_itself() -> None:
     assert output.loss.item() == pytest.approx(mean_surprise(output.logits, inputs["labels"]))
     alone = model(**{name: value[1:, 2:] for name, value in inputs.items() if name != "labels"}).logits
     assert_close(alone[0, 0], output.logits[1, 2])
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_the_head_is_the_table_only_if_tied(tied: bool) -> None:
-    for model_class in (QkvEncoderForMaskedLM, QkvEncoderForPreTraining):
-        model = exact(model_class, tie_word_embeddings=tied)
-        assert (model.lm_head.decoder.weight is model.model.embed_tokens.weight) == tied
-        assert model.get_output_embeddings() is model.lm_head.decoder
-        saved = 2 if not tied else 1
-        assert model.num_parameters() - exact(model_class).num_parameters() == (saved - 1) * tiny.VOCABULARY * 32
 
 
 @pytest.mark.parametrize("head", [QkvEncoderForMaskedLM, QkvEncoderForSequenceClassification])

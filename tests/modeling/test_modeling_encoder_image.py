@@ -61,6 +61,7 @@ def test_images_are_classified_by_what_is_pooled(kind: str, smoothing: float) ->
         "vit": lambda: head(hidden[:, 0]),
         "deit": lambda: (head.class_classifier(hidden[:, 0]) + head.distillation_classifier(hidden[:, 1])) / 2,
         "mean": lambda: head(hidden.mean(1)),
+        "dinov2": lambda: head(torch.cat((hidden[:, 0], hidden[:, 1:].mean(1)), dim=-1)),
     }[kind]()
     assert_close(output.logits, expected)
     chances = output.logits.log_softmax(-1)
@@ -95,3 +96,17 @@ def test_a_head_over_images_refuses_a_config_of_tokens(head: Any) -> None:
         ValueError, match=f"{head.__name__} reads patches, got frontend='tokens'; set frontend='patches'"
     ):
         head(tiny.encoder())
+
+
+@pytest.mark.parametrize("learned", [True, False])
+def test_a_base_model_may_have_a_mask_token_of_its_own(learned: bool) -> None:
+    model = tiny.jitter(QkvEncoderModel(tiny.vision(mask_token=learned))).eval()
+    inputs = tiny.masked_patches()
+    inputs.pop("labels", None)
+    assert (model.embed_tokens.mask_token is not None) == learned
+    if learned:
+        masked, plain = model(**inputs), model(pixel_values=inputs["pixel_values"])
+        assert not torch.allclose(masked.last_hidden_state, plain.last_hidden_state)
+    else:
+        with pytest.raises(ValueError, match="bool_masked_pos needs a mask token"):
+            model(**inputs)

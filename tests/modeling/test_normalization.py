@@ -62,6 +62,38 @@ def test_residual(word, norm_first):
     assert_same(residual(hidden, branch), expected, hidden, *residual.parameters(), *branch.parameters())
 
 
+@pytest.mark.parametrize("word", NORMS)
+def test_norm_of_another_width(word):
+    norm, heads = jittered(NORMS[word](decoder(norm=word, norm_bias=False), 4)), draw(2, 3, 5, 4)
+    assert getattr(norm, "bias", None) is None
+    assert_same(norm(heads), loop(norm)(heads), heads, *norm.parameters())
+
+
+@pytest.mark.parametrize("norm_first", ORDERS)
+def test_residual_with_layer_scale(norm_first):
+    residual = Residual(decoder(norm_first=norm_first, layer_scale=0.3), 0).eval()
+    assert residual.layer_scale.tolist() == pytest.approx([0.3] * 6)
+    residual, branch, hidden = jittered(residual), jittered(nn.Linear(6, 6)), draw(2, 3, 6)
+
+    def scaled(x):
+        return reference.layer_scale(branch(x), residual.layer_scale)
+
+    expected = ORDERS[norm_first](hidden, scaled, loop(residual.norm))
+    assert_same(residual(hidden, branch), expected, hidden, *residual.parameters(), *branch.parameters())
+
+
+def test_a_branch_may_be_added_to_something_else_than_it_reads():
+    residual, hidden, carried = jittered(Residual(decoder(), 0)).eval(), draw(2, 3, 6), draw(2, 3, 6)
+    expected = carried + torch.sin(loop(residual.norm)(hidden))
+    assert_same(residual(hidden, torch.sin, carried), expected, hidden, carried, *residual.parameters())
+
+
+def test_a_residual_without_a_norm():
+    residual, hidden = Residual(decoder(), 0, normed=False).eval(), draw(2, 3, 6)
+    assert not list(residual.parameters())
+    assert_same(residual(hidden, torch.sin), hidden + torch.sin(hidden), hidden)
+
+
 @pytest.mark.parametrize("norm_first", ORDERS)
 def test_rates_of_zero_change_nothing_in_training(norm_first):
     residual = Residual(decoder(norm_first=norm_first), 2)

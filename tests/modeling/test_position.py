@@ -58,6 +58,7 @@ ACTS = {
     "learned": {"embed"},
     "sinusoidal": {"embed"},
     "sinusoidal_concat": {"embed"},
+    "sinusoidal_t2t": {"embed"},
     "rope": {"rotation"},
     "alibi": {"bias"},
     "t5": {"bias"},
@@ -106,15 +107,16 @@ def test_other_positions_ignore_the_grid(size):
         assert torch.equal(module.embed(hidden, PLACES, size), module.embed(hidden, PLACES))
 
 
-@pytest.mark.parametrize("word", ["sinusoidal", "sinusoidal_concat"])
-@pytest.mark.parametrize("dim", [6, 10])
-def test_sinusoidal(word, dim):
-    table = {"sinusoidal": reference.sinusoidal_table, "sinusoidal_concat": reference.sinusoidal_concat_table}[word]
-    module, hidden = position(decoder(position=word, hidden_size=dim)), draw(2, 7, dim)
+@pytest.mark.parametrize("word", ["sinusoidal", "sinusoidal_concat", "sinusoidal_t2t"])
+@pytest.mark.parametrize("dim", [2, 6, 10])
+@pytest.mark.parametrize("first", [0, 2])
+def test_sinusoidal(word, dim, first):
+    table = getattr(reference, f"{word}_table")
+    module, hidden = position(decoder(position=word, hidden_size=dim, position_offset=first)), draw(2, 7, dim)
     places = torch.cat((PLACES[:1], PLACES[1:] + 700))
     with exact():
         actual = module.embed(hidden, places)
-    expected = hidden + reference.learned_positions(places, table(713, dim))
+    expected = hidden + reference.learned_positions(places + first, table(713 + first, dim))
     assert_same(actual, expected, hidden)
 
 

@@ -46,24 +46,29 @@ def embed(model, x):
     """What the position adds to the input."""
     if model.config.position == "learned":
         return x + reference.learned_positions(PLACES, model.position.table.weight)
-    tables = {"sinusoidal": reference.sinusoidal_table, "sinusoidal_concat": reference.sinusoidal_concat_table}
-    table = tables.get(model.config.position)
+    table = getattr(reference, f"{model.config.position}_table", None)
     return x if table is None else x + reference.learned_positions(PLACES, table(LENGTH, x.shape[-1]))
 
 
-def hooks(model):
-    """What the position does inside attention."""
+def hooks(model, pattern, attention):
+    """What norms and positions do inside attention."""
     config = model.config
+    given = {"rotate_query": partial(norm, attention.q_norm), "rotate_key": partial(norm, attention.k_norm)}
     if config.position == "rope":
-        frequencies, _ = reference.rope_frequencies(config.head_dim, 10000.0)
-        turn = partial(reference.rotate_heads, positions=PLACES, frequencies=frequencies)
-        return {"rotate_query": turn, "rotate_key": turn}
+        rope = config.rope_of(pattern)
+        turning = int(config.head_dim * rope.get("partial_rotary_factor", 1))
+        frequencies, _ = reference.rope_frequencies(turning, rope["rope_theta"])
+
+        def turn(heads, normed):
+            return reference.rotate_heads(normed(heads), PLACES, frequencies)
+
+        return {name: partial(turn, normed=normed) for name, normed in given.items()}
     if config.position == "alibi":
-        return {"bias": reference.alibi_bias(config.num_attention_heads, PLACES, PLACES)}
+        return {**given, "bias": reference.alibi_bias(config.num_attention_heads, PLACES, PLACES)}
     if config.position == "t5":
         table = model.position.table.weight
-        return {"bias": reference.t5_bias(table, PLACES, PLACES, not config.causal, DISTANCE)}
-    return {}
+        return {**given, "bias": reference.t5_bias(table, PLACES, PLACES, not config.causal, DISTANCE)}
+    return given
 
 
 def feed_forward(module, x):
@@ -72,23 +77,35 @@ def feed_forward(module, x):
     return (reference.glu if len(names) == 3 else reference.mlp)(x, *weights, reference.relu)
 
 
+def scaled(residual, branch):
+    return branch if residual.layer_scale is None else reference.layer_scale(branch, residual.layer_scale)
+
+
 def loop(model, ids):
     config = model.config
     add = reference.residual_pre_norm if config.norm_first else reference.residual_post_norm
     hidden = norm(model.embed_norm, embed(model, reference.token_embeddings(ids, model.embed_tokens.weight)))
+    if isinstance(model.embed_projection, nn.Linear):
+        hidden = reference.linear(hidden, model.embed_projection.weight, model.embed_projection.bias)
     for layer, pattern in zip(model.layers, config.layer_patterns, strict=True):
         predicates = [PREDICATES[pattern], *([reference.causal] if config.causal else [])]
-        given = {"visible": reference.visibility(*predicates), **hooks(model)}
         module = layer.self_attn
+        given = {"visible": reference.visibility(*predicates), **hooks(model, pattern, module)}
         projections = (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
         weights = [tensor for projection in projections for tensor in (projection.weight, projection.bias)]
 
-        def attend(x, weights=weights, given=given):
+        def attend(x, weights=weights, given=given, residual=layer.self_attn_residual):
             heads = (config.num_attention_heads, config.num_key_value_heads)
-            return reference.multi_head_attention(x, x, *weights, *heads, **given)[0]
+            return scaled(residual, reference.multi_head_attention(x, x, *weights, *heads, **given)[0])
 
-        hidden = add(hidden, attend, partial(norm, layer.self_attn_residual.norm))
-        hidden = add(hidden, partial(feed_forward, layer.mlp), partial(norm, layer.mlp_residual.norm))
+        def widen(x, residual=layer.mlp_residual, mlp=layer.mlp):
+            return scaled(residual, feed_forward(mlp, x))
+
+        norms = [partial(norm, residual.norm) for residual in (layer.self_attn_residual, layer.mlp_residual)]
+        if config.parallel_residual:
+            hidden = reference.residual_parallel(hidden, attend, widen, *norms)
+        else:
+            hidden = add(add(hidden, attend, norms[0]), widen, norms[1])
     return norm(model.norm, hidden)
 
 
@@ -116,6 +133,38 @@ def test_stack_is_the_composition_of_its_loops(stack, position, pattern, norm_fi
 @STACKS
 def test_stack_of_other_parts(stack, norm_first, kind, inner):
     check(stack, norm=kind, feed_forward=inner, norm_first=norm_first, embedding_norm=True)
+
+
+OTHERS = {
+    "parallel": {"parallel_residual": True},
+    "layer scale": {"layer_scale": 0.1},
+    "normed queries and keys": {"query_key_norm": True, "position": "rope"},
+    "normed queries and keys, rms": {"query_key_norm": True, "norm": "rms", "position": "t5"},
+    "no bias in norms": {"norm_bias": False, "embedding_norm": True, "query_key_norm": True},
+    "no first norm": {"skip_first_norm": True, "embedding_norm": True},
+    "half a rotation": {"position": "rope", "rope_parameters": {"rope_theta": 50.0, "partial_rotary_factor": 0.5}},
+    "rope by pattern": {
+        "position": "rope",
+        "attention_patterns": ["sliding", "full"],
+        "rope_parameters": {"full": {"rope_theta": 50.0}, "sliding": {"rope_theta": 3.0}},
+    },
+    "all at once": {
+        **{"parallel_residual": True, "layer_scale": 0.1, "query_key_norm": True, "norm_bias": False},
+        **{"skip_first_norm": True, "embedding_norm": True, "position": "alibi", "feed_forward": "glu"},
+    },
+}
+
+
+@pytest.mark.parametrize("fields", OTHERS.values(), ids=OTHERS)
+@STACKS
+def test_stack_of_other_axes(stack, fields):
+    check(stack, **fields)
+
+
+@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rope"])
+@pytest.mark.parametrize("width", [4, 8])
+def test_embeddings_may_have_another_width(position, width):
+    check(encoder, position=position, embedding_size=width, embedding_norm=True)
 
 
 @pytest.mark.parametrize("final", [True, False], ids=["last norm", "no last norm"])

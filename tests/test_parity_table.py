@@ -1,0 +1,44 @@
+"""Does the page of differences name every row there is, within the limits, and every class that is left out?"""
+
+import importlib
+import re
+
+from transformers import PreTrainedModel
+
+from families import FAMILIES, LEFT_OUT, ROWS
+from parity_table import PAGE
+from qkv.modeling.conversion import ARCHITECTURES
+from test_parity import DOUBLE, SINGLE
+
+LINE = re.compile(r"\| (\w+) \| ([^|]+) \| Qkv\w+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|")
+DRAWN = re.compile(r"\| ([a-z][\w-]+) \| (\d[^|]+) \| (\d[^|]+) \|")
+
+
+def test_every_row_is_on_the_page_and_within_its_limits() -> None:
+    found = LINE.findall(PAGE.read_text(encoding="utf-8"))
+    assert [(name, config) for name, config, *_ in found] == [(row.class_name, row.name or "plain") for row in ROWS]
+    for name, _, *numbers in found:
+        assert max(map(float, numbers[::2])) <= SINGLE and max(map(float, numbers[1::2])) <= DOUBLE, name
+
+
+def test_every_architecture_was_drawn_from() -> None:
+    found = DRAWN.findall(PAGE.read_text(encoding="utf-8"))
+    assert [name for name, *_ in found] == list(FAMILIES)
+    assert all(float(single) <= SINGLE and float(precise) <= DOUBLE for _, single, precise in found)
+
+
+def official_classes(model_type: str) -> set[str]:
+    """Every model that transformers publishes for an architecture."""
+    folder = model_type.replace("-", "_")
+    module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+    classes = {name: getattr(module, name) for name in module.__all__}
+    models = {name for name, found in classes.items() if isinstance(found, type) and issubclass(found, PreTrainedModel)}
+    return {name for name in models if not name.endswith(("PreTrainedModel", "PretrainedModel"))}
+
+
+def test_every_official_class_converts_or_has_a_reason_not_to() -> None:
+    official = set().union(*(official_classes(architecture.model_type) for architecture in ARCHITECTURES))
+    converted = {head.theirs for architecture in ARCHITECTURES for head in architecture.heads}
+    assert official - converted == set(LEFT_OUT) and converted <= official
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(f"| {name} | {reason} |" in text for name, reason in LEFT_OUT.items())
