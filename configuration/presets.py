@@ -36,7 +36,8 @@ def roberta_base(**differences: Any) -> QkvEncoderConfig:
     """RoBERTa base: BERT with byte-level BPE and positions that start at 2. Liu et al. 2019, §3,
     https://arxiv.org/abs/1907.11692"""
     tokens = {"vocab_size": 50265, "type_vocab_size": 1, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
-    return bert_base(**{**tokens, "position_offset": 2, "norm_eps": 1e-5, **differences})
+    own = {"position_offset": 2, "norm_eps": 1e-5, "pooling_dropout": 0.1}
+    return bert_base(**{**tokens, **own, **differences})
 
 
 def gpt2(**differences: Any) -> QkvDecoderConfig:

@@ -3,10 +3,12 @@
 import copy
 import os
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ..configuration.configuration_base import QkvConfig
@@ -15,10 +17,12 @@ from .conversion_config import Architecture, Head, lost_on_reading, lost_on_writ
 from .conversion_decoder import DECODERS
 from .conversion_encoder import ENCODERS
 from .conversion_encoder_decoder import ENCODER_DECODERS
+from .conversion_encoder_image import IMAGE_ENCODERS
+from .conversion_encoder_rotary import ROTARY_ENCODERS
 from .conversion_llama import LLAMAS
 from .conversion_weights import Row, Weights, alternatives, convert, placed
 
-ARCHITECTURES = (*ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS)
+ARCHITECTURES = (*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
     "tie_word_embeddings": (
@@ -60,9 +64,11 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
     config = write_config(*pair, model.config)
     weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
     weights = owned(convert(rows(*pair), weights, model.config, reading=False), copies=True)
-    options = {"add_pooling_layer": False} if head.pooler is False else {}
+    official = getattr(transformers, head.theirs)
+    choosable = "add_pooling_layer" in signature(official).parameters
+    options = {"add_pooling_layer": False} if choosable and head.pooler is False else {}
     computed = {name for ours, theirs, *_ in rows(*pair) if not ours for name in alternatives(theirs)}
-    return built(getattr(transformers, head.theirs), config, weights, model, computed=computed, **options)
+    return built(official, config, weights, model, computed=computed, **options)
 
 
 def opened(source: str | os.PathLike[str], revision: str | None) -> PreTrainedModel:
@@ -138,7 +144,7 @@ def attempted(
     """(whether a config refused altogether, what is lost)."""
     try:
         return False, lost(architecture, head, config)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, StrictDataclassError) as error:
         return True, [str(error)]
 
 

@@ -35,12 +35,27 @@ MATTERS_WITH = {
     "position_offset": ("position", "learned sinusoidal sinusoidal_concat sinusoidal_t2t"),
     "rope_parameters": ("position", "rope"),
     **dict.fromkeys(
-        "image_size patch_size num_channels class_token distillation_token".split(), ("frontend", "patches")
+        "image_size patch_size num_channels class_token distillation_token mask_token interpolate_positions".split(),
+        ("frontend", "patches"),
     ),
+    "pooling_dropout": ("pooling", "dense"),
     **dict.fromkeys(
-        "vocab_size type_vocab_size scale_embedding tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(),
+        "vocab_size scale_embedding tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(),
         ("frontend", "tokens"),
     ),
+}
+# A field of ours that only some classes read, by the ends of their names.
+CLASSIFIERS = ("Classification", "ForMultipleChoice")
+TRANSFORMING = ("ForMaskedLM", "ForPreTraining", "ForReplacedTokenDetection")
+POOLING = ("Model", "ForSequenceClassification", "ForImageClassification", "ForMultipleChoice", "ForPreTraining")
+READ_BY = {
+    "pooling": POOLING,
+    "pooling_dropout": POOLING,
+    "head_transform": (*CLASSIFIERS, "ForQuestionAnswering"),
+    "classifier_dropout": CLASSIFIERS,
+    "qa_dropout": ("ForQuestionAnswering",),
+    "lm_head_bias": ("ForMaskedLM", "ForPreTraining", "ForCausalLM"),
+    "mask_token": ("Model", "ForImageClassification"),
 }
 # What a part of an encoder-decoder leaves to the whole.
 DECIDED_BY_THE_WHOLE = frozenset(
@@ -78,6 +93,8 @@ class Head:
     pooler: bool | None = None
     # What stands before the names of the base model, ours and theirs, where it is not the architecture's.
     prefixes: tuple[str, str] | None = None
+    # Fields of theirs that this class alone does not read.
+    inert: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -155,14 +172,14 @@ def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig
 def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> PreTrainedConfig:
     """Our config in their words."""
     ours = flat(config)
-    values = {codec.name: codec.write(ours[name], ours) for name, codec in rows_of(architecture, head)}
+    values = {codec.name: codec.write(ours.get(name), ours) for name, codec in rows_of(architecture, head)}
     return AutoConfig.for_model(architecture.model_type, **copy.deepcopy(values))
 
 
 def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedConfig) -> list[str]:
     """What reading this config would change; a field left None stands for whatever it becomes."""
     again = write_config(architecture, head, read_config(architecture, head, config)).to_dict()
-    skipped = BOOKKEEPING | architecture.inert
+    skipped = BOOKKEEPING | architecture.inert | head.inert
     values = {name: value for name, value in config.to_dict().items() if value is not None and name not in skipped}
     return different(values, {**architecture.assumed, **again})
 
@@ -170,10 +187,27 @@ def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedCo
 def lost_on_writing(architecture: Architecture, head: Head, config: QkvConfig) -> list[str]:
     """What writing this config as theirs would change."""
     ours, again = flat(config), flat(read_config(architecture, head, write_config(architecture, head, config)))
-    free = (
-        architecture.free if "pooling" in head.words and head.pooler is not False else {*architecture.free, "pooling"}
-    )
+    free = architecture.free | unread(head, ours)
+    if len(defaults := default_activations(head, ours)) == 1:
+        for values in (ours, again):
+            values["head_act"] = values["head_act"] or values.get(defaults[0], defaults[0])
     return different({name: ours[name] for name in ours if name not in free and matters(name, ours)}, again)
+
+
+def unread(head: Head, ours: Values) -> set[str]:
+    """The fields of ours that a class does not look at."""
+    name = head.ours.__name__
+    fields = {field for field, ends in READ_BY.items() if not name.endswith(ends)}
+    fields |= {"pooling", "pooling_dropout"} if head.pooler is False else set()
+    return fields | (set() if default_activations(head, ours) else {"head_act", "head_bias"})
+
+
+def default_activations(head: Head, ours: Values) -> list[str]:
+    """What `head_act` is where it is left None, in each part of a class that reads it: a word, or whose word it is."""
+    name = head.ours.__name__
+    pools = name.endswith(POOLING) and head.pooler is not False and ours.get("pooling") == "dense"
+    transforms = ours.get("head_transform", False) and name.endswith(READ_BY["head_transform"])
+    return ["tanh"] * pools + ["hidden_act"] * (transforms or name.endswith(TRANSFORMING))
 
 
 def different(values: Values, again: Values) -> list[str]:

@@ -1,9 +1,12 @@
-"""Which published encoders are ours? BERT and RoBERTa over tokens, ViT and DeiT over patches, as tables."""
+"""Which published encoders over tokens are ours? BERT, RoBERTa, DistilBERT and ELECTRA, as tables.
+
+In training, ours drops out parts of both branches of DistilBERT's layers, where stock DistilBERT spares the attention.
+"""
 
 from dataclasses import replace
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from .conversion_config import BASE, Architecture, Codec, Fields, Head, activation, canonical, same
+from .conversion_config import BASE, SYNONYMS, Architecture, Codec, Fields, Head, activation, same
 from .modeling_encoder import (
     QkvEncoderForMultipleChoice,
     QkvEncoderForQuestionAnswering,
@@ -11,12 +14,17 @@ from .modeling_encoder import (
     QkvEncoderForTokenClassification,
     QkvEncoderModel,
 )
-from .modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
-from .modeling_encoder_pretraining import QkvEncoderForMaskedLM, QkvEncoderForPreTraining
+from .modeling_encoder_pretraining import (
+    QkvEncoderForMaskedLM,
+    QkvEncoderForPreTraining,
+    QkvEncoderForReplacedTokenDetection,
+)
 
 POOLED = {"pooling": "dense"}
 UNPOOLED = {"pooling": "first"}
+POST_NORM = {"norm_first": False, "embedding_norm": True}
 CLASSIFIER = (("classifier", "classifier"),)
+QA_OUTPUTS = (("qa_outputs", "qa_outputs"),)
 
 STACK_FIELDS: Fields = {
     **same("hidden_size num_hidden_layers num_attention_heads intermediate_size initializer_range"),
@@ -26,21 +34,34 @@ STACK_FIELDS: Fields = {
     "residual_dropout": "hidden_dropout_prob",
     "attention_dropout": "attention_probs_dropout_prob",
 }
+TEXT_FIELDS: Fields = same(
+    "vocab_size max_position_embeddings pad_token_id bos_token_id eos_token_id tie_word_embeddings"
+)
+# Where nobody has set it, the dropout before a classifier is that of the layers.
+CLASSIFIER_DROPOUT = Codec(
+    "classifier_dropout", read=lambda rate, theirs: theirs["hidden_dropout_prob"] if rate is None else rate
+)
+# The activation of a head that is GELU, whatever the layers have.
+ALWAYS_GELU = Codec(
+    "hidden_act",
+    read=lambda act, theirs: None if SYNONYMS.get(act, act) == "gelu" else "gelu",
+    write=lambda act, ours: ours["hidden_act"],
+)
 BERT_FIELDS: Fields = {
     **STACK_FIELDS,
-    **same("vocab_size pad_token_id bos_token_id eos_token_id tie_word_embeddings"),
-    # Where nobody has set it, the dropout before a classifier is that of the layers.
-    "classifier_dropout": Codec(
-        "classifier_dropout", read=lambda rate, theirs: theirs["hidden_dropout_prob"] if rate is None else rate
-    ),
+    **TEXT_FIELDS,
+    "classifier_dropout": CLASSIFIER_DROPOUT,
     # Its table of token types cannot be empty.
     "type_vocab_size": Codec("type_vocab_size", write=lambda kinds, ours: max(kinds, 1)),
 }
-BERT_ROWS = (
+BERT_EMBEDDINGS = (
     ("embed_tokens", "embeddings.word_embeddings"),
-    ("embed_token_types", "embeddings.token_type_embeddings"),
     ("position.table", "embeddings.position_embeddings"),
     ("embed_norm", "embeddings.LayerNorm"),
+)
+BERT_ROWS = (
+    *BERT_EMBEDDINGS,
+    ("embed_token_types", "embeddings.token_type_embeddings"),
     ("layers.*.self_attn.{q,k,v}_proj", "encoder.layer.*.attention.self.{query,key,value}"),
     ("layers.*.self_attn.o_proj", "encoder.layer.*.attention.output.dense"),
     ("layers.*.self_attn_residual.norm", "encoder.layer.*.attention.output.LayerNorm"),
@@ -49,23 +70,19 @@ BERT_ROWS = (
     ("layers.*.mlp_residual.norm", "encoder.layer.*.output.LayerNorm"),
     ("pooler.dense", "pooler.dense"),
 )
-VIT_ROWS = (
-    ("embed_tokens.class_token", "embeddings.cls_token"),
-    ("embed_tokens.mask_token", "embeddings.mask_token"),
-    ("embed_tokens.projection", "embeddings.patch_embeddings.projection"),
-    ("position.table.weight", "embeddings.position_embeddings", "lead"),
-    ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.attention.{q,k,v,o}_proj"),
-    ("layers.*.self_attn_residual.norm", "layers.*.layernorm_before"),
-    ("layers.*.mlp.{up,down}_proj", "layers.*.mlp.{fc1,fc2}"),
-    ("layers.*.mlp_residual.norm", "layers.*.layernorm_after"),
-    ("norm", "layernorm"),
-    ("pooler.dense", "pooler.dense"),
-)
+# Where a classifier has two maps, the first is our pooler's.
+POOLED_CLASSIFIER = (("model.pooler.dense", "classifier.dense"), ("classifier", "classifier.out_proj"))
+PRE_CLASSIFIER = (("model.pooler.dense", "pre_classifier"), *CLASSIFIER)
 MASKED_LM = (
     ("lm_head.dense", "cls.predictions.transform.dense"),
     ("lm_head.norm", "cls.predictions.transform.LayerNorm"),
     ("lm_head.decoder.weight", "cls.predictions.decoder.weight"),
     ("lm_head.decoder.bias", "cls.predictions.{decoder.bias,bias}", "tie"),
+)
+ROBERTA_MASKED_LM = (
+    ("lm_head.{dense,norm}", "lm_head.{dense,layer_norm}"),
+    ("lm_head.decoder.weight", "lm_head.decoder.weight"),
+    ("lm_head.decoder.bias", "lm_head.{decoder.bias,bias}", "tie"),
 )
 
 
@@ -75,34 +92,24 @@ def base(name: str) -> tuple[Head, ...]:
     return with_pooler, Head(QkvEncoderModel, name, words=UNPOOLED, pooler=False, prefixes=BASE)
 
 
-def text_heads(name: str) -> tuple[Head, ...]:
-    """The classes in which BERT and RoBERTa do not differ."""
+def token_heads(name: str) -> tuple[Head, ...]:
+    """The classes that score each token, alike in BERT, RoBERTa and ELECTRA."""
     return (
-        *base(f"{name}Model"),
-        Head(QkvEncoderForMultipleChoice, f"{name}ForMultipleChoice", CLASSIFIER, POOLED),
         Head(QkvEncoderForTokenClassification, f"{name}ForTokenClassification", CLASSIFIER),
-        Head(QkvEncoderForQuestionAnswering, f"{name}ForQuestionAnswering", (("qa_outputs", "qa_outputs"),)),
-    )
-
-
-def image_heads(name: str) -> tuple[Head, ...]:
-    """The classes in which ViT and DeiT do not differ; the stride of the pixel decoder is the patch size."""
-    pixels, stride = (("decoder.projection", "decoder.0"),), {"patch_size": "encoder_stride"}
-    return (
-        *base(f"{name}Model"),
-        Head(QkvEncoderForImageClassification, f"{name}ForImageClassification", CLASSIFIER, UNPOOLED),
-        Head(QkvEncoderForMaskedImageModeling, f"{name}ForMaskedImageModeling", pixels, fields=stride),
+        Head(QkvEncoderForQuestionAnswering, f"{name}ForQuestionAnswering", QA_OUTPUTS),
     )
 
 
 BERT = Architecture(
     "bert",
     QkvEncoderConfig,
-    {**BERT_FIELDS, **same("max_position_embeddings")},
-    {"norm_first": False, "embedding_norm": True, **POOLED},
+    BERT_FIELDS,
+    {**POST_NORM, **POOLED},
     BERT_ROWS,
     (
-        *text_heads("Bert"),
+        *base("BertModel"),
+        *token_heads("Bert"),
+        Head(QkvEncoderForMultipleChoice, "BertForMultipleChoice", CLASSIFIER, POOLED),
         Head(QkvEncoderForMaskedLM, "BertForMaskedLM", MASKED_LM),
         Head(
             QkvEncoderForPreTraining,
@@ -120,6 +127,38 @@ BERT = Architecture(
     ),
     assumed={"position_embedding_type": "absolute"},
 )
+
+
+def roberta_heads(name: str) -> tuple[Head, ...]:
+    """The classes of RoBERTa and of XLM-RoBERTa."""
+    return (
+        *base(f"{name}Model"),
+        *token_heads(name),
+        Head(
+            QkvEncoderForMultipleChoice,
+            f"{name}ForMultipleChoice",
+            CLASSIFIER,
+            POOLED,
+            # Here alone a dropout of its own is not asked for.
+            {"classifier_dropout": "hidden_dropout_prob"},
+            inert=frozenset({"classifier_dropout"}),
+        ),
+        Head(
+            QkvEncoderForMaskedLM,
+            f"{name}ForMaskedLM",
+            ROBERTA_MASKED_LM,
+            fields={"head_act": ALWAYS_GELU},
+        ),
+        Head(
+            QkvEncoderForSequenceClassification,
+            f"{name}ForSequenceClassification",
+            POOLED_CLASSIFIER,
+            POOLED,
+            {"pooling_dropout": CLASSIFIER_DROPOUT},
+        ),
+    )
+
+
 # Positions are counted from the padding id + 1, and the rows of the table below that belong to the length.
 ROBERTA = replace(
     BERT,
@@ -133,57 +172,110 @@ ROBERTA = replace(
             write=lambda length, ours: length + ours["position_offset"],
         ),
     },
-    heads=(
-        *text_heads("Roberta"),
-        Head(
-            QkvEncoderForMaskedLM,
-            "RobertaForMaskedLM",
-            (
-                ("lm_head.dense", "lm_head.dense"),
-                ("lm_head.norm", "lm_head.layer_norm"),
-                ("lm_head.decoder.weight", "lm_head.decoder.weight"),
-                ("lm_head.decoder.bias", "lm_head.{decoder.bias,bias}", "tie"),
-            ),
-            {"hidden_act": "gelu"},  # this head's, whatever the layers have
-        ),
-        Head(
-            QkvEncoderForSequenceClassification,
-            "RobertaForSequenceClassification",
-            (("model.pooler.dense", "classifier.dense"), ("classifier", "classifier.out_proj")),
-            POOLED,
-        ),
-    ),
+    heads=roberta_heads("Roberta"),
     prefixes=("model.", "roberta."),
 )
-VIT = Architecture(
-    "vit",
-    QkvEncoderConfig,
-    {
-        **STACK_FIELDS,
-        **same("image_size num_channels"),
-        "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),
-    },
-    {"frontend": "patches", **UNPOOLED},
-    VIT_ROWS,
-    image_heads("ViT"),
-    prefixes=("model.", "vit."),
-    inert=frozenset({"encoder_stride"}),
+# The same model under another name, so that ours goes back as a RoBERTa.
+XLM_ROBERTA = replace(ROBERTA, model_type="xlm-roberta", heads=roberta_heads("XLMRoberta"))
+
+SUMMARY = frozenset("summary_type summary_use_proj summary_activation summary_last_dropout".split())
+ELECTRA_HEADS = (
+    Head(QkvEncoderModel, "ElectraModel", words=UNPOOLED, pooler=False, prefixes=BASE),
+    *token_heads("Electra"),
+    Head(
+        QkvEncoderForReplacedTokenDetection,
+        "ElectraForPreTraining",
+        (("classifier.{dense,score}", "discriminator_predictions.{dense,dense_prediction}"),),
+    ),
+    Head(
+        QkvEncoderForMaskedLM,
+        "ElectraForMaskedLM",
+        (
+            ("lm_head.{dense,norm}", "generator_predictions.{dense,LayerNorm}"),
+            ("lm_head.decoder", "generator_lm_head"),
+        ),
+        fields={"head_act": ALWAYS_GELU},
+    ),
+    Head(
+        QkvEncoderForSequenceClassification,
+        "ElectraForSequenceClassification",
+        POOLED_CLASSIFIER,
+        {**POOLED, "head_act": "gelu"},
+        {"pooling_dropout": CLASSIFIER_DROPOUT},
+    ),
 )
-DEIT = replace(
-    VIT,
-    model_type="deit",
-    words={**VIT.words, "distillation_token": True},
-    rows=(*VIT_ROWS, ("embed_tokens.distillation_token", "embeddings.distillation_token")),
+ELECTRA = replace(
+    BERT,
+    model_type="electra",
+    fields={**BERT_FIELDS, "embedding_size": "embedding_size"},
+    rows=(*BERT_ROWS, ("embed_projection", "embeddings_project")),
     heads=(
-        *image_heads("DeiT"),
+        *(replace(head, inert=SUMMARY) for head in ELECTRA_HEADS),
         Head(
-            QkvEncoderForImageClassification,
-            "DeiTForImageClassificationWithTeacher",
-            (("classifier.{class,distillation}_classifier", "{cls,distillation}_classifier"),),
-            {"pooling": "distilled"},
+            QkvEncoderForMultipleChoice,
+            "ElectraForMultipleChoice",
+            (("model.pooler.dense", "sequence_summary.summary"), *CLASSIFIER),
+            POOLED,
+            {
+                "classifier_dropout": "summary_last_dropout",
+                "head_act": Codec(
+                    "summary_activation",
+                    read=lambda act, theirs: SYNONYMS.get(act, act),
+                    write=lambda act, ours: act or "tanh",
+                ),
+            },
+            inert=frozenset({"classifier_dropout"}),
         ),
     ),
-    prefixes=("model.", "deit."),
+    prefixes=("model.", "electra."),
 )
 
-ENCODERS = (DEIT, VIT, ROBERTA, BERT)
+DISTILBERT = Architecture(
+    "distilbert",
+    QkvEncoderConfig,
+    {
+        **TEXT_FIELDS,
+        **same("initializer_range attention_dropout qa_dropout"),
+        **{"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
+        **{"intermediate_size": "hidden_dim", "hidden_act": activation("activation")},
+        **{"embedding_dropout": "dropout", "residual_dropout": "dropout"},
+        "classifier_dropout": "seq_classif_dropout",
+    },
+    {**POST_NORM, "norm_eps": 1e-12, "type_vocab_size": 0},
+    (
+        *BERT_EMBEDDINGS,
+        ("layers.*.self_attn.{q,k,v,o}_proj", "transformer.layer.*.attention.{q,k,v,out}_lin"),
+        ("layers.*.self_attn_residual.norm", "transformer.layer.*.sa_layer_norm"),
+        ("layers.*.mlp.{up,down}_proj", "transformer.layer.*.ffn.{lin1,lin2}"),
+        ("layers.*.mlp_residual.norm", "transformer.layer.*.output_layer_norm"),
+    ),
+    (
+        Head(QkvEncoderModel, "DistilBertModel", words=UNPOOLED, pooler=False, prefixes=BASE),
+        Head(
+            QkvEncoderForMaskedLM,
+            "DistilBertForMaskedLM",
+            (("lm_head.{dense,norm,decoder}", "vocab_{transform,layer_norm,projector}"),),
+        ),
+        *(
+            Head(ours, f"DistilBertFor{task}", PRE_CLASSIFIER, {**POOLED, "head_act": "relu"})
+            for ours, task in (
+                (QkvEncoderForSequenceClassification, "SequenceClassification"),
+                (QkvEncoderForMultipleChoice, "MultipleChoice"),
+            )
+        ),
+        Head(
+            QkvEncoderForTokenClassification,
+            "DistilBertForTokenClassification",
+            CLASSIFIER,
+            fields={"classifier_dropout": "dropout"},
+            inert=frozenset({"seq_classif_dropout"}),
+        ),
+        Head(QkvEncoderForQuestionAnswering, "DistilBertForQuestionAnswering", QA_OUTPUTS),
+    ),
+    prefixes=("model.", "distilbert."),
+    # It says how the table of positions began.
+    inert=frozenset({"sinusoidal_pos_embds"}),
+    assumed={"tie_weights_": True},
+)
+
+ENCODERS = (ROBERTA, XLM_ROBERTA, BERT, DISTILBERT, ELECTRA)

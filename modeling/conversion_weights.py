@@ -83,6 +83,7 @@ CHANGES: dict[str, tuple[Change, Change]] = {
     "split": (split, fuse),
     "tie": (first, repeat),
     "lead": (lower, lift),
+    "widen": (lift, lower),
     "optional": (drop_zeros, keep),
     "sinusoids": (drop_sinusoids, keep),
 }

@@ -66,7 +66,9 @@ class LearnedPosition(Position):
         start = self.config.position_offset + self.config.num_prefix_tokens
         prefix, patches = self.table.weight[self.config.position_offset : start], self.table.weight[start:]
         image = patches.T.unflatten(1, self.config.grid)[None]  # (1, D, rows, columns)
-        resampled = F.interpolate(image, size=grid, mode="bicubic", align_corners=False)
+        # In half precision the weights of the cubic would shift the table.
+        precise = image.to(torch.promote_types(image.dtype, torch.float32))
+        resampled = F.interpolate(precise, size=grid, mode="bicubic", align_corners=False).to(image.dtype)
         return torch.cat((prefix, resampled[0].flatten(1).T))
 
 

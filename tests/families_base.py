@@ -56,6 +56,11 @@ def pretraining(side: str) -> dict[str, Tensor]:
     return {**inputs, "labels": labelled(inputs), "next_sentence_label": torch.tensor([0, 1, 1])}
 
 
+def replaced(side: str) -> dict[str, Tensor]:
+    inputs = segments(side)
+    return {**inputs, "labels": inputs["input_ids"] % 2}
+
+
 def classes(side: str) -> dict[str, Tensor]:
     return {**tokens(side=side), "labels": torch.tensor([2, 0, 1])}
 
@@ -111,6 +116,12 @@ def images(side: str) -> dict[str, Tensor]:
 
 def image_labels(side: str) -> dict[str, Tensor]:
     return {**images(side), "labels": torch.tensor([2, 0, 1])}
+
+
+def oblong_labels(side: str) -> dict[str, Tensor]:
+    """Images of another size and shape than the config's."""
+    pixels = torch.randn(BATCH, 3, 12, 20, generator=torch.Generator().manual_seed(1))
+    return {"pixel_values": pixels, "labels": torch.tensor([2, 0, 1])}
 
 
 def masked_patches(side: str) -> dict[str, Tensor]:

@@ -114,12 +114,7 @@ BART = [
     each("max_position_embeddings", 24, 13),
     each("init_std", 0.1, 0.04),
 ]
-IMAGES: Axis = [
-    {"image_size": 12, "patch_size": 4, "encoder_stride": 4},
-    {"image_size": 12, "patch_size": 2, "encoder_stride": 2},
-    {"image_size": 12, "patch_size": 6, "encoder_stride": 6},
-]
-VIT = [*ENCODER, IMAGES, each("qkv_bias", True, False), each("pooler_act", "tanh", "relu")]
+VIT = [*ENCODER, each("qkv_bias", True, False), each("pooler_act", "tanh", "relu")]
 DISTILBERT = [
     named(WIDTHS, hidden_size="dim", num_attention_heads="n_heads"),
     named(INNER, intermediate_size="hidden_dim"),

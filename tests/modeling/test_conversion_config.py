@@ -66,6 +66,40 @@ PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
         "RobertaForMaskedLM",
         {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     ),
+    "xlm-roberta-base": (
+        "xlm-roberta",
+        "XLMRobertaForMaskedLM",
+        {"max_position_embeddings": 514, "type_vocab_size": 1, "vocab_size": 250002, "output_past": True},
+    ),
+    "distilbert-base-uncased": (
+        "distilbert",
+        "DistilBertForMaskedLM",
+        {"sinusoidal_pos_embds": False, "tie_weights_": True, "seq_classif_dropout": 0.2, "n_layers": 6},
+    ),
+    "distilbert-base-uncased-finetuned-sst-2-english": (
+        "distilbert",
+        "DistilBertForSequenceClassification",
+        {"sinusoidal_pos_embds": False, "tie_weights_": True, "finetuning_task": "sst-2", "output_past": True},
+    ),
+    "electra-small-discriminator": (
+        "electra",
+        "ElectraForPreTraining",
+        {"embedding_size": 128, "hidden_size": 256, "summary_activation": "gelu", "summary_use_proj": True},
+    ),
+    "electra-base-generator": (
+        "electra",
+        "ElectraForMaskedLM",
+        {"embedding_size": 768, "hidden_size": 256, "summary_last_dropout": 0.1, "summary_type": "first"},
+    ),
+    "modernbert-base": (
+        "modernbert",
+        "ModernBertForMaskedLM",
+        {
+            **{"global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0},
+            **{"layer_norm_eps": 1e-5, "position_embedding_type": "absolute", "classifier_pooling": "mean"},
+            **{"sparse_prediction": False, "repad_logits_with_grad": False, "gradient_checkpointing": False},
+        },
+    ),
     "gpt2": ("gpt2", "GPT2LMHeadModel", {**SUMMARY, "task_specific_params": {"text-generation": {"max_length": 50}}}),
     "distilgpt2": ("gpt2", "GPT2LMHeadModel", {**SUMMARY, "_num_labels": 1, "id2label": {"0": "LABEL_0"}}),
     "llama-2-7b": ("llama", "LlamaForCausalLM", {"pretraining_tp": 1, "rope_scaling": None, "torch_dtype": "float16"}),
@@ -216,6 +250,19 @@ PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
         },
     ),
     "vit-base-patch16-224": ("vit", "ViTForImageClassification", {"image_size": 224, "qkv_bias": True}),
+    "dinov2-base": (
+        "dinov2",
+        "Dinov2Model",
+        {"image_size": 518, "out_features": ["stage12"], "out_indices": [12], "apply_layernorm": True},
+    ),
+    "dinov2-giant-imagenet1k-1-layer": (
+        "dinov2",
+        "Dinov2ForImageClassification",
+        {
+            **{"hidden_size": 1536, "num_hidden_layers": 40, "num_attention_heads": 24, "use_swiglu_ffn": True},
+            **{"image_size": 518, "mlp_ratio": 4, "reshape_hidden_states": True},
+        },
+    ),
     "deit-base-distilled": ("deit", "DeiTForImageClassificationWithTeacher", {"encoder_stride": 16}),
 }
 OFFICIAL = {
@@ -252,9 +299,10 @@ def test_published_configs_lose_nothing(name: str) -> None:
 def test_presets_are_the_official_configs(name: str) -> None:
     architecture, head, config = found(*OFFICIAL[name])
     preset = getattr(qkv.presets, name)()
-    # Classifiers are fine-tuned later, with a dropout of their own.
+    # Classifiers are fine-tuned later, with dropouts of their own.
     wanted = {field: value for field, value in flat(preset).items() if matters(field, flat(preset))}
-    wanted.pop("classifier_dropout", None)
+    for dropout in ("classifier_dropout", "pooling_dropout"):
+        wanted.pop(dropout, None)
     assert different(wanted, flat(read_config(architecture, head, config))) == []
 
 
@@ -286,6 +334,22 @@ def test_what_says_nothing_does_not_matter() -> None:
     assert matters("decoder.position_offset", flat(tiny.translator("marian")))  # a wave has a start as well
     assert not matters("decoder.attention_multiplier", ours) and not matters("encoder.pad_token_id", ours)
     assert matters("pad_token_id", flat(tiny.encoder())) and not matters("pad_token_id", flat(tiny.vision()))
+
+
+def test_a_class_is_asked_only_for_what_it_reads() -> None:
+    """An unset `head_act` is the layers' activation in one head and tanh in another."""
+    roberta = {"norm_first": False, "embedding_norm": True, "type_vocab_size": 2, "position_offset": 2}
+    config = tiny.encoder(**roberta, pooling="mean", hidden_act="relu", qa_dropout=0.1, classifier_dropout=0.3)
+    pairs = [(one, head) for one in ARCHITECTURES if one.model_type == "roberta" for head in one.heads]
+    lost = {head.theirs: lost_on_writing(one, head, config) for one, head in pairs}
+    assert lost["RobertaForMaskedLM"] == ["head_act='relu' would become 'gelu'"]
+    assert lost["RobertaForTokenClassification"] == []
+    assert lost["RobertaForQuestionAnswering"] == ["qa_dropout=0.1 would become 0.0"]
+    assert "pooling='mean' would become 'dense'" in lost["RobertaForSequenceClassification"]
+    config.update({"pooling": "dense", "pooling_dropout": 0.3, "head_act": "tanh"})
+    lost = {head.theirs: lost_on_writing(one, head, config) for one, head in pairs}
+    assert lost["RobertaForSequenceClassification"] == []
+    assert lost["RobertaForMaskedLM"] == ["head_act='tanh' would become 'gelu'"]
 
 
 def test_equal_values_have_one_spelling() -> None:

@@ -14,6 +14,7 @@ ROWS = (
     ("{encoder,decoder}.norm", "{encoder,decoder}.ln"),
     ("table", "{first,shared}", "tie"),
     ("bias", "buffer", "lead", "optional"),
+    ("token", "mask", "widen"),
     ("", "positions", "sinusoids"),
 )
 
@@ -40,6 +41,7 @@ def theirs() -> dict[str, Tensor]:
         "first.weight": table,
         "shared.weight": table,
         "buffer": torch.randn(1, 7),
+        "mask": torch.randn(1, 4),
         "positions": sinusoids(9, 4),
     }
 
