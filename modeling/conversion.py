@@ -3,11 +3,12 @@
 import copy
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..configuration.configuration_base import QkvConfig
 from .base import QkvPreTrainedModel
@@ -15,6 +16,7 @@ from .conversion_config import Architecture, Head, lost_on_reading, lost_on_writ
 from .conversion_decoder import DECODERS
 from .conversion_encoder import ENCODERS
 from .conversion_encoder_decoder import ENCODER_DECODERS
+from .conversion_files import load, located, named, refuse_unknown, tensor_files
 from .conversion_weights import Row, Weights, alternatives, convert, placed
 
 ARCHITECTURES = (*ENCODERS, *DECODERS, *ENCODER_DECODERS)
@@ -41,13 +43,14 @@ def from_transformers(
 
     `source` is a transformers model, which is left as it is, a local folder, or a Hub id (at `revision`).
     """
-    model = source if isinstance(source, PreTrainedModel) else opened(source, revision)
-    pair = chosen(official_pairs(model), model, lost_on_reading)
-    weights = convert(rows(*pair), model.state_dict(keep_vars=True), reading=True)
-    config = read_config(*pair, model.config)
-    observe(config, weights)
+    if isinstance(source, PreTrainedModel):
+        return read(source, copies=True)
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(f"from_transformers takes a model, a folder or a Hub id, got a {type(source).__name__}")
     # What was opened here belongs to nobody else: its tensors are taken over, so that one copy is in memory.
-    return built(pair[1].ours, config, owned(weights, copies=model is source), model)
+    model = read(open_official(located(source, revision)), copies=False)
+    model.config.name_or_path = os.fspath(source)
+    return model
 
 
 def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
@@ -55,26 +58,67 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
 
     Where stock transformers has no such architecture, an error names the config field that is in the way.
     """
+    return write(model, copies=True)
+
+
+def read(model: PreTrainedModel, *, copies: bool) -> QkvPreTrainedModel:
+    """Ours of an official model, which without `copies` gives up its tensors."""
+    pair = chosen(official_pairs(model), model, lost_on_reading)
+    config = read_config(*pair, model.config)
+    weights = convert(rows(*pair), model.state_dict(keep_vars=True), reading=True)
+    observe(config, weights)
+    return built(pair[1].ours, config, owned(weights, model, copies=copies), model)
+
+
+def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
+    """The official model of ours, which without `copies` gives up its tensors."""
     _, head = pair = chosen(our_pairs(model), model, lost_on_writing)
     config = write_config(*pair, model.config)
     weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
-    weights = owned(convert(rows(*pair), weights, reading=False), copies=True)
+    weights = owned(convert(rows(*pair), weights, reading=False), model, copies=copies)
     options = {"add_pooling_layer": False} if head.pooler is False else {}
     computed = {name for ours, theirs, *_ in rows(*pair) if not ours for name in alternatives(theirs)}
     return built(getattr(transformers, head.theirs), config, weights, model, computed=computed, **options)
 
 
-def opened(source: str | os.PathLike[str], revision: str | None) -> PreTrainedModel:
-    """The official model of a folder or Hub id, in the class its config names."""
-    if not isinstance(source, str | os.PathLike):
-        raise ValueError(f"from_transformers takes a model, a folder or a Hub id, got a {type(source).__name__}")
-    source = os.path.expanduser(source)
-    if source.startswith((".", os.sep)) and not os.path.isdir(source):
-        raise ValueError(f"folder {source} does not exist")
-    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-    name = (config.architectures or ["?"])[0]
-    official_heads(config.model_type, name)
-    return getattr(transformers, name).from_pretrained(source, revision=revision, dtype="auto")
+def open_official(folder: Path, *, dtype: Any = "auto", **options: Any) -> PreTrainedModel:
+    """The official model of a folder, in the class its config names; an error unless all of its tensors have a place.
+
+    Tensors of another head, such as the pooler beside a published masked language model, are left out.
+    """
+    model_type, name = named(folder)
+    pairs = official_heads(model_type, name)
+    tensors = tensor_files(folder)
+    if any(head.pooler is False for _, head in pairs) and not any("pooler" in key.split(".") for key in tensors):
+        options["add_pooling_layer"] = False
+    model, unplaced = load(getattr(transformers, name), folder, dtype=dtype, **options)
+    refuse_unknown(folder, name, {key for key in unplaced if not of_another_head(model_type, key)})
+    return model
+
+
+def open_ours(folder: Path, *, dtype: Any = "auto", **options: Any) -> QkvPreTrainedModel:
+    """The qkv model of a folder, by the same rules."""
+    _, name = named(folder)
+    classes = {head.ours.__name__: head.ours for _, head in PAIRS}
+    if name not in classes:
+        raise ValueError(f"{name} has no counterpart in stock transformers")
+    tensor_files(folder)
+    model, unplaced = load(classes[name], folder, dtype=dtype, **options)
+    refuse_unknown(folder, name, unplaced)
+    return model
+
+
+def of_another_head(model_type: str, key: str) -> bool:
+    """Whether a tensor is one that some head of the architecture has beside its layers."""
+    names = {
+        name
+        for pair in PAIRS
+        if pair[0].model_type == model_type
+        for _, theirs, *_ in rows(*pair)
+        for name in alternatives(theirs)
+        if "*" not in name
+    }
+    return key in names or key.removesuffix(".weight") in names or key.removesuffix(".bias") in names
 
 
 def official_heads(model_type: str, name: str) -> list[Pair]:
@@ -176,16 +220,29 @@ def multiplier(config: QkvConfig) -> float:
     return config.attention_multiplier or config.head_dim**-0.5
 
 
-def owned(weights: Weights, *, copies: bool) -> Weights:
-    """Tensors that share no memory with anything outside; names for one tensor keep sharing it."""
-    found: dict[int, torch.Tensor] = {}
+def owned(weights: Weights, model: PreTrainedModel, *, copies: bool) -> Weights:
+    """Tensors that share no memory with anything outside; names for one tensor keep sharing it.
+
+    Without `copies` the model they come from is emptied and each tensor let go as soon as it has been changed, so that
+    two whole copies never exist.
+    """
+    tensors: dict[int, tuple[torch.Tensor, list[str]]] = {}
     for name, weight in weights.items():
         if weight.is_meta:
             raise ValueError(f"{name} is on the meta device; load the whole model into memory to convert it")
-        alone = weight.untyped_storage().nbytes() == weight.nbytes and weight.is_contiguous()
-        tensor = weight.detach()
-        found[id(weight)] = tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
-    return {name: found[id(weight)] for name, weight in weights.items()}
+        tensors.setdefault(id(weight), (weight.detach(), []))[1].append(name)
+    if not copies:
+        weights.clear()
+        for held in model.state_dict(keep_vars=True).values():
+            held.data = held.new_empty(0)
+    result = Weights()
+    for key in list(tensors):
+        tensor, names = tensors.pop(key)
+        alone = tensor.untyped_storage().nbytes() == tensor.nbytes and tensor.is_contiguous()
+        result |= dict.fromkeys(
+            names, tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
+        )
+    return result
 
 
 def built(
