@@ -108,6 +108,21 @@ def open_ours(folder: Path, *, dtype: Any = "auto", **options: Any) -> QkvPreTra
     return model
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether a folder holds a qkv model."""
+    return named(folder)[0].startswith("qkv_")
+
+
+def open_checkpoint(folder: Path, **options: Any) -> PreTrainedModel:
+    """The model of a folder, whichever of the two it is."""
+    return open_ours(folder, **options) if is_ours(folder) else open_official(folder, **options)
+
+
+def rounded_tables(official: PreTrainedModel) -> bool:
+    """Whether an official model computes a table of positions in single precision, where ours is computed in use."""
+    return any("sinusoids" in changes for pair in official_pairs(official) for _, _, *changes in rows(*pair))
+
+
 def of_another_head(model_type: str, key: str) -> bool:
     """Whether a tensor is one that some head of the architecture has beside its layers."""
     names = {

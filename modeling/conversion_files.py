@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +72,10 @@ def read_json(path: Path) -> dict[str, Any]:
 def named(folder: Path) -> tuple[str, str]:
     """The model type and the class that a config.json names."""
     config = read_json(folder / CONFIG)
-    model_type, names = config.get("model_type"), config.get("architectures")
-    for field, value in (("model_type", model_type), ("architectures", names)):
-        if not value:
+    for field in ("model_type", "architectures"):
+        if not config.get(field):
             raise ValueError(f"{folder / CONFIG} names no {field}; add what the weights were saved from")
-    return str(model_type), str(names[0])
+    return str(config["model_type"]), str(config["architectures"][0])
 
 
 def shards(folder: Path) -> dict[str, set[str]]:
@@ -140,20 +141,28 @@ def mapped(file: Path, name: str) -> torch.Tensor:
         return opened.get_tensor(name)
 
 
-def load(model_class: type[PreTrainedModel], folder: Path, **options: Any) -> tuple[Any, set[str]]:
+def load(
+    model_class: type[PreTrainedModel],
+    folder: Path,
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    **options: Any,
+) -> tuple[Any, set[str]]:
     """The model of a checkpoint, all of its weights read, and the names of tensors for which it has no place.
 
     transformers fills the model, for it knows the names that older releases wrote; what it would fill with random
-    numbers is an error.
+    numbers is an error. `within` is what it does so in, files apart.
     """
-    loaded: Any = model_class.from_pretrained(
-        None,
-        config=AutoConfig.from_pretrained(folder, trust_remote_code=False),
-        state_dict={name: mapped(file, name) for name, file in tensor_files(folder).items()},
-        ignore_mismatched_sizes=True,  # reported below by name, not raised as a table
-        output_loading_info=True,
-        **options,
-    )
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    weights = {name: mapped(file, name) for name, file in tensor_files(folder).items()}
+    with within():
+        loaded: Any = model_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=weights,
+            ignore_mismatched_sizes=True,  # reported below by name, not raised as a table
+            output_loading_info=True,
+            **options,
+        )
     model, report = loaded
     for name, shape, wanted in sorted(report["mismatched_keys"]):
         raise ValueError(
