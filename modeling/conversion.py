@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from ..configuration.configuration_base import QkvConfig
 from .base import QkvPreTrainedModel
@@ -19,6 +20,7 @@ from .conversion_encoder_decoder import ENCODER_DECODERS
 from .conversion_files import load, located, named, refuse_unknown, tensor_files
 from .conversion_weights import Row, Weights, alternatives, convert, placed
 
+logger = logging.get_logger(__name__)
 ARCHITECTURES = (*ENCODERS, *DECODERS, *ENCODER_DECODERS)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
@@ -92,7 +94,10 @@ def open_official(folder: Path, *, dtype: Any = "auto", **options: Any) -> PreTr
     if any(head.pooler is False for _, head in pairs) and not any("pooler" in key.split(".") for key in tensors):
         options["add_pooling_layer"] = False
     model, unplaced = load(getattr(transformers, name), folder, dtype=dtype, **options)
-    refuse_unknown(folder, name, {key for key in unplaced if not of_another_head(model_type, key)})
+    spared = {key for key in unplaced if of_another_head(model_type, key)}
+    refuse_unknown(folder, name, unplaced - spared)
+    if spared:
+        logger.warning(f"{name} of {folder} leaves out {', '.join(sorted(spared))}, which belong to other heads")
     return model
 
 
@@ -282,6 +287,8 @@ def built(
     )
     model, report = loaded
     refuse_misfit(type(like).__name__, model_class.__name__, report, computed)
+    # It would keep today's names when it is saved, where every release of transformers reads the published ones.
+    vars(model).pop("_weight_conversions", None)
     model.config.name_or_path = like.config.name_or_path
     if model.can_generate() and like.can_generate():
         model.generation_config = copy.deepcopy(like.generation_config)

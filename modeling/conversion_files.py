@@ -2,8 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel
+from transformers.utils import logging
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION = "generation_config.json"
@@ -154,7 +155,7 @@ def load(
     """
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     weights = {name: mapped(file, name) for name, file in tensor_files(folder).items()}
-    with within():
+    with quiet(), within():
         loaded: Any = model_class.from_pretrained(
             None,
             config=config,
@@ -177,6 +178,17 @@ def load(
     if model.can_generate():
         model.generation_config = generation_settings(folder)
     return model, set(report["unexpected_keys"])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No table about what did not fit: here it is an error, or said in a sentence."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def generation_settings(folder: Path) -> GenerationConfig:

@@ -143,7 +143,8 @@ def progress(steps: int) -> Iterator[Callable[[str], None]]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=steps, completed=-1)
         yield lambda what: bar.update(task, description=what, advance=1)
 

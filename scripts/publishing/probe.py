@@ -1,5 +1,6 @@
 """What are two models asked so that they can be compared? Seeded random inputs that fit the head, in any precision."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature
@@ -145,5 +146,6 @@ def generated(model: Any, inputs: dict[str, Tensor], beams: int) -> Tensor:
     else:
         given = {"input_ids": inputs["input_ids"][:1, : LENGTH // 2]}
         given["attention_mask"] = torch.ones_like(given["input_ids"])
-    tokens: Tensor = model.generate(**given, max_new_tokens=NEW, num_beams=beams, do_sample=False)
+    # A copy, for a dynamic rope of transformers remembers the longest text it has seen.
+    tokens: Tensor = copy.deepcopy(model).generate(**given, max_new_tokens=NEW, num_beams=beams, do_sample=False)
     return tokens
