@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
@@ -18,7 +17,7 @@ from .conversion_decoder import DECODERS
 from .conversion_encoder import ENCODERS
 from .conversion_encoder_decoder import ENCODER_DECODERS
 from .conversion_files import load, located, named, refuse_unknown, tensor_files
-from .conversion_weights import Row, Weights, alternatives, convert, placed
+from .conversion_weights import Row, Weights, alternatives, convert, owned, placed
 
 logger = logging.get_logger(__name__)
 ARCHITECTURES = (*ENCODERS, *DECODERS, *ENCODER_DECODERS)
@@ -238,31 +237,6 @@ def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:
 def multiplier(config: QkvConfig) -> float:
     """What scores are multiplied by."""
     return config.attention_multiplier or config.head_dim**-0.5
-
-
-def owned(weights: Weights, model: PreTrainedModel, *, copies: bool) -> Weights:
-    """Tensors that share no memory with anything outside; names for one tensor keep sharing it.
-
-    Without `copies` the model they come from is emptied and each tensor let go as soon as it has been changed, so that
-    two whole copies never exist.
-    """
-    tensors: dict[int, tuple[torch.Tensor, list[str]]] = {}
-    for name, weight in weights.items():
-        if weight.is_meta:
-            raise ValueError(f"{name} is on the meta device; load the whole model into memory to convert it")
-        tensors.setdefault(id(weight), (weight.detach(), []))[1].append(name)
-    if not copies:
-        weights.clear()
-        for held in model.state_dict(keep_vars=True).values():
-            held.data = held.new_empty(0)
-    result = Weights()
-    for key in list(tensors):
-        tensor, names = tensors.pop(key)
-        alone = tensor.untyped_storage().nbytes() == tensor.nbytes and tensor.is_contiguous()
-        result |= dict.fromkeys(
-            names, tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
-        )
-    return result
 
 
 def built(

@@ -52,8 +52,8 @@ def fetched(name: str, revision: str | None) -> Path:
     """The folder in the cache with what conversion reads of a Hub checkpoint."""
     wanted = [CONFIG, GENERATION, SINGLE, INDEX, *COMPANIONS]
     folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
-    if (folder / INDEX).is_file():
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=[*wanted, *shards(folder)]))
+    if (folder / INDEX).is_file():  # a branch may have moved, so the rest comes from the same commit
+        folder = Path(snapshot_download(name, revision=folder.name, allow_patterns=[*wanted, *shards(folder)]))
     return folder
 
 
