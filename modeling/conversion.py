@@ -4,12 +4,13 @@ import copy
 import os
 from collections.abc import Callable
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
 
 from ..configuration.configuration_base import QkvConfig
 from .base import QkvPreTrainedModel
@@ -19,9 +20,11 @@ from .conversion_encoder import ENCODERS
 from .conversion_encoder_decoder import ENCODER_DECODERS
 from .conversion_encoder_image import IMAGE_ENCODERS
 from .conversion_encoder_rotary import ROTARY_ENCODERS
+from .conversion_files import load, located, named, refuse_unknown, tensor_files
 from .conversion_llama import LLAMAS
-from .conversion_weights import Row, Weights, alternatives, convert, placed
+from .conversion_weights import Row, Weights, alternatives, convert, owned, placed
 
+logger = logging.get_logger(__name__)
 ARCHITECTURES = (*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
@@ -46,13 +49,14 @@ def from_transformers(
 
     `source` is a transformers model, which is left as it is, a local folder, or a Hub id (at `revision`).
     """
-    model = source if isinstance(source, PreTrainedModel) else opened(source, revision)
-    pair = chosen(official_pairs(model), model, lost_on_reading)
-    config = read_config(*pair, model.config)
-    weights = convert(rows(*pair), model.state_dict(keep_vars=True), config, reading=True)
-    observe(config, weights)
+    if isinstance(source, PreTrainedModel):
+        return read(source, copies=True)
+    if not isinstance(source, str | os.PathLike):
+        raise ValueError(f"from_transformers takes a model, a folder or a Hub id, got a {type(source).__name__}")
     # What was opened here belongs to nobody else: its tensors are taken over, so that one copy is in memory.
-    return built(pair[1].ours, config, owned(weights, copies=model is source), model)
+    model = read(open_official(located(source, revision)), copies=False)
+    model.config.name_or_path = os.fspath(source)
+    return model
 
 
 def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
@@ -60,28 +64,91 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
 
     Where stock transformers has no such architecture, an error names the config field that is in the way.
     """
+    return write(model, copies=True)
+
+
+def read(model: PreTrainedModel, *, copies: bool) -> QkvPreTrainedModel:
+    """Ours of an official model, which without `copies` gives up its tensors."""
+    pair = chosen(official_pairs(model), model, lost_on_reading)
+    config = read_config(*pair, model.config)
+    weights = convert(rows(*pair), model.state_dict(keep_vars=True), config, reading=True)
+    observe(config, weights)
+    return built(pair[1].ours, config, owned(weights, model, copies=copies), model)
+
+
+def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
+    """The official model of ours, which without `copies` gives up its tensors."""
     _, head = pair = chosen(our_pairs(model), model, lost_on_writing)
     config = write_config(*pair, model.config)
     weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
-    weights = owned(convert(rows(*pair), weights, model.config, reading=False), copies=True)
+    weights = owned(convert(rows(*pair), weights, model.config, reading=False), model, copies=copies)
     official = getattr(transformers, head.theirs)
-    choosable = "add_pooling_layer" in signature(official).parameters
-    options = {"add_pooling_layer": False} if choosable and head.pooler is False else {}
+    options = unpooled(official) if head.pooler is False else {}
     computed = {name for ours, theirs, *_ in rows(*pair) if not ours for name in alternatives(theirs)}
     return built(official, config, weights, model, computed=computed, **options)
 
 
-def opened(source: str | os.PathLike[str], revision: str | None) -> PreTrainedModel:
-    """The official model of a folder or Hub id, in the class its config names."""
-    if not isinstance(source, str | os.PathLike):
-        raise ValueError(f"from_transformers takes a model, a folder or a Hub id, got a {type(source).__name__}")
-    source = os.path.expanduser(source)
-    if source.startswith((".", os.sep)) and not os.path.isdir(source):
-        raise ValueError(f"folder {source} does not exist")
-    config = AutoConfig.from_pretrained(source, revision=revision, trust_remote_code=False)
-    name = (config.architectures or ["?"])[0]
-    official_heads(config.model_type, name)
-    return getattr(transformers, name).from_pretrained(source, revision=revision, dtype="auto")
+def open_official(folder: Path, *, dtype: Any = "auto", **options: Any) -> PreTrainedModel:
+    """The official model of a folder, in the class its config names; an error unless all of its tensors have a place.
+
+    Tensors of another head, such as the pooler beside a published masked language model, are left out.
+    """
+    model_type, name = named(folder)
+    pairs = official_heads(model_type, name)
+    tensors, official = tensor_files(folder), getattr(transformers, name)
+    if any(head.pooler is False for _, head in pairs) and not any("pooler" in key.split(".") for key in tensors):
+        options |= unpooled(official)
+    model, unplaced = load(official, folder, dtype=dtype, **options)
+    spared = {key for key in unplaced if of_another_head(model_type, key)}
+    refuse_unknown(folder, name, unplaced - spared)
+    if spared:
+        logger.warning(f"{name} of {folder} leaves out {', '.join(sorted(spared))}, which belong to other heads")
+    return model
+
+
+def unpooled(official: type[PreTrainedModel]) -> dict[str, Any]:
+    """What an official base model has to be told to come without a pooler."""
+    return {"add_pooling_layer": False} if "add_pooling_layer" in signature(official).parameters else {}
+
+
+def open_ours(folder: Path, *, dtype: Any = "auto", **options: Any) -> QkvPreTrainedModel:
+    """The qkv model of a folder, by the same rules."""
+    _, name = named(folder)
+    classes = {head.ours.__name__: head.ours for _, head in PAIRS}
+    if name not in classes:
+        raise ValueError(f"{name} has no counterpart in stock transformers")
+    tensor_files(folder)
+    model, unplaced = load(classes[name], folder, dtype=dtype, **options)
+    refuse_unknown(folder, name, unplaced)
+    return model
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder holds a qkv model."""
+    return named(folder)[0].startswith("qkv_")
+
+
+def open_checkpoint(folder: Path, **options: Any) -> PreTrainedModel:
+    """The model of a folder, whichever of the two it is."""
+    return open_ours(folder, **options) if is_ours(folder) else open_official(folder, **options)
+
+
+def rounded_tables(official: PreTrainedModel) -> bool:
+    """Whether an official model computes a table of positions in single precision, where ours is computed in use."""
+    return any("sinusoids" in changes for pair in official_pairs(official) for _, _, *changes in rows(*pair))
+
+
+def of_another_head(model_type: str, key: str) -> bool:
+    """Whether a tensor is one that some head of the architecture has beside its layers."""
+    names = {
+        name
+        for pair in PAIRS
+        if pair[0].model_type == model_type
+        for _, theirs, *_ in rows(*pair)
+        for name in alternatives(theirs)
+        if "*" not in name
+    }
+    return key in names or key.removesuffix(".weight") in names or key.removesuffix(".bias") in names
 
 
 def official_heads(model_type: str, name: str) -> list[Pair]:
@@ -183,18 +250,6 @@ def multiplier(config: QkvConfig) -> float:
     return config.attention_multiplier or config.head_dim**-0.5
 
 
-def owned(weights: Weights, *, copies: bool) -> Weights:
-    """Tensors that share no memory with anything outside; names for one tensor keep sharing it."""
-    found: dict[int, torch.Tensor] = {}
-    for name, weight in weights.items():
-        if weight.is_meta:
-            raise ValueError(f"{name} is on the meta device; load the whole model into memory to convert it")
-        alone = weight.untyped_storage().nbytes() == weight.nbytes and weight.is_contiguous()
-        tensor = weight.detach()
-        found[id(weight)] = tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
-    return {name: found[id(weight)] for name, weight in weights.items()}
-
-
 def built(
     model_class: type[PreTrainedModel],
     config: PreTrainedConfig,
@@ -219,6 +274,8 @@ def built(
     )
     model, report = loaded
     refuse_misfit(type(like).__name__, model_class.__name__, report, computed)
+    # It would keep today's names when it is saved, where every release of transformers reads the published ones.
+    vars(model).pop("_weight_conversions", None)
     model.config.name_or_path = like.config.name_or_path
     if model.can_generate() and like.can_generate():
         model.generation_config = copy.deepcopy(like.generation_config)

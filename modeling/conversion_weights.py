@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..configuration.configuration_base import QkvConfig
 
@@ -132,3 +132,28 @@ def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = 
     if left:
         raise ValueError(f"weight {min(left)!r} has no counterpart; convert the plain architecture without additions")
     return converted
+
+
+def owned(weights: Weights, model: nn.Module, *, copies: bool) -> Weights:
+    """Tensors that share no memory with anything outside; names for one tensor keep sharing it.
+
+    Without `copies` the model they come from is emptied and each tensor let go as soon as it has been changed, so that
+    two whole copies never exist.
+    """
+    tensors: dict[int, tuple[Tensor, list[str]]] = {}
+    for name, weight in weights.items():
+        if weight.is_meta:
+            raise ValueError(f"{name} is on the meta device; load the whole model into memory to convert it")
+        tensors.setdefault(id(weight), (weight.detach(), []))[1].append(name)
+    if not copies:
+        weights.clear()
+        for held in model.state_dict(keep_vars=True).values():
+            held.data = held.new_empty(0)
+    result = Weights()
+    for key in list(tensors):
+        tensor, names = tensors.pop(key)
+        alone = tensor.untyped_storage().nbytes() == tensor.nbytes and tensor.is_contiguous()
+        result |= dict.fromkeys(
+            names, tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
+        )
+    return result

@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,26 +25,42 @@ def build_folder(
     `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` becomes the
     README. FileExistsError when the target holds something.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} is not empty; remove it or name another folder")
+    with staged(target) as folder:
+        model.save_pretrained(folder)
+        for processor in processors:
+            processor.save_pretrained(folder)
+        for name, text in flatten(entries(model.config.auto_map)).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        (folder / "LICENSE").write_text(license_text(), encoding="utf-8")
+        if card is not None:
+            (folder / "README.md").write_text(card, encoding="utf-8")
+    return target
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """A folder to write to that becomes the target when the block ends well, and vanishes when it does not.
+
+    FileExistsError when the target holds something.
+    """
+    refuse_occupied(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, so that the last step is a rename within one file system.
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
-        staged = Path(temporary) / target.name
-        model.save_pretrained(staged)
-        for processor in processors:
-            processor.save_pretrained(staged)
-        for name, text in flatten(entries(model.config.auto_map)).items():
-            (staged / name).write_text(text, encoding="utf-8")
-        (staged / "LICENSE").write_text(license_text(), encoding="utf-8")
-        if card is not None:
-            (staged / "README.md").write_text(card, encoding="utf-8")
-        make_durable(staged)
+        folder = Path(temporary) / target.name
+        folder.mkdir()
+        yield folder
+        make_durable(folder)
         if target.exists():
             target.rmdir()
-        staged.rename(target)
+        folder.rename(target)
     sync(target.parent)
-    return target
+
+
+def refuse_occupied(target: Path) -> None:
+    """Raise FileExistsError unless a folder is new or empty."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} is not empty; remove it or name another folder")
 
 
 def entries(auto_map: dict[str, str]) -> list[str]:

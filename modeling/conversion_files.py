@@ -1,0 +1,207 @@
+"""Is a checkpoint's folder whole? Every file of it is looked at before a model is made of any."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, GenerationConfig, PreTrainedModel
+from transformers.utils import logging
+
+CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+GENERATION = "generation_config.json"
+# Formats that can run code when they are read, or that transformers no longer reads.
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack", "model.ckpt")
+# What makes inputs of text, images or sound: it belongs to a model whatever its weights are called.
+COMPANIONS = tuple(
+    "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json vocab.txt merges.txt "
+    "tokenizer.model spiece.model sentencepiece.bpe.model source.spm target.spm target_vocab.json spm.model "
+    "normalizer.json chat_template.jinja chat_template.json preprocessor_config.json processor_config.json "
+    "LICENSE LICENSE.txt NOTICE".split()
+)
+
+
+def located(source: str | os.PathLike[str], revision: str | None = None) -> Path:
+    """The folder of a checkpoint; what a Hub id names is fetched into the cache, without pickles and code."""
+    folder = Path(os.path.expanduser(source))
+    if folder.is_dir():
+        return folder
+    name = os.fspath(source)
+    if isinstance(source, os.PathLike) or name.startswith((".", "~", os.sep)):
+        raise ValueError(f"folder {folder} does not exist")
+    try:
+        return fetched(name, revision)
+    except HFValidationError:
+        why = "its form is not user/name"
+    except GatedRepoError:
+        why = "the Hub gives it only to those who have accepted its terms there and run `hf auth login`"
+    except (RepositoryNotFoundError, RevisionNotFoundError):
+        why = f"the Hub has no such repository or revision {revision or 'main'}, or only for those who are logged in"
+    except FileNotFoundError:
+        why = "it is not in the cache and the Hub cannot be reached"
+    raise ValueError(f"{name} is neither a folder here nor a checkpoint that the Hub gives: {why}")
+
+
+def fetched(name: str, revision: str | None) -> Path:
+    """The folder in the cache with what conversion reads of a Hub checkpoint."""
+    wanted = [CONFIG, GENERATION, SINGLE, INDEX, *COMPANIONS]
+    folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
+    if (folder / INDEX).is_file():  # a branch may have moved, so the rest comes from the same commit
+        folder = Path(snapshot_download(name, revision=folder.name, allow_patterns=[*wanted, *shards(folder)]))
+    return folder
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a checkpoint."""
+    if not path.is_file():
+        raise ValueError(f"{path.parent} has no {path.name}; a checkpoint is a folder with its config and its weights")
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} is not a JSON object; download it again")
+    return values
+
+
+def named(folder: Path) -> tuple[str, str]:
+    """The model type and the class that a config.json names."""
+    config = read_json(folder / CONFIG)
+    for field in ("model_type", "architectures"):
+        if not config.get(field):
+            raise ValueError(f"{folder / CONFIG} names no {field}; add what the weights were saved from")
+    return str(config["model_type"]), str(config["architectures"][0])
+
+
+def shards(folder: Path) -> dict[str, set[str]]:
+    """{file: the tensors that the index says it holds}."""
+    placed = read_json(folder / INDEX).get("weight_map")
+    if not isinstance(placed, dict) or not all(isinstance(name, str) for name in placed.values()):
+        raise ValueError(f"{folder / INDEX} has no weight_map from tensors to files; download it again")
+    files: dict[str, set[str]] = {}
+    for tensor, name in placed.items():
+        if Path(name).name != name:
+            raise ValueError(f"{folder / INDEX} leads out of its folder, to {name!r}; do not use this checkpoint")
+        files.setdefault(name, set()).add(tensor)
+    return files
+
+
+def weight_files(folder: Path) -> dict[str, set[str]]:
+    """{file: the tensors it has to hold}, none known for a single file."""
+    one, many = (folder / SINGLE).is_file(), (folder / INDEX).is_file()
+    if one and many:
+        raise ValueError(f"{folder} has both {SINGLE} and {INDEX}; delete the one that is out of date")
+    if one:
+        return {SINGLE: set()}
+    if many:
+        return shards(folder)
+    pickles = [name for name in PICKLES if (folder / name).exists()]
+    if not pickles:
+        raise ValueError(
+            f"{folder} has no {SINGLE} and no {INDEX}; convert its weights to safetensors first, and pickles "
+            "(pytorch_model.bin) only with `torch.load(path, weights_only=True)`"
+        )
+    raise ValueError(
+        f"{folder} has its weights only in {pickles[0]}, a format that can run code when it is read; convert it with "
+        "`safetensors.torch.save_file(torch.load(path, weights_only=True), 'model.safetensors')`, or at "
+        "https://huggingface.co/spaces/safetensors/convert"
+    )
+
+
+def tensor_files(folder: Path) -> dict[str, Path]:
+    """{tensor: its file} of a checkpoint whose files are seen to be there and whole."""
+    found: dict[str, Path] = {}
+    for name, wanted in weight_files(folder).items():
+        file = folder / name
+        if not file.is_file():
+            raise ValueError(f"{folder} is half downloaded: {name}, which {INDEX} names, is not there; download it")
+        try:
+            with safe_open(file, framework="pt") as opened:
+                held = set(opened.keys())
+        except SafetensorError as error:
+            raise ValueError(f"{file} is cut short or damaged ({error}); download it again") from None
+        if missing := wanted - held:
+            raise ValueError(f"{file} has no tensor {min(missing)}, which {INDEX} says it has; download both again")
+        found |= dict.fromkeys(held, file)
+    return found
+
+
+def mapped(file: Path, name: str) -> torch.Tensor:
+    """A tensor that is read from its file when it is looked at.
+
+    Each has a mapping of its own: one for the whole file would keep all of it in memory until the last of its tensors
+    has been converted.
+    """
+    with safe_open(file, framework="pt") as opened:
+        return opened.get_tensor(name)
+
+
+def load(
+    model_class: type[PreTrainedModel],
+    folder: Path,
+    within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    **options: Any,
+) -> tuple[Any, set[str]]:
+    """The model of a checkpoint, all of its weights read, and the names of tensors for which it has no place.
+
+    transformers fills the model, for it knows the names that older releases wrote; what it would fill with random
+    numbers is an error. `within` is what it does so in, files apart.
+    """
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    weights = {name: mapped(file, name) for name, file in tensor_files(folder).items()}
+    with quiet(), within():
+        loaded: Any = model_class.from_pretrained(
+            None,
+            config=config,
+            state_dict=weights,
+            ignore_mismatched_sizes=True,  # reported below by name, not raised as a table
+            output_loading_info=True,
+            **options,
+        )
+    model, report = loaded
+    for name, shape, wanted in sorted(report["mismatched_keys"]):
+        raise ValueError(
+            f"tensor {name} of {folder} has shape {tuple(shape)} where {model_class.__name__} has {tuple(wanted)}; "
+            "mend the sizes in config.json"
+        )
+    for name in sorted(report["missing_keys"]):
+        raise ValueError(
+            f"{folder} has no tensor {name}, which {model_class.__name__} needs; download it again, or name in its "
+            "config.json the architecture that was saved"
+        )
+    if model.can_generate():
+        model.generation_config = generation_settings(folder)
+    return model, set(report["unexpected_keys"])
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No table about what did not fit: here it is an error, or said in a sentence."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def generation_settings(folder: Path) -> GenerationConfig:
+    """How a checkpoint wants to generate; before there was a file for it, its config said so."""
+    if (folder / GENERATION).is_file():
+        return GenerationConfig.from_pretrained(folder)
+    return GenerationConfig.from_pretrained(folder, config_file_name=CONFIG, _from_model_config=True)
+
+
+def refuse_unknown(folder: Path, name: str, keys: set[str]) -> None:
+    """Raise where a folder holds more than its class has places for."""
+    for key in sorted(keys):
+        raise ValueError(
+            f"{folder} has tensor {key}, for which {name} of its config.json has no place; name the architecture that "
+            "was saved, or save the plain model without additions"
+        )

@@ -1,0 +1,176 @@
+"""Turn an official checkpoint into a qkv model, or a qkv model into a stock transformers one.
+
+DST appears whole or not at all, with the tokenizer or processor of SRC. With --check it also holds a certificate: both
+models are read from their files and compared layer by layer, and the way back has to give every tensor bit by bit.
+"""
+
+import json
+import os
+import shutil
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+from qkv.modeling.conversion import is_ours, open_checkpoint, read, write
+from qkv.modeling.conversion_files import COMPANIONS, CONFIG, INDEX, located, named, read_json, weight_files
+from qkv.scripts.publishing.certificate import LIMITS, Certificate, certify, hashes, problems
+from qkv.scripts.publishing.export import refuse_occupied, staged
+from qkv.scripts.training.report import files, show
+
+EXAMPLE = "qkv convert openai-community/gpt2 models/gpt2 --check"
+CERTIFICATE = "certificate.json"
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+VOCABULARIES = (
+    "tokenizer.json vocab.json vocab.txt tokenizer.model spiece.model sentencepiece.bpe.model source.spm".split()
+)
+STEPS = 4
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """From where, to where, and how sure."""
+    parser.add_argument("source", metavar="SRC", help="a folder or a Hub id")
+    parser.add_argument("target", metavar="DST", type=Path, help="a folder that is new or empty")
+    parser.add_argument("--to", choices=("stock", "qkv"), help="what DST shall be; by default what SRC is not")
+    parser.add_argument("--check", action="store_true", help=f"compare both models, and write {CERTIFICATE}")
+    parser.add_argument("--force", action="store_true", help="write DST even if the check fails")
+    parser.add_argument("--dtype", choices=DTYPES, help="store the weights in this precision")
+    parser.add_argument("--max-shard-size", help="split weights into files of at most this size, such as 2GB")
+    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
+
+
+def run(arguments: Namespace) -> None:
+    """Convert and print what was made; RuntimeError, and nothing written, when the check fails."""
+    refuse_occupied(arguments.target)
+    source = located(arguments.source, arguments.revision)
+    direction = "stock" if is_ours(source) else "qkv"
+    if arguments.to not in (None, direction):
+        raise ValueError(f"{arguments.source} is a {arguments.to} checkpoint already; leave --to out to convert it")
+    with progress(STEPS + arguments.check * (len(LIMITS) + 2)) as step, staged(arguments.target) as folder:
+        found = fill(folder, source, arguments, step)
+    if found:
+        Console().print(table(found))
+    title = f"{named(source)[1]} -> {named(arguments.target)[1]}"
+    show(title, {**(summary(found) if found else {}), **files(arguments.target)})
+
+
+def fill(folder: Path, source: Path, arguments: Namespace, step: Callable[[str], None]) -> Certificate | None:
+    """Write all files of the new checkpoint, and return the certificate if one was asked for."""
+    size = arguments.max_shard_size or shard_size(source)
+    step("read")
+    if arguments.dtype:
+        # The certificate compares like with like: the source in the precision that is asked for.
+        original, source = source, folder.parent / "recast"
+        open_checkpoint(original, dtype=getattr(torch, arguments.dtype)).save_pretrained(source)
+        companions(original, source)
+    model: Any = open_checkpoint(source)
+    step("convert")
+    model = write(model, copies=False) if is_ours(source) else read(model, copies=False)
+    step("write")
+    model.save_pretrained(folder, max_shard_size=size)
+    del model
+    companions(source, folder)
+    if not is_ours(source):
+        name_readers(folder, read_json(source / CONFIG))
+    found = None
+    if arguments.check:
+        found = certify(source, folder, step=step)
+        if problems(found) and not arguments.force:
+            raise RuntimeError(
+                f"{arguments.target} is not written, for it is another model: {'; '.join(problems(found))}; "
+                "--force writes it all the same"
+            )
+    step("hash")
+    if found:
+        found |= {"command": arguments.words, "files": hashes(folder)}
+        (folder / CERTIFICATE).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    return found
+
+
+def shard_size(source: Path) -> int:
+    """The largest file that weights are split into, as in the source: no limit where it is one file."""
+    if not (source / INDEX).is_file():
+        return 2**63
+    return max(os.path.getsize(source / name) for name in weight_files(source))
+
+
+def companions(source: Path, target: Path) -> None:
+    """Copy what makes a model's inputs: files of known names, and no code."""
+    for name in COMPANIONS:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+
+
+def name_readers(target: Path, config: dict[str, Any]) -> None:
+    """Name the classes that read the texts and images of an official checkpoint.
+
+    Where its files do not, the Auto classes go by the model type, and that of a qkv model tells them nothing.
+    """
+    model_type = config["model_type"]
+    tokenizer = config.get("tokenizer_class") or TOKENIZER_MAPPING_NAMES.get(model_type)
+    if any((target / name).is_file() for name in VOCABULARIES):
+        add_missing(target / "tokenizer_config.json", tokenizer_class=tokenizer)
+    processor = IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type, {}).get("torchvision")
+    path = target / "preprocessor_config.json"
+    if path.is_file() and "feature_extractor_type" not in read_json(path):
+        add_missing(path, image_processor_type=processor)
+
+
+def add_missing(path: Path, **fields: str | None) -> None:
+    """Add fields to a JSON file that may not exist, unless they stand there or are not known."""
+    values = read_json(path) if path.is_file() else {}
+    added = {name: value for name, value in fields.items() if value and name not in values}
+    if added:
+        path.write_text(json.dumps({**values, **added}, indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def progress(steps: int) -> Iterator[Callable[[str], None]]:
+    """A bar on standard error that is moved by naming what is done next."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=steps, completed=-1)
+        yield lambda what: bar.update(task, description=what, advance=1)
+
+
+def table(found: Certificate) -> Table:
+    """The certificate as people read it."""
+    limits = [f"{name} (limit {limit:.0e})" if limit else name for name, limit in found["limits"].items()]
+    shown = Table("output", *limits, "mean, float64", title="largest differences, as parts of the largest number")
+    for layer, measured in found["layers"].items():
+        relative = [f"{measured[name]['max'] / (measured[name]['scale'] or 1):.1e}" for name in LIMITS]
+        shown.add_row(layer, *relative, f"{measured['float64']['mean']:.1e}")
+    return shown
+
+
+def summary(found: Certificate) -> dict[str, str]:
+    """What a certificate says as a whole."""
+    counted = "{class}: {parameters:,} parameters in {parameter tensors} tensors, {buffers} buffers"
+    rows = {name: counted.format(**found[name]) for name in ("source", "target")}
+    for kind, equal in found.get("generation", {}).items():
+        rows[f"{kind} generation"] = "the same tokens" if equal else "OTHER TOKENS"
+    way_back = found["way back"]
+    rows["way back"] = f"{len(way_back['different'])} of {way_back['tensors']} tensors differ"
+    return {**rows, "verdict": "one model" if found["passed"] else "DIFFERENT: " + "; ".join(problems(found))}
+
+
+if __name__ == "__main__":
+    from qkv.scripts.cli import main
+
+    sys.exit(main(["convert", *sys.argv[1:]]))

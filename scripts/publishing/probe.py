@@ -1,0 +1,151 @@
+"""What are two models asked so that they can be compared? Seeded random inputs that fit the head, in any precision."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+from transformers import PreTrainedModel
+
+SEED, BATCH, LENGTH, TARGET, NEW = 0, 3, 24, 12, 8
+
+
+class Precise(TorchFunctionMode):
+    """Compute in double precision what is written to be computed in single, whatever the dtype of the model.
+
+    Norms, softmax and angles are, in transformers and here. Two sums in another order then differ by 1e-7, and so
+    does a small mistake; with nothing rounded to single precision the mistake is what is left.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        func = Tensor.double if func is Tensor.float else func
+        args, kwargs = tree_map(widened, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def widened(value: Any) -> Any:
+    """Double precision where single is named."""
+    return torch.float64 if value is torch.float32 else value
+
+
+@contextmanager
+def precise() -> Iterator[None]:
+    """Double precision in all that torch does in this block."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Precise():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def questions(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, Tensor]:
+    """Inputs of a forward pass that both models take: padded rows of tokens, images, or a source and its target."""
+    config, name = ours.config, type(ours).__name__
+    generator = torch.Generator().manual_seed(SEED)
+    if getattr(config, "frontend", "tokens") == "patches":
+        found = images(config, generator, masked=name.endswith("MaskedImageModeling"))
+    elif config.is_encoder_decoder:
+        target = tokens(config.decoder, generator, TARGET)
+        found = tokens(config.encoder, generator) | {f"decoder_{name}": value for name, value in target.items()}
+    else:
+        # The last real token of a row, which decides its class, is found by the padding id.
+        found = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
+        if getattr(config, "type_vocab_size", 0) > 1:
+            found["token_type_ids"] = (
+                torch.arange(found["input_ids"].shape[-1]).gt(5).long().expand_as(found["input_ids"])
+            )
+    if name.endswith("MultipleChoice"):
+        found = {name: torch.stack((value, value.flip(0)), 1) for name, value in found.items()}
+    understood = [set(signature(model.forward).parameters) for model in (ours, official)]
+    if lacking := set(found) - understood[0] & understood[1] - {"token_type_ids"}:
+        raise ValueError(f"{name} cannot be checked yet: it takes no {min(lacking)}; convert it without --check")
+    return {name: value for name, value in found.items() if all(name in names for names in understood)}
+
+
+def has_padding(config: Any) -> bool:
+    """Whether rows may have different lengths."""
+    return config.pad_token_id is not None
+
+
+def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch: int = BATCH) -> dict[str, Tensor]:
+    """Rows of random tokens, none special; all but the first padded on the right, more and more."""
+    length = min(length, getattr(config, "max_position_embeddings", None) or length)
+    ids = torch.randint(config.vocab_size, (batch, length), generator=generator)
+    special = {config.pad_token_id, config.bos_token_id, *as_list(config.eos_token_id)}
+    ordinary = next(number for number in range(config.vocab_size) if number not in special)
+    for number in special - {None}:
+        ids[ids == number] = ordinary
+    real = torch.arange(length) < length - length // 4 * torch.arange(batch)[:, None]
+    return {"input_ids": ids.masked_fill(~real, config.pad_token_id or 0), "attention_mask": real.long()}
+
+
+def as_list(value: Any) -> list[Any]:
+    """One id, several or none."""
+    return value if isinstance(value, list) else [value]
+
+
+def images(config: Any, generator: torch.Generator, *, masked: bool) -> dict[str, Tensor]:
+    """Random pixels, and for masked image modelling which of the patches are hidden."""
+    size = config.image_size if isinstance(config.image_size, list | tuple) else [config.image_size] * 2
+    found = {"pixel_values": torch.randn(BATCH, config.num_channels, *size, generator=generator)}
+    if masked:
+        count = (size[0] // config.patch_size) * (size[1] // config.patch_size)
+        found["bool_masked_pos"] = torch.rand(BATCH, count, generator=generator) < 0.4
+    return found
+
+
+@torch.no_grad()
+def answers(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Every tensor that a forward pass gives, at real tokens, by its name; hidden states by their layer."""
+    inputs = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
+    output = model(**inputs, output_hidden_states=True)
+    found: dict[str, Tensor] = {}
+    for name in sorted(output, key=depth):
+        value = output[name]
+        for index, tensor in enumerate((value,) if isinstance(value, Tensor) else value):
+            if isinstance(tensor, Tensor):
+                found[layer(name, index) if "hidden_states" in name else name] = real(name, tensor, inputs)
+    return found
+
+
+def depth(name: str) -> tuple[bool, bool, str]:
+    """The order in which a model computes its outputs: encoder, decoder, head."""
+    return "hidden_states" not in name, not name.startswith("encoder"), name
+
+
+def layer(name: str, index: int) -> str:
+    """What a hidden state is called after the module that gives it."""
+    part = name.removesuffix("hidden_states").replace("_", ".")
+    return f"{part}layers.{index - 1}" if index else f"{part}embedding"
+
+
+def real(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+    """An output at its real tokens: what stands at padding is read by nobody."""
+    of_target = "decoder_attention_mask" in inputs and not name.startswith("encoder")
+    mask = inputs.get("decoder_attention_mask" if of_target else "attention_mask")
+    if mask is None:
+        return value
+    mask = mask.flatten(0, -2).bool()
+    return value[mask] if value.shape[:2] == mask.shape else value
+
+
+@torch.no_grad()
+def generated(model: Any, inputs: dict[str, Tensor], beams: int) -> Tensor:
+    """What a model writes after the inputs; where it continues them, after rows of one length."""
+    if model.config.is_encoder_decoder:
+        given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    else:
+        given = {"input_ids": inputs["input_ids"][:1, : LENGTH // 2]}
+        given["attention_mask"] = torch.ones_like(given["input_ids"])
+    # A copy, for a dynamic rope of transformers remembers the longest text it has seen.
+    tokens: Tensor = copy.deepcopy(model).generate(**given, max_new_tokens=NEW, num_beams=beams, do_sample=False)
+    return tokens
