@@ -185,7 +185,7 @@ ELECTRA_HEADS = (
     Head(
         QkvEncoderForReplacedTokenDetection,
         "ElectraForPreTraining",
-        (("lm_head.{dense,score}", "discriminator_predictions.{dense,dense_prediction}"),),
+        (("classifier.{dense,score}", "discriminator_predictions.{dense,dense_prediction}"),),
     ),
     Head(
         QkvEncoderForMaskedLM,
