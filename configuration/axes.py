@@ -13,5 +13,5 @@ FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches"]
 PoolingName = Literal["first", "dense", "mean", "distilled", "first_mean"]
 ActivationName = Literal[
-    "relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "silu", "tanh", "sigmoid"
+    "relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_bloom", "quick_gelu", "silu", "tanh", "sigmoid"
 ]

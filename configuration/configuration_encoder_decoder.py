@@ -1,4 +1,4 @@
-"""Encoder-decoders: the 2017 Transformer, T5, BART, Marian."""
+"""Encoder-decoders: the 2017 Transformer, T5, BART, Marian and their multilingual descendants."""
 
 from copy import deepcopy
 from dataclasses import fields
@@ -28,7 +28,9 @@ class QkvEncoderDecoderConfig(QkvConfig):
     """Two stacks: fields given flat are shared by both, `encoder=` and `decoder=` hold what differs.
 
     Saved, `encoder` and `decoder` are full configs. `share_embeddings` ties the encoder's token embedding to the
-    decoder's; `tie_word_embeddings` ties the output head to it.
+    decoder's; `tie_word_embeddings` ties the output head to it. Decoder inputs are made by a shift to the right, with
+    `decoder_start_token_id` first or, with `start_with_last_token`, each text's own last token: mBART's language.
+    `classifier_dropout` acts before both linear maps of the sequence classifier.
     """
 
     model_type = "qkv_encoder_decoder"
@@ -38,6 +40,10 @@ class QkvEncoderDecoderConfig(QkvConfig):
         "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
         "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",
         "AutoModelForSeq2SeqLM": "modeling_encoder_decoder.QkvEncoderDecoderForConditionalGeneration",
+        "AutoModelForSequenceClassification": (
+            "modeling_encoder_decoder_heads.QkvEncoderDecoderForSequenceClassification"
+        ),
+        "AutoModelForQuestionAnswering": "modeling_encoder_decoder_heads.QkvEncoderDecoderForQuestionAnswering",
     }
     base_model_tp_plan: ClassVar[dict[str, str]] = {
         f"{side}.{key}": style
@@ -51,10 +57,12 @@ class QkvEncoderDecoderConfig(QkvConfig):
     share_embeddings: bool = True
     tie_word_embeddings: bool = True
     label_smoothing: float | int = rate()
+    classifier_dropout: float | int = rate()
     initializer_range: float | int = positive(0.02)
     use_cache: bool = True
     is_encoder_decoder: bool = True
     decoder_start_token_id: Derived = 0
+    start_with_last_token: bool = False
     pad_token_id: Derived = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
@@ -102,6 +110,11 @@ class QkvEncoderDecoderConfig(QkvConfig):
             raise ValueError(
                 f"share_embeddings=True needs one vocabulary, got {encoder.frontend} of {encoder.vocab_size} for the "
                 f"encoder and {decoder.vocab_size} for the decoder; set share_embeddings=False"
+            )
+        if self.share_embeddings and encoder.embedding_size != decoder.embedding_size:
+            raise ValueError(
+                f"share_embeddings=True needs one embedding_size, got {encoder.embedding_size} for the encoder and "
+                f"{decoder.embedding_size} for the decoder; set share_embeddings=False"
             )
         if not decoder.cross_attention:
             raise ValueError("decoder cross_attention=False cannot read the encoder; use QkvDecoderConfig instead")

@@ -18,13 +18,15 @@ class StackConfig(AttentionConfig):
     value of a learned gain on each branch (DINOv2).
     Dropout: `embedding_dropout` after the embeddings, `attention_dropout` on the weights, `residual_dropout` on each
     branch, `activation_dropout` inside the feed-forward, `final_dropout` after the last norm (T5); `drop_path_rate` is
-    stochastic depth at the last layer.
+    stochastic depth at the last layer; `layerdrop` skips a whole layer for a whole batch (M2M100).
     """
 
     base_model_tp_plan: ClassVar[dict[str, str]] = {
         "layers.*.self_attn.q_proj": "colwise",
         "layers.*.self_attn.k_proj": "colwise",
         "layers.*.self_attn.v_proj": "colwise",
+        "layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
+        "layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
         "layers.*.self_attn.o_proj": "rowwise",
         "layers.*.mlp.gate_proj": "colwise",
         "layers.*.mlp.up_proj": "colwise",
@@ -49,6 +51,7 @@ class StackConfig(AttentionConfig):
     activation_dropout: float | int = rate()
     final_dropout: float | int = rate()
     drop_path_rate: float | int = rate()
+    layerdrop: float | int = rate()
     initializer_range: float | int = positive(0.02)
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -62,6 +65,16 @@ class StackConfig(AttentionConfig):
     def embedding_width(self) -> int:
         """Components of a token's embedding, before it is projected to the hidden size where the two differ."""
         return getattr(self, "embedding_size", None) or self.hidden_size
+
+    @property
+    def position_width(self) -> int:
+        """Components of that to which positions are added: the embedding as it was looked up."""
+        return self.embedding_width
+
+    @property
+    def output_width(self) -> int:
+        """Components of the last hidden state, which heads read."""
+        return self.hidden_size
 
     def validate_residuals(self) -> None:
         """Branches can be parallel only where each has its norm in front and there are two of them."""

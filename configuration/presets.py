@@ -101,7 +101,7 @@ def t5_small(**differences: Any) -> QkvEncoderDecoderConfig:
     plain = {"attention_bias": False, "mlp_bias": False, "norm": "rms", "norm_eps": 1e-6, "hidden_act": "relu"}
     scores = {"position": "t5", "attention_multiplier": 1.0, "scale_logits": True, "head_dim": 64}
     return QkvEncoderDecoderConfig(
-        **{**width, **plain, **scores, **dropout(0.1), "activation_dropout": 0.1, **differences}
+        **{**width, **plain, **scores, **dropout(0.1), "activation_dropout": 0.1, "final_dropout": 0.1, **differences}
     )
 
 

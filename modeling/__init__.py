@@ -11,6 +11,7 @@ from . import (
     modeling_decoder,
     modeling_encoder,
     modeling_encoder_decoder,
+    modeling_encoder_decoder_heads,
     modeling_encoder_image,
     modeling_encoder_pretraining,
 )
@@ -30,6 +31,10 @@ from .modeling_encoder import (
     QkvEncoderModel,
 )
 from .modeling_encoder_decoder import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderModel
+from .modeling_encoder_decoder_heads import (
+    QkvEncoderDecoderForQuestionAnswering,
+    QkvEncoderDecoderForSequenceClassification,
+)
 from .modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
 from .modeling_encoder_pretraining import (
     QkvEncoderForMaskedLM,
@@ -45,6 +50,7 @@ MODULES = {
         modeling_encoder_pretraining,
         modeling_decoder,
         modeling_encoder_decoder,
+        modeling_encoder_decoder_heads,
     )
 }
 # transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
@@ -73,6 +79,8 @@ __all__ = [
     "QkvDecoderForTokenClassification",
     "QkvDecoderModel",
     "QkvEncoderDecoderForConditionalGeneration",
+    "QkvEncoderDecoderForQuestionAnswering",
+    "QkvEncoderDecoderForSequenceClassification",
     "QkvEncoderDecoderModel",
     "QkvEncoderForImageClassification",
     "QkvEncoderForMaskedImageModeling",

@@ -19,9 +19,10 @@ from .conversion_encoder import ENCODERS
 from .conversion_encoder_decoder import ENCODER_DECODERS
 from .conversion_encoder_image import IMAGE_ENCODERS
 from .conversion_encoder_rotary import ROTARY_ENCODERS
+from .conversion_llama import LLAMAS
 from .conversion_weights import Row, Weights, alternatives, convert, placed
 
-ARCHITECTURES = (*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *ENCODER_DECODERS)
+ARCHITECTURES = (*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
     "tie_word_embeddings": (
@@ -47,8 +48,8 @@ def from_transformers(
     """
     model = source if isinstance(source, PreTrainedModel) else opened(source, revision)
     pair = chosen(official_pairs(model), model, lost_on_reading)
-    weights = convert(rows(*pair), model.state_dict(keep_vars=True), reading=True)
     config = read_config(*pair, model.config)
+    weights = convert(rows(*pair), model.state_dict(keep_vars=True), config, reading=True)
     observe(config, weights)
     # What was opened here belongs to nobody else: its tensors are taken over, so that one copy is in memory.
     return built(pair[1].ours, config, owned(weights, copies=model is source), model)
@@ -62,7 +63,7 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
     _, head = pair = chosen(our_pairs(model), model, lost_on_writing)
     config = write_config(*pair, model.config)
     weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
-    weights = owned(convert(rows(*pair), weights, reading=False), copies=True)
+    weights = owned(convert(rows(*pair), weights, model.config, reading=False), copies=True)
     official = getattr(transformers, head.theirs)
     choosable = "add_pooling_layer" in signature(official).parameters
     options = {"add_pooling_layer": False} if choosable and head.pooler is False else {}
@@ -203,13 +204,15 @@ def built(
 ) -> Any:
     """A model of these weights, in the dtype, mode and place of another and with its generation settings."""
     computed = options.pop("computed", set())
+    backend = like.config._attn_implementation
     # transformers builds on the meta device, takes these tensors as they are and fills what no checkpoint holds.
     loaded: Any = model_class.from_pretrained(
         None,
         config=config,
         state_dict=weights,
         dtype=like.dtype,
-        attn_implementation=like.config._attn_implementation,
+        # What sdpa is for everyone, some of theirs have no code for (BLOOM).
+        attn_implementation="eager" if backend == "sdpa" and not model_class._supports_sdpa else backend,
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         **options,

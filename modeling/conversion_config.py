@@ -22,17 +22,17 @@ CARRIED = "id2label label2id problem_type output_hidden_states output_attentions
 # Names that describe a file or a run rather than a model, and what earlier versions of transformers wrote beside them.
 BOOKKEEPING = frozenset(
     "transformers_version architectures dtype model_type auto_map task_specific_params tokenizer_class finetuning_task "
-    "output_past torchscript pruned_heads gradient_checkpointing prefix".split()
+    "output_past torchscript pruned_heads gradient_checkpointing prefix transformers.js_config".split()
 )
 # Two names of one function in transformers' table of activations.
 SYNONYMS = {"swish": "silu", "gelu_python": "gelu"}
-# A field of ours that says nothing unless another has a certain value.
+# A field of ours that says nothing unless another has one of certain values.
 MATTERS_WITH = {
     "block_size": ("pattern", "block_sparse"),
     "sliding_window": ("pattern", "sliding"),
     "relative_attention_num_buckets": ("position", "t5"),
     "relative_attention_max_distance": ("position", "t5"),
-    "position_offset": ("position", "learned"),
+    "position_offset": ("position", "learned sinusoidal sinusoidal_concat sinusoidal_t2t"),
     "rope_parameters": ("position", "rope"),
     **dict.fromkeys(
         "image_size patch_size num_channels class_token distillation_token mask_token interpolate_positions".split(),
@@ -220,9 +220,11 @@ def different(values: Values, again: Values) -> list[str]:
 
 
 def canonical(value: Any) -> Any:
-    """One spelling for what is equal: (n, n) is n, and an activation has one name."""
+    """One spelling for what is equal: (n, n) is n, an activation has one name, a whole rotation is not partial."""
     if isinstance(value, str):
         return SYNONYMS.get(value, value)
+    if isinstance(value, dict):
+        return {name: item for name, item in value.items() if (name, item) != ("partial_rotary_factor", 1.0)}
     sides = set(value) if isinstance(value, list | tuple) and all(isinstance(side, int) for side in value) else ()
     return sides.pop() if len(sides) == 1 else list(value) if isinstance(value, tuple) else value
 
@@ -233,5 +235,8 @@ def matters(name: str, ours: Values) -> bool:
     # A factor on the scores is absorbed by the queries.
     if key in BOOKKEEPING | {"attention_multiplier"} or (part and key in DECIDED_BY_THE_WHOLE):
         return False
-    condition, word = MATTERS_WITH.get(key, (key, ours[name]))
-    return ours.get(f"{part}.{condition}" if part else condition, word) == word
+    if key not in MATTERS_WITH:
+        return True
+    condition, words = MATTERS_WITH[key]
+    value = ours.get(f"{part}.{condition}" if part else condition)
+    return value is None or value in words.split()

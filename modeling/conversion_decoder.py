@@ -1,10 +1,8 @@
-"""Which published decoders are ours? GPT-2, Llama and Mistral, as tables."""
-
-from dataclasses import replace
-from typing import Any
+"""Which published decoders with layer norms are ours? GPT-2, OPT, BLOOM and GPT-NeoX, as tables."""
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .conversion_config import BASE, Architecture, Codec, Fields, Head, activation, same
+from .conversion_weights import Row
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
     QkvDecoderForQuestionAnswering,
@@ -25,21 +23,21 @@ TOKEN_FIELDS: Fields = {
 
 
 def heads(
-    name: str, language_model: str = "ForCausalLM", token_classifier: str = "score", questions: str = "model."
+    name: str,
+    language_model: str = "ForCausalLM",
+    token_classifier: str | None = "score",
+    base: tuple[str, str] = BASE,
+    questions: tuple[str, str] | None = None,
 ) -> tuple[Head, ...]:
-    """The five classes that every decoder has here and there; what differs is what some of theirs call things."""
-    words = (("score", token_classifier),)
+    """The classes that every decoder has here and there; what differs is what some of theirs call things."""
+    words = (("score", token_classifier),) if token_classifier else ()
+    labels = Head(QkvDecoderForTokenClassification, f"{name}ForTokenClassification", words)
     return (
-        Head(QkvDecoderModel, f"{name}Model", prefixes=BASE),
+        Head(QkvDecoderModel, f"{name}Model", prefixes=base),
         Head(QkvDecoderForCausalLM, f"{name}{language_model}", LANGUAGE_MODEL),
         Head(QkvDecoderForSequenceClassification, f"{name}ForSequenceClassification", SCORE),
-        Head(QkvDecoderForTokenClassification, f"{name}ForTokenClassification", words),
-        Head(
-            QkvDecoderForQuestionAnswering,
-            f"{name}ForQuestionAnswering",
-            QUESTIONS,
-            prefixes=("model.", questions),
-        ),
+        *([labels] if token_classifier else []),
+        Head(QkvDecoderForQuestionAnswering, f"{name}ForQuestionAnswering", QUESTIONS, prefixes=questions),
     )
 
 
@@ -76,7 +74,7 @@ GPT2 = Architecture(
         ("layers.*.mlp.down_proj", "h.*.mlp.c_proj", "transpose"),
         ("norm", "ln_f"),
     ),
-    heads("GPT2", "LMHeadModel", token_classifier="classifier", questions="transformer."),
+    heads("GPT2", "LMHeadModel", token_classifier="classifier"),
     prefixes=("model.", "transformer."),
     # A summary is taken by GPT2DoubleHeadsModel only, which has no counterpart; n_ctx repeats n_positions.
     inert=frozenset(
@@ -84,51 +82,114 @@ GPT2 = Architecture(
     ),
 )
 
-
-def full_rotation(rope: Any, fields: Any) -> dict[str, Any]:
-    """Llama has no partial rotation: it would ignore the factor, or fail on it."""
-    return {name: value for name, value in (rope or {}).items() if name != "partial_rotary_factor"}
-
-
-LLAMA_FIELDS: Fields = {
-    **TOKEN_FIELDS,
-    **same("hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim"),
-    **same("max_position_embeddings attention_dropout"),
-    "hidden_act": activation("hidden_act"),
-    "norm_eps": "rms_norm_eps",
-    "rope_parameters": Codec("rope_parameters", full_rotation, full_rotation),
-}
-LLAMA_WORDS = {"norm": "rms", "feed_forward": "glu", "position": "rope"}
-
-LLAMA = Architecture(
-    "llama",
+OPT = Architecture(
+    "opt",
     QkvDecoderConfig,
-    {**LLAMA_FIELDS, **same("attention_bias mlp_bias")},
-    LLAMA_WORDS,
+    {
+        **TOKEN_FIELDS,
+        **same("hidden_size num_hidden_layers num_attention_heads max_position_embeddings attention_dropout"),
+        "intermediate_size": "ffn_dim",
+        "embedding_size": "word_embed_proj_dim",
+        "hidden_act": activation("activation_function"),
+        "residual_dropout": "dropout",
+        "attention_bias": "enable_bias",
+        "mlp_bias": "enable_bias",
+        "norm_first": "do_layer_norm_before",
+        "final_norm": Codec(
+            "_remove_final_layer_norm",
+            read=lambda removed, theirs: theirs["do_layer_norm_before"] and not removed,
+            write=lambda normed, ours: ours["norm_first"] and not normed,
+        ),
+        "initializer_range": "init_std",
+    },
+    {"position": "learned", "position_offset": 2, "norm_eps": 1e-5},
     (
         ("embed_tokens", "embed_tokens"),
-        ("layers.*.self_attn_residual.norm", "layers.*.input_layernorm"),
-        ("layers.*.self_attn.{q,k,v,o}_proj", "layers.*.self_attn.{q,k,v,o}_proj"),
-        ("layers.*.mlp_residual.norm", "layers.*.post_attention_layernorm"),
-        ("layers.*.mlp.{gate,up,down}_proj", "layers.*.mlp.{gate,up,down}_proj"),
-        ("norm", "norm"),
+        ("position.table", "embed_positions"),
+        ("{project_in,project_out}", "{project_in,project_out}"),
+        ("layers.*.self_attn_residual.norm", "layers.*.self_attn_layer_norm"),
+        ("layers.*.self_attn.{q,k,v}_proj", "layers.*.self_attn.{q,k,v}_proj"),
+        ("layers.*.self_attn.o_proj", "layers.*.self_attn.out_proj"),
+        ("layers.*.mlp_residual.norm", "layers.*.final_layer_norm"),
+        ("layers.*.mlp.{up,down}_proj", "layers.*.{fc1,fc2}"),
+        ("norm", "final_layer_norm"),
     ),
-    heads("Llama", questions="transformer."),
-    prefixes=("model.", "model."),
-    inert=frozenset({"max_sequence_length"}),  # repeats max_position_embeddings
-)
-# Later Mistrals see everything.
-MISTRAL_FULL = replace(
-    LLAMA,
-    model_type="mistral",
-    fields={**LLAMA_FIELDS, "sliding_window": Codec("sliding_window", lambda *_: None, lambda *_: None)},
-    words={**LLAMA_WORDS, "attention_bias": False, "mlp_bias": False},
-    heads=heads("Mistral"),
-)
-MISTRAL = replace(
-    MISTRAL_FULL,
-    fields={**LLAMA_FIELDS, **same("sliding_window")},
-    words={**MISTRAL_FULL.words, "pattern": "sliding"},
+    heads("OPT", token_classifier=None, base=("", "decoder.")),
+    prefixes=("model.", "model.decoder."),
+    inert=frozenset({"activation_dropout"}),  # written by the first version, read by none
 )
 
-DECODERS = (GPT2, LLAMA, MISTRAL, MISTRAL_FULL)
+
+def megatron_rows(layer: str, attention: str) -> tuple[Row, ...]:
+    """A layer as Megatron-LM has it: query, key and value take turns head by head in one projection."""
+    return (
+        ("layers.*.self_attn_residual.norm", f"{layer}.input_layernorm"),
+        ("layers.*.self_attn.{q,k,v}_proj", f"{layer}.{attention}.query_key_value", "split num_attention_heads"),
+        ("layers.*.self_attn.o_proj", f"{layer}.{attention}.dense"),
+        ("layers.*.mlp_residual.norm", f"{layer}.post_attention_layernorm"),
+        ("layers.*.mlp.{up,down}_proj", f"{layer}.mlp.{{dense_h_to_4h,dense_4h_to_h}}"),
+    )
+
+
+BLOOM = Architecture(
+    "bloom",
+    QkvDecoderConfig,
+    {
+        **TOKEN_FIELDS,
+        **same("hidden_size attention_dropout"),
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        # No number depends on it, for distances have no end; the first version of theirs wrote it down.
+        "max_position_embeddings": Codec("seq_length", read=lambda length, theirs: length or 2048),
+        "residual_dropout": "hidden_dropout",
+        "classifier_dropout": Codec(
+            "classifier_dropout", read=lambda rate, theirs: theirs["hidden_dropout"] if rate is None else rate
+        ),
+        "norm_eps": "layer_norm_epsilon",
+    },
+    {"position": "alibi", "embedding_norm": True, "hidden_act": "gelu_bloom"},
+    (
+        ("embed_tokens", "word_embeddings"),
+        ("embed_norm", "word_embeddings_layernorm"),
+        *megatron_rows("h.*", "self_attention"),
+        ("norm", "ln_f"),
+    ),
+    heads("Bloom", token_classifier="classifier"),
+    prefixes=("model.", "transformer."),
+    # The ranks it was trained on, which matter to slow_but_exact alone; the rest was for Megatron.
+    inert=frozenset(
+        "pretraining_tp attention_softmax_in_fp32 bias_dropout_fusion masked_softmax_fusion offset_alibi skip_bias_add "
+        "skip_bias_add_qkv unk_token_id".split()
+    ),
+)
+
+GPT_NEOX = Architecture(
+    "gpt_neox",
+    QkvDecoderConfig,
+    {
+        **TOKEN_FIELDS,
+        **same("hidden_size intermediate_size num_hidden_layers num_attention_heads max_position_embeddings"),
+        **same("attention_dropout attention_bias"),
+        "hidden_act": activation("hidden_act"),
+        "parallel_residual": "use_parallel_residual",
+        # Theirs turns a quarter of each head unless told.
+        "rope_parameters": Codec(
+            "rope_parameters", write=lambda rope, ours: {"partial_rotary_factor": 1.0, **(rope or {})}
+        ),
+        "embedding_dropout": "hidden_dropout",
+        "residual_dropout": "hidden_dropout",
+        "norm_eps": "layer_norm_eps",
+    },
+    {"position": "rope"},
+    (
+        ("embed_tokens", "embed_in"),
+        *megatron_rows("layers.*", "attention"),
+        ("norm", "final_layer_norm"),
+    ),
+    heads("GPTNeoX", token_classifier="classifier"),
+    prefixes=("model.", "gpt_neox."),
+    # It is causal whatever is_decoder says; the others are those of another name in the file of the 20B model.
+    inert=frozenset({"is_decoder", "attention_probs_dropout_prob", "hidden_dropout_prob"}),
+)
+
+DECODERS = (GPT2, OPT, BLOOM, GPT_NEOX)

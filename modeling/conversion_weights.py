@@ -1,18 +1,22 @@
 """How do the tensors of two layouts correspond? Rows of names, each with the changes between them, readable both ways.
 
 A row is (our names, their names, changes…). `*` stands for a layer's number, `{a,b}` for several names, and a name of a
-module for its weight and bias. Changes apply in the order written when reading theirs, and backwards when writing.
+module for its weight and bias. Changes apply in the order written when reading theirs, and backwards when writing. A
+change that needs a size says where our config has it: `split num_attention_heads`.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 
 import torch
 from torch import Tensor
 
+from ..configuration.configuration_base import QkvConfig
+
 Row = tuple[str, ...]
 Weights = dict[str, Tensor]
-Change = Callable[[list[Tensor], int], list[Tensor]]
+Change = Callable[..., list[Tensor]]
 
 
 def transpose(tensors: list[Tensor], count: int) -> list[Tensor]:
@@ -20,14 +24,14 @@ def transpose(tensors: list[Tensor], count: int) -> list[Tensor]:
     return [tensor.t() for tensor in tensors]
 
 
-def split(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """One fused projection -> its parts."""
-    return list(tensors[0].chunk(count))
+def split(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
+    """One fused projection -> its parts, which in some take turns head by head."""
+    return [part.flatten(0, 1) for part in tensors[0].unflatten(0, (groups, count, -1)).unbind(1)]
 
 
-def fuse(tensors: list[Tensor], count: int) -> list[Tensor]:
+def fuse(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
     """Parts -> one fused projection."""
-    return [torch.cat(tensors)]
+    return [torch.stack([tensor.unflatten(0, (groups, -1)) for tensor in tensors], dim=1).flatten(0, 2)]
 
 
 def first(tensors: list[Tensor], count: int) -> list[Tensor]:
@@ -111,8 +115,8 @@ def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tup
             yield found.groupdict().get("layer", ""), found["suffix"]
 
 
-def convert(rows: tuple[Row, ...], weights: Weights, *, reading: bool) -> Weights:
-    """All weights by their new names; a weight that no row knows is an error."""
+def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = None, *, reading: bool) -> Weights:
+    """All weights by their new names, of sizes that our config tells; a weight that no row knows is an error."""
     left, converted = dict(weights), Weights()
     for ours, theirs, *changes in rows:
         sources, targets = (theirs, ours) if reading else (ours, theirs)
@@ -121,7 +125,9 @@ def convert(rows: tuple[Row, ...], weights: Weights, *, reading: bool) -> Weight
             keys = [name.replace("*", layer) + suffix for name in old]
             tensors = [left.pop(key) for key in keys if key in left]  # none where an earlier row has taken them
             for change in (changes if reading else reversed(changes)) if tensors else ():
-                tensors = CHANGES[change][0 if reading else 1](tensors, len(new))
+                word, *fields = change.split()
+                sizes = [attrgetter(field)(config) for field in fields]
+                tensors = CHANGES[word][0 if reading else 1](tensors, len(new), *sizes)
             converted |= zip((name.replace("*", layer) + suffix for name in new), tensors, strict=False)
     if left:
         raise ValueError(f"weight {min(left)!r} has no counterpart; convert the plain architecture without additions")

@@ -5,11 +5,11 @@ Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P 
 
 import torch
 from torch import Tensor, nn
-from transformers.activations import ACT2FN
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_stack import StackConfig
+from .feed_forward import ACTIVATIONS
 from .loss import cross_entropy, span
 from .normalization import NORMS
 
@@ -24,7 +24,7 @@ class HeadTransform(nn.Module):
     def __init__(self, config: QkvEncoderConfig, width: int | None = None, *, normed: bool = True) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, width or config.hidden_size, bias=config.head_bias)
-        self.act_fn = ACT2FN[config.head_act or config.hidden_act]
+        self.act_fn = ACTIVATIONS[config.head_act or config.hidden_act]
         self.norm = NORMS[config.norm](config, width) if normed else nn.Identity()
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ def transform(config: QkvEncoderConfig) -> nn.Module:
 
 def label_classifier(config: StackConfig, *, bias: bool = True) -> nn.Linear:
     """A linear map to one score for each of `num_labels`: (..., D) -> (..., V)."""
-    return nn.Linear(config.hidden_size, int(config.num_labels or 0), bias=bias)
+    return nn.Linear(config.output_width, int(config.num_labels or 0), bias=bias)
 
 
 class FirstTokenPooler(nn.Module):
@@ -104,7 +104,7 @@ class DensePooler(FirstTokenPooler):
         super().__init__(config)
         self.dropout = nn.Dropout(config.pooling_dropout)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
-        self.act_fn = ACT2FN[config.head_act or "tanh"]
+        self.act_fn = ACTIVATIONS[config.head_act or "tanh"]
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
         return self.act_fn(self.dense(self.dropout(super().forward(hidden, keep))))

@@ -5,6 +5,7 @@ Shapes: B batch, T tokens, S memory, D hidden_size.
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -18,10 +19,11 @@ from .position import Rotation
 class Layer(GradientCheckpointingLayer):
     """Mix between positions, then transform each position; gradient checkpointing recomputes it as one piece.
 
-    With `parallel_residual` both read the same input, which lets their matrix products run side by side.
+    With `parallel_residual` both read the same input, which lets their matrix products run side by side. In training
+    the layer is skipped for a whole batch with probability `layerdrop`.
 
     Source: Vaswani et al. 2017, §3.1, figure 1, https://arxiv.org/abs/1706.03762; parallel: Black et al. 2022,
-        GPT-NeoX-20B, §2.1.2, https://arxiv.org/abs/2204.06745
+        GPT-NeoX-20B, §2.1.2, https://arxiv.org/abs/2204.06745; layerdrop: Fan et al. 2020, §3, https://arxiv.org/abs/1909.11556
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D)
     """
 
@@ -37,6 +39,7 @@ class Layer(GradientCheckpointingLayer):
         self.mlp = FEED_FORWARDS[config.feed_forward](config)
         self.mlp_residual = Residual(config, layer_index)
         self.parallel = config.parallel_residual
+        self.layerdrop = config.layerdrop
 
     def forward(
         self,
@@ -48,6 +51,8 @@ class Layer(GradientCheckpointingLayer):
         encoder_attention_mask: Any = None,
         **kwargs: Any,
     ) -> Tensor:
+        if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
+            return hidden_states
         own = {"position_embeddings": position_embeddings, "position_bias": position_bias, **kwargs}
         memory = (encoder_hidden_states, encoder_attention_mask)
         hidden = self.self_attn_residual(hidden_states, lambda x: self.self_attn(x, attention_mask, **own)[0])

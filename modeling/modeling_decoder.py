@@ -30,7 +30,7 @@ from .stack import Stack
 
 
 class QkvDecoderModel(Stack):
-    """Causal stack over tokens: GPT-2, Llama, Mistral by configuration.
+    """Causal stack over tokens: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral, Qwen by configuration.
 
     `input_ids -> TokenFrontend -> Stack -> last_hidden_state (B, T, D), past_key_values`
     """
@@ -95,7 +95,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
     def __init__(self, config: QkvDecoderConfig) -> None:
         super().__init__(config)
         self.model = QkvDecoderModel(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
+        self.lm_head = nn.Linear(config.output_width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     def tied_parameters(self) -> dict[str, str]:
@@ -251,7 +251,7 @@ class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
     def __init__(self, config: QkvDecoderConfig) -> None:
         super().__init__(config)
         self.model = QkvDecoderModel(config)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.qa_outputs = nn.Linear(config.output_width, 2)
         self.post_init()
 
     @can_return_tuple

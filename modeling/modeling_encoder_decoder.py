@@ -17,8 +17,8 @@ from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
-from .head import scale_for_head
-from .loss import cross_entropy
+from .head import last_token, scale_for_head
+from .loss import IGNORED, cross_entropy
 from .modeling_decoder import QkvDecoderModel, StaticMasks
 from .modeling_encoder import QkvEncoderModel
 
@@ -134,6 +134,15 @@ def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
     )
 
 
+def shift_right(ids: Tensor, config: QkvEncoderDecoderConfig) -> Tensor:
+    """What a decoder reads to write these tokens: a start token and all but the last of them, (B, T) -> (B, T)."""
+    ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
+    start = ids.new_full((ids.shape[0], 1), config.decoder_start_token_id)
+    if config.start_with_last_token:
+        start = last_token(ids[..., None], ids != config.pad_token_id)
+    return torch.cat((start, ids[:, :-1]), dim=1)
+
+
 class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, GenerationMixin):
     """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
@@ -144,17 +153,15 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, Gene
         super().__init__(config)
         self.model = QkvEncoderDecoderModel(config)
         decoder = config.decoder
-        self.lm_head = nn.Linear(decoder.hidden_size, decoder.vocab_size, bias=decoder.lm_head_bias)
+        self.lm_head = nn.Linear(decoder.output_width, decoder.vocab_size, bias=decoder.lm_head_bias)
         self.post_init()
 
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Shift right: the start token first, -100 back to padding; what `DataCollatorForSeq2Seq` calls."""
-        start = labels.new_full((labels.shape[0], 1), self.config.decoder_start_token_id)
-        shifted = torch.cat((start, labels[:, :-1]), dim=1)
-        return shifted.masked_fill(shifted == -100, self.config.pad_token_id)
+        """`shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
+        return shift_right(labels, self.config)
 
     @can_return_tuple
     def forward(

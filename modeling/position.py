@@ -54,7 +54,7 @@ class LearnedPosition(Position):
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
-        self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.embedding_width)
+        self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.position_width)
 
     def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
         if grid is not None and grid != self.config.grid:

@@ -42,14 +42,16 @@ class Stack(QkvPreTrainedModel):
         self.embed_tokens: Any = FRONTENDS[config.frontend](config)
         self.main_input_name = FRONTENDS[config.frontend].main_input_name
         self.position = POSITIONS[config.position](config)
-        width = config.embedding_width
+        width, inner, outer = config.position_width, config.hidden_size, config.output_width
+        narrow = config.embedding_width != width
+        self.project_in = nn.Linear(config.embedding_width, width, bias=False) if narrow else nn.Identity()
         self.embed_norm = NORMS[config.norm](config, width) if config.embedding_norm else nn.Identity()
         self.embed_dropout = nn.Dropout(config.embedding_dropout)
-        narrow = width != config.hidden_size
-        self.embed_projection = nn.Linear(width, config.hidden_size) if narrow else nn.Identity()
+        self.embed_projection = nn.Linear(width, inner) if width != inner else nn.Identity()
         self.layers = nn.ModuleList(Layer(config, index) for index in range(config.num_hidden_layers))
         self.norm = NORMS[config.norm](config) if config.final_norm else nn.Identity()
         self.final_dropout = nn.Dropout(config.final_dropout)
+        self.project_out = nn.Linear(inner, outer, bias=False) if inner != outer else nn.Identity()
         self.gradient_checkpointing = False
 
     def run(
@@ -69,8 +71,8 @@ class Stack(QkvPreTrainedModel):
         if grid is None:
             refuse_too_long(self.config, seen.positions, span.past, span.length)
         memory = self.memory(hidden, implementation, kwargs)
-        hidden = self.embed_dropout(self.embed_norm(self.position.embed(hidden, seen.positions, grid)))
-        hidden = self.embed_projection(hidden)
+        hidden = self.position.embed(self.project_in(hidden), seen.positions, grid)
+        hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
         rotations = {word: self.position.rotation(seen.positions, hidden.dtype, word) for word in seen.masks}
         biases = self.biases(seen, span)
         for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
@@ -84,7 +86,7 @@ class Stack(QkvPreTrainedModel):
                 past_key_values=past_key_values,
                 **{**kwargs, "position_ids": seen.positions, "attention_implementation": implementation},
             )
-        return self.final_dropout(self.norm(hidden))
+        return self.project_out(self.final_dropout(self.norm(hidden)))
 
     def visibility(
         self,
@@ -100,15 +102,8 @@ class Stack(QkvPreTrainedModel):
         if kwargs.get("cache") is not None and position_ids is not None:
             return paged(self.config, attention_mask, position_ids)
         if not isinstance(attention_mask, dict):
-            return see(
-                self.config,
-                hidden,
-                span,
-                attention_mask,
-                position_ids,
-                attention_implementation=implementation,
-                cu_seq_lens_q=kwargs.get("cu_seq_lens_q"),
-            )
+            packed = {"cu_seq_lens_q": kwargs.get("cu_seq_lens_q"), "attention_implementation": implementation}
+            return see(self.config, hidden, span, attention_mask, position_ids, **packed)
         masks = dict(attention_mask)
         keys = masks.pop("key_positions")
         positions = keys.index_select(1, span.index(hidden.device)) if position_ids is None else position_ids

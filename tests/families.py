@@ -15,7 +15,17 @@ ROWS = [
     *(row for module in MODULES for row in module.VARIANTS),
 ]
 # Official classes without a counterpart of ours, and why.
-LEFT_OUT: dict[str, str] = {}
+MADE_CAUSAL = "an encoder made causal, with token types and a transform before its scores, which no decoder here has"
+DECODER_ALONE = "a decoder alone that keeps cross-attention weights which nothing reads; ours has no place for them"
+LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(
+        ("BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "ElectraForCausalLM"), MADE_CAUSAL
+    ),
+    **dict.fromkeys(("BartForCausalLM", "MBartForCausalLM", "PegasusForCausalLM", "MarianForCausalLM"), DECODER_ALONE),
+    "BertForNextSentencePrediction": "ours learns next sentences beside masked words only, in QkvEncoderForPreTraining",
+    "GPT2DoubleHeadsModel": "words and a choice at once, which no decoder here has",
+    "Dinov2Backbone": "feature maps for other models; output_hidden_states of ours gives the same states",
+}
 
 
 def variant(architecture: str, head: str, name: str, wrong: dict[str, Any] | None = None, **fields: Any) -> Row:

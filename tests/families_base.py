@@ -91,6 +91,25 @@ def translation_labels(side: str) -> dict[str, Tensor]:
     return {**tokens(side=side), "labels": labels}
 
 
+def sentences(side: str) -> dict[str, Tensor]:
+    """Each text ends with the end-of-sequence token, and has a class."""
+    inputs = tokens(side=side)
+    mask = inputs["attention_mask"]
+    last = (mask * torch.arange(LENGTH)).argmax(-1, keepdim=True)
+    return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, END), "labels": torch.tensor([2, 0, 1])}
+
+
+def answers(side: str) -> dict[str, Tensor]:
+    """Spans for a model whose positions cannot be told."""
+    return {name: value for name, value in spans(side).items() if name != "position_ids"}
+
+
+def masked_translation_labels(side: str) -> dict[str, Tensor]:
+    """For a model that numbers padding of its own accord: what is read of the target is told as well."""
+    inputs = translation_labels(side)
+    return {**inputs, "decoder_attention_mask": (inputs["labels"] != -100).long()}
+
+
 def images(side: str) -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(BATCH, 3, 12, 12, generator=torch.Generator().manual_seed(1))}
 
@@ -114,9 +133,12 @@ class Family:
     """One official architecture: every class by what it is fed, a config, and a mistake that a test has to notice.
 
     `wrong` are other fields of our config under the same weights. `sides` says where padding may stand so that the
-    official model still reads the text right; a head named in `first_token` reads the first token, padding or not.
-    `told` is what theirs has to be told of positions: "positions" where padding stands in front, or "offset" where
-    position ids count from the padding id. `stored_as` is the prefix under which the same model comes back.
+    official model still reads the text right: BART and its kin count padding as positions and take no position ids, so
+    padding in front is for them another text. A head named in `first_token` takes the first token for a real one,
+    padding or not. `told` is what theirs has to be told of positions: "positions" where padding stands in front, or
+    "offset" where position ids count from the padding id. `padding_idx` says that their table gives the padding token
+    no gradient as an input, even where a target starts with it; ours learns from whatever is read. `stored_as` is the
+    prefix of the classes this comes back as, where its architecture is that of another.
     """
 
     model_type: str
@@ -128,7 +150,8 @@ class Family:
     first_token: tuple[str, ...] = ()
     told: str | None = None
     translates: bool = False
-    stored_as: str | None = None
+    padding_idx: bool = False
+    stored_as: str = ""
 
     def rows(self) -> list["Row"]:
         """Every class at the config."""
@@ -181,6 +204,11 @@ class Row:
         return model
 
     @property
+    def back(self) -> str:
+        """The class as which it is stored again."""
+        return (self.family.stored_as or self.family.prefix) + self.head
+
+    @property
     def generates(self) -> bool:
         return self.head.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel"))
 
@@ -191,8 +219,8 @@ class Row:
 
     def real(self, name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         """An output at its real tokens: those of padding are read by nobody, and each side fills them as it likes."""
-        of_target = self.family.translates and not name.startswith("encoder")
-        mask = inputs.get("decoder_attention_mask" if of_target else "attention_mask")
+        source = inputs.get("attention_mask")
+        mask = source if name.startswith("encoder") else inputs.get("decoder_attention_mask", source)
         if mask is None:
             return value
         mask = mask.flatten(0, -2).bool()
@@ -202,7 +230,7 @@ class Row:
     def placed(self, inputs: dict[str, Tensor], *, ours: bool) -> dict[str, Tensor]:
         """What one of the two has to be told about positions, which ours takes from the mask."""
         mask = inputs.get("attention_mask")
-        if ours or mask is None or self.family.translates:
+        if ours or mask is None:
             return inputs
         if self.family.told == "offset" and "position_ids" in inputs:
             return {**inputs, "position_ids": inputs["position_ids"] + PAD + 1}

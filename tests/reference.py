@@ -501,6 +501,14 @@ def gelu_fast(x):
     return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * x * (1.0 + 0.044715 * x * x)))
 
 
+def gelu_bloom(x):
+    """Approximate GELU by tanh with √(2/π) cut to eight digits: BLOOM's activation.
+
+    Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415; digits: transformers `bloom_gelu_forward`
+    """
+    return 0.5 * x * (1.0 + torch.tanh(0.79788456 * (x + 0.044715 * x**3)))
+
+
 def quick_gelu(x):
     """Approximate GELU by a logistic: CLIP's activation.
 
@@ -539,6 +547,7 @@ ACTIVATIONS = {
     "gelu_new": gelu_new,
     "gelu_fast": gelu_fast,
     "gelu_pytorch_tanh": gelu_new,
+    "gelu_bloom": gelu_bloom,
     "quick_gelu": quick_gelu,
     "silu": silu,
     "tanh": tanh,

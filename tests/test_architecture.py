@@ -35,6 +35,7 @@ RANKS = {
         {"head"},
         {"modeling_encoder", "modeling_decoder"},
         {"modeling_encoder_image", "modeling_encoder_pretraining", "modeling_encoder_decoder"},
+        {"modeling_encoder_decoder_heads"},
         {"conversion"},
     ],
 }

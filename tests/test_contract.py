@@ -295,11 +295,12 @@ def test_tuple_and_dict_outputs_are_equal(case: Case) -> None:
     assert_same(run(model, inputs), run(model, inputs, return_dict=True).to_tuple())
 
 
-def stacks(model: PreTrainedModel) -> dict[str, tuple[Any, int]]:
+def stacks(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, tuple[Any, int]]:
     """{name of an output: (config of the stack it comes from, length of its queries)}"""
     config = model.config
     if config.is_encoder_decoder:
-        return {"encoder_": (config.encoder, tiny.SOURCE), "decoder_": (config.decoder, tiny.LENGTH)}
+        target = inputs["decoder_input_ids"] if "decoder_input_ids" in inputs else inputs["labels"]
+        return {"encoder_": (config.encoder, tiny.SOURCE), "decoder_": (config.decoder, target.shape[1])}
     image = getattr(config, "frontend", "") == "patches"
     return {"": (config, config.max_position_embeddings if image else tiny.LENGTH)}
 
@@ -309,7 +310,7 @@ def test_hidden_states_are_those_of_each_layer(case: Case) -> None:
     model, inputs = case.build(), case.inputs()
     plain = run(model, inputs)
     output = run(model, inputs, output_hidden_states=True)
-    for prefix, (config, length) in stacks(model).items():
+    for prefix, (config, length) in stacks(model, inputs).items():
         states = output[f"{prefix}hidden_states"]
         assert len(states) == config.num_hidden_layers + 1
         assert {state.shape[1:] for state in states} == {(length, config.hidden_size)}
@@ -343,14 +344,14 @@ def test_attentions_are_real_whatever_the_backend(case: Case, implementation: st
     model.set_attn_implementation(implementation)
     output = run(model, inputs, output_attentions=True)
     assert_same(output, expected)
-    for prefix, (config, length) in stacks(model).items():
+    for prefix, (config, length) in stacks(model, inputs).items():
         weights = output[f"{prefix}attentions"]
         assert len(weights) == config.num_hidden_layers
         assert {w.shape[1:] for w in weights} == {(config.num_attention_heads, length, length)}
     if model.config.is_encoder_decoder:
         cross = output.cross_attentions
         assert len(cross) == model.config.decoder.num_hidden_layers
-        assert {w.shape[1:] for w in cross} == {(4, tiny.LENGTH, tiny.SOURCE)}
+        assert {w.shape[1:] for w in cross} == {(4, stacks(model, inputs)["decoder_"][1], tiny.SOURCE)}
         assert (torch.stack(cross)[:, 1, :, :, -2:] == 0).all()  # the second source row ends in padding
     for name, value in numbers(output):
         if "attentions" in name:
@@ -568,7 +569,8 @@ def check_resize(case: Case, model: PreTrainedModel, sizes: tuple[int, int | Non
     assert not any(report.values()), report
     assert vocabulary_sizes(loaded) == {expected}
     assert_same_model(loaded, model, inputs)
-    newest = {**inputs, "input_ids": torch.full_like(inputs["input_ids"], expected - 1)}
+    ids = inputs["input_ids"]
+    newest = {**inputs, "input_ids": ids.where(ids == tiny.END, expected - 1)}
     assert all(value.isfinite().all() for _, value in numbers(run(model, newest)))
     assert all(value is not None for value in gradients(model, newest).values() if "loss" in after)
 

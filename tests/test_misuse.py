@@ -46,7 +46,7 @@ def complaint(mistake: Callable[[], Any]) -> str:
 
 
 POSITIONS = "none, learned, sinusoidal, sinusoidal_concat, sinusoidal_t2t, rope, alibi, t5"
-ACTIVATIONS = "relu, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, quick_gelu, silu, tanh, sigmoid"
+ACTIVATIONS = "relu, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, gelu_bloom, quick_gelu, silu, tanh, sigmoid"
 ROPE = "rope_parameters"
 DTYPES = "float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"
 PROBLEMS = "regression, single_label_classification, multi_label_classification"
@@ -315,6 +315,11 @@ TRANSLATORS: list[tuple[dict[str, Any], str]] = [
     (
         {"encoder": {"vocab_size": 10}},
         "share_embeddings=True needs one vocabulary, got tokens of 10 for the encoder and 32128 for the decoder; set "
+        "share_embeddings=False",
+    ),
+    (
+        {"decoder": {"embedding_size": 384}},
+        "share_embeddings=True needs one embedding_size, got 768 for the encoder and 384 for the decoder; set "
         "share_embeddings=False",
     ),
     (

@@ -183,6 +183,22 @@ def translations() -> dict[str, Tensor]:
     return {**text(length=SOURCE), "labels": labels}
 
 
+def read_twice() -> dict[str, Tensor]:
+    """A text with its end, for the encoder as it is and for the decoder shifted right."""
+    source = text(length=SOURCE)
+    last = source["attention_mask"].sum(-1, keepdim=True) - 1
+    ids = source["input_ids"].scatter(1, last, END)
+    return {
+        **source,
+        "input_ids": ids,
+        "decoder_input_ids": torch.cat((ids.new_full((BATCH, 1), START), ids[:, :-1]), 1),
+    }
+
+
+def twice_read_spans() -> dict[str, Tensor]:
+    return {**read_twice(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
+
+
 @dataclass(frozen=True)
 class Case:
     """A head of a family at one configuration, the inputs it takes, and the Auto class that finds it."""
@@ -254,6 +270,20 @@ HEADS = [
         translations,
         translator,
         "transformer",
+    ),
+    case(
+        models.QkvEncoderDecoderForSequenceClassification,
+        "AutoModelForSequenceClassification",
+        lambda: classes(read_twice()),
+        translator,
+        "bart",
+    ),
+    case(
+        models.QkvEncoderDecoderForQuestionAnswering,
+        "AutoModelForQuestionAnswering",
+        twice_read_spans,
+        translator,
+        "marian",
     ),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.

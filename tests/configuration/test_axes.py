@@ -6,7 +6,7 @@ import pytest
 from transformers.activations import ACT2FN
 
 from qkv.configuration import axes
-from qkv.modeling.feed_forward import FEED_FORWARDS
+from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontend import FRONTENDS
 from qkv.modeling.head import POOLINGS
 from qkv.modeling.kernel import KERNELS
@@ -30,8 +30,9 @@ def test_words_of_an_axis_are_the_rows_of_its_table(axis: str) -> None:
     assert get_args(getattr(axes, axis)) == tuple(TABLES[axis])
 
 
-def test_activations_are_those_of_transformers() -> None:
-    assert set(get_args(axes.ActivationName)) <= set(ACT2FN)
+def test_activations_are_those_of_transformers_and_our_own() -> None:
+    assert set(get_args(axes.ActivationName)) <= set(ACTIVATIONS)
+    assert set(ACTIVATIONS) - set(ACT2FN) == {"gelu_bloom"}
 
 
 def test_every_axis_is_compared_with_its_table() -> None:

@@ -8,6 +8,7 @@ from qkv.configuration.configuration_stack import StackConfig
 DEFAULTS = {
     "vocab_size": 50257,
     "scale_embedding": False,
+    "embedding_size": None,
     "scale_logits": False,
     "lm_head_bias": False,
     "cross_attention": False,
@@ -35,3 +36,10 @@ def test_constants_of_the_family_are_not_saved() -> None:
 def test_a_decoder_is_its_own_text_config() -> None:
     config = QkvDecoderConfig()
     assert config.get_text_config(decoder=True) is config
+
+
+def test_embeddings_are_as_wide_as_layers_unless_given() -> None:
+    config = QkvDecoderConfig(hidden_size=8, num_attention_heads=2)
+    assert (config.embedding_width, config.position_width, config.output_width) == (8, 8, 8)
+    config = QkvDecoderConfig(hidden_size=8, num_attention_heads=2, embedding_size=4)
+    assert (config.embedding_width, config.position_width, config.output_width) == (4, 8, 4)

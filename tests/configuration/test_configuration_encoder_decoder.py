@@ -15,10 +15,12 @@ DEFAULTS = {
     "share_embeddings": True,
     "tie_word_embeddings": True,
     "label_smoothing": 0.0,
+    "classifier_dropout": 0.0,
     "initializer_range": 0.02,
     "use_cache": True,
     "is_encoder_decoder": True,
     "decoder_start_token_id": 0,
+    "start_with_last_token": False,
     "pad_token_id": 0,
     "bos_token_id": None,
     "eos_token_id": 1,
@@ -104,3 +106,11 @@ def test_given_differences_are_not_touched() -> None:
 def test_two_kinds_of_input_have_two_tables(fields_: dict) -> None:
     config = QkvEncoderDecoderConfig(**SMALL, share_embeddings=False, **fields_)
     assert config.decoder.vocab_size == 11
+
+
+def test_a_narrow_table_may_be_shared() -> None:
+    config = QkvEncoderDecoderConfig(**SMALL, embedding_size=4)
+    assert config.share_embeddings
+    assert config.encoder.embedding_width == config.decoder.embedding_width == config.decoder.output_width == 4
+    with pytest.raises(ValueError, match="share_embeddings=True needs one embedding_size, got 8 for the encoder and 4"):
+        QkvEncoderDecoderConfig(**SMALL, decoder={"embedding_size": 4})

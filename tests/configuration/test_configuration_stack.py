@@ -30,6 +30,7 @@ DEFAULTS = {
     "activation_dropout": 0.0,
     "final_dropout": 0.0,
     "drop_path_rate": 0.0,
+    "layerdrop": 0.0,
     "initializer_range": 0.02,
 }
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11}
@@ -71,16 +72,21 @@ def test_residuals_that_cannot_be_are_refused(fields: dict[str, Any], sentence: 
 @pytest.mark.parametrize(
     ("config", "model_class"),
     [
-        (QkvDecoderConfig(**SMALL, feed_forward="glu"), QkvDecoderModel),
-        (QkvEncoderDecoderConfig(**SMALL, feed_forward="glu"), QkvEncoderDecoderModel),
+        (QkvDecoderConfig(**SMALL, feed_forward="glu", query_key_norm=True), QkvDecoderModel),
+        (QkvEncoderDecoderConfig(**SMALL, feed_forward="glu", query_key_norm=True), QkvEncoderDecoderModel),
     ],
 )
-def test_plan_over_devices_splits_every_matrix_of_the_layers(config: StackConfig, model_class: type) -> None:
+def test_plan_over_devices_splits_every_matrix_and_keeps_the_norms_of_heads_whole(
+    config: StackConfig, model_class: type
+) -> None:
     with torch.device("meta"):
         model = model_class(config)
     linears = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
-    for name in linears:
+    norms = [name for name, _ in model.named_modules() if name.endswith(("q_norm", "k_norm"))]
+    for name in linears + norms:
         styles = [style for key, style in config.base_model_tp_plan.items() if fnmatch(name, key)]
         narrowing = name.endswith(("o_proj", "down_proj"))
-        assert styles == ["rowwise" if narrowing else "colwise"], name
-    assert all(any(fnmatch(name, key) for name in linears) for key in config.base_model_tp_plan)
+        # Each device normalises its own heads with the same gain, whose gradient they add up.
+        whole = "replicated_with_grad_allreduce" if name in norms else None
+        assert styles == [whole or ("rowwise" if narrowing else "colwise")], name
+    assert all(any(fnmatch(name, key) for name in linears + norms) for key in config.base_model_tp_plan)

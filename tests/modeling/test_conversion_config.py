@@ -33,6 +33,12 @@ OLD_BART = {
     "num_hidden_layers": 6,
     "classifier_dropout": 0.0,
 }
+MBART = {
+    "normalize_before": True,
+    "add_final_layer_norm": True,
+    "normalize_embedding": True,
+    "scale_embedding": True,
+}
 SUMMARY = {"summary_activation": None, "summary_first_dropout": 0.1, "summary_type": "cls_index", "n_ctx": 1024}
 LLAMA3 = {"factor": 32.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192}
 T5 = {
@@ -41,6 +47,13 @@ T5 = {
     "output_past": True,
     "task_specific_params": {"summarization": {}},
 }
+OPT = {"activation_dropout": 0.0, "prefix": "</s>", "layerdrop": 0.0, "_remove_final_layer_norm": False}
+MEGATRON = {
+    **{"attention_softmax_in_fp32": True, "bias_dropout_fusion": True, "masked_softmax_fusion": True, "n_inner": None},
+    **{"offset_alibi": 100, "seq_length": 2048, "skip_bias_add": True, "skip_bias_add_qkv": False, "unk_token_id": 0},
+}
+NEOX = {"rotary_emb_base": 10000, "rotary_pct": 0.25, "use_parallel_residual": True, "tie_word_embeddings": False}
+QWEN = {"bos_token_id": 151643, "use_sliding_window": False, "rope_theta": 1e6}
 PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert-base-uncased": (
         "bert",
@@ -95,6 +108,54 @@ PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
         "LlamaForCausalLM",
         {"rope_theta": 500000.0, "rope_scaling": {"rope_type": "llama3", **LLAMA3}, "eos_token_id": [128001, 128008]},
     ),
+    "smollm2-135m": (
+        "llama",
+        "LlamaForCausalLM",
+        {
+            **{"hidden_size": 576, "num_attention_heads": 9, "num_key_value_heads": 3, "intermediate_size": 1536},
+            **{"is_llama_config": True, "rope_interleaved": False, "rope_scaling": None, "rope_theta": 100000},
+            **{"pretraining_tp": 1, "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}}},
+        },
+    ),
+    "opt-125m": ("opt", "OPTForCausalLM", {**OPT, "word_embed_proj_dim": 768}),
+    "opt-350m": (
+        "opt",
+        "OPTForCausalLM",
+        {
+            **OPT,
+            "hidden_size": 1024,
+            "num_attention_heads": 16,
+            "do_layer_norm_before": False,
+            "word_embed_proj_dim": 512,
+        },
+    ),
+    "opt-iml-1.3b": (
+        "opt",
+        "OPTForCausalLM",
+        {**OPT, "hidden_size": 2048, "ffn_dim": 8192, "num_attention_heads": 32, "word_embed_proj_dim": 2048},
+    ),
+    "bloom-560m": (
+        "bloom",
+        "BloomForCausalLM",
+        {**MEGATRON, "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16, "pretraining_tp": 1, "pad_token_id": 3},
+    ),
+    "bloom": ("bloom", "BloomForCausalLM", {**MEGATRON, "hidden_size": 14336, "n_head": 112, "pretraining_tp": 4}),
+    "pythia-70m": ("gpt_neox", "GPTNeoXForCausalLM", {**NEOX, "hidden_size": 512, "num_attention_heads": 8}),
+    "gpt-neox-20b": (
+        "gpt_neox",
+        "GPTNeoXForCausalLM",
+        {**NEOX, "attention_probs_dropout_prob": 0, "hidden_dropout_prob": 0, "hidden_act": "gelu_fast"},
+    ),
+    "qwen2.5-0.5b": (
+        "qwen2",
+        "Qwen2ForCausalLM",
+        {**QWEN, "max_window_layers": 24, "sliding_window": 32768, "use_mrope": False, "tie_word_embeddings": True},
+    ),
+    "qwen3-0.6b": (
+        "qwen3",
+        "Qwen3ForCausalLM",
+        {**QWEN, "attention_bias": False, "head_dim": 128, "rope_scaling": None, "sliding_window": None},
+    ),
     "mistral-7b-v0.1": ("mistral", "MistralForCausalLM", {"sliding_window": 4096, "rope_theta": 10000.0}),
     "mistral-7b-v0.3": ("mistral", "MistralForCausalLM", {"sliding_window": None, "rope_theta": 1e6}),
     "t5-small": ("t5", "T5ForConditionalGeneration", T5),
@@ -115,6 +176,77 @@ PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
             **OLD_BART,
             **{"activation_function": "swish", "normalize_embedding": False, "static_position_embeddings": True},
             **{"scale_embedding": True, "bad_words_ids": [[58100]], "extra_pos_embeddings": 58101},
+        },
+    ),
+    "flan-t5-xl": (
+        "t5",
+        "T5EncoderModel",
+        {
+            **T5,
+            **{"feed_forward_proj": "gated-gelu", "dense_act_fn": "gelu_new", "is_gated_act": True},
+            **{"d_model": 2048, "d_ff": 5120, "num_heads": 32, "num_layers": 24, "num_decoder_layers": 24},
+            **{"tie_word_embeddings": False, "classifier_dropout": 0.0, "use_cache": True},
+        },
+    ),
+    "mt5-small": (
+        "mt5",
+        "MT5ForConditionalGeneration",
+        {
+            **{"d_ff": 1024, "num_heads": 6, "num_layers": 8, "num_decoder_layers": 8, "initializer_factor": 1.0},
+            **{"tie_word_embeddings": False, "tokenizer_class": "T5Tokenizer", "feed_forward_proj": "gated-gelu"},
+        },
+    ),
+    "bart-large-mnli": (
+        "bart",
+        "BartForSequenceClassification",
+        {
+            **{**OLD_BART, "num_hidden_layers": 12, "classif_dropout": 0.0, "activation_dropout": 0.0},
+            **{"id2label": {"0": "contradiction", "1": "neutral", "2": "entailment"}, "scale_embedding": False},
+            **{"_num_labels": 3, "forced_eos_token_id": 2, "static_position_embeddings": False},
+        },
+    ),
+    "mbart-large-en-ro": (
+        "mbart",
+        "MBartForConditionalGeneration",
+        {
+            **{**OLD_BART, **MBART, "num_hidden_layers": 12, "decoder_start_token_id": 250020, "output_past": True},
+            **{"prefix": " ", "replacing_rate": 0, "static_position_embeddings": False, "vocab_size": 250027},
+            **{"task_specific_params": {"translation_en_to_ro": {"decoder_start_token_id": 250020}}},
+        },
+    ),
+    "mbart-large-50": (
+        "mbart",
+        "MBartForConditionalGeneration",
+        {
+            **{**OLD_BART, **MBART, "num_hidden_layers": 12, "classif_dropout": 0.0, "attention_dropout": 0.0},
+            **{"early_stopping": True, "tokenizer_class": "MBart50Tokenizer", "vocab_size": 250054, "max_length": 200},
+        },
+    ),
+    "pegasus-xsum": (
+        "pegasus",
+        "PegasusForConditionalGeneration",
+        {
+            **{**OLD_BART, "normalize_before": True, "add_final_layer_norm": True, "normalize_embedding": False},
+            **{"activation_function": "relu", "scale_embedding": True, "static_position_embeddings": True},
+            **{"encoder_layers": 16, "decoder_layers": 16, "num_hidden_layers": 16, "max_position_embeddings": 512},
+            **{"bos_token_id": 0, "extra_pos_embeddings": 0, "force_bos_token_to_be_generated": False},
+            **{"length_penalty": 0.6, "num_beams": 8, "vocab_size": 96103, "attention_dropout": 0.1},
+        },
+    ),
+    "m2m100_418M": (
+        "m2m_100",
+        "M2M100ForConditionalGeneration",
+        {
+            **{"encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05, "gradient_checkpointing": False},
+            **{"early_stopping": True, "max_length": 200, "num_beams": 5, "num_hidden_layers": 12},
+        },
+    ),
+    "nllb-200-distilled-600M": (
+        "m2m_100",
+        "M2M100ForConditionalGeneration",
+        {
+            **{"encoder_layerdrop": 0, "decoder_layerdrop": 0, "vocab_size": 256206, "num_hidden_layers": 12},
+            **{"tokenizer_class": "NllbTokenizer", "max_length": 200},
         },
     ),
     "vit-base-patch16-224": ("vit", "ViTForImageClassification", {"image_size": 224, "qkv_bias": True}),
@@ -198,6 +330,8 @@ def test_what_says_nothing_does_not_matter() -> None:
     ours = flat(tiny.translator("t5"))
     assert matters("encoder.relative_attention_num_buckets", ours)
     assert not matters("encoder.block_size", ours) and not matters("decoder.position_offset", ours)
+    assert matters("decoder.position_offset", flat(tiny.translator("bart")))
+    assert matters("decoder.position_offset", flat(tiny.translator("marian")))  # a wave has a start as well
     assert not matters("decoder.attention_multiplier", ours) and not matters("encoder.pad_token_id", ours)
     assert matters("pad_token_id", flat(tiny.encoder())) and not matters("pad_token_id", flat(tiny.vision()))
 
@@ -221,7 +355,9 @@ def test_a_class_is_asked_only_for_what_it_reads() -> None:
 def test_equal_values_have_one_spelling() -> None:
     assert canonical([4, 4]) == canonical((4, 4)) == 4 and canonical((4, 6)) == [4, 6]
     assert canonical("swish") == canonical("silu") and canonical("gelu") != canonical("gelu_new")
-    assert canonical({"a": 1}) == {"a": 1} and canonical(None) is None and canonical([]) == []
+    assert canonical({"a": 1, "partial_rotary_factor": 1.0}) == {"a": 1}
+    assert canonical({"partial_rotary_factor": 0.5}) == {"partial_rotary_factor": 0.5}
+    assert canonical(None) is None and canonical([]) == []
 
 
 def test_a_codec_reads_and_writes_with_all_other_fields_in_sight() -> None:

@@ -1,13 +1,11 @@
-"""What is peculiar to the decoders' tables."""
+"""What is peculiar to the tables of decoders with layer norms."""
 
 import pytest
 import torch
-import transformers
 
 import qkv
 import tiny
 from families import variant
-from families_base import rope
 
 
 def test_gpt2_keeps_query_key_and_value_side_by_side() -> None:
@@ -35,38 +33,78 @@ def test_gpt2_may_leave_scores_unscaled(scaled: bool) -> None:
     assert qkv.to_transformers(ours).config.scale_attn_weights == scaled
 
 
-def test_rope_parameters_are_copied_whole() -> None:
-    official = variant("llama", "ForCausalLM", "", **rope("yarn", beta_fast=16.0, mscale=0.7)).build()
+def test_dropout_before_labels_is_a_tenth_unless_set() -> None:
+    assert qkv.from_transformers(variant("gpt2", "ForTokenClassification", "").build()).dropout.p == 0.1
+    official = variant("gpt_neox", "ForTokenClassification", "", classifier_dropout=0.4).build()
     ours = qkv.from_transformers(official)
-    assert ours.config.rope_parameters == official.config.rope_parameters
-    assert ours.config.rope_parameters is not official.config.rope_parameters
-    assert qkv.to_transformers(ours).config.rope_parameters == official.config.rope_parameters
+    assert ours.dropout.p == official.dropout.p == qkv.to_transformers(ours).dropout.p == 0.4
 
 
-def test_a_partial_rotation_has_no_llama() -> None:
-    rotation = {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}
-    with pytest.raises(ValueError, match="partial_rotary_factor"):
-        qkv.to_transformers(qkv.QkvDecoderModel(tiny.decoder("llama", rope_parameters=rotation)))
+@pytest.mark.parametrize("dropout", [None, 0.4])
+def test_blooms_dropout_before_labels_is_that_of_its_layers_unless_set(dropout: float | None) -> None:
+    official = variant("bloom", "ForTokenClassification", "", classifier_dropout=dropout).build()
+    ours = qkv.from_transformers(official)
+    assert ours.dropout.p == official.dropout.p == qkv.to_transformers(ours).dropout.p == (dropout or 0.2)
+
+
+@pytest.mark.parametrize(("architecture", "attention"), [("bloom", "self_attention"), ("gpt_neox", "attention")])
+def test_query_key_and_value_take_turns_head_by_head(architecture: str, attention: str) -> None:
+    official = variant(architecture, "Model", "").build()
+    ours = qkv.from_transformers(official).layers[1].self_attn
+    layers = official.h if architecture == "bloom" else official.layers
+    fused = getattr(layers[1], attention).query_key_value
+    for head in range(4):
+        for index, projection in enumerate((ours.q_proj, ours.k_proj, ours.v_proj)):
+            start = (3 * head + index) * 8
+            assert torch.equal(projection.weight[8 * head : 8 * head + 8], fused.weight[start : start + 8])
+            assert torch.equal(projection.bias[8 * head : 8 * head + 8], fused.bias[start : start + 8])
+
+
+def test_bloom_has_code_for_eager_attention_alone() -> None:
+    ours = qkv.from_transformers(variant("bloom", "ForCausalLM", "").build())
+    ours.set_attn_implementation("sdpa")
+    assert qkv.to_transformers(ours).config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("length", [None, 100])
+def test_bloom_remembers_the_length_it_was_trained_at(length: int | None) -> None:
+    ours = qkv.from_transformers(variant("bloom", "Model", "", seq_length=length).build())
+    assert ours.config.max_position_embeddings == (length or 2048)
+    assert qkv.to_transformers(ours).config.seq_length == (length or 2048)
+
+
+@pytest.mark.parametrize(
+    ("norm_first", "removed", "ends"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_opt_may_end_without_a_norm(norm_first: bool, removed: bool, ends: bool) -> None:
+    fields = {"do_layer_norm_before": norm_first, "_remove_final_layer_norm": removed}
+    ours = qkv.from_transformers(variant("opt", "Model", "", **fields).build())
+    assert ours.config.final_norm == ends
+    back = qkv.to_transformers(ours).config
+    assert (back.do_layer_norm_before, back._remove_final_layer_norm) == (norm_first, removed)
+
+
+@pytest.mark.parametrize("factor", [{}, {"partial_rotary_factor": 1.0}, {"partial_rotary_factor": 0.5}])
+def test_neox_is_told_how_much_of_a_head_to_turn(factor: dict[str, float]) -> None:
+    rotation = {"rope_type": "default", "rope_theta": 1000.0, **factor}
+    ours = qkv.QkvDecoderModel(tiny.decoder(position="rope", rope_parameters=rotation))
+    stock = qkv.to_transformers(ours)
+    assert type(stock).__name__ == "GPTNeoXModel"
+    assert stock.config.rope_parameters == {"partial_rotary_factor": 1.0, **rotation}
 
 
 @pytest.mark.parametrize(
     ("fields", "class_name"),
     [
-        ({}, "LlamaForCausalLM"),
-        ({"attention_bias": True, "mlp_bias": True}, "LlamaForCausalLM"),
-        ({"pattern": "sliding", "sliding_window": 3}, "MistralForCausalLM"),
-        ({"attention_patterns": ["sliding", "sliding"], "sliding_window": 3}, "MistralForCausalLM"),
+        ({"hidden_act": "relu"}, "GPT2LMHeadModel"),
+        ({"hidden_act": "relu", "position_offset": 2}, "OPTForCausalLM"),
+        (
+            {"position": "alibi", "embedding_norm": True, "hidden_act": "gelu_bloom", "intermediate_size": 128},
+            "BloomForCausalLM",
+        ),
+        ({"position": "rope"}, "GPTNeoXForCausalLM"),
     ],
 )
-def test_a_window_makes_mistral(fields: dict, class_name: str) -> None:
-    fields = {"attention_bias": False, "mlp_bias": False, **fields}
-    stock = qkv.to_transformers(qkv.QkvDecoderForCausalLM(tiny.decoder("llama", **fields)))
-    assert type(stock) is getattr(transformers, class_name)
-    assert getattr(stock.config, "sliding_window", None) == fields.get("sliding_window")
-
-
-def test_dropout_before_labels_is_a_tenth_unless_set() -> None:
-    assert qkv.from_transformers(variant("gpt2", "ForTokenClassification", "").build()).dropout.p == 0.1
-    official = variant("llama", "ForTokenClassification", "", classifier_dropout=0.4).build()
-    ours = qkv.from_transformers(official)
-    assert ours.dropout.p == official.dropout.p == qkv.to_transformers(ours).dropout.p == 0.4
+def test_positions_tell_decoders_apart(fields: dict, class_name: str) -> None:
+    fields = {"embedding_dropout": 0.0, "residual_dropout": 0.0, **fields}
+    assert type(qkv.to_transformers(qkv.QkvDecoderForCausalLM(tiny.decoder(**fields)))).__name__ == class_name

@@ -8,8 +8,10 @@ import qkv
 import tiny
 from families import variant
 
+BIASED = [("marian", "MTModel"), *((name, "ForConditionalGeneration") for name in ("bart", "mbart", "pegasus"))]
 
-@pytest.mark.parametrize(("architecture", "head"), [("bart", "ForConditionalGeneration"), ("marian", "MTModel")])
+
+@pytest.mark.parametrize(("architecture", "head"), BIASED)
 def test_only_a_bias_that_adds_something_becomes_one(architecture: str, head: str) -> None:
     official = variant(architecture, head, "").build()
     ours = qkv.from_transformers(official)
@@ -80,8 +82,9 @@ def test_two_vocabularies_stay_two() -> None:
     assert ours.lm_head.weight is ours.model.decoder.embed_tokens.weight and ours.lm_head.out_features == 65
 
 
-def test_marians_positions_are_computed_not_stored() -> None:
-    official = variant("marian", "MTModel", "").build()
+@pytest.mark.parametrize(("architecture", "head"), [("marian", "MTModel"), ("pegasus", "ForConditionalGeneration")])
+def test_positions_of_a_formula_are_computed_not_stored(architecture: str, head: str) -> None:
+    official = variant(architecture, head, "").build()
     ours = qkv.from_transformers(official)
     assert not [name for name in ours.state_dict() if "position" in name]
     with torch.no_grad():
@@ -94,3 +97,52 @@ def test_the_layout_of_the_paper_has_no_marian() -> None:
     config = tiny.translator("transformer", share_embeddings=True)
     with pytest.raises(ValueError, match="position='sinusoidal' would become 'sinusoidal_concat'"):
         qkv.to_transformers(qkv.QkvEncoderDecoderModel(config))
+
+
+@pytest.mark.parametrize("head", ["ForConditionalGeneration", "EncoderModel", "ForTokenClassification"])
+def test_mt5_is_t5_without_a_scale(head: str) -> None:
+    """Nothing in its weights or its config tells the two apart, so what comes back is T5."""
+    official = variant("mt5", head, "").build()
+    ours = qkv.from_transformers(official)
+    back = qkv.to_transformers(ours)
+    assert type(back).__name__ == f"T5{head}"
+    if head == "ForConditionalGeneration":
+        assert not ours.config.decoder.scale_logits and not back.config.scale_decoder_outputs
+
+
+def test_t5s_encoder_alone_is_an_encoder() -> None:
+    official = variant("t5", "EncoderModel", "").build()
+    ours = qkv.from_transformers(official)
+    assert type(ours) is qkv.QkvEncoderModel and ours.config.num_hidden_layers == official.config.num_layers == 3
+    assert not ours.config.is_encoder_decoder and ours.config.pooling == "first"
+    assert qkv.to_transformers(ours).config.num_decoder_layers == 3  # of what is not there
+
+
+@pytest.mark.parametrize("prefix", ["T5", "Bart"])
+def test_the_classifier_is_two_maps(prefix: str) -> None:
+    official = variant(prefix.lower(), "ForSequenceClassification", "").build()
+    ours = qkv.from_transformers(official)
+    assert ours.config.classifier_dropout == ours.dropout.p == 0.25
+    assert torch.equal(ours.dense.weight, official.classification_head.dense.weight)
+    assert torch.equal(ours.classifier.bias, official.classification_head.out_proj.bias)
+
+
+def test_mbart_starts_with_a_language() -> None:
+    official = variant("mbart", "ForConditionalGeneration", "").build()
+    ours = qkv.from_transformers(official)
+    assert official.config.decoder_start_token_id is None
+    assert ours.config.decoder_start_token_id == official.config.bos_token_id and ours.config.start_with_last_token
+    labels = torch.tensor([[5, 6, 3, 9], [7, 3, 8, -100]])
+    theirs = transformers.models.mbart.modeling_mbart.shift_tokens_right(labels, official.config.pad_token_id)
+    assert torch.equal(ours.prepare_decoder_input_ids_from_labels(labels), theirs)
+
+
+def test_m2m100_counts_positions_from_the_padding_id() -> None:
+    official = variant("m2m_100", "Model", "", pad_token_id=4).build()
+    ours = qkv.from_transformers(official)
+    assert ours.config.encoder.position_offset == ours.config.decoder.position_offset == 5
+    assert not [name for name in (*ours.state_dict(), *official.state_dict()) if "position" in name]
+    assert qkv.to_transformers(ours).config.pad_token_id == 4
+    ours.config.encoder.position_offset = 3
+    with pytest.raises(ValueError, match="position_offset=3 would become 5|pad_token_id=4 would become 2"):
+        qkv.to_transformers(ours)

@@ -4,17 +4,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from qkv import QkvDecoderConfig
 from qkv.modeling.conversion_weights import CHANGES, alternatives, convert, placed
 
 ROWS = (
     ("layers.*.{q,k,v}", "h.*.qkv", "transpose", "split"),
     ("layers.*.o", "h.*.out", "transpose"),
+    ("heads.{q,k,v}", "heads.qkv", "split num_attention_heads"),
     ("{encoder,decoder}.norm", "{encoder,decoder}.ln"),
     ("table", "{first,shared}", "tie"),
     ("bias", "buffer", "lead", "optional"),
     ("token", "mask", "widen"),
     ("", "positions", "sinusoids"),
 )
+
+
+CONFIG = QkvDecoderConfig(hidden_size=4, num_attention_heads=2)
 
 
 def sinusoids(rows: int, width: int) -> Tensor:
@@ -31,6 +36,7 @@ def theirs() -> dict[str, Tensor]:
             for name, size in (("qkv", 12), ("out", 4))
         },
         **{f"h.{layer}.qkv.bias": torch.randn(12) for layer in (0, 1)},
+        **{"heads.qkv.weight": torch.randn(12, 4), "heads.qkv.bias": torch.randn(12)},
         **{f"{side}.ln.{kind}": torch.randn(4) for side in ("encoder", "decoder") for kind in ("weight", "bias")},
         "first.weight": table,
         "shared.weight": table,
@@ -42,18 +48,18 @@ def theirs() -> dict[str, Tensor]:
 
 def test_there_and_back_is_the_identity() -> None:
     original = theirs()
-    back = convert(ROWS, convert(ROWS, original, reading=True), reading=False)
+    back = convert(ROWS, convert(ROWS, original, CONFIG, reading=True), CONFIG, reading=False)
     assert back.keys() | {"positions"} == original.keys()  # what is computed is not stored
     assert all(torch.equal(tensor, original[name]) for name, tensor in back.items())
 
 
 def test_every_change_has_a_row_here() -> None:
-    assert {change for _, _, *changes in ROWS for change in changes} == set(CHANGES)
+    assert {change.split()[0] for _, _, *changes in ROWS for change in changes} == set(CHANGES)
 
 
 def test_layers_keep_their_numbers_and_parts_their_order() -> None:
     original = theirs()
-    ours = convert(ROWS, original, reading=True)
+    ours = convert(ROWS, original, CONFIG, reading=True)
     for layer in (0, 1):
         query, key, value = original[f"h.{layer}.qkv.weight"].T.split(4)
         for name, part in (("q", query), ("k", key), ("v", value)):
@@ -62,15 +68,24 @@ def test_layers_keep_their_numbers_and_parts_their_order() -> None:
     assert torch.equal(ours["encoder.norm.bias"], original["encoder.ln.bias"])
 
 
+def test_parts_may_take_turns_head_by_head() -> None:
+    original = theirs()
+    ours = convert(ROWS, original, CONFIG, reading=True)
+    heads = original["heads.qkv.weight"].view(2, 3, 2, 4)
+    for index, name in enumerate("qkv"):
+        assert torch.equal(ours[f"heads.{name}.weight"], torch.cat((heads[0, index], heads[1, index])))
+        assert ours[f"heads.{name}.bias"].shape == (4,)
+
+
 def test_names_of_one_tensor_become_one_and_again_many() -> None:
-    ours = convert(ROWS, theirs(), reading=True)
-    back = convert(ROWS, ours, reading=False)
+    ours = convert(ROWS, theirs(), CONFIG, reading=True)
+    back = convert(ROWS, ours, CONFIG, reading=False)
     assert back["first.weight"] is back["shared.weight"] is ours["table.weight"]
 
 
 def test_a_buffer_of_zeros_becomes_nothing() -> None:
-    assert "bias" in convert(ROWS, theirs(), reading=True)
-    assert "bias" not in convert(ROWS, {**theirs(), "buffer": torch.zeros(1, 7)}, reading=True)
+    assert "bias" in convert(ROWS, theirs(), CONFIG, reading=True)
+    assert "bias" not in convert(ROWS, {**theirs(), "buffer": torch.zeros(1, 7)}, CONFIG, reading=True)
 
 
 def test_an_earlier_row_takes_what_it_names() -> None:
@@ -81,12 +96,12 @@ def test_an_earlier_row_takes_what_it_names() -> None:
 
 def test_a_weight_without_a_row_is_refused() -> None:
     with pytest.raises(ValueError, match="weight 'adapter.weight' has no counterpart"):
-        convert(ROWS, {**theirs(), "adapter.weight": torch.ones(2)}, reading=True)
+        convert(ROWS, {**theirs(), "adapter.weight": torch.ones(2)}, CONFIG, reading=True)
 
 
 def test_positions_that_were_trained_are_refused() -> None:
     with pytest.raises(ValueError, match="not the sinusoidal table"):
-        convert(ROWS, {**theirs(), "positions": sinusoids(9, 4) + 0.1}, reading=True)
+        convert(ROWS, {**theirs(), "positions": sinusoids(9, 4) + 0.1}, CONFIG, reading=True)
     assert convert(ROWS, {"positions": sinusoids(9, 4).bfloat16()}, reading=True) == {}
 
 

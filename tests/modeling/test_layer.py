@@ -50,6 +50,15 @@ def test_layer(norm_first):
     assert_same(layer(hidden, causal), loop(layer, config, hidden), hidden, *layer.parameters())
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_a_layer_is_skipped_in_training_as_often_as_it_should_be(rate):
+    layer, hidden = jittered(Layer(config_of(layerdrop=rate), 0)), draw(2, 5, 6)
+    torch.manual_seed(0)
+    skipped = [layer.train()(hidden) is hidden for _ in range(400)]
+    assert abs(sum(skipped) / 400 - rate) < 0.07 * bool(rate) + 1e-9
+    assert all(layer.eval()(hidden) is not hidden for _ in range(20))
+
+
 @EVERY_ORDER
 def test_layer_that_reads_memory(norm_first):
     config, hidden, memory = config_of(norm_first=norm_first, cross_attention=True), draw(2, 5, 6), draw(2, 7, 6)

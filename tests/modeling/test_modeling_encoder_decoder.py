@@ -50,6 +50,14 @@ def test_labels_become_decoder_inputs_shifted_right() -> None:
     assert model.prepare_decoder_input_ids_from_labels(longer).tolist() == [[tiny.START, 7, tiny.PAD]]
 
 
+def test_a_text_may_start_with_its_own_last_token() -> None:
+    """mBART's texts end with the token of their language, which tells the decoder what to write."""
+    model = exact(QkvEncoderDecoderForConditionalGeneration, start_with_last_token=True)
+    labels = torch.tensor([[5, 6, tiny.END, 9], [7, tiny.END, 8, -100]])
+    shifted = model.prepare_decoder_input_ids_from_labels(labels)
+    assert shifted.tolist() == [[9, 5, 6, tiny.END], [8, 7, tiny.END, 8]]
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("kind", tiny.TRANSLATORS)
 def test_each_position_predicts_its_own_label(kind: str, smoothing: float) -> None:

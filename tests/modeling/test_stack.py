@@ -261,3 +261,19 @@ def test_memory_is_read_through_its_mask():
     padded = model(IDS, encoder_hidden_states=memory, encoder_attention_mask=keep).last_hidden_state
     alone = model(IDS[1:], encoder_hidden_states=memory[1:, :3]).last_hidden_state
     assert (padded[1:] - alone).abs().max() <= EXACT
+
+
+@pytest.mark.parametrize("position", ["learned", "rope"])
+def test_a_narrow_decoder_is_a_wide_one_between_two_maps(position):
+    """The map in turns a narrow table into a wide one before positions; the map out reads what the wide one ends with."""
+    narrow = jittered(QkvDecoderModel(decoder(embedding_size=5, position=position, embedding_norm=True))).eval()
+    wide = jittered(QkvDecoderModel(decoder(position=position, embedding_norm=True))).eval()
+    weights = narrow.state_dict()
+    into, out = weights.pop("project_in.weight"), weights.pop("project_out.weight")
+    wide.load_state_dict({**weights, "embed_tokens.weight": weights["embed_tokens.weight"] @ into.T})
+    with exact():
+        expected = wide(IDS).last_hidden_state @ out.T
+        assert_same(narrow(IDS).last_hidden_state, expected)
+        given = narrow(inputs_embeds=narrow.embed_tokens(IDS)).last_hidden_state
+    assert_same(given, expected)
+    assert expected.shape == (2, LENGTH, 5)

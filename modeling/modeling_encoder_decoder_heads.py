@@ -1,0 +1,172 @@
+"""Encoder-decoders that judge a text instead of writing one: both stacks read it, the head reads the decoder.
+
+Shapes: B batch, T tokens, D hidden_size, V labels.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import (
+    Seq2SeqModelOutput,
+    Seq2SeqQuestionAnsweringModelOutput,
+    Seq2SeqSequenceClassifierOutput,
+)
+
+from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
+from .base import can_return_tuple
+from .check import free_to_look
+from .head import last_token
+from .loss import classification, span
+from .modeling_encoder_decoder import OneVocabulary, QkvEncoderDecoderModel, shift_right
+
+
+class TwiceRead(OneVocabulary):
+    """The text goes to the encoder as it is and to the decoder shifted right, so each state has read all before it.
+
+    Source: Lewis et al. 2020, BART, §3.1 and §3.2, https://arxiv.org/abs/1910.13461
+    """
+
+    config: QkvEncoderDecoderConfig
+
+    def __init__(self, config: QkvEncoderDecoderConfig) -> None:
+        super().__init__(config)
+        self.model = QkvEncoderDecoderModel(config)
+
+    def read(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        decoder_input_ids: Tensor | None,
+        decoder_attention_mask: Any,
+        decoder_position_ids: Tensor | None,
+        encoder_outputs: Any,
+        inputs_embeds: Tensor | None,
+        decoder_inputs_embeds: Tensor | None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput:
+        """Run both stacks; what the decoder reads is made from `input_ids` unless it is given."""
+        if input_ids is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
+            refuse_padding_in_front(attention_mask)
+            decoder_input_ids = shift_right(input_ids, self.config)
+        outputs: Seq2SeqModelOutput = self.model(
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            decoder_position_ids,
+            encoder_outputs,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            **{**kwargs, "use_cache": bool(kwargs.get("use_cache"))},  # a text is read once
+        )
+        return outputs
+
+
+def refuse_padding_in_front(attention_mask: Tensor | None) -> None:
+    """The decoder's start token goes before the first real token, and a shift puts it before the padding."""
+    if attention_mask is None or attention_mask.ndim != 2 or not free_to_look(attention_mask):
+        return
+    if not attention_mask[:, 0].all():
+        raise ValueError(
+            "attention_mask has padding in front of a text, where the decoder's start token belongs; pad on the right "
+            "or give decoder_input_ids"
+        )
+
+
+def last_end(input_ids: Tensor, eos_token_id: int | list[int] | None) -> Tensor:
+    """(B, T) marks of end-of-sequence tokens, after refusing a text without one."""
+    ends = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
+    marks = torch.isin(input_ids, torch.tensor(ends, dtype=input_ids.dtype, device=input_ids.device))
+    if free_to_look(marks) and not marks.any(-1).all():
+        row = int((~marks.any(-1)).int().argmax())
+        raise ValueError(f"row {row} of input_ids has no eos_token_id={eos_token_id}; end each text with it")
+    return marks
+
+
+class QkvEncoderDecoderForSequenceClassification(TwiceRead):
+    """Classify a text by the decoder's state at its end: `input_ids -> model -> dense, tanh -> logits (B, V)`."""
+
+    def __init__(self, config: QkvEncoderDecoderConfig) -> None:
+        super().__init__(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 0))
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Any = None,
+        decoder_position_ids: Tensor | None = None,
+        encoder_outputs: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqSequenceClassifierOutput:
+        """The end is the last `eos_token_id` of `input_ids`, without ids the last real token.
+
+        Decoder inputs are made from `input_ids` when missing, when given they are as long; `labels` as for encoders.
+        """
+        source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
+        embeds = (inputs_embeds, decoder_inputs_embeds)
+        outputs = self.read(*source, *target, encoder_outputs, *embeds, use_cache=use_cache, **kwargs)
+        pooled = self.dropout(self.pool(outputs[0], input_ids, attention_mask))
+        logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
+        loss = classification(logits, labels, self.config, num_items_in_batch)
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **others)
+
+    def pool(self, hidden: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+        """The decoder's state where the text ends: (B, T, D) -> (B, D)."""
+        ends = attention_mask if input_ids is None else last_end(input_ids, self.config.eos_token_id)
+        if ends is not None and ends.shape != hidden.shape[:2]:
+            raise ValueError(
+                f"decoder inputs of {hidden.shape[1]} tokens are not the {ends.shape[1]} of the text; leave them out "
+                "or give the text shifted right"
+            )
+        return last_token(hidden, ends)
+
+
+class QkvEncoderDecoderForQuestionAnswering(TwiceRead):
+    """Find the answer in a text: `input_ids -> model -> start_logits, end_logits (B, T)` of the decoder's states."""
+
+    def __init__(self, config: QkvEncoderDecoderConfig) -> None:
+        super().__init__(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Any = None,
+        decoder_position_ids: Tensor | None = None,
+        encoder_outputs: Any = None,
+        inputs_embeds: Tensor | None = None,
+        decoder_inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        use_cache: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> Seq2SeqQuestionAnsweringModelOutput:
+        """`start_positions` and `end_positions` (B,) in the decoder's inputs; positions outside are ignored.
+
+        Decoder inputs are made from `input_ids` when missing.
+        """
+        source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
+        embeds = (inputs_embeds, decoder_inputs_embeds)
+        outputs = self.read(*source, *target, encoder_outputs, *embeds, use_cache=use_cache, **kwargs)
+        starts, ends = (scores.contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).unbind(-1))
+        loss = span(starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch)
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqQuestionAnsweringModelOutput(loss=loss, start_logits=starts, end_logits=ends, **others)
