@@ -18,6 +18,8 @@ EVERYTHING = tuple(HealthCheck)
 
 def check(family: Family, head: str, fields: dict[str, Any]) -> tuple[float, float]:
     """The largest differences in single and in double precision, after seeing the limits and the way back hold."""
+    if head.endswith("QuestionAnswering"):  # its two scores are no labels
+        fields = {name: value for name, value in fields.items() if "label" not in name}
     row = Row(family, head, {}, fields)
     official = row.build()
     ours = from_transformers(official)

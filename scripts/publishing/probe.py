@@ -54,8 +54,7 @@ def questions(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, Ten
     if getattr(config, "frontend", "tokens") == "patches":
         found = images(config, generator, masked=name.endswith("MaskedImageModeling"))
     elif config.is_encoder_decoder:
-        target = tokens(config.decoder, generator, TARGET)
-        found = tokens(config.encoder, generator) | {f"decoder_{name}": value for name, value in target.items()}
+        found = translation(config, generator, classified=name.endswith("SequenceClassification"))
     else:
         # The last real token of a row, which decides its class, is found by the padding id.
         found = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
@@ -86,6 +85,16 @@ def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch:
         ids[ids == number] = ordinary
     real = torch.arange(length) < length - length // 4 * torch.arange(batch)[:, None]
     return {"input_ids": ids.masked_fill(~real, config.pad_token_id or 0), "attention_mask": real.long()}
+
+
+def translation(config: Any, generator: torch.Generator, *, classified: bool) -> dict[str, Tensor]:
+    """A source and its target; to be classified, a text alone, which ends with the token that its class is read at."""
+    source = tokens(config.encoder, generator)
+    if classified:
+        last = source["attention_mask"].sum(1, keepdim=True) - 1
+        return {**source, "input_ids": source["input_ids"].scatter(1, last, as_list(config.eos_token_id)[0])}
+    target = tokens(config.decoder, generator, TARGET)
+    return source | {f"decoder_{name}": value for name, value in target.items()}
 
 
 def as_list(value: Any) -> list[Any]:

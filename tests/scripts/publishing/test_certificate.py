@@ -18,6 +18,7 @@ HEADS = [
     ("deit", "ForMaskedImageModeling"),
     ("gpt2", "ForSequenceClassification"),
     ("t5", "ForConditionalGeneration"),
+    ("bart", "ForSequenceClassification"),
     ("marian", "MTModel"),
 ]
 
