@@ -46,7 +46,7 @@ ROBERTA = Family(
     "Roberta",
     HEADS,
     {**SIZES, **DROPOUT, "max_position_embeddings": 24, "initializer_range": 0.1, "classifier_dropout": 0.4},
-    {"position_offset": 1, "max_position_embeddings": 23},
+    {"position_offset": 3, "max_position_embeddings": 21},
     first_token=FIRST_TOKEN,
     told="offset",
 )

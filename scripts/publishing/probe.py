@@ -54,7 +54,7 @@ def questions(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, Ten
     if getattr(config, "frontend", "tokens") == "patches":
         found = images(config, generator, masked=name.endswith("MaskedImageModeling"))
     elif config.is_encoder_decoder:
-        found = translation(config, generator, classified=name.endswith("SequenceClassification"))
+        found = translation(config, generator, name)
     else:
         # The last real token of a row, which decides its class, is found by the padding id.
         found = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
@@ -87,13 +87,18 @@ def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch:
     return {"input_ids": ids.masked_fill(~real, config.pad_token_id or 0), "attention_mask": real.long()}
 
 
-def translation(config: Any, generator: torch.Generator, *, classified: bool) -> dict[str, Tensor]:
-    """A source and its target; to be classified, a text alone, which ends with the token that its class is read at."""
+def translation(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
+    """A source and its target, as labels where the model makes decoder inputs of them.
+
+    To be classified, a text stands alone, and ends with the token that its class is read at.
+    """
     source = tokens(config.encoder, generator)
-    if classified:
+    if name.endswith("SequenceClassification"):
         last = source["attention_mask"].sum(1, keepdim=True) - 1
         return {**source, "input_ids": source["input_ids"].scatter(1, last, as_list(config.eos_token_id)[0])}
     target = tokens(config.decoder, generator, TARGET)
+    if name.endswith("ConditionalGeneration"):
+        return source | {"labels": target["input_ids"].masked_fill(target["attention_mask"] == 0, -100)}
     return source | {f"decoder_{name}": value for name, value in target.items()}
 
 
@@ -139,8 +144,9 @@ def layer(name: str, index: int) -> str:
 
 def real(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
     """An output at its real tokens: what stands at padding is read by nobody."""
-    of_target = "decoder_attention_mask" in inputs and not name.startswith("encoder")
-    mask = inputs.get("decoder_attention_mask" if of_target else "attention_mask")
+    mask = inputs.get("attention_mask")
+    if not name.startswith("encoder"):
+        mask = inputs["labels"] != -100 if "labels" in inputs else inputs.get("decoder_attention_mask", mask)
     if mask is None:
         return value
     mask = mask.flatten(0, -2).bool()

@@ -11,6 +11,7 @@ from families import ROWS, variant
 from families_base import Row
 from qkv.scripts.publishing.certificate import ONE_ROUNDING, certify, differences, first_diverging, identical, problems
 from qkv.scripts.publishing.probe import precise
+from test_parity import mistaken
 
 HEADS = [
     ("bert", "ForMultipleChoice"),
@@ -36,6 +37,26 @@ def test_an_equal_model_passes(row: Row, tmp_path: Path) -> None:
     # Only Marian's own table of positions is rounded, and that once.
     assert found["limits"]["float64"] == (ONE_ROUNDING if row.class_name == "MarianMTModel" else 1e-10)
     assert all(measured.keys() == {"float64", "float32", "bfloat16"} for measured in found["layers"].values())
+
+
+def refuse_mistaken(row: Row, folder: Path) -> None:
+    """The same weights under another config, a mistake of each row's own, and where it begins to show."""
+    row.build().save_pretrained(folder / "official")
+    mistaken(row, qkv.from_transformers(folder / "official")).save_pretrained(folder / "ours")
+    found = certify(folder / "official", folder / "ours", step=lambda what: None)
+    layer = found["first diverging layer"]
+    assert not found["passed"] and layer is not None and layer in problems(found)[0]
+
+
+@pytest.mark.parametrize("row", [variant(*names, "") for names in HEADS], ids=str)
+def test_a_mistake_is_named_by_the_layer_where_it_begins(row: Row, tmp_path: Path) -> None:
+    refuse_mistaken(row, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_mistake_in_any_official_class_is_named(row: Row, tmp_path: Path) -> None:
+    refuse_mistaken(row, tmp_path)
 
 
 @pytest.mark.slow
