@@ -12,7 +12,7 @@ quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
 
 test: install $(VENV)/.weights
-	$(VENV)/bin/pytest -n 2 -m "not slow and not gpu"
+	$(VENV)/bin/pytest -n 2 --dist loadscope -m "not slow and not gpu"
 
 install: $(VENV)/.installed
 

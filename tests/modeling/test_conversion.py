@@ -17,7 +17,8 @@ from qkv.modeling.conversion import ARCHITECTURES
 
 LANGUAGE_MODELS = [row for row in ROWS if row.generates and not row.name]
 # One head of each architecture, the one with the most of its own.
-HEADED = [*LANGUAGE_MODELS, *(row for row in ROWS if row.class_name.endswith(("ForMaskedLM", "Classification")))]
+ONES = ("ForMaskedLM", "ForImageClassification")
+HEADED = [*LANGUAGE_MODELS, *(row for row in ROWS if "tied" in row.name or (row.head in ONES and not row.name))]
 each_head = pytest.mark.parametrize("row", HEADED, ids=str)
 
 

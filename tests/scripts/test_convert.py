@@ -50,7 +50,7 @@ def run(*words: Any) -> int:
     return main(["convert", *map(str, words)])
 
 
-@pytest.mark.parametrize("row", [BERT, GPT2, BART, VIT], ids=str)
+@pytest.mark.parametrize("row", [GPT2, BART], ids=str)
 def test_there_and_back_changes_nothing(row: Row, tmp_path: Path) -> None:
     source = saved(row, tmp_path, max_shard_size="30kB")
     assert run(source, tmp_path / "ours", "--check") == 0
