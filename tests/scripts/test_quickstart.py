@@ -12,6 +12,7 @@ from transformers import AutoModelForImageClassification
 from qkv.scripts import quickstart
 from qkv.scripts.cli import main
 from qkv.scripts.publishing.reload import Found, Job, logits
+from qkv.scripts.training.record import Clock
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
 
@@ -68,7 +69,8 @@ def test_pictures_come_back_from_pixels() -> None:
 
 @pytest.mark.slow
 def test_the_whole_way_reaches_its_goal(tmp_path: Path) -> None:
+    clock = Clock()  # the record's own counts what this process did before, too
     assert main(["quickstart", "digits", f"out={tmp_path / 'run'}"]) == 0
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record["metrics"]["test"]["accuracy"] >= 0.97
-    assert record["time"]["cpu_s"] <= 180
+    assert clock.read()["cpu_s"] <= 180
