@@ -89,7 +89,7 @@ QWEN2 = replace(
     fields=QWEN_FIELDS,
     words={**LLAMA_WORDS, "attention_bias": True, "attention_output_bias": False, "mlp_bias": False},
     heads=heads("Qwen2", questions=("model.", "transformer.")),
-    # What the first two mean, layer_types and sliding_window say.
+    # What these mean is said by layer_types and sliding_window.
     inert=frozenset({"max_window_layers", "use_sliding_window"}),
     assumed={"use_mrope": False},
 )
