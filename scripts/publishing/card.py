@@ -75,7 +75,8 @@ def metadata(record: dict[str, Any]) -> ModelCardData:
         )
         for split, metrics in record["metrics"].items()
         for metric, value in metrics.items()
-        if metric != "loss"
+        # Nobody else has the split that was watched in training.
+        if metric != "loss" and split != "validation"
     ]
     return ModelCardData(
         model_name=model_name(record),
@@ -95,7 +96,7 @@ def results(record: dict[str, Any]) -> str:
         header = (f"{split} split, {record['data']['sizes'][split]:,} examples", *metrics)
         rows = [(model_name(record), *(shown(name, value) for name, value in metrics.items()))]
         for other, found in record.get("baselines", {}).items():
-            rows.append((other, *(shown(name, found[split].get(name)) for name in metrics)))
+            rows.append((other, *(shown(name, found.get(split, {}).get(name)) for name in metrics)))
         tables.append(table(header, rows))
     return "\n\n".join(tables)
 
