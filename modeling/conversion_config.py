@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from transformers import AutoConfig, PreTrainedConfig
 
+from ..configuration.configuration_attention import CACHE_LAYER_TYPES
 from ..configuration.configuration_base import QkvConfig
 from .base import QkvPreTrainedModel
 from .conversion_weights import Row
@@ -73,6 +74,8 @@ class Codec:
     write: Callable[[Any, Values], Any] = lambda value, ours: value
 
 
+# Positions that are counted from the padding id + 1.
+AFTER_PADDING = Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: max(offset - 1, 0))
 # A base model has nothing before its names.
 BASE = ("", "")
 # Our name, `part.field` in an encoder-decoder -> theirs, or how it is spelt there.
@@ -217,6 +220,22 @@ def different(values: Values, again: Values) -> list[str]:
         for name, value in values.items()
         if canonical(value) != canonical(again.get(name)) and not name.startswith("_")
     ]
+
+
+# Their names for layers of the patterns they have.
+LAYER_TYPES = {word: CACHE_LAYER_TYPES[word] for word in ("full", "sliding")}
+PATTERNS = {layer_type: word for word, layer_type in LAYER_TYPES.items()}
+
+
+def our_patterns(types: list[str]) -> list[str]:
+    """Their types of layers in our words; one that is not ours stays as it is, for the config to refuse."""
+    return [PATTERNS.get(name, name) for name in types]
+
+
+def their_layers(patterns: list[str] | None, ours: Values) -> list[str]:
+    """The type of each layer; a pattern they have not becomes another, and is refused for it."""
+    patterns = patterns or [ours["pattern"]] * ours["num_hidden_layers"]
+    return [CACHE_LAYER_TYPES[word] for word in patterns]
 
 
 def canonical(value: Any) -> Any:

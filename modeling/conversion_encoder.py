@@ -6,7 +6,7 @@ In training, ours drops out parts of both branches of DistilBERT's layers, where
 from dataclasses import replace
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from .conversion_config import BASE, SYNONYMS, Architecture, Codec, Fields, Head, activation, same
+from .conversion_config import AFTER_PADDING, BASE, SYNONYMS, Architecture, Codec, Fields, Head, activation, same
 from .modeling_encoder import (
     QkvEncoderForMultipleChoice,
     QkvEncoderForQuestionAnswering,
@@ -159,13 +159,13 @@ def roberta_heads(name: str) -> tuple[Head, ...]:
     )
 
 
-# Positions are counted from the padding id + 1, and the rows of the table below that belong to the length.
+# The rows of the table below the first position belong to its length.
 ROBERTA = replace(
     BERT,
     model_type="roberta",
     fields={
         **BERT_FIELDS,
-        "position_offset": Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: max(offset - 1, 0)),
+        "position_offset": AFTER_PADDING,
         "max_position_embeddings": Codec(
             "max_position_embeddings",
             read=lambda rows, theirs: rows - theirs["pad_token_id"] - 1,

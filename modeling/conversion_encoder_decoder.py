@@ -6,7 +6,7 @@ from typing import Any
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from .conversion_config import BASE, Architecture, Codec, Fields, Head, activation, both, same
+from .conversion_config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, activation, both, same
 from .conversion_weights import Row
 from .modeling_encoder import QkvEncoderForTokenClassification, QkvEncoderModel
 from .modeling_encoder_decoder import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderModel
@@ -257,19 +257,13 @@ PEGASUS = replace(
     inert=HEADLESS,
     assumed={**MARIAN.assumed, **PRE_NORM},
 )
-# Positions are counted from the padding id + 1; their table is no part of a checkpoint. NLLB is another vocabulary.
+# Its table of positions is no part of a checkpoint. NLLB is another vocabulary.
 M2M100 = replace(
     BART,
     model_type="m2m_100",
     fields={
         **SHARED_FIELDS,
-        **both(
-            {
-                "position_offset": Codec(
-                    "pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: max(offset - 1, 0)
-                )
-            }
-        ),
+        **both({"position_offset": AFTER_PADDING}),
     },
     words=both({"position": "sinusoidal_t2t"}),
     rows=(*STACKS, *ONE_TABLE, *FINAL_NORMS),

@@ -5,9 +5,20 @@ In training, stock ModernBERT drops out parts of the attention branch at `attent
 
 from typing import Any
 
-from ..configuration.configuration_attention import CACHE_LAYER_TYPES
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from .conversion_config import BASE, SYNONYMS, Architecture, Codec, Head, activation, same
+from .conversion_config import (
+    BASE,
+    LAYER_TYPES,
+    PATTERNS,
+    SYNONYMS,
+    Architecture,
+    Codec,
+    Head,
+    activation,
+    our_patterns,
+    same,
+    their_layers,
+)
 from .conversion_encoder import CLASSIFIER, TEXT_FIELDS
 from .modeling_encoder import (
     QkvEncoderForMultipleChoice,
@@ -18,16 +29,7 @@ from .modeling_encoder import (
 )
 from .modeling_encoder_pretraining import QkvEncoderForMaskedLM
 
-# Our pattern words and their names of the same layers.
-LAYER_TYPES = {word: CACHE_LAYER_TYPES[word] for word in ("full", "sliding")}
-PATTERNS = {layer_type: word for word, layer_type in LAYER_TYPES.items()}
 POOLINGS = {"cls": "first", "mean": "mean"}
-
-
-def their_layers(patterns: list[str] | None, ours: dict[str, Any]) -> list[str]:
-    """The type of each layer; a pattern they have not becomes another, and is refused for it."""
-    patterns = patterns or [ours["pattern"]] * ours["num_hidden_layers"]
-    return [LAYER_TYPES.get(word, "full_attention") for word in patterns]
 
 
 def their_rope(parameters: dict[str, Any] | None, ours: dict[str, Any]) -> dict[str, Any]:
@@ -58,9 +60,7 @@ MODERNBERT = Architecture(
             read=lambda act, theirs: SYNONYMS.get(act, act),
             write=lambda act, ours: act or ours["hidden_act"],
         ),
-        "attention_patterns": Codec(
-            "layer_types", lambda types, theirs: [PATTERNS.get(name, name) for name in types], their_layers
-        ),
+        "attention_patterns": Codec("layer_types", lambda types, theirs: our_patterns(types), their_layers),
         # Theirs counts both sides of a token, ours one side and the token.
         "sliding_window": Codec(
             "local_attention",

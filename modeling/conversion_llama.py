@@ -3,9 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from ..configuration.configuration_attention import CACHE_LAYER_TYPES
 from ..configuration.configuration_decoder import QkvDecoderConfig
-from .conversion_config import Architecture, Codec, Fields, activation, same
+from .conversion_config import Architecture, Codec, Fields, activation, our_patterns, same, their_layers
 from .conversion_decoder import TOKEN_FIELDS, heads
 
 
@@ -56,28 +55,17 @@ MISTRAL = replace(
     words={**MISTRAL_FULL.words, "pattern": "sliding"},
 )
 
-# Their words for the patterns of layers, those that they have.
-PATTERNS = {CACHE_LAYER_TYPES[word]: word for word in ("full", "sliding")}
-
-
-def layer_patterns(types: list[str]) -> list[str]:
-    """Their words in ours; one that is not ours stays as it is, for the config to refuse."""
-    return [PATTERNS.get(word, word) for word in types]
-
-
 QWEN_FIELDS: Fields = {
     **LLAMA_FIELDS,
     "attention_patterns": Codec(
         "layer_types",
-        read=lambda types, theirs: layer_patterns(types) if len(set(types)) > 1 else None,
-        write=lambda words, ours: [
-            CACHE_LAYER_TYPES[word] for word in words or [ours["pattern"]] * ours["num_hidden_layers"]
-        ],
+        read=lambda types, theirs: our_patterns(types) if len(set(types)) > 1 else None,
+        write=their_layers,
     ),
     "pattern": Codec(
         "use_sliding_window",
         read=lambda used, theirs: (
-            layer_patterns(theirs["layer_types"])[0] if len(set(theirs["layer_types"])) == 1 else "full"
+            our_patterns(theirs["layer_types"])[0] if len(set(theirs["layer_types"])) == 1 else "full"
         ),
         write=lambda word, ours: ours["sliding_window"] is not None,
     ),

@@ -1,22 +1,19 @@
 """Are two checkpoints one model? Both are read from their files and compared layer by layer."""
 
 import hashlib
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
 
-import qkv
 from qkv.modeling.conversion import is_ours, open_checkpoint, read, rounded_tables, write
 from qkv.modeling.conversion_files import mapped, tensor_files
 from qkv.scripts.publishing.probe import SEED, answers, generated, precise, questions
+from qkv.scripts.training.record import versions
 
 # What each precision may differ by, relative to the largest number of its layer. In double precision nothing is rounded
 # to single, so that any mistake shows; in single the order of sums does. Brain floats are shown and not judged.
@@ -147,9 +144,3 @@ def file_hash(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
-    found = {"python": platform.python_version(), "qkv": qkv.__version__, "transformers": transformers.__version__}
-    return found | {name: version(name) for name in ("torch", "safetensors")}

@@ -10,7 +10,8 @@ import qkv
 import tiny
 from families import variant
 from families_base import END, START
-from qkv.modeling.conversion_encoder_rotary import their_layers, their_rope
+from qkv.modeling.conversion_config import their_layers
+from qkv.modeling.conversion_encoder_rotary import their_rope
 
 ROPE = {
     "full": {"rope_type": "default", "rope_theta": 1000.0},
