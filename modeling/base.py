@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..configuration.configuration_base import QkvConfig
+from .check import refuse_other_family, refuse_other_frontend
 
 
 class QkvPreTrainedModel(PreTrainedModel):
@@ -32,20 +33,14 @@ class QkvPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
 
     def __init__(self, config: QkvConfig, *inputs: Any, **kwargs: Any) -> None:
-        family = getattr(self.config_class, "model_type", None)
-        if family and getattr(config, "model_type", None) != family:
-            raise ValueError(f"{type(self).__name__} needs a config of {family!r}, got {type(config).__name__}")
+        refuse_other_family(self, config)
         # It may have been edited since it was made.
         config.validate()
         super().__init__(config, *inputs, **kwargs)
 
     def post_init(self) -> None:
         """Finish construction; ties are set where transformers reads them without asking: before it saves."""
-        if self.reads not in (None, getattr(self.config, "frontend", None)):
-            raise ValueError(
-                f"{type(self).__name__} reads {self.reads}, got frontend={self.config.frontend!r}; set "
-                f"frontend={self.reads!r} or use another head"
-            )
+        refuse_other_frontend(self)
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
 

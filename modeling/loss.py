@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..configuration.configuration_base import QkvConfig
-from .check import refuse_labels, refuse_outside
+from .check import refuse_labels, refuse_outside, refuse_scores
 
 IGNORED = -100
 
@@ -86,11 +86,7 @@ def classification(
     labels = labels.to(logits.device)
     if kind == "single_label_classification":
         return cross_entropy(logits, labels, num_items_in_batch, getattr(config, "label_smoothing", 0.0))
-    if labels.numel() != logits.numel():
-        raise ValueError(
-            f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(logits.shape)} for problem_type="
-            f"{kind!r}; give one number for each score"
-        )
+    refuse_scores(logits, labels, kind)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
     losses: dict[str, Any] = {

@@ -121,4 +121,6 @@ class Stack(QkvPreTrainedModel):
     def memory(self, hidden: Tensor, implementation: str, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask]:
         """What cross-attention reads and the mask over it, taken out of `kwargs`; both None without memory."""
         memory, keep = kwargs.pop("encoder_hidden_states", None), kwargs.pop("encoder_attention_mask", None)
+        if not getattr(self.config, "cross_attention", False):
+            return None, None
         return memory, None if memory is None else see_memory(implementation, hidden, memory, keep)

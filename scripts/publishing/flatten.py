@@ -1,67 +1,124 @@
-"""How does a package of folders become one flat folder? Files are copied as they are, but for where imports point.
+"""How does a package of folders become two files? Its modules are joined, specialised, and freed of what is not reached.
 
-transformers copies remote code file by file, and finds what else to copy by looking for lines `from .name import`.
-Only modules that the entries reach are copied; what the copier would miss, or mistake, is refused here.
+What comes out is what people read on the Hub: a configuration and a model, complete, in the order in which they are
+built up, with nothing in them that this model does not use.
 """
 
 import ast
 import hashlib
 import importlib.util
 import re
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-# What transformers' dynamic_module_utils takes for a relative import, wherever the line stands.
-COPIER = re.compile(r"^\s*(?:import\s+\.(\S+)\s*$|from\s+\.(\S+)\s+import)", re.MULTILINE)
-HEADER = """\
-# SPDX-License-Identifier: Apache-2.0
-# From {package} {version}, {module}: a copy made for loading with `trust_remote_code`; change the original instead.
-# SHA-256 of the original: {digest}
+from qkv.scripts.publishing.specialise import Facts, Specialiser, specialise
+
+LICENSE = """\
+# Copyright {year} The qkv authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
 """
+YEAR = 2026
 
 
-def flatten(entries: Iterable[str]) -> dict[str, str]:
-    """{file name: text} of the given modules (`package.folder.name`) and all that they import from their own package.
+@dataclass
+class Joined:
+    """Modules in one text: their definitions in order of dependence, and what they import from elsewhere."""
 
-    ValueError names the file and line that transformers could not load.
-    """
-    files: dict[str, str] = {}
-    owners: dict[str, str] = {}
-    waiting = sorted(entries)
+    text: str = ""
+    imports: list[str] = field(default_factory=list)
+    siblings: dict[str, str] = field(default_factory=dict)
+    modules: list[str] = field(default_factory=list)
+
+
+def join(entries: Sequence[str], folder: str) -> Joined:
+    """The entries, and the modules of the folder (a package) that they import, as one text."""
+    found, waiting, done = Joined(), list(entries), set()
+    texts: list[str] = []
+
+    def visit(module: str) -> None:
+        if module in done:
+            return
+        done.add(module)
+        source = locate(module).read_text(encoding="utf-8")
+        tree = ast.parse(source)
+        for node in tree.body:
+            if isinstance(node, ast.ImportFrom) and node.level:
+                target = absolute(node, module)
+                if target.startswith(folder + "."):
+                    visit(target)
+                else:
+                    found.siblings |= {alias.name: target for alias in node.names}
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                found.imports.append(ast.unparse(node))
+        texts.append(definitions(source, tree))
+        found.modules.append(module)
+
+    for module in waiting:
+        visit(module)
+    found.text = "\n\n".join(texts)
+    return found
+
+
+def definitions(source: str, tree: ast.Module) -> str:
+    lines = source.splitlines(keepends=True)
+    drop = set()
+    for index, node in enumerate(tree.body):
+        if isinstance(node, ast.Import | ast.ImportFrom) or (index == 0 and isinstance(node, ast.Expr)):
+            drop |= set(range(node.lineno, node.end_lineno + 1))
+    return "".join(line for number, line in enumerate(lines, 1) if number not in drop).strip() + "\n"
+
+
+def shake(text: str, roots: Iterable[str], keep: set[str] = frozenset()) -> str:
+    """The text without top-level definitions that the roots do not reach."""
+    tree = ast.parse(text)
+    names = {}
+    for node in tree.body:
+        for name in defined(node):
+            names.setdefault(name, []).append(node)
+    seen, waiting = set(), list(roots)
     while waiting:
-        module = waiting.pop()
-        name = module.rpartition(".")[2] + ".py"
-        if owners.setdefault(name, module) != module:
-            raise ValueError(f"{owners[name]} and {module} would both become {name}; rename one")
-        if name not in files:
-            files[name], imported = rewrite(module)
-            waiting += sorted(imported)
-    return files
+        name = waiting.pop()
+        for node in names.get(name, []):
+            if id(node) not in seen:
+                seen.add(id(node))
+                waiting += [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]
+                waiting += [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value.isidentifier()]
+    s = Specialiser(text, {})
+    out = text
+    for node in reversed(tree.body):
+        if defined(node) and id(node) not in seen:
+            a, b = s.whole_lines(node)
+            out = out[:a] + out[b:]
+    return out
 
 
-def rewrite(module: str) -> tuple[str, set[str]]:
-    """A module's text with its relative imports made flat, under a header of origin, and the modules it imports."""
-    source = locate(module).read_text(encoding="utf-8")
-    lines, imported = source.splitlines(keepends=True), set()
-    for node in ast.walk(ast.parse(source)):
-        place = f"{module}, line {getattr(node, 'lineno', 0)}"
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            refuse_own_name(node, module, place)
-        if isinstance(node, ast.ImportFrom) and node.level:
-            if not node.module:
-                raise ValueError(f"{place}: transformers does not see `from . import x`; import names from a module")
-            target = absolute(node, module)
-            imported.add(target)
-            old, new = "." * node.level + node.module, "." + target.rpartition(".")[2]
-            lines[node.lineno - 1] = lines[node.lineno - 1].replace(f"from {old} ", f"from {new} ", 1)
-    text = "".join(lines)
-    refuse_mistakes(text, imported, module)
-    return header(module, source) + text, imported
+def defined(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        return [t.id for t in node.targets if isinstance(t, ast.Name)]
+    if isinstance(node, ast.AnnAssign):
+        return [node.target.id]
+    return []
 
 
 def locate(module: str) -> Path:
-    """The source file of a module, without importing it; ValueError when there is none, or it is a package."""
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None or spec.submodule_search_locations is not None:
         raise ValueError(f"{module} is not a module in a file of its own; flat code has no packages")
@@ -69,37 +126,15 @@ def locate(module: str) -> Path:
 
 
 def absolute(node: ast.ImportFrom, module: str) -> str:
-    """The full name of what a relative import names."""
     parents = module.split(".")[: -node.level]
     return ".".join([*parents, node.module or ""])
 
 
-def refuse_own_name(node: ast.Import | ast.ImportFrom, module: str, place: str) -> None:
-    """Raise for an absolute import of the package itself, which the machine that loads the copy does not have."""
-    package = module.partition(".")[0]
-    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    relative = isinstance(node, ast.ImportFrom) and node.level
-    if not relative and any(name.partition(".")[0] == package for name in names):
-        raise ValueError(f"{place}: imports {package} by name; import relatively")
-
-
-def refuse_mistakes(text: str, imported: set[str], module: str) -> None:
-    """Raise when transformers would find other imports in the text than Python does."""
-    seen = {first or second for first, second in COPIER.findall(text)}
-    real = {name.rpartition(".")[2] for name in imported}
-    if seen != real:
-        raise ValueError(
-            f"{module}: transformers reads the imports {sorted(seen)}, Python {sorted(real)}; write each as a line "
-            "`from .name import …`, and none in a docstring"
-        )
-
-
-def header(module: str, source: str) -> str:
-    """Comment lines that say what the file is, where it is from, and which text it was made of."""
-    package = module.partition(".")[0]
-    try:
-        number = version(package)
-    except PackageNotFoundError:
-        number = "(a checkout)"
-    digest = hashlib.sha256(source.encode()).hexdigest()
-    return HEADER.format(package=package, version=number, module=module, digest=digest)
+def ruff(text: str) -> str:
+    for words in (["check", "--quiet", "--select", "F401,I,UP034", "--fix", "--line-length", "120", "--isolated", "-"],
+                  ["format", "--quiet", "--line-length", "120", "--isolated", "--config", "format.skip-magic-trailing-comma=true", "--config", "lint.isort.split-on-trailing-comma=false", "-"]):
+        r = subprocess.run([sys.executable, "-m", "ruff", *words], input=text, text=True, capture_output=True)
+        if not r.stdout:
+            raise RuntimeError(r.stderr)
+        text = r.stdout
+    return text
