@@ -32,6 +32,7 @@ class QkvPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
 
+    # trf-ignore: TRF013  a family calls post_init, last
     def __init__(self, config: QkvConfig, *inputs: Any, **kwargs: Any) -> None:
         refuse_other_family(self, config)
         # It may have been edited since it was made.

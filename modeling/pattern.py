@@ -24,6 +24,8 @@ from .check import refuse_boundaries, refuse_mask, refuse_memory_mask, refuse_ot
 # A dense mask, flex attention's block mask, or None where the kernel needs none.
 Mask = Any
 Predicate = Callable[[Any, Any, Any, Any], Any]
+# With what lets a backend go without the mask.
+Rule = tuple[Predicate, dict[str, Any]]
 
 
 def full(config: StackConfig, counts: Tensor) -> Predicate:
@@ -211,9 +213,7 @@ def restarted(counts: Tensor, documents: Tensor) -> Tensor:
     return counts - torch.where(starts, counts, 0).cummax(-1).values
 
 
-def rules(
-    config: StackConfig, pattern: str, counts: Tensor, documents: Tensor | None
-) -> tuple[Predicate, dict[str, Any]]:
+def rules(config: StackConfig, pattern: str, counts: Tensor, documents: Tensor | None) -> Rule:
     """The predicate of one pattern, and what lets a kernel go without a mask."""
     predicates = [PATTERNS[pattern](config, counts)]
     if config.causal:
@@ -230,14 +230,7 @@ def rules(
     return and_masks(*predicates), shortcuts
 
 
-def build_mask(
-    implementation: str,
-    hidden: Tensor,
-    span: Span,
-    layer: int,
-    keep: Tensor | None,
-    rule: tuple[Predicate, dict[str, Any]],
-) -> Mask:
+def build_mask(implementation: str, hidden: Tensor, span: Span, layer: int, keep: Tensor | None, rule: Rule) -> Mask:
     """The mask as the attention implementation wants it: dense, boolean, block, the (B, S) padding itself, or None."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
         return None

@@ -148,7 +148,7 @@ class RotaryPosition(Position):
         """Radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
         parameters, device = self.config.rope_of(pattern), positions.device
         if parameters["rope_type"] != "default":
-            own = {"layer_type": pattern} if pattern in (self.config.rope_parameters or {}) else {}
+            own = {"layer_type": pattern} if self.config.rope_by_pattern else {}
             # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
             return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](self.config, device, seq_len=positions.max() + 1, **own)
         size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))

@@ -1,25 +1,30 @@
-"""How does a package of folders become two files? Its modules are joined, specialised, and freed of what is not reached.
+"""How does a package of folders become two files that people read on the Hub? Joined, specialised, and nothing unused.
 
-What comes out is what people read on the Hub: a configuration and a model, complete, in the order in which they are
-built up, with nothing in them that this model does not use.
+transformers copies remote code file by file, and finds what else to copy by looking for lines `from .name import`. So
+there is one such line: the models import the config.
 """
 
 import ast
 import hashlib
-import importlib.util
 import re
-import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-from qkv.scripts.publishing.specialise import Facts, Specialiser, specialise
+import transformers
+from torch import nn
 
-LICENSE = """\
-# Copyright {year} The qkv authors. All rights reserved.
+import qkv
+from qkv.configuration.configuration_base import QkvConfig
+from qkv.scripts.publishing.freeze import facts, freeze, words_gone
+from qkv.scripts.publishing.join import Joined
+from qkv.scripts.publishing.specialise import Text, replace, specialise
+
+HEADER = """\
+# Copyright 2026 The qkv authors. All rights reserved.
 #
 # Licensed under the Apache License, Version 2.0 (the "License");
 # you may not use this file except in compliance with the License.
@@ -32,109 +37,96 @@ LICENSE = """\
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
+#
+# Made from qkv {version} for the architecture in config.json alone: what other architectures need is left out, and so
+# are checks that only word errors better. SHA-256 of the lines below this one: {digest}
 """
-YEAR = 2026
+# The package words the errors of huggingface_hub's decorator; a copy uses that itself.
+RENAMED = {"@checked": "@strict"}
+FOLDERS = ("qkv.configuration", "qkv.modeling")
 
 
-@dataclass
-class Joined:
-    """Modules in one text: their definitions in order of dependence, and what they import from elsewhere."""
+@dataclass(frozen=True)
+class FlatCode:
+    """{file name: text}, and the `auto_map` that names what is in them."""
 
-    text: str = ""
-    imports: list[str] = field(default_factory=list)
-    siblings: dict[str, str] = field(default_factory=dict)
-    modules: list[str] = field(default_factory=list)
+    files: dict[str, str]
+    auto_map: dict[str, str]
 
 
-def join(entries: Sequence[str], folder: str) -> Joined:
-    """The entries, and the modules of the folder (a package) that they import, as one text."""
-    found, waiting, done = Joined(), list(entries), set()
-    texts: list[str] = []
+def flatten(config: QkvConfig) -> FlatCode:
+    """The code of every head that a model with this config can have: a file for the config, and one for the models.
 
-    def visit(module: str) -> None:
-        if module in done:
-            return
-        done.add(module)
-        source = locate(module).read_text(encoding="utf-8")
-        tree = ast.parse(source)
-        for node in tree.body:
-            if isinstance(node, ast.ImportFrom) and node.level:
-                target = absolute(node, module)
-                if target.startswith(folder + "."):
-                    visit(target)
-                else:
-                    found.siblings |= {alias.name: target for alias in node.names}
-            elif isinstance(node, ast.Import | ast.ImportFrom):
-                found.imports.append(ast.unparse(node))
-        texts.append(definitions(source, tree))
-        found.modules.append(module)
-
-    for module in waiting:
-        visit(module)
-    found.text = "\n\n".join(texts)
-    return found
+    ValueError names the file and line that cannot be copied.
+    """
+    heads = {auto: reference.split(".") for auto, reference in config.auto_map.items() if fits(reference, config)}
+    config_file, model_file = heads["AutoConfig"][0], heads["AutoModel"][0]
+    auto_map = {auto: f"{model_file}.{name}" for auto, (_, name) in heads.items()}
+    auto_map["AutoConfig"] = ".".join(heads.pop("AutoConfig"))
+    models = specialised("qkv.modeling", [module for module, _ in heads.values()], config)
+    models.keep(name for _, name in heads.values())
+    borrowed = [name for name in sorted(models.borrowed) if models.mentions(name)]
+    models.imports.append(f"from .{config_file} import {', '.join(borrowed)}")
+    settings = specialised("qkv.configuration", [config_file], config)
+    settings.keep([type(config).__name__, *borrowed])
+    for joined, other in ((settings, models), (models, settings)):
+        joined.drop_methods(names_called() | set(re.findall(r"\w+", other.text)))
+        joined.text = with_map(joined.text, auto_map, type(config).__name__)
+    files = {config_file: settings, model_file: models}
+    return FlatCode({f"{stem}.py": printed(stem, joined) for stem, joined in files.items()}, auto_map)
 
 
-def definitions(source: str, tree: ast.Module) -> str:
-    lines = source.splitlines(keepends=True)
-    drop = set()
-    for index, node in enumerate(tree.body):
-        if isinstance(node, ast.Import | ast.ImportFrom) or (index == 0 and isinstance(node, ast.Expr)):
-            drop |= set(range(node.lineno, node.end_lineno + 1))
-    return "".join(line for number, line in enumerate(lines, 1) if number not in drop).strip() + "\n"
+def fits(reference: str, config: QkvConfig) -> bool:
+    """Whether a class can read what the model reads: a head for words is no use to a model of images."""
+    module, _, name = reference.partition(".")
+    folder = next((folder for folder in FOLDERS if find_spec(f"{folder}.{module}")), None)
+    if folder is None:
+        raise ValueError(f"auto_map names {module}, which {' and '.join(FOLDERS)} do not have")
+    reads = getattr(getattr(import_module(f"{folder}.{module}"), name), "reads", None)
+    return reads in (None, getattr(config, "frontend", reads))
 
 
-def shake(text: str, roots: Iterable[str], keep: set[str] = frozenset()) -> str:
-    """The text without top-level definitions that the roots do not reach."""
-    tree = ast.parse(text)
-    names = {}
-    for node in tree.body:
-        for name in defined(node):
-            names.setdefault(name, []).append(node)
-    seen, waiting = set(), list(roots)
-    while waiting:
-        name = waiting.pop()
-        for node in names.get(name, []):
-            if id(node) not in seen:
-                seen.add(id(node))
-                waiting += [inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)]
-                waiting += [inner.value for inner in ast.walk(node) if isinstance(inner, ast.Constant) and isinstance(inner.value, str) and inner.value.isidentifier()]
-    s = Specialiser(text, {})
-    out = text
-    for node in reversed(tree.body):
-        if defined(node) and id(node) not in seen:
-            a, b = s.whole_lines(node)
-            out = out[:a] + out[b:]
-    return out
+def specialised(folder: str, stems: Iterable[str], config: QkvConfig) -> Joined:
+    """The modules of a folder in one text that says only what this config needs."""
+    joined = Joined(folder)
+    for stem in dict.fromkeys(stems):
+        joined.add(f"{folder}.{stem}")
+    known = facts(config)
+    if folder == "qkv.configuration":
+        joined.text = freeze(joined.text, config)
+        known = {**known, **{name.replace("config.", "self."): values for name, values in known.items()}}
+    for old, new in RENAMED.items():
+        joined.text = joined.text.replace(old, new)
+    joined.text = specialise(joined.text, known, words_gone(config))
+    return joined
 
 
-def defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    if isinstance(node, ast.Assign):
-        return [t.id for t in node.targets if isinstance(t, ast.Name)]
-    if isinstance(node, ast.AnnAssign):
-        return [node.target.id]
-    return []
+@cache
+def names_called() -> frozenset[str]:
+    """Every name in transformers itself, its models apart, and in torch's modules: what they may call on a class."""
+    root = Path(transformers.__file__).parent
+    files = [path for path in root.rglob("*.py") if "models" not in path.relative_to(root).parts]
+    words = {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    return frozenset(words) | set(dir(nn.Module))
 
 
-def locate(module: str) -> Path:
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None or spec.submodule_search_locations is not None:
-        raise ValueError(f"{module} is not a module in a file of its own; flat code has no packages")
-    return Path(spec.origin)
+def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:
+    """The text in which references name the files there will be; a config inside another has none of its own."""
+    for reference in auto_map.values():
+        text = re.sub(rf'"\w+\.{reference.partition(".")[2]}"', f'"{reference}"', text)
+    edits, tree = [], Text(text)
+    for node in tree.tree.body:
+        for field in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == "auto_classes" and field.value:
+                if node.name == owner:
+                    edits.append((tree.start(field.value), tree.end(field.value), repr(auto_map)))
+                elif not isinstance(field.value, ast.Dict) or field.value.keys:
+                    edits.append((*tree.whole(field), ""))
+    return replace(text, edits)
 
 
-def absolute(node: ast.ImportFrom, module: str) -> str:
-    parents = module.split(".")[: -node.level]
-    return ".".join([*parents, node.module or ""])
-
-
-def ruff(text: str) -> str:
-    for words in (["check", "--quiet", "--select", "F401,I,UP034", "--fix", "--line-length", "120", "--isolated", "-"],
-                  ["format", "--quiet", "--line-length", "120", "--isolated", "--config", "format.skip-magic-trailing-comma=true", "--config", "lint.isort.split-on-trailing-comma=false", "-"]):
-        r = subprocess.run([sys.executable, "-m", "ruff", *words], input=text, text=True, capture_output=True)
-        if not r.stdout:
-            raise RuntimeError(r.stderr)
-        text = r.stdout
-    return text
+def printed(stem: str, joined: Joined) -> str:
+    """A file: license, origin, what it is, imports, code."""
+    module = f"{joined.folder}.{stem}"
+    text = f'"""{joined.docstring(module)}"""\n\n' + joined.finished()
+    return HEADER.format(version=qkv.__version__, digest=hashlib.sha256(text.encode()).hexdigest()) + text

@@ -16,7 +16,8 @@ from typing import Any
 Facts = Mapping[str, tuple[Any, ...]]
 Edit = tuple[int, int, str]
 # Calls that only word an error better: without them wrong input fails as well, deeper down.
-CHECK = re.compile(r"(self\.|cls\.)?refuse_\w+\(")
+CHECK = re.compile(r"(\w+\.)?refuse_\w+\(")
+CHECKING = ("refuse_", "validate_")
 # But a backend that ignores part of the scores would not fail: that check goes along.
 KEPT_CHECK = "refuse_lost_scores"
 # The end of the first line of what serves the package alone.
@@ -33,9 +34,9 @@ COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
 Function = ast.FunctionDef | ast.Lambda
 
 
-def specialise(source: str, facts: Facts) -> str:
-    """The source with everything decided that the facts decide; what is left reads as if written so."""
-    while edits := outermost(list(Specialiser(source, facts).edits())):
+def specialise(source: str, facts: Facts, gone: frozenset[str] = frozenset()) -> str:
+    """The source with everything decided that the facts decide, and no row of a table for a word that is `gone`."""
+    while edits := outermost(list(Specialiser(source, facts, gone).edits())):
         source = replace(source, edits)
     return source
 
@@ -103,9 +104,9 @@ class Text:
 class Specialiser:
     """Find what the facts decide in one source text, each finding as the replacement of a piece of text."""
 
-    def __init__(self, source: str, facts: Facts) -> None:
+    def __init__(self, source: str, facts: Facts, gone: frozenset[str] = frozenset()) -> None:
         self.text = Text(source)
-        self.facts = dict(facts)
+        self.facts, self.gone = dict(facts), gone
         self.tables = {name: node.value for name, node in assigned(self.text.tree) if isinstance(node.value, ast.Dict)}
         self.stores = Counter(
             node.attr
@@ -116,6 +117,10 @@ class Specialiser:
     def edits(self) -> Iterator[Edit]:
         """All findings; some lie within others."""
         yield from self.within(self.text.tree, {})
+        for _, statement in assigned(self.text.tree):
+            for node in ast.walk(statement):
+                if isinstance(node, ast.Dict):
+                    yield from self.in_table(node)
 
     def within(self, parent: ast.AST, known: Facts) -> Iterator[Edit]:
         """The findings below a node, where some names and attributes are known besides the facts."""
@@ -167,7 +172,9 @@ class Specialiser:
 
     def in_block(self, parent: ast.AST, block: list[ast.stmt], reader: "Reader") -> Iterator[Edit]:
         """Statements that go, and branches that are always or never taken."""
-        after = next((index for index, node in enumerate(block) if isinstance(node, ast.Return | ast.Raise)), len(block))
+        after = next(
+            (index for index, node in enumerate(block) if isinstance(node, ast.Return | ast.Raise)), len(block)
+        )
         gone = [node for index, node in enumerate(block) if index > after or self.is_gone(node)]
         empty = len(gone) == len(block) and not isinstance(parent, ast.Module)
         for index, statement in enumerate(gone):
@@ -186,7 +193,15 @@ class Specialiser:
             return KEPT_CHECK not in line or not self.raises(KEPT_CHECK)
         if isinstance(statement, ast.For | ast.If) and not statement.orelse:
             return all(isinstance(inner, ast.Pass) or self.is_gone(inner) for inner in statement.body)
-        return is_only_super(statement)
+        return isinstance(statement, ast.FunctionDef) and self.is_needless(statement)
+
+    def is_needless(self, function: ast.FunctionDef) -> bool:
+        """Whether a method only checks, or only calls the one it overrides; one without a body lifts a check."""
+        method = function.col_offset > 0
+        body = [ast.unparse(node) for node in function.body if not is_docstring(node)]
+        if method and function.name.startswith(CHECKING):
+            return bool(body)
+        return method and body == [f"return super().{function.name}(*args, **kwargs)"]
 
     def raises(self, name: str) -> bool:
         """Whether a function of this text can still raise."""
@@ -236,6 +251,14 @@ class Specialiser:
         for key, row in zip(table.keys, table.values, strict=True):
             if isinstance(key, ast.Constant) and key.value == word and isinstance(row, ast.Name):
                 yield self.text.start(node), self.text.end(node), row.id
+
+    def in_table(self, table: ast.Dict) -> Iterator[Edit]:
+        """A table of the vocabulary, without the rows that nothing looks up."""
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
+        kept = [number for number, key in enumerate(keys) if key not in self.gone]
+        if len(kept) < len(keys) and all(isinstance(key, str) for key in keys):
+            rows = (f"{keys[number]!r}: {self.text.of(table.values[number])}" for number in kept)
+            yield self.text.start(table), self.text.end(table), "{" + ", ".join(rows) + "}"
 
     def replaced(self, node: ast.expr, chosen: ast.expr) -> Edit:
         """A part of an expression in place of the whole, and of the parentheses around it if it needs none."""
@@ -328,9 +351,6 @@ def assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr]
                     yield target, node.value
 
 
-def is_only_super(statement: ast.stmt) -> bool:
-    """Whether a method does nothing but call the one it overrides."""
-    if not isinstance(statement, ast.FunctionDef) or len(statement.body) > 2:
-        return False
-    words = ast.unparse(statement.body[-1])
-    return words == f"return super().{statement.name}(*args, **kwargs)"
+def is_docstring(statement: ast.stmt) -> bool:
+    """Whether a statement is a bare text."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
