@@ -76,7 +76,7 @@ class SelfAttention(Attention):
         query = rotate(self.q_norm(self.heads(self.q_proj(hidden))), position_embeddings)
         key = rotate(self.k_norm(self.heads(self.k_proj(hidden))), position_embeddings)
         value = self.heads(self.v_proj(hidden))
-        if getattr(self.config, "cross_attention", False) and isinstance(past_key_values, EncoderDecoderCache):
+        if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)

@@ -12,6 +12,7 @@ from ..configuration.configuration_base import QkvConfig
 from .check import refuse_other_family, refuse_other_frontend
 
 
+# trf-ignore: TRF013  each family calls post_init, last
 class QkvPreTrainedModel(PreTrainedModel):
     """The Hugging Face side of every family: what it supports, how it starts, what it ties.
 
@@ -32,7 +33,6 @@ class QkvPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
 
-    # trf-ignore: TRF013  a family calls post_init, last
     def __init__(self, config: QkvConfig, *inputs: Any, **kwargs: Any) -> None:
         refuse_other_family(self, config)
         # It may have been edited since it was made.

@@ -216,6 +216,7 @@ def restarted(counts: Tensor, documents: Tensor) -> Tensor:
 def rules(config: StackConfig, pattern: str, counts: Tensor, documents: Tensor | None) -> Rule:
     """The predicate of one pattern, and what lets a kernel go without a mask."""
     predicates = [PATTERNS[pattern](config, counts)]
+    # CODEPATH: every decoder
     if config.causal:
         predicates.append(causal_mask_function)
     if documents is not None:

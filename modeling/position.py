@@ -57,7 +57,8 @@ class LearnedPosition(Position):
         self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.position_width)
 
     def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        if grid is not None and grid != self.config.grid:
+        # CODEPATH: ViT, DeiT and DINOv2, for images of another size than they were trained on
+        if self.config.frontend == "patches" and grid not in (None, self.config.grid):
             return hidden + self.resample(grid)
         return hidden + self.table(positions + self.config.position_offset)
 
@@ -211,6 +212,7 @@ class T5Position(Position):
         """Bucket of key position minus query position; a causal stack spends none on the future."""
         buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
         side, distance = torch.zeros_like(offset), (-offset).clamp(min=0)
+        # CODEPATH: every encoder
         if not self.config.causal:
             buckets //= 2
             side, distance = (offset > 0).long() * buckets, offset.abs()

@@ -21,6 +21,7 @@ from .pattern import Mask, Span, Visibility, paged, see, see_memory
 from .position import POSITIONS
 
 
+# trf-ignore: TRF013  each family calls post_init, last
 class Stack(QkvPreTrainedModel):
     """A frontend, a position encoding, identical layers and a last norm; every axis is a word in the config.
 
@@ -37,7 +38,6 @@ class Stack(QkvPreTrainedModel):
         "attentions": OutputRecorder(Attention, index=1, layer_name="self_attn"),
     }
 
-    # trf-ignore: TRF013  a family calls post_init, last
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
         self.embed_tokens: Any = FRONTENDS[config.frontend](config)

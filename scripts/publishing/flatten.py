@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 
 import transformers
@@ -38,12 +36,15 @@ HEADER = """\
 # See the License for the specific language governing permissions and
 # limitations under the License.
 #
-# Made from qkv {version} for the architecture in config.json alone: what other architectures need is left out, and so
-# are checks that only word errors better. SHA-256 of the lines below this one: {digest}
+# Made from qkv {version} for the architecture in config.json: what other architectures need is left out, and so are
+# checks that only word errors better. Docstrings are written by hand, therefore `trf-ignore: TRF057`.
+# SHA-256 of the lines below: {digest}
 """
 # The package words the errors of huggingface_hub's decorator; a copy uses that itself.
 RENAMED = {"@checked": "@strict"}
-FOLDERS = ("qkv.configuration", "qkv.modeling")
+# transformers' linter wants its generated docstrings on these, which print an error for each field it does not know.
+PUBLIC = re.compile(r"^(?:class (?:Qkv\w+|\w+Config)\(.*\):|    def forward\((?:.*:)?)$", re.MULTILINE)
+BY_HAND = "  # trf-ignore: TRF057"
 
 
 @dataclass(frozen=True)
@@ -59,38 +60,49 @@ def flatten(config: QkvConfig) -> FlatCode:
 
     ValueError names the file and line that cannot be copied.
     """
-    heads = {auto: reference.split(".") for auto, reference in config.auto_map.items() if fits(reference, config)}
-    config_file, model_file = heads["AutoConfig"][0], heads["AutoModel"][0]
-    auto_map = {auto: f"{model_file}.{name}" for auto, (_, name) in heads.items()}
-    auto_map["AutoConfig"] = ".".join(heads.pop("AutoConfig"))
-    models = specialised("qkv.modeling", [module for module, _ in heads.values()], config)
-    models.keep(name for _, name in heads.values())
+    classes = {auto: class_of(reference) for auto, reference in config.auto_map.items()}
+    heads = {auto: owner for auto, owner in classes.items() if auto != "AutoConfig" and fits(owner, config)}
+    model_file, config_file = stem(heads["AutoModel"]), stem(classes["AutoConfig"])
+    auto_map = {"AutoConfig": f"{config_file}.{classes['AutoConfig'].__name__}"}
+    auto_map |= {auto: f"{model_file}.{owner.__name__}" for auto, owner in heads.items()}
+    models = specialised("qkv.modeling", [owner.__module__ for owner in heads.values()], config)
+    models.keep(owner.__name__ for owner in heads.values())
     borrowed = [name for name in sorted(models.borrowed) if models.mentions(name)]
     models.imports.append(f"from .{config_file} import {', '.join(borrowed)}")
-    settings = specialised("qkv.configuration", [config_file], config)
-    settings.keep([type(config).__name__, *borrowed])
+    settings = specialised("qkv.configuration", [classes["AutoConfig"].__module__], config)
+    settings.keep([classes["AutoConfig"].__name__, *borrowed])
     for joined, other in ((settings, models), (models, settings)):
         joined.drop_methods(names_called() | set(re.findall(r"\w+", other.text)))
-        joined.text = with_map(joined.text, auto_map, type(config).__name__)
+        joined.text = with_map(joined.text, auto_map, classes["AutoConfig"].__name__)
     files = {config_file: settings, model_file: models}
-    return FlatCode({f"{stem}.py": printed(stem, joined) for stem, joined in files.items()}, auto_map)
+    return FlatCode({f"{name}.py": printed(name, joined) for name, joined in files.items()}, auto_map)
 
 
-def fits(reference: str, config: QkvConfig) -> bool:
-    """Whether a class can read what the model reads: a head for words is no use to a model of images."""
-    module, _, name = reference.partition(".")
-    folder = next((folder for folder in FOLDERS if find_spec(f"{folder}.{module}")), None)
-    if folder is None:
-        raise ValueError(f"auto_map names {module}, which {' and '.join(FOLDERS)} do not have")
-    reads = getattr(getattr(import_module(f"{folder}.{module}"), name), "reads", None)
+def class_of(reference: str) -> type:
+    """The class of this package that an entry of an `auto_map` names, in whichever file that entry looks for it."""
+    name = reference.rpartition(".")[2]
+    owner = getattr(qkv, name, None)
+    if not isinstance(owner, type):
+        raise ValueError(f"auto_map names {reference}, but qkv has no class {name}; leave auto_map out of the config")
+    return owner
+
+
+def stem(owner: type) -> str:
+    """The name of the file that a class is in."""
+    return owner.__module__.rpartition(".")[2]
+
+
+def fits(owner: type, config: QkvConfig) -> bool:
+    """Whether a head reads what the model reads: one for words is no use to a model of images."""
+    reads = getattr(owner, "reads", None)
     return reads in (None, getattr(config, "frontend", reads))
 
 
-def specialised(folder: str, stems: Iterable[str], config: QkvConfig) -> Joined:
+def specialised(folder: str, modules: Iterable[str], config: QkvConfig) -> Joined:
     """The modules of a folder in one text that says only what this config needs."""
     joined = Joined(folder)
-    for stem in dict.fromkeys(stems):
-        joined.add(f"{folder}.{stem}")
+    for module in modules:
+        joined.add(module)
     known = facts(config)
     if folder == "qkv.configuration":
         joined.text = freeze(joined.text, config)
@@ -125,8 +137,8 @@ def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:
     return replace(text, edits)
 
 
-def printed(stem: str, joined: Joined) -> str:
+def printed(name: str, joined: Joined) -> str:
     """A file: license, origin, what it is, imports, code."""
-    module = f"{joined.folder}.{stem}"
-    text = f'"""{joined.docstring(module)}"""\n\n' + joined.finished()
+    code = PUBLIC.sub(rf"\g<0>{BY_HAND}", joined.finished())
+    text = f'"""{joined.docstring(f"{joined.folder}.{name}")}"""\n\n{code}'
     return HEADER.format(version=qkv.__version__, digest=hashlib.sha256(text.encode()).hexdigest()) + text

@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 
 from qkv.configuration.configuration_base import literal_words
 from qkv.configuration.configuration_stack import StackConfig
-from qkv.scripts.publishing.specialise import Facts, Text, replace
+from qkv.scripts.publishing.specialise import MISSING, Facts, Text, replace
 
 # Switches that decide nothing about the code, or that transformers sets itself.
 FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder"})
@@ -49,7 +49,10 @@ def facts(config: PreTrainedConfig) -> Facts:
     """What is known to the code of a model with this config."""
     stacks = [part for part in parts(config) if isinstance(part, StackConfig)]
     found: dict[str, tuple[Any, ...]] = {"TYPE_CHECKING": (False,)}
-    found |= {f"config.{name}": values for name, values in decided(config).items() if name != "attention_patterns"}
+    for name, values in decided(config).items():
+        lacking = () if all(hasattr(part, name) for part in parts(config)) else (MISSING,)
+        found[f"config.{name}"] = (*values, *lacking)
+    del found["config.attention_patterns"]  # layer_patterns is what code reads
     for name in DERIVED:
         found[f"config.{name}"] = tuple(getattr(part, name) for part in stacks)
     found["config.layer_patterns"] = tuple(tuple(stack.layer_patterns) for stack in stacks)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 
 from qkv.scripts.publishing.specialise import Text, replace
 
@@ -86,7 +87,7 @@ class Joined:
         self.text = replace(self.text, [(*text.whole(node), "") for node in gone])
 
     def drop_methods(self, called: Container[str]) -> None:
-        """Leave out methods that the text does not call and that nobody else does: `called` are the names others call."""
+        """Leave out methods that neither the text calls nor anybody else: `called` are the names that others call."""
         text, gone = Text(self.text), []
         for owner in text.tree.body:
             for node in owner.body if isinstance(owner, ast.ClassDef) else ():
@@ -97,12 +98,13 @@ class Joined:
     def docstring(self, module: str) -> str:
         """What a module says of itself, with a legend of all letters that the text uses."""
         words = [
-            word for text in self.docstrings.values() for found in LEGEND.findall(text) for word in found.split(", ")
+            word for said in self.docstrings.values() for line in LEGEND.findall(said) for word in line.split(", ")
         ]
         legend = {word[0]: word for word in reversed(words) if word[1:2] == " "}
-        letters = sorted(letter for letter in legend if re.search(rf"[(, ]{letter}[,) ]", self.text))
-        shapes = f"\n\nShapes: {', '.join(legend[letter] for letter in letters)}.\n" if letters else ""
-        return LEGEND.sub("", self.docstrings[module]).strip() + shapes
+        used = [legend[letter] for letter in sorted(legend) if re.search(rf"[(, ]{letter}[,) ]", self.text)]
+        shapes = fill(f"Shapes: {', '.join(used)}.", 119, subsequent_indent="    ") if used else ""
+        said = LEGEND.sub("", self.docstrings[module]).strip()
+        return f"{said}\n\n{shapes}\n" if shapes else said
 
     def finished(self) -> str:
         """Imports and text, laid out."""

@@ -23,6 +23,8 @@ KEPT_CHECK = "refuse_lost_scores"
 # The end of the first line of what serves the package alone.
 PACKAGE_ONLY = "# package only"
 UNKNOWN = object()
+# Among the values of a field: some config has no such field, and `getattr` gives its default.
+MISSING = object()
 COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -289,8 +291,10 @@ class Reader:
         """Every value an expression may have, or None when that is not known."""
         if isinstance(node, ast.Constant):
             return (node.value,)
-        if isinstance(node, ast.Name | ast.Attribute | ast.Call):
-            return self.facts.get(what_is_read(node))
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self.read(node)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) == 3:
+            return self.read(ast.Attribute(node.args[0], ast.literal_eval(node.args[1])), node.args[2])
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.values(node.operand)
             return None if inner is None else tuple(not value for value in inner)
@@ -299,6 +303,15 @@ class Reader:
         if isinstance(node, ast.BoolOp):
             return self.combined(node)
         return None
+
+    def read(self, node: ast.expr, default: ast.expr | None = None) -> tuple[Any, ...] | None:
+        """Every value of what is read, facts naming the fields of any config `config.field`."""
+        name = ast.unparse(node)
+        known = self.facts.get(name.removeprefix("self.") if name.startswith("self.config.") else name)
+        if known is None or default is None:
+            return None if known is None else tuple(value for value in known if value is not MISSING)
+        instead = self.values(default)
+        return None if instead is None else tuple(instead[0] if value is MISSING else value for value in known)
 
     def compared(self, node: ast.Compare) -> tuple[Any, ...] | None:
         """All results of a comparison."""
@@ -319,16 +332,6 @@ class Reader:
         if any(value is not UNKNOWN and bool(value) is deciding for value in values):
             return (deciding,)
         return None if UNKNOWN in values else (not deciding,)
-
-
-def what_is_read(node: ast.expr) -> str:
-    """The name of what an expression reads, as facts name it: of a config, `config.field`."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) == 3:
-        owner, name = ast.unparse(node.args[0]), node.args[1]
-        written = f"{owner}.{name.value}" if isinstance(name, ast.Constant) else ""
-    else:
-        written = ast.unparse(node)
-    return written.removeprefix("self.") if written.startswith("self.config.") else written
 
 
 def assigned(tree: ast.Module) -> Iterator[tuple[str, Any]]:
