@@ -70,7 +70,8 @@ class AttentionConfig(QkvConfig):
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None and self.num_attention_heads > 0:
-            self.head_dim = even_share(self.hidden_size, self.num_attention_heads)
+            refuse_uneven(self.hidden_size, self.num_attention_heads)
+            self.head_dim = self.hidden_size // self.num_attention_heads
         if self.attention_output_bias is None:
             self.attention_output_bias = self.attention_bias
         # transformers fills it in place, and what was given may be shared.
@@ -150,11 +151,10 @@ class AttentionConfig(QkvConfig):
             super().validate_rope()
 
 
-def even_share(hidden_size: int, heads: int) -> int:
-    """The width of a head when the heads share out the hidden size."""
+def refuse_uneven(hidden_size: int, heads: int) -> None:
+    """Raise when the heads cannot share out the hidden size."""
     if hidden_size % heads:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={heads}; set head_dim")
-    return hidden_size // heads
 
 
 def refuse_buckets(buckets: int, distance: int) -> None:

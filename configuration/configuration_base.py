@@ -1,7 +1,7 @@
 """What every qkv config shares: strict words, near-miss detection, and the map that makes a saved folder loadable."""
 
 from collections.abc import Callable, Collection
-from dataclasses import fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import getattr_static
@@ -9,9 +9,9 @@ from math import inf
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
-from huggingface_hub.dataclasses import strict, validated_field
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
+from transformers.configuration_utils import strict
 
 # Names that transformers itself hands to a config without declaring them as fields.
 HUGGING_FACE_EXTRAS = frozenset(
@@ -42,7 +42,7 @@ def bounded(default: Any, holds: Callable[[Any], bool], bounds: str) -> Any:
         if value is not None and not holds(value):
             raise ValueError(f"must {bounds}")
 
-    return validated_field(check, default=default)
+    return field(default=default, metadata={"validator": check})
 
 
 def at_least(least: int, default: int | None = None) -> Any:

@@ -49,12 +49,19 @@ class QkvPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
         for name, parameter in module.named_parameters(recurse=False):
-            if name in ("class_token", "distillation_token"):
-                init.trunc_normal_(parameter, std=self.config.initializer_range)
-            elif name == "mask_token":
-                init.zeros_(parameter)
-            elif name == "layer_scale":
+            # CODEPATH: DINOv2 has a gain on each branch
+            if name == "layer_scale" and getattr(self.config, "layer_scale", None) is not None:
                 init.constant_(parameter, module.initial_scale)
+            # CODEPATH: ViT, DeiT and DINOv2 read images
+            elif getattr(self.config, "frontend", "tokens") == "patches":
+                self.init_token(name, parameter)
+
+    def init_token(self, name: str, parameter: torch.Tensor) -> None:
+        """Start the tokens that stand for no patch; other parameters have their start already."""
+        if name in ("class_token", "distillation_token"):
+            init.trunc_normal_(parameter, std=self.config.initializer_range)
+        elif name == "mask_token":
+            init.zeros_(parameter)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """The ties that hold for this config; transformers asks before it loads, saves or moves weights."""

@@ -17,7 +17,7 @@ from torch import nn
 
 import qkv
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.scripts.publishing.freeze import facts, freeze, words_gone
+from qkv.scripts.publishing.freeze import differing, facts, freeze, words_gone
 from qkv.scripts.publishing.join import Joined
 from qkv.scripts.publishing.specialise import Text, replace, specialise
 
@@ -38,12 +38,12 @@ HEADER = """\
 #
 # Made from qkv {version} for the architecture in config.json: what other architectures need is left out, and so are
 # checks that only word errors better. Docstrings are written by hand, therefore `trf-ignore: TRF057`.
-# SHA-256 of the lines below: {digest}
+{differing}# SHA-256 of the lines below: {digest}
 """
 # The package words the errors of huggingface_hub's decorator; a copy uses that itself.
 RENAMED = {"@checked": "@strict"}
 # transformers' linter wants its generated docstrings on these, which print an error for each field it does not know.
-PUBLIC = re.compile(r"^(?:class (?:Qkv\w+|\w+Config)\(.*\):|    def forward\((?:.*:)?)$", re.MULTILINE)
+PUBLIC = re.compile(r"^(?:class (?:Qkv\w+|\w+Config)\(.*\):|    def forward\()$", re.MULTILINE)
 BY_HAND = "  # trf-ignore: TRF057"
 
 
@@ -75,7 +75,7 @@ def flatten(config: QkvConfig) -> FlatCode:
         joined.drop_methods(names_called() | set(re.findall(r"\w+", other.text)))
         joined.text = with_map(joined.text, auto_map, classes["AutoConfig"].__name__)
     files = {config_file: settings, model_file: models}
-    return FlatCode({f"{name}.py": printed(name, joined) for name, joined in files.items()}, auto_map)
+    return FlatCode({f"{name}.py": printed(name, joined, config) for name, joined in files.items()}, auto_map)
 
 
 def class_of(reference: str) -> type:
@@ -137,8 +137,14 @@ def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:
     return replace(text, edits)
 
 
-def printed(name: str, joined: Joined) -> str:
+def printed(name: str, joined: Joined, config: QkvConfig) -> str:
     """A file: license, origin, what it is, imports, code."""
     code = PUBLIC.sub(rf"\g<0>{BY_HAND}", joined.finished())
     text = f'"""{joined.docstring(f"{joined.folder}.{name}")}"""\n\n{code}'
-    return HEADER.format(version=qkv.__version__, digest=hashlib.sha256(text.encode()).hexdigest()) + text
+    note = (
+        f"# Its parts differ, therefore:\n# trf-ignore: TRF041 {' '.join(fields)}\n"
+        if (fields := differing(config))
+        else ""
+    )
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return HEADER.format(version=qkv.__version__, differing=note, digest=digest) + text

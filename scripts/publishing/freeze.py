@@ -11,9 +11,12 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from qkv.configuration.configuration_base import literal_words
+from qkv.configuration.configuration_decoder import QkvDecoderConfig
+from qkv.configuration.configuration_encoder import QkvEncoderConfig
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.scripts.publishing.specialise import MISSING, Facts, Text, replace
 
+FAMILIES = (QkvEncoderConfig, QkvDecoderConfig)
 # Switches that decide nothing about the code, or that transformers sets itself.
 FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder"})
 # Numbers that shape the code by being there at all.
@@ -47,17 +50,25 @@ def shapes_code(field: Any, value: Any) -> bool:
 
 def facts(config: PreTrainedConfig) -> Facts:
     """What is known to the code of a model with this config."""
-    stacks = [part for part in parts(config) if isinstance(part, StackConfig)]
-    found: dict[str, tuple[Any, ...]] = {"TYPE_CHECKING": (False,)}
+    whole = parts(config)
+    stacks = [part for part in whole if isinstance(part, StackConfig)]
+    known = {field.name for family in FAMILIES for field in fields(family)}
+    found = {name: (MISSING,) for name in known if not any(hasattr(part, name) for part in whole)}
     for name, values in decided(config).items():
-        lacking = () if all(hasattr(part, name) for part in parts(config)) else (MISSING,)
-        found[f"config.{name}"] = (*values, *lacking)
-    del found["config.attention_patterns"]  # layer_patterns is what code reads
-    for name in DERIVED:
-        found[f"config.{name}"] = tuple(getattr(part, name) for part in stacks)
-    found["config.layer_patterns"] = tuple(tuple(stack.layer_patterns) for stack in stacks)
-    found["pattern"] = tuple(dict.fromkeys(word for stack in stacks for word in stack.layer_patterns))
-    return found
+        found[name] = (*values, *(MISSING for part in whole if not hasattr(part, name)))
+    found |= {name: tuple(getattr(part, name, MISSING) for part in whole) for name in DERIVED}
+    found["layer_patterns"] = tuple(tuple(stack.layer_patterns) for stack in stacks)
+    return {
+        **{f"config.{name}": values for name, values in found.items()},
+        "pattern": tuple(dict.fromkeys(word for stack in stacks for word in stack.layer_patterns)),
+        "TYPE_CHECKING": (False,),
+    }
+
+
+def differing(config: PreTrainedConfig) -> list[str]:
+    """The fields that shape code, and in which the parts of the config are not alike."""
+    known = {name.partition(".")[2]: set(values) - {MISSING} for name, values in facts(config).items()}
+    return sorted(name for name, values in known.items() if name in {*decided(config), "causal"} and len(values) > 1)
 
 
 def words_gone(config: PreTrainedConfig) -> frozenset[str]:

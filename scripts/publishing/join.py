@@ -30,6 +30,7 @@ class Joined:
     # What comes from another folder of the package.
     borrowed: set[str] = field(default_factory=set)
     docstrings: dict[str, str] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
 
     def add(self, module: str) -> None:
         """Add a module after all that it imports from its folder; ValueError names the line that cannot be joined."""
@@ -64,9 +65,10 @@ class Joined:
 
     def refuse_clashes(self, tree: ast.Module, module: str) -> None:
         """Raise when a name of the module is taken already."""
-        taken = {name for node in ast.parse(self.text).body for name in defined(node)}
-        if clashes := sorted(taken & {name for node in tree.body for name in defined(node)}):
+        names = {name for node in tree.body for name in defined(node)}
+        if clashes := sorted(self.names & names):
             raise ValueError(f"{module}: {clashes[0]} is also a name in another module of {self.folder}; rename one")
+        self.names |= names
 
     def mentions(self, name: str) -> int:
         """How often the text speaks of a name."""

@@ -177,7 +177,7 @@ class Specialiser:
         after = next(
             (index for index, node in enumerate(block) if isinstance(node, ast.Return | ast.Raise)), len(block)
         )
-        gone = [node for index, node in enumerate(block) if index > after or self.is_gone(node)]
+        gone = [node for index, node in enumerate(block) if index > after or self.is_gone(node, reader)]
         empty = len(gone) == len(block) and not isinstance(parent, ast.Module)
         for index, statement in enumerate(gone):
             text = " " * statement.col_offset + "pass\n" if empty and index == 0 else ""
@@ -186,7 +186,7 @@ class Specialiser:
             if isinstance(statement, ast.If) and statement not in gone:
                 yield from self.in_branch(statement, reader)
 
-    def is_gone(self, statement: ast.stmt) -> bool:
+    def is_gone(self, statement: ast.stmt, reader: "Reader") -> bool:
         """Whether nothing of a statement is left."""
         line = self.text.first_line(statement)
         if line.endswith(PACKAGE_ONLY):
@@ -194,7 +194,8 @@ class Specialiser:
         if isinstance(statement, ast.Expr) and CHECK.match(line.strip()):
             return KEPT_CHECK not in line or not self.raises(KEPT_CHECK)
         if isinstance(statement, ast.For | ast.If) and not statement.orelse:
-            return all(isinstance(inner, ast.Pass) or self.is_gone(inner) for inner in statement.body)
+            never = isinstance(statement, ast.If) and not reader.value(statement.test)
+            return never or all(isinstance(inner, ast.Pass) or self.is_gone(inner, reader) for inner in statement.body)
         return isinstance(statement, ast.FunctionDef) and self.is_needless(statement)
 
     def is_needless(self, function: ast.FunctionDef) -> bool:
@@ -203,7 +204,9 @@ class Specialiser:
         body = [ast.unparse(node) for node in function.body if not is_docstring(node)]
         if method and function.name.startswith(CHECKING):
             return bool(body)
-        return method and body == [f"return super().{function.name}(*args, **kwargs)"]
+        parameters = ast.unparse(function.args).removeprefix("self, ")
+        names = re.sub(r": [^,]+", "", parameters)
+        return method and body in ([f"super().{function.name}({names})"], [f"return super().{function.name}({names})"])
 
     def raises(self, name: str) -> bool:
         """Whether a function of this text can still raise."""
