@@ -141,10 +141,7 @@ def printed(name: str, joined: Joined, config: QkvConfig) -> str:
     """A file: license, origin, what it is, imports, code."""
     code = PUBLIC.sub(rf"\g<0>{BY_HAND}", joined.finished())
     text = f'"""{joined.docstring(f"{joined.folder}.{name}")}"""\n\n{code}'
-    note = (
-        f"# Its parts differ, therefore:\n# trf-ignore: TRF041 {' '.join(fields)}\n"
-        if (fields := differing(config))
-        else ""
-    )
+    fields = " ".join(differing(config))
+    note = f"# Its parts are not alike, therefore:\n# trf-ignore: TRF041 {fields}\n" if fields else ""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return HEADER.format(version=qkv.__version__, differing=note, digest=digest) + text
