@@ -1,0 +1,5 @@
+"""`python -m loopback --root FOLDER`: serve until the parent process is gone."""
+
+from loopback.server import main
+
+main()
