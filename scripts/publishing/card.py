@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from qkv.scripts.publishing import card_sections as sections
 from qkv.scripts.publishing import card_subject
 from qkv.scripts.publishing.card_heads import KINDS
-from qkv.scripts.publishing.card_metadata import leaderboard_files, metadata
+from qkv.scripts.publishing.card_metadata import leaderboard_files, metadata, refuse_unknown_relation
 from qkv.scripts.publishing.card_parity import parity
 from qkv.scripts.publishing.card_subject import Place, Subject
 from qkv.scripts.publishing.card_usage import snippets
@@ -47,7 +47,6 @@ def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
         about=f"{recipe['title']}. A `{subject.architecture}` of {record['parameters']:,} parameters, {made} with qkv.",
         results=sections.results(subject.name, record),
         runs=sections.runs(record),
-        reloaded=sections.reloaded(record),
         pictures=sections.pictures(record),
         limits=recipe["limits"].strip(),
         gaps=sections.gaps(record),
@@ -55,6 +54,7 @@ def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
         facts=sections.facts(record),
         settings=sections.settings(recipe),
         config=json.dumps(recipe["model"], indent=2),
+        start=f"the preset `{recipe['preset']}`" if recipe.get("preset") else "the defaults",
         citation=sections.citation(recipe),
     )
 
@@ -66,10 +66,9 @@ def plain_card(
 
     It says that nothing was measured. ValueError for a config that names no class, and for no certificate.
     """
-    if not config.get("architectures"):
-        raise ValueError(
-            f"the config of {name} names no class in 'architectures'; give the config.json of a saved model"
-        )
+    for field, what in {"model_type": "type", "architectures": "class"}.items():
+        if not config.get(field):
+            raise ValueError(f"the config of {name} names no {what} in {field!r}; give that of a saved model")
     subject = Subject.of(name, config, config["architectures"][0], place)
     count = f" of {certificate['target']['parameters']:,} parameters" if certificate else ""
     return rendered(
@@ -81,6 +80,7 @@ def plain_card(
         gaps=NOTHING,
         parity=parity(subject, certificate),
         config=json.dumps(subject.differences(), indent=2),
+        start="the defaults",
     )
 
 
@@ -92,11 +92,20 @@ def rendered(subject: Subject, record: Record | None, **parts: str) -> ModelCard
 
 
 def write_card(record: Path, card: Path) -> None:
-    """Write the card that follows from a `record.json`; ValueError when it is not one."""
+    """Write the card that follows from a `record.json`; ValueError when it is not one, or a picture is missing.
+
+    The pictures of a record with a name of its own, NAME.json, lie in a folder NAME.
+    """
+    place = "" if record.name == "record.json" else f"{record.stem}/"
     try:
-        text = str(make_card(json.loads(record.read_text(encoding="utf-8"))))
+        facts = json.loads(record.read_text(encoding="utf-8"))
+        refuse_unfit(facts)
+        facts["pictures"] = {place + name: caption for name, caption in facts.get("pictures", {}).items()}
+        text = str(make_card(facts))
     except ValueError as error:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
+    if missing := [name for name in facts["pictures"] if not (card.parent / name).is_file()]:
+        raise ValueError(f"{card.parent / missing[0]} is missing, which {record} names as a picture; put it there")
     card.write_text(text, encoding="utf-8")
 
 
@@ -121,6 +130,8 @@ def refuse_unfit(record: Record) -> None:
     for path in REQUIRED:
         if not holds(record, path.split(".")):
             raise ValueError(f"the record lacks {path!r}, which a card cannot do without; a finished run writes it")
+    if base := record.get("base_model"):
+        refuse_unknown_relation(base)
     if record["task"]["kind"] not in KINDS:
         raise ValueError(f"the record's task.kind={record['task']['kind']!r} is not one of {', '.join(KINDS)}")
 
