@@ -21,7 +21,7 @@ from qkv.scripts.training.report import files, measures, show
 from qkv.scripts.training.run import Run, train
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
-ATTENTION = {"attention.png": "What the class token attends to in one image of each label, by layer, mean over heads"}
+ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}
 # Images on the attention picture, one for each of the first labels.
 DRAWN = 6
 

@@ -106,7 +106,9 @@ def write_card(record: Path, card: Path) -> None:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
     if missing := [name for name in facts["pictures"] if not (card.parent / name).is_file()]:
         raise ValueError(f"{card.parent / missing[0]} is missing, which {record} names as a picture; put it there")
-    card.write_text(text, encoding="utf-8")
+    partial = card.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(card)
 
 
 def companions(record: Record, folder: Path) -> dict[str, bytes]:
