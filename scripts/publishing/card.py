@@ -48,7 +48,7 @@ def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
         results=sections.results(subject.name, record),
         runs=sections.runs(record),
         pictures=sections.pictures(record),
-        limits=recipe["limits"].strip(),
+        limits=recipe["limits"].strip() or "Nobody has written them down.",
         gaps=sections.gaps(record),
         parity=parity(subject),
         facts=sections.facts(record),

@@ -113,6 +113,24 @@ def test_numbers_come_from_the_record() -> None:
     assert strays(text, record) == set() and strays(text, RECORD) != set()
 
 
+@pytest.mark.parametrize("form", ["self-contained", "native"])
+def test_every_number_is_in_a_fuller_record(form: str) -> None:
+    record = changed(
+        energy={"training_j": 4321.5, "counters": ["package-7"]}, seeds=[5, 8, 13], recipe__preset="vit_base_16",
+        device__processor="Some CPU 17", device__cores=96, device__memory_gib=755, pictures={"a77.png": "Picture 78"},
+        base_model={"id": "acme/base-21", "relation": "finetune"}, task__dataset="acme/data-22",
+    )  # fmt: skip
+    text = str(make_card(record, form=form))
+    paper = set(NUMBER.findall(qkv.presets.vit_base_16.__doc__))
+    assert strays(text, record) <= paper and {"4,322", "5, 8, 13", "96 cores", "755 GiB"} == {
+        said for said in ("4,322", "5, 8, 13", "96 cores", "755 GiB") if said in text
+    }
+
+
+def test_limits_that_nobody_wrote_down_are_missed() -> None:
+    assert "## Limits\n\nNobody has written them down." in str(make_card(changed(recipe__limits="")))
+
+
 def test_the_card_tells_how_it_was_made() -> None:
     text = str(make_card(RECORD))
     for expected in (

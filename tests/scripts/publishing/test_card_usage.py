@@ -27,7 +27,8 @@ from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import CONSUMER, strange_environment
 
 ROOT = Path(__file__).resolve().parents[3]
-RECORD = json.loads((ROOT / "model_cards" / "digits.json").read_text())
+CARDS = ROOT / "model_cards"
+RECORD = json.loads((CARDS / "digits.json").read_text())
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "id2label": {0: "a", 1: "b", 2: "c"}}
 WORDS = "[PAD] [UNK] [MASK] [EOS] The sky is blue . What ? a fish".split()
 PIXELS = {"frontend": "patches", "image_size": 8, "patch_size": 2}
@@ -54,7 +55,7 @@ def encoder(head: str, **fields: Any) -> PreTrainedModel:
 
 
 def decoder() -> PreTrainedModel:
-    return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=len(WORDS), **TINY, eos_token_id=3))
+    return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=len(WORDS), **TINY))
 
 
 def pair(head: str) -> PreTrainedModel:
@@ -79,13 +80,14 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
 }
 # The same models on cards of other kinds: of a record, of the native form, of a folder without a processor.
 RECORDED = {"recorded": "AutoModelForImageClassification", "native": "AutoModelForImageClassification"}
+NATIVE = ("native", "native text")
 BARE = {
     "bare text": "AutoModelForCausalLM",
     "bare choices": "AutoModelForMultipleChoice",
     "bare images": "AutoModelForImageClassification",
     "bare both": "AutoModel, both",
 }
-KINDS = {name: name for name in MODELS} | RECORDED | BARE
+KINDS = {name: name for name in MODELS} | RECORDED | {"native text": "AutoModelForCausalLM"} | BARE
 
 
 @dataclass
@@ -107,16 +109,19 @@ def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
     """A model that lies in a folder now, and the text of its card, in which the folder has taken its name's place."""
     model = jittered(MODELS[KINDS[name]]())
     reader = IMAGES if model.config.to_dict().get("frontend") == "patches" else WORD_READER
-    if name == "native":
+    if name in NATIVE:
         qkv.to_transformers(model).save_pretrained(folder)
         reader.save_pretrained(folder)
     else:
         build_folder(model, folder, processors=[] if name in BARE else [reader])
-    if name in RECORDED:
-        card = make_card(RECORD, form="native" if name == "native" else "self-contained")
-        return model, str(card).replace("user/qkv-digits", str(folder))
+    if name == "recorded":
+        return model, (CARDS / "digits.md").read_text().replace("user/qkv-digits", str(folder))
+    if name == "native":
+        return model, str(make_card(RECORD, form="native")).replace("user/qkv-digits", str(folder))
     config = json.loads((folder / "config.json").read_text())
-    return model, str(plain_card(config, name="m", processor=name not in BARE)).replace("user/m", str(folder))
+    form = "native" if name in NATIVE else "self-contained"
+    card = plain_card(config, name="m", processor=name not in BARE, form=form)
+    return model, str(card).replace("user/m", str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -236,7 +241,7 @@ CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [*MODELS, *RECORDED])
+@pytest.mark.parametrize("name", [*MODELS, "recorded", *NATIVE])
 def test_programs_print_what_the_model_says(cards: dict[str, Card], name: str) -> None:
     card, kind = cards[name], KINDS[name]
     *piped, asked = card.printed
