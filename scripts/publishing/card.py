@@ -24,7 +24,7 @@ REQUIRED = (
     "command device.type device.name device.threads device.processes versions metrics time.training_wall_s "
     "time.training_cpu_s"
 ).split()
-NOTHING = "Everything: there is no record of a training or an evaluation, so this card says nothing about quality."
+NOTHING = "there is no record of a training or an evaluation, so this card says nothing about quality."
 Record = dict[str, Any]
 
 
@@ -70,6 +70,7 @@ def plain_card(
         if not config.get(field):
             raise ValueError(f"the config of {name} names no {what} in {field!r}; give that of a saved model")
     subject = Subject.of(name, config, config["architectures"][0], place)
+    compared = parity(subject, certificate)
     count = f" of {certificate['target']['parameters']:,} parameters" if certificate else ""
     return rendered(
         subject,
@@ -77,8 +78,8 @@ def plain_card(
         origin="a config" + (" and the certificate of a conversion" if certificate else ""),
         source="the model",
         about=f"A `{subject.architecture}`{count}, written by qkv. What it was trained on and for is not recorded.",
-        gaps=NOTHING,
-        parity=parity(subject, certificate),
+        gaps=f"Everything{' but parity' if certificate else ''}: {NOTHING}",
+        parity=compared,
         config=json.dumps(subject.differences(), indent=2),
         start="the defaults",
     )

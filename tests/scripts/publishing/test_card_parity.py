@@ -23,6 +23,7 @@ FOUND = {
     },
     "generation": {"greedy": True, "3 beams": False},
     "way back": {"tensors": 28, "different": []},
+    "first diverging layer": None,
 }
 
 
@@ -45,20 +46,33 @@ def test_nothing_is_said_where_there_is_no_such_class() -> None:
 
 
 def test_the_certificate_is_told_by_its_worst_layers() -> None:
-    text = certified(FOUND)
+    text = certified(FOUND, "GPT2LMHeadModel")
     assert "| float64 | 1.0e-15 | 1.0e+00 | `layers.0` | 1.0e-10 |" in text  # worse than 5e-14 at numbers of 100
     assert "| bfloat16 | 5.0e-01 | 2.0e+00 | `logits` | none |" in text
     assert "all 28 tensors are bit-identical" in text and "greedy equal, 3 beams **different**" in text
-    assert "2 of 28 tensors are not bit-identical" in certified(
-        {**FOUND, "way back": {"tensors": 28, "different": "ab"}}
-    )
+    assert "not the same model" not in text
 
 
-def test_what_is_no_certificate_is_refused() -> None:
+def test_a_certificate_that_did_not_pass_says_so() -> None:
+    failed = {**FOUND, "way back": {"tensors": 28, "different": ["a", "b"]}, "first diverging layer": "layers.0"}
+    text = certified(failed, "QkvDecoderForCausalLM")
+    assert "2 of 28 tensors are not bit-identical" in text
+    assert "**They are not the same model**: `layers.0` is the first layer beyond its limit." in text
+
+
+def test_what_is_no_certificate_of_this_model_is_refused() -> None:
+    without = {name: value for name, value in FOUND.items() if name != "way back"}
     with pytest.raises(
         ValueError, match="this is no certificate of qkv convert --check: it has no 'way back'; give the"
     ):
-        certified({name: value for name, value in FOUND.items() if name != "way back"})
+        certified(without, "GPT2LMHeadModel")
+    config = {**qkv.presets.bert_base(**TINY).to_dict(), "architectures": ["QkvEncoderForMaskedLM"]}
+    with pytest.raises(
+        ValueError, match="certificate is of GPT2LMHeadModel and QkvDecoderForCausalLM, and this model is"
+    ):
+        plain_card(config, name="x", certificate=FOUND)
+    with pytest.raises(ValueError, match="no certificate of qkv convert --check: it has no 'layers'"):
+        plain_card(config, name="x", certificate={"target": {}})
 
 
 def test_a_converted_model_has_a_card_with_its_certificate(tmp_path: Path) -> None:
@@ -75,4 +89,8 @@ def test_a_converted_model_has_a_card_with_its_certificate(tmp_path: Path) -> No
         )
     )
     assert "from `GPT2LMHeadModel` to `QkvDecoderForCausalLM`" in text and "tensors are bit-identical" in text
-    assert f"of {official.num_parameters():,} parameters" in text and "Generated tokens: greedy equal" in text
+    assert (
+        "Everything but parity: " in text
+        and f"of {official.num_parameters():,} parameters" in text
+        and "Generated tokens: greedy equal" in text
+    )
