@@ -16,7 +16,7 @@ COMMANDS = {
     "train": "train a recipe",
     "quickstart": "train a recipe, draw and describe the model, build its Hub folder, load that without qkv",
     "convert": "turn an official checkpoint into a qkv model, or back, and prove that nothing changed",
-    "card": "write the model card of a finished run",
+    "card": "write the model card of a finished run, or all that are published",
 }
 # What bad input and bad luck raise; anything else is our mistake, and shows where.
 EXPECTED = (ValueError, OSError, ArithmeticError, RuntimeError)

@@ -3,10 +3,11 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -20,14 +21,19 @@ def build_folder(
     *,
     processors: Sequence[Any] = (),
     card: str | None = None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
     max_shard_size: str = "5GB",
 ) -> Path:
     """Write the self-contained folder of a model, which appears complete or not at all.
 
     `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` becomes the
-    README; weights above `max_shard_size` come in several files. FileExistsError when the target holds something.
+    README, and `files` go along with it, by their paths; weights above `max_shard_size` come in several files.
+    FileExistsError when the target holds something.
     """
     with staged(target) as folder:
+        for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(content)
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         for processor in processors:
             processor.save_pretrained(folder)
@@ -84,8 +90,8 @@ def license_text() -> str:
 
 
 def make_durable(folder: Path) -> None:
-    """Force every file of a flat folder to the disk."""
-    for path in folder.iterdir():
+    """Force every file of a folder to the disk."""
+    for path in folder.rglob("*"):
         sync(path)
     sync(folder)
 
