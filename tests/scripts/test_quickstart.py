@@ -21,7 +21,7 @@ def in_this_process(jobs: Sequence[Job]) -> list[Found]:
     """What the fresh process does (tests/test_hub.py starts it), without the time it takes to start."""
     found = []
     for job in jobs:
-        model = AutoModelForImageClassification.from_pretrained(job.folder)
+        model = AutoModelForImageClassification.from_pretrained(job.source)
         scores = outputs(model, job.inputs)
         assert job.example.is_file()
         found.append(Found(scores, [{"label": model.config.id2label[int(scores[0].argmax())]}]))
