@@ -1,29 +1,30 @@
 """What uploads are tested with: a client process for many of them, a folder that changes, and what the Hub made of it."""
 
+import hashlib
 import json
+import random
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from huggingface_hub import HfApi
-from huggingface_hub.hf_api import RepoFile
 
 from loopback.process import LoopbackHub
 
 CLIENT = Path(__file__).with_name("upload_client.py")
 OLD = {
     "config.json": b'{"version": 1}',
-    "model.safetensors": bytes(range(256)) * 1200,
+    "model.safetensors": random.Random(1).randbytes(300_000),
     "stale.py": b"old = 1\n",
     "LICENSE": b"the same\n",
 }
 NEW = {
     "config.json": b'{"version": 2}',
-    "model-00001-of-00002.safetensors": bytes(range(255)) * 1100,
-    "model-00002-of-00002.safetensors": bytes(range(254)) * 1100,
+    "model-00001-of-00002.safetensors": random.Random(2).randbytes(200_000),
+    "model-00002-of-00002.safetensors": random.Random(3).randbytes(200_000),
     "model.safetensors.index.json": b"{}",
     "LICENSE": b"the same\n",
 }
@@ -93,3 +94,38 @@ def fill(folder: Path, files: Mapping[str, bytes]) -> Path:
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return folder
+
+
+def look(hub: LoopbackHub, repo: str, what: str) -> Any:
+    """What the Hub says about a repository, as its owner sees it; None where there is no such thing."""
+    request = urllib.request.Request(f"{hub.url}/api/models/{repo}{what}", headers={"Authorization": "Bearer hf_alice"})
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as reply:
+            return json.load(reply)
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise
+
+
+def tree(hub: LoopbackHub, repo: str, revision: str = "main") -> dict[str, str] | None:
+    """{file: its hash} of a revision, without the Hub's own file."""
+    found = look(hub, repo, f"/tree/{revision}?recursive=true")
+    if found is None:
+        return None
+    return {entry["path"]: entry.get("lfs", entry)["oid"] for entry in found if entry["path"] != ".gitattributes"}
+
+
+def hashes(files: Mapping[str, bytes], large: str = ".safetensors") -> dict[str, str]:
+    """{file: its hash} as the Hub gives it."""
+    return {
+        name: hashlib.sha256(data).hexdigest()
+        if name.endswith(large)
+        else hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        for name, data in files.items()
+    }
+
+
+def commits(hub: LoopbackHub, repo: str, revision: str = "main") -> list[str]:
+    """The commits of a branch, newest first."""
+    return [commit["id"] for commit in look(hub, repo, f"/commits/{revision}")]

@@ -124,7 +124,7 @@ def explained(error: Exception, repo: str) -> Exception:
         return PublishError(OFFLINE.format(**names))
     if isinstance(error, LocalTokenNotFoundError) or (status == 401 and not get_token()):
         return PublishError(NOBODY.format(**names))
-    if status is None:
+    if status is None or type(error) is ValueError:  # such as what the client says about the head of a README
         return error
     sentence = SENTENCES.get(status, "the Hub refuses what was sent to {repo}").format(**names)
     return PublishError(f"{sentence} ({brief(error)})")
