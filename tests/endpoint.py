@@ -62,8 +62,8 @@ class Answers(dict[str, Any]):
 
     def __getitem__(self, job: str) -> Any:
         answer = super().__getitem__(job)
-        if isinstance(answer, dict) and "failed" in answer:
-            raise AssertionError(answer["failed"])
+        if isinstance(answer, dict) and "traceback" in answer:
+            raise AssertionError(answer["traceback"])
         return answer
 
 
