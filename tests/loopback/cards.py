@@ -9,7 +9,7 @@ from loopback.information import FRONT_MATTER
 from loopback.messages import Reply, Request
 from loopback.routes import route
 
-RESULT = ("task", "dataset", "metrics")
+RESULT = {"task", "dataset", "metrics"}
 
 
 @route("POST", "/api/validate-yaml")
@@ -31,14 +31,20 @@ def mistakes(metadata: Any) -> Iterator[str]:
         yield "metadata should be a mapping"
         return
     strings = {"pipeline_tag": str, "library_name": str, "license": str | list}
-    yield from (
-        f'"{key}" must be a string' for key, kind in strings.items() if not isinstance(metadata.get(key, ""), kind)
-    )
+    wrong = [key for key, kind in strings.items() if not isinstance(metadata.get(key, ""), kind)]
+    yield from (f'"{key}" must be a string' for key in wrong)
     lists = [key for key in ("tags", "metrics") if not is_string_list(metadata.get(key) or [])]
     yield from (f'"{key}" must be an array of strings' for key in lists)
-    results = (result for model in metadata.get("model-index") or [] for result in model.get("results", []))
-    if not all(key in result for result in results for key in RESULT):
+    if not is_index(metadata.get("model-index") or []):
         yield '"model-index" is not valid'
+
+
+def is_index(value: Any) -> bool:
+    """Whether it is a list of models, each with a list of results that say of what they are."""
+    if not isinstance(value, list) or not all(isinstance(model, dict) for model in value):
+        return False
+    results = [result for model in value for result in model.get("results") or []]
+    return all(isinstance(result, dict) and result.keys() >= RESULT for result in results)
 
 
 def is_string_list(value: Any) -> bool:

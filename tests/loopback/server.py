@@ -31,6 +31,8 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version = "loopback"
+    # Headers and body are two packets: with Nagle's algorithm the second would wait 40 ms for the first one's receipt.
+    disable_nagle_algorithm = True
     hub: ClassVar[Hub]
     is_storage: ClassVar[bool]
 
