@@ -8,7 +8,7 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
-from qkv.scripts.publishing.card import make_card, shown, table, write_card
+from qkv.scripts.publishing.card import make_card, write_card
 
 CARDS = Path(__file__).resolve().parents[3] / "model_cards"
 RECORD = json.loads((CARDS / "digits.json").read_text())
@@ -66,8 +66,3 @@ def test_what_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match="is not the record of a finished run"):
         write_card(tmp_path / "x.json", tmp_path / "card.md")
     assert not (tmp_path / "card.md").exists()
-
-
-def test_tables_and_numbers_are_for_people() -> None:
-    assert table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
-    assert (shown("loss", 0.5), shown("accuracy", 0.5), shown("accuracy", None)) == ("0.5000", "50.00 %", "")
