@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub.utils._validators import validate_repo_id
 from transformers import PreTrainedModel
 
 from qkv.modeling.conversion import to_transformers
 from qkv.scripts.publishing.card import companions, make_card, plain_card
 from qkv.scripts.publishing.export import build_folder, license_text, staged
+from qkv.scripts.publishing.manifest import write_manifest
 from qkv.scripts.publishing.repository import MAIN, Target
 from qkv.scripts.publishing.screen import screen
 from qkv.scripts.publishing.source import Source, built_folder, read_source
@@ -147,11 +148,13 @@ def build(source: Source, folder: Path, place: Path | str, options: Options) -> 
     processors = [*source.processors, extras]
     if not options.get("native"):
         return build_folder(source.model, folder, processors=processors, card=card, **sizes)
-    to_transformers(source.model).save_pretrained(folder, **sizes)
+    stock: Any = to_transformers(source.model)
+    stock.save_pretrained(folder, **sizes)
     for processor in processors:
         processor.save_pretrained(folder)
     (folder / "LICENSE").write_text(license_text(), encoding="utf-8")
     (folder / "README.md").write_text(card, encoding="utf-8")
+    write_manifest(folder, stock)
     return folder
 
 

@@ -9,7 +9,10 @@ import torch
 from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoProcessor, AutoTokenizer, PreTrainedModel
 
 from qkv import modeling
+from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion_files import CONFIG, load, named, read_json, refuse_unknown
+from qkv.scripts.publishing.contents import file_rows
+from qkv.scripts.publishing.manifest import MANIFEST, IntegrityError, brief, read_manifest
 
 RECORD, CERTIFICATE, MODEL = "record.json", "certificate.json", "model"
 PROCESSOR, READER, TOKENIZERS = (
@@ -23,7 +26,7 @@ PROCESSOR, READER, TOKENIZERS = (
 class Source:
     """A qkv model, its processors, the record of its training and the certificate of its conversion, if any."""
 
-    model: PreTrainedModel
+    model: QkvPreTrainedModel
     processors: list[Any] = field(default_factory=list)
     record: Path | None = None
     certificate: dict[str, Any] | None = None
@@ -42,8 +45,9 @@ def read_source(
     """
     given = [] if processor is None else list(processor) if isinstance(processor, list | tuple) else [processor]
     if isinstance(source, PreTrainedModel):
-        refuse_others(source.config.model_type, type(source).__name__, "qkv.from_transformers(model)")
-        return Source(source, given, located_record(record))
+        model: Any = source
+        refuse_others(model.config.model_type, type(model).__name__, "qkv.from_transformers(model)")
+        return Source(model, given, located_record(record))
     folder = Path(source).expanduser()
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}; name one with a model, or a run folder")
@@ -71,7 +75,7 @@ def located_record(record: str | os.PathLike[str] | None) -> Path | None:
     return path
 
 
-def read_model(folder: Path, dtype: str | None) -> PreTrainedModel:
+def read_model(folder: Path, dtype: str | None) -> QkvPreTrainedModel:
     """The model of a folder in the class that was saved, all of its weights read and all of them used."""
     model_type, name = named(folder)
     refuse_others(model_type, name, f"qkv convert {folder} DST")
@@ -103,10 +107,11 @@ def readers(folder: Path) -> list[Any]:
 
 
 def built_folder(source: PreTrainedModel | str | os.PathLike[str]) -> Path | None:
-    """The folder that was named, if it brings the code its config names."""
-    if isinstance(source, PreTrainedModel) or not (Path(source).expanduser() / CONFIG).is_file():
+    """The folder that was named, if it was built before; IntegrityError if it is not what was built."""
+    if isinstance(source, PreTrainedModel) or not (Path(source).expanduser() / MANIFEST).is_file():
         return None
     folder = Path(source).expanduser()
-    references = read_json(folder / CONFIG).get("auto_map", {}).values()
-    modules = {str(reference).partition(".")[0] for reference in references}
-    return folder if modules and all((folder / f"{module}.py").is_file() for module in modules) else None
+    wrong = [finding for row in file_rows(folder, read_manifest(folder)) for finding in row.findings]
+    if wrong:
+        raise IntegrityError(f"{folder} is not what was built: {brief(wrong)}; build it again from its model")
+    return folder
