@@ -6,6 +6,7 @@ it leaves this machine; the Hub gets it in one commit. Run again after a failure
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections import Counter
 from pathlib import Path
 
 from huggingface_hub import constants
@@ -57,33 +58,41 @@ def run(arguments: Namespace) -> None:
         step=lambda what: console.print(f"{what} …", highlight=False) if console.is_terminal else None,
         **options,
     )
-    Console().print(listed(done))
-    show(f"{arguments.source} -> {arguments.target}", summary(done, dry_run=arguments.dry_run))
+    if arguments.dry_run:
+        Console().print(listed(done))
+    show("dry run, nothing was written" if arguments.dry_run else "published", summary(done, arguments))
 
 
 def listed(done: Published) -> Table:
     """Every file, and what becomes of it."""
-    table = Table("file", "size", "SHA-256", "", title="files")
+    table = Table()
+    for title in ("file", "size", "SHA-256", "on the Hub"):
+        # A name that is cut off is of no use.
+        table.add_column(title, overflow="fold")
     for change in done.changes:
-        digest = (change.sha256 or "")[:12]
-        table.add_row(change.name, decimal(change.size), digest, change.state)
+        table.add_row(change.name, decimal(change.size), change.sha256 or "", change.state)
     return table
 
 
-def summary(done: Published, *, dry_run: bool) -> dict[str, str]:
-    """Where it is, and how much of it."""
+def summary(done: Published, arguments: Namespace) -> dict[str, str]:
+    """What is where, and how much of it."""
     held = [change for change in done.changes if change.state != "deleted"]
-    rows = {"files": f"{len(held)}, {decimal(sum(change.size for change in held))}"}
+    form = "as it was built" if done.as_built else "native" if arguments.native else "self-contained"
+    rows = {"model": f"{arguments.source}, {form}"}
+    rows |= {"folder": str(done.folder)} if done.folder else {"repository": arguments.target, "url": str(done.url)}
+    rows["files"] = f"{len(held)}, {decimal(sum(change.size for change in held))}"
     if done.folder:
-        return {**rows, "folder": str(done.folder)}
-    sent = [change.size for change in done.changes if change.state in ("new", "changed")]
-    what = "to be sent" if dry_run else "sent"
-    rows[what] = f"{len(sent)} files, {decimal(sum(sent))}"
-    if dry_run:
-        rows["compared with"] = done.commit or "nothing, for there is no such repository that you may see"
-        return {**rows, "url": str(done.url), "verdict": "nothing was written"}
-    rows |= {"revision": str(done.commit), "url": str(done.url)}
-    return {**rows, "pull request": done.pull_request} if done.pull_request else rows
+        return rows
+    counts = Counter(change.state for change in done.changes)
+    sent = sum(change.size for change in held if change.state != "same")
+    rows["changes"] = (
+        ", ".join(f"{count} {state}" for state, count in counts.items())
+        + f"; {decimal(sent)} "
+        + ("to send" if arguments.dry_run else "sent")
+    )
+    if arguments.dry_run:
+        return {**rows, "compared with": done.commit or "nothing: there is no such repository that you may see"}
+    return {**rows, "revision": str(done.commit)} | ({"tag": arguments.tag} if arguments.tag else {})
 
 
 if __name__ == "__main__":

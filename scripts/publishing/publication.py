@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -52,7 +52,7 @@ OF_BUILDING = ("processor", "record", "other", "dtype", "max_shard_size")
 
 @dataclass(frozen=True)
 class Published:
-    """What was published: in `folder`, or on the Hub at `url` in `commit`.
+    """What was published, perhaps from a folder `as_built` before: in `folder`, or on the Hub at `url` in `commit`.
 
     After a dry run `commit` is what the Hub has, None if that is nothing, and `changes` is what would become of it.
     """
@@ -62,6 +62,7 @@ class Published:
     url: str | None = None
     commit: str | None = None
     pull_request: str | None = None
+    as_built: bool = False
 
 
 def publish(
@@ -99,9 +100,9 @@ def publish(
         step("screen the folder")
         files = screen(built, public=[*words(place), *options.get("allow", ())])
         if isinstance(place, Path):
-            return Published(kept(files, folder), folder=place)
+            return Published(kept(files, folder), folder=place, as_built=built != folder)
         step("compare with the Hub" if options.get("dry_run") else "send to the Hub")
-        return sent(files, place, given)
+        return replace(sent(files, place, given), as_built=built != folder)
 
 
 def destination(target: str | os.PathLike[str]) -> Path | str:
@@ -144,11 +145,12 @@ def words(place: Path | str) -> list[str]:
 def build(source: Source, folder: Path, place: Path | str, options: Options) -> Path:
     """Fill a folder with one of the forms of a model."""
     sizes = {"max_shard_size": size} if (size := options.get("max_shard_size")) else {}
+    # First, for it says best why there is no native form.
+    stock: Any = to_transformers(source.model) if options.get("native") else None
     card, extras = described(source, place, options)
     processors = [*source.processors, extras]
-    if not options.get("native"):
+    if stock is None:
         return build_folder(source.model, folder, processors=processors, card=card, **sizes)
-    stock: Any = to_transformers(source.model)
     stock.save_pretrained(folder, **sizes)
     for processor in processors:
         processor.save_pretrained(folder)

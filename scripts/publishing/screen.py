@@ -192,7 +192,9 @@ def examine_config(file: File) -> Iterator[Finding]:
         return
     for place, text in strings(values):
         found = file.machine.secrets(text) if place.startswith(LEARNED) else leaks(text, place, file.machine)
-        yield from (Finding(file.name, leak.what, place) for leak in found)
+        for leak in found:
+            # A secret among the keys is not repeated.
+            yield Finding(file.name, leak.what, "below a key" if any(file.machine.secrets(place)) else place)
 
 
 def in_lines(file: File, find: Callable[[str], Iterable[Leak]]) -> Iterator[Finding]:
@@ -222,9 +224,8 @@ def strings(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
         yield place, value
     elif isinstance(value, dict):
         for key, part in value.items():
-            inner = f"{place}.{key}".lstrip(".")
-            yield f"{inner}, a key", key
-            yield from strings(part, inner)
+            yield f"{place}, a key".lstrip(", "), key
+            yield from strings(part, f"{place}.{key}".lstrip("."))
     elif isinstance(value, list):
         for index, part in enumerate(value):
             yield from strings(part, f"{place}[{index}]")
