@@ -105,7 +105,6 @@ def check(scene: Scene, *, fresh: bool, **fault: Any) -> bool:
 
 STAGES = {
     "when the repository is made": ("POST /api/repos/create", "reply"),
-    "within the commit": ("POST .*/commit/main", "body"),
     "when the commit is in": ("POST .*/commit/main", "reply"),
 }
 ANY = "^[A-Z]+ /(?!__loopback__)"
