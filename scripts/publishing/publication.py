@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -18,7 +18,7 @@ from qkv.modeling.conversion import to_transformers
 from qkv.scripts.publishing.card import companions, make_card, plain_card
 from qkv.scripts.publishing.export import build_folder, license_text, staged
 from qkv.scripts.publishing.manifest import write_manifest
-from qkv.scripts.publishing.repository import MAIN, Target
+from qkv.scripts.publishing.repository import Target
 from qkv.scripts.publishing.screen import screen
 from qkv.scripts.publishing.source import Source, built_folder, read_source
 from qkv.scripts.publishing.upload import Change, local, upload
@@ -81,28 +81,46 @@ def publish(
     of it leaves this machine, and the target holds the old or the new, never a mixture. UnfitError names a file that
     may not be published; PublishError says in a sentence why the Hub did not take it.
     """
-    place, step = destination(target), options.get("step", lambda what: None)
+    place = destination(target)
     given: dict[str, Any] = {
         **options,
-        **{"processor": processor, "record": record, "private": private, "revision": revision},
+        "processor": processor,
+        "record": record,
+        "private": private,
+        "revision": revision,
     }
-    if isinstance(place, Path):
+    aim = hub_target(place, given) if isinstance(place, str) else None
+    if aim is None:
         refuse(given, OF_THE_HUB, f"{place} is a folder, and {{}} is for the Hub; leave it out, or name user/model")
     with workspace(place) as folder:
-        built = None if options.get("native") else built_folder(source)
-        if built:
-            refuse(given, OF_BUILDING, f"{built} is built already, too late for {{}}; name the model it was built of")
-        else:
-            step("read the model")
-            found = read_source(source, processor=processor, record=record, dtype=options.get("dtype"))
-            step("build the folder")
-            built = build(found, folder, place, options)
-        step("screen the folder")
+        built = prepared(source, folder, place, given)
+        told(given, "screen the folder")
         files = screen(built, public=[*words(place), *options.get("allow", ())])
-        if isinstance(place, Path):
-            return Published(kept(files, folder), folder=place, as_built=built != folder)
-        step("compare with the Hub" if options.get("dry_run") else "send to the Hub")
-        return replace(sent(files, place, given), as_built=built != folder)
+        if aim is None:
+            return Published(kept(files, folder), folder=Path(place), as_built=built != folder)
+        told(given, "compare with the Hub" if options.get("dry_run") else "send to the Hub")
+        done = upload(files, aim, dry_run=options.get("dry_run", False))
+    where: dict[str, Any] = {"url": done.url, "commit": done.commit, "pull_request": done.pull_request}
+    return Published(done.changes, **where, as_built=built != folder)
+
+
+def prepared(
+    source: PreTrainedModel | str | os.PathLike[str], folder: Path, place: Path | str, given: Mapping[str, Any]
+) -> Path:
+    """A folder to publish: the one that was named, if it was built before, or the one that is built now."""
+    if not given.get("native") and (built := built_folder(source)):
+        refuse(given, OF_BUILDING, f"{built} is built already, too late for {{}}; name the model it was built of")
+        return built
+    told(given, "read the model")
+    found = read_source(source, processor=given["processor"], record=given["record"], dtype=given.get("dtype"))
+    told(given, "build the folder")
+    return build(found, folder, place, given)
+
+
+def told(given: Mapping[str, Any], what: str) -> None:
+    """Say what is done next to whoever wants to know."""
+    if step := given.get("step"):
+        step(what)
 
 
 def destination(target: str | os.PathLike[str]) -> Path | str:
@@ -122,7 +140,8 @@ def destination(target: str | os.PathLike[str]) -> Path | str:
 def refuse(given: Mapping[str, Any], names: Sequence[str], sentence: str) -> None:
     """Raise ValueError for the first of these options that is given."""
     for name in names:
-        if given.get(name) not in (None, False):
+        # That a repository shall not be private is a wish, that no pull request is wanted is not.
+        if given.get(name) not in ((None,) if name == "private" else (None, False)):
             raise ValueError(sentence.format(name))
 
 
@@ -142,12 +161,12 @@ def words(place: Path | str) -> list[str]:
     return [] if isinstance(place, Path) else [place, *place.split("/")]
 
 
-def build(source: Source, folder: Path, place: Path | str, options: Options) -> Path:
+def build(source: Source, folder: Path, place: Path | str, given: Mapping[str, Any]) -> Path:
     """Fill a folder with one of the forms of a model."""
-    sizes = {"max_shard_size": size} if (size := options.get("max_shard_size")) else {}
+    sizes = {"max_shard_size": size} if (size := given.get("max_shard_size")) else {}
     # First, for it says best why there is no native form.
-    stock: Any = to_transformers(source.model) if options.get("native") else None
-    card, extras = described(source, place, options)
+    stock: Any = to_transformers(source.model) if given.get("native") else None
+    card, extras = described(source, place, given)
     processors = [*source.processors, extras]
     if stock is None:
         return build_folder(source.model, folder, processors=processors, card=card, **sizes)
@@ -173,10 +192,10 @@ class Extras:
             (folder / name).write_bytes(data)
 
 
-def described(source: Source, place: Path | str, options: Options) -> tuple[str, Extras]:
+def described(source: Source, place: Path | str, given: Mapping[str, Any]) -> tuple[str, Extras]:
     """The card of a model, and what goes along with it; ValueError for the record of another model."""
-    known: dict[str, Any] = {"form": "native" if options.get("native") else "self-contained"}
-    known |= {"other": options.get("other"), "processor": bool(source.processors)}
+    known: dict[str, Any] = {"form": "native" if given.get("native") else "self-contained"}
+    known |= {"other": given.get("other"), "processor": bool(source.processors)}
     known |= {"repo": place} if isinstance(place, str) else {}
     if source.record is None:
         name = place.name if isinstance(place, Path) else place.partition("/")[2]
@@ -202,9 +221,7 @@ def kept(files: Mapping[str, Path], folder: Path) -> tuple[Change, ...]:
     return tuple(Change(name, "new", file.size, file.sha256) for name, file in found.items())
 
 
-def sent(files: Mapping[str, Path], repo: str, given: Mapping[str, Any]) -> Published:
-    """Send the files to the Hub."""
-    words = {"revision": given["revision"] or MAIN, "private": given["private"]}
-    words |= {name: given[name] for name in ("pull_request", "tag", "message") if given.get(name)}
-    done = upload(files, Target(repo, **words), dry_run=given.get("dry_run", False))
-    return Published(done.changes, url=done.url, commit=done.commit, pull_request=done.pull_request)
+def hub_target(repo: str, given: Mapping[str, Any]) -> Target:
+    """Where on the Hub, and how."""
+    named = ("private", "revision", "pull_request", "tag", "message")
+    return Target(repo, **{name: given[name] for name in named if given.get(name) is not None})

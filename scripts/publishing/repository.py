@@ -26,6 +26,10 @@ class Target:
     tag: str | None = None
     message: str = "Publish with qkv"
 
+    def __post_init__(self) -> None:
+        if self.pull_request and self.tag:
+            raise ValueError("a tag names a commit of a branch, and a pull request has none yet; tag after merging it")
+
 
 class Repository:
     """A place on the Hub, asked anew at every call."""

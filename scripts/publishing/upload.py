@@ -71,8 +71,6 @@ def upload(
     sends what is missing, and makes no second commit of what is there. A push by somebody else in the meantime is not
     overwritten. PublishError says in one sentence why the Hub did not take the files.
     """
-    if target.pull_request and target.tag:
-        raise ValueError("a tag names a commit of a branch, and a pull request has none yet; tag after merging it")
     repository = Repository(HfApi(library_name="qkv"), target)
     transfer = Transfer(repository, {name: local(path) for name, path in files.items()})
     step: Callable[[], Uploaded] = transfer.preview if dry_run else transfer.run
