@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from qkv.scripts.publishing.card import auto_class
+from qkv.scripts.publishing.card import auto_class, companions
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import Found, Job, logits, reload
 from qkv.scripts.train import add_arguments as add_arguments
@@ -21,6 +21,7 @@ from qkv.scripts.training.report import files, measures, show
 from qkv.scripts.training.run import Run, train
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
+ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}
 # Images on the attention picture, one for each of the first labels.
 DRAWN = 6
 
@@ -47,12 +48,15 @@ def draw(finished: Run) -> None:
     chosen = [labels.index(label) for label in range(min(DRAWN, len(names)))]
     images = examples["pixel_values"][chosen].to(finished.model.device)
     draw_attention(finished.model, images, names, finished.folder / "attention.png")
+    finished.record["pictures"] |= ATTENTION
 
 
 def publish(finished: Run) -> None:
-    """Build the Hub folder, with the card as its README."""
+    """Build the Hub folder, with the card as its README and the pictures on it."""
     card = (finished.folder / "card.md").read_text(encoding="utf-8")
-    build_folder(finished.model, finished.folder / "hub", processors=[finished.task.processor], card=card)
+    files = companions(finished.record, finished.folder)
+    processors = [finished.task.processor]
+    build_folder(finished.model, finished.folder / "hub", processors=processors, card=card, files=files)
 
 
 def compare(finished: Run, split: str) -> dict[str, float]:

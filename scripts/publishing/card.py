@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from qkv.scripts.publishing import card_sections as sections
 from qkv.scripts.publishing import card_subject
 from qkv.scripts.publishing.card_heads import KINDS
-from qkv.scripts.publishing.card_metadata import leaderboard_files, metadata
+from qkv.scripts.publishing.card_metadata import leaderboard_files, metadata, refuse_unknown_relation
 from qkv.scripts.publishing.card_parity import parity
 from qkv.scripts.publishing.card_subject import Place, Subject
 from qkv.scripts.publishing.card_usage import snippets
@@ -24,7 +24,7 @@ REQUIRED = (
     "command device.type device.name device.threads device.processes versions metrics time.training_wall_s "
     "time.training_cpu_s"
 ).split()
-NOTHING = "Everything: there is no record of a training or an evaluation, so this card says nothing about quality."
+NOTHING = "there is no record of a training or an evaluation, so this card says nothing about quality."
 Record = dict[str, Any]
 
 
@@ -47,14 +47,14 @@ def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
         about=f"{recipe['title']}. A `{subject.architecture}` of {record['parameters']:,} parameters, {made} with qkv.",
         results=sections.results(subject.name, record),
         runs=sections.runs(record),
-        reloaded=sections.reloaded(record),
         pictures=sections.pictures(record),
-        limits=recipe["limits"].strip(),
+        limits=recipe["limits"].strip() or "Nobody has written them down.",
         gaps=sections.gaps(record),
         parity=parity(subject),
         facts=sections.facts(record),
         settings=sections.settings(recipe),
         config=json.dumps(recipe["model"], indent=2),
+        start=f"the preset `{recipe['preset']}`" if recipe.get("preset") else "the defaults",
         citation=sections.citation(recipe),
     )
 
@@ -66,11 +66,11 @@ def plain_card(
 
     It says that nothing was measured. ValueError for a config that names no class, and for no certificate.
     """
-    if not config.get("architectures"):
-        raise ValueError(
-            f"the config of {name} names no class in 'architectures'; give the config.json of a saved model"
-        )
+    for field, what in {"model_type": "type", "architectures": "class"}.items():
+        if not config.get(field):
+            raise ValueError(f"the config of {name} names no {what} in {field!r}; give that of a saved model")
     subject = Subject.of(name, config, config["architectures"][0], place)
+    compared = parity(subject, certificate)
     count = f" of {certificate['target']['parameters']:,} parameters" if certificate else ""
     return rendered(
         subject,
@@ -78,9 +78,10 @@ def plain_card(
         origin="a config" + (" and the certificate of a conversion" if certificate else ""),
         source="the model",
         about=f"A `{subject.architecture}`{count}, written by qkv. What it was trained on and for is not recorded.",
-        gaps=NOTHING,
-        parity=parity(subject, certificate),
+        gaps=f"Everything{' but parity' if certificate else ''}: {NOTHING}",
+        parity=compared,
         config=json.dumps(subject.differences(), indent=2),
+        start="the defaults",
     )
 
 
@@ -92,12 +93,23 @@ def rendered(subject: Subject, record: Record | None, **parts: str) -> ModelCard
 
 
 def write_card(record: Path, card: Path) -> None:
-    """Write the card that follows from a `record.json`; ValueError when it is not one."""
+    """Write the card that follows from a `record.json`; ValueError when it is not one, or a picture is missing.
+
+    The pictures of a record with a name of its own, NAME.json, lie in a folder NAME.
+    """
+    place = "" if record.name == "record.json" else f"{record.stem}/"
     try:
-        text = str(make_card(json.loads(record.read_text(encoding="utf-8"))))
+        facts = json.loads(record.read_text(encoding="utf-8"))
+        refuse_unfit(facts)
+        facts["pictures"] = {place + name: caption for name, caption in facts.get("pictures", {}).items()}
+        text = str(make_card(facts))
     except ValueError as error:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
-    card.write_text(text, encoding="utf-8")
+    if missing := [name for name in facts["pictures"] if not (card.parent / name).is_file()]:
+        raise ValueError(f"{card.parent / missing[0]} is missing, which {record} names as a picture; put it there")
+    partial = card.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(card)
 
 
 def companions(record: Record, folder: Path) -> dict[str, bytes]:
@@ -121,6 +133,8 @@ def refuse_unfit(record: Record) -> None:
     for path in REQUIRED:
         if not holds(record, path.split(".")):
             raise ValueError(f"the record lacks {path!r}, which a card cannot do without; a finished run writes it")
+    if base := record.get("base_model"):
+        refuse_unknown_relation(base)
     if record["task"]["kind"] not in KINDS:
         raise ValueError(f"the record's task.kind={record['task']['kind']!r} is not one of {', '.join(KINDS)}")
 

@@ -73,4 +73,5 @@ IMAGE_FEATURES = Head("image-feature-extraction", STATES, READ_IMAGE, pipeline='
 PAIR_FEATURES = Head(
     "feature-extraction", STATES, READ_BOTH, numbers=f'{NUMBERS}\ninputs["decoder_input_ids"] = inputs["input_ids"]'
 )
-KINDS = sorted({head.tag for head in (*HEADS.values(), IMAGE_FEATURES) if head.tag})
+# Beside the tasks of heads: what encoder-decoders are trained for, of which their head does not tell.
+KINDS = sorted({head.tag for head in (*HEADS.values(), IMAGE_FEATURES) if head.tag} | {"summarization", "translation"})

@@ -42,15 +42,18 @@ def metadata(subject: Subject, record: dict[str, Any] | None = None) -> ModelCar
         datasets=[task["dataset"]] if "dataset" in task else None,
         metrics=sorted({result.metric_type for result in found}) or None,
         eval_results=found or None,
-        **(relation(base) if base else {}),
+        base_model_relation=base["relation"] if base else None,
+        base_model=base["id"] if base else None,
     )
 
 
-def relation(base: dict[str, str]) -> dict[str, Any]:
-    """Which model this one was made from, and how; ValueError for a word the Hub does not know."""
+def refuse_unknown_relation(base: dict[str, str]) -> None:
+    """Raise ValueError unless a record says which model this one was made from, and how, in a word the Hub knows."""
+    if not base.get("id"):
+        raise ValueError("the record's base_model lacks 'id', the name of a model on the Hub")
     if base.get("relation") not in RELATIONS:
-        raise ValueError(f"base_model.relation={base.get('relation')!r} is not one of {', '.join(RELATIONS)}")
-    return {"base_model": base["id"], "base_model_relation": base["relation"]}
+        known = ", ".join(RELATIONS)
+        raise ValueError(f"the record's base_model.relation={base.get('relation')!r} is not one of {known}")
 
 
 def results(record: dict[str, Any]) -> list[EvalResult]:

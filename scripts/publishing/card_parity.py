@@ -16,7 +16,7 @@ MEASURED_WITH = re.compile(r"^transformers \S+, torch \S+, \S+\.$", re.MULTILINE
 def parity(subject: Subject, certificate: dict[str, Any] | None = None) -> str:
     """What is known of the differences between this model and transformers', nothing where there is no such class."""
     if certificate:
-        return certified(certificate)
+        return certified(certificate, subject.architecture)
     page = PAGE.read_text(encoding="utf-8")
     rows = [line for line in LINE.findall(page) if line[0] == subject.stock]
     if not rows:
@@ -31,21 +31,26 @@ def parity(subject: Subject, certificate: dict[str, Any] | None = None) -> str:
     )
 
 
-def certified(certificate: dict[str, Any]) -> str:
-    """The certificate of a conversion in short."""
+def certified(certificate: dict[str, Any], architecture: str) -> str:
+    """The certificate of a conversion in short; ValueError for one of another class, or none at all."""
     try:
         layers, limits, back = certificate["layers"], certificate["limits"], certificate["way back"]
         one, other = certificate["source"]["class"], certificate["target"]["class"]
         rows = [precision(name, limit, layers) for name, limit in limits.items()]
         different, tensors = len(back["different"]), back["tensors"]
+        diverging = certificate["first diverging layer"]
         versions = certificate["versions"]
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"this is no certificate of qkv convert --check: it has no {error}; give the certificate.json that it wrote"
         ) from error
+    if architecture not in (one, other):
+        raise ValueError(f"the certificate is of {one} and {other}, and this model is a {architecture}; give its own")
     kept = f"all {tensors:,} tensors are" if not different else f"{different:,} of {tensors:,} tensors are not"
     said = [f"These weights were converted from `{one}` to `{other}`, and both compared layer by layer:"]
     said.append(table(("precision", "largest difference", "at numbers up to", "in layer", "limit, relative"), rows))
+    if diverging:
+        said.append(f"**They are not the same model**: `{diverging}` is the first layer beyond its limit.")
     said.append(f"Converted back, {kept} bit-identical to the original. {generation(certificate)}".strip())
     said.append(f"Measured with torch {versions['torch']}, transformers {versions['transformers']}.")
     return "\n\n".join(said)

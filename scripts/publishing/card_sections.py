@@ -21,7 +21,6 @@ GAPS: Mapping[str, Callable[[Record], bool]] = {
     "calibration: whether confidence means anything": lambda record: not metric(record, "ece", "brier"),
     "fairness: figures by group of people": lambda record: not any("group" in name for name in record["metrics"]),
     "other models on the same data": lambda record: not record.get("baselines"),
-    "the figures after loading the published folder": lambda record: not record.get("reload"),
     "energy": lambda record: not record.get("energy"),
     "speed and memory in use": lambda record: not metric(record, "examples_per_second"),
     "a GPU": lambda record: record["device"]["type"] != "cuda",
@@ -60,14 +59,6 @@ def results(name: str, record: Record) -> str:
     return "\n\n".join(tables)
 
 
-def reloaded(record: Record) -> str:
-    """The figures of the published folder, loaded where qkv is not installed."""
-    found = record.get("reload", {})
-    figures = [(split, *item) for split, metrics in found.items() for item in metrics.items()]
-    parts = [f"{shown(name, value)} {name} ({split})" for split, name, value in figures]
-    return f"Loaded from the published folder in a process without qkv: {', '.join(parts)}." if parts else ""
-
-
 def pictures(record: Record) -> str:
     """The pictures that lie beside the card."""
     return "\n\n".join(f"![{caption}]({name})\n\n*{caption}.*" for name, caption in record.get("pictures", {}).items())
@@ -77,7 +68,6 @@ def facts(record: Record) -> str:
     """Where, when, on what and with what the model was trained."""
     time, task, data = record["time"], record["task"], record["data"]
     sizes = ", ".join(f"{size:,} {split}" for split, size in data["sizes"].items())
-    whole = f"; {time['wall_s']:.0f} s wall, {time['cpu_s']:.0f} s CPU in all" if "wall_s" in time else ""
     rows = {
         "command": f"`{published(record['command'])}`",
         "commit": record["commit"] or "unknown",
@@ -87,7 +77,7 @@ def facts(record: Record) -> str:
         "data, SHA-256": f"`{data['sha256']}`",
         "optimizer steps": f"{record['recipe']['max_steps']:,}",
         "hardware": hardware(record["device"]),
-        "time": f"{time['training_wall_s']:.0f} s wall, {time['training_cpu_s']:.0f} s CPU in training{whole}",
+        "time": f"{time['training_wall_s']:.0f} s wall, {time['training_cpu_s']:.0f} s CPU, of the training alone",
         "energy": energy(record.get("energy")),
     }
     return table(("", ""), rows.items())

@@ -22,8 +22,8 @@ class Place(TypedDict, total=False):
     """Where a card will stand, all of it optional.
 
     `form` of the folder, "self-contained" by default; `other`, the Hub id or address of the same model in the other
-    form; `repo`, the Hub id of this one; `digest` of its manifest; whether a `processor` lies in the folder (by default
-    it does).
+    form; `repo`, the Hub id of this one; `digest`, the identity in its manifest; whether a `processor` lies in the
+    folder, as by default.
     """
 
     form: Form

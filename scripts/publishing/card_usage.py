@@ -26,29 +26,32 @@ def pipeline(subject: Subject) -> str:
 def by_hand(subject: Subject) -> str:
     """The program that shows the model's own outputs; the processor is left out where the folder has none."""
     head, reads = subject.head, subject.place.get("processor", True)
-    name, reader = ("processor", "AutoImageProcessor") if subject.reads_images else ("tokenizer", "AutoTokenizer")
-    classes = sorted([subject.auto_class, *([reader] if reads else [])])
-    pillow = ["from PIL import Image"] if subject.reads_images and reads else []
-    computed = (
-        ["tokens = model.generate(**inputs, max_new_tokens=20, do_sample=False)"]
-        if head.generates
-        else ["with torch.no_grad():", "    outputs = model(**inputs)"]
-    )
-    plain = "print(tokens)" if head.generates else "print(outputs[0].shape)"
-    return "\n".join(
-        (
-            *([] if head.generates and reads else ["import torch"]),
-            *pillow,
-            f"from transformers import {', '.join(classes)}",
-            "",
-            f'repo = "{subject.repo}"',
-            *([f"{name} = {reader}.from_pretrained(repo)"] if reads else []),
-            f"model = {subject.auto_class}.from_pretrained(repo{trust(subject)})",
-            head.inputs if reads else numbers(subject),
-            *computed,
-            head.answer if reads else plain,
-        )
-    )
+    reader = "AutoImageProcessor" if subject.reads_images else "AutoTokenizer"
+    libraries = [] if head.generates and reads else ["import torch"]
+    libraries += ["from PIL import Image"] if subject.reads_images and reads else []
+    classes = sorted([subject.auto_class, reader] if reads else [subject.auto_class])
+    inputs = [opened(subject, reader), head.inputs] if reads else [numbers(subject)]
+    outputs = ["tokens = model.generate(**inputs, max_new_tokens=20, do_sample=False)", "print(tokens)"]
+    if not head.generates:
+        outputs = ["with torch.no_grad():", "    outputs = model(**inputs)", "print(outputs[0].shape)"]
+    lines = [
+        *libraries,
+        f"from transformers import {', '.join(classes)}",
+        "",
+        f'repo = "{subject.repo}"',
+        f"model = {subject.auto_class}.from_pretrained(repo{trust(subject)})",
+        *inputs,
+        *outputs[:-1],
+        head.answer if reads else outputs[-1],
+    ]
+    return "\n".join(lines)
+
+
+def opened(subject: Subject, reader: str) -> str:
+    """The line that opens an image processor or a tokenizer, which looks at the model's config as well."""
+    if subject.reads_images:
+        return f"processor = {reader}.from_pretrained(repo)"
+    return f"tokenizer = {reader}.from_pretrained(repo{trust(subject)})"
 
 
 def numbers(subject: Subject) -> str:

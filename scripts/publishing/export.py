@@ -2,11 +2,12 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from transformers import PreTrainedModel
@@ -19,14 +20,22 @@ PACKAGES = ("qkv.configuration", "qkv.modeling")
 
 
 def build_folder(
-    model: PreTrainedModel, target: Path, *, processors: Sequence[Any] = (), card: str | None = None
+    model: PreTrainedModel,
+    target: Path,
+    *,
+    processors: Sequence[Any] = (),
+    card: str | None = None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """Write the self-contained folder of a model, which appears complete or not at all.
 
     `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` becomes the
-    README. FileExistsError when the target holds something.
+    README, and `files` go along with it, by their paths. FileExistsError when the target holds something.
     """
     with staged(target) as folder:
+        for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(content)
         model.save_pretrained(folder)
         for processor in processors:
             processor.save_pretrained(folder)
@@ -85,8 +94,8 @@ def license_text() -> str:
 
 
 def make_durable(folder: Path) -> None:
-    """Force every file of a flat folder to the disk."""
-    for path in folder.iterdir():
+    """Force every file of a folder to the disk."""
+    for path in folder.rglob("*"):
         sync(path)
     sync(folder)
 

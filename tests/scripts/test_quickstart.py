@@ -42,6 +42,9 @@ def test_it_leaves_everything_it_promises(
     assert record["baselines"]["SVM (scikit-learn)"]["test"]["accuracy"] > 0.98
     assert (folder / "hub" / "README.md").read_text() == (folder / "card.md").read_text()
     assert ModelCard.load(folder / "hub" / "README.md").data.license == "apache-2.0"
+    for picture in ("curve.png", "attention.png"):
+        assert f"]({picture})" in (folder / "card.md").read_text()
+        assert (folder / "hub" / picture).read_bytes() == (folder / picture).read_bytes()
     printed = capsys.readouterr().out
     for row in (
         "test accuracy, loaded without qkv",

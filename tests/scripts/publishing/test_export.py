@@ -36,6 +36,16 @@ def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path) -> None:
     assert "Apache License" in (folder / "LICENSE").read_text()
 
 
+def test_files_go_along_by_their_paths(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced: list[str] = []
+    sync = export.sync
+    monkeypatch.setattr(export, "sync", lambda path: (forced.append(path.name), sync(path)))
+    files = {"curve.png": b"drawn", ".eval_results/digits.yaml": b"measured"}
+    folder = build_folder(model, tmp_path / "hub", files=files)
+    assert {name: (folder / name).read_bytes() for name in files} == files
+    assert {"curve.png", "digits.yaml", ".eval_results", "config.json"} <= set(forced)
+
+
 def test_a_failure_leaves_nothing(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path) -> None:
         raise OSError("disk full")
