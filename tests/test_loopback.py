@@ -18,11 +18,11 @@ from loopback.process import LoopbackHub
 
 LARGE = digest(jobs.LARGE)
 PART = 5_000_000
-COMMIT = "POST /api/models/alice/qkv-test-{}-.*/commit/"
+COMMIT = "POST /api/models/alice/qkv-test-run-{}-.*/commit/"
 FAULTS: list[dict[str, Any]] = [
     {"match": f"GET /lfs/{LARGE}", "action": "drop", "when": "sending", "bytes": 11_000_000},
     {
-        "match": "POST /alice/qkv-test-too-many-.*/batch",
+        "match": "POST /alice/qkv-test-run-too-many-.*/batch",
         "action": "status",
         "status": 429,
         "headers": {"Retry-After": "1"},
@@ -52,7 +52,9 @@ def found(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Answers
 
 
 def client(hub: LoopbackHub, home: Path, *group: Any, xet: bool) -> Client:
-    environment = hub.environment(home, xet=xet, QKV_TEST_NAMESPACE="alice", HF_XET_CLIENT_RETRY_MAX_ATTEMPTS=20)
+    environment = hub.environment(
+        home, xet=xet, QKV_TEST_NAMESPACE="alice", QKV_TEST_RUN="run", HF_XET_CLIENT_RETRY_MAX_ATTEMPTS=20
+    )
     return Client("loopback_jobs", [job.__name__ for job in group], environment)
 
 
@@ -127,7 +129,7 @@ def test_what_is_in_the_cache_is_not_sent_again(found: Answers) -> None:
 
 def test_too_many_requests_are_waited_for(found: Answers) -> None:
     assert found["too_many"]["seconds"] >= 1
-    assert asked(found, "POST /alice/qkv-test-too-many-") == [429, 200]
+    assert asked(found, "POST /alice/qkv-test-run-too-many-") == [429, 200]
     assert found["too_many"]["content"] == digest(b"\0")
 
 
