@@ -68,12 +68,12 @@ class QkvPreTrainedModel(PreTrainedModel):
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return self.tied_parameters()
 
-    def _upload_modified_files(self, folder: Any, repo: str, *arguments: Any, **options: Any) -> Any:  # package only
+    def _upload_modified_files(self, working_dir: Any, repo_id: str, *rest: Any, **options: Any) -> Any:  # package only
         """Push the code with the weights: the config names it, and a reader may not have qkv."""
         # A model that was loaded with such code brings it along by itself.
         if not self.is_remote_code():
-            import_module("qkv.scripts.publishing.push").complete(self, Path(folder), repo, **options)
-        return super()._upload_modified_files(folder, repo, *arguments, **options)
+            import_module("qkv.scripts.publishing.push").complete(self, Path(working_dir), repo_id, **options)
+        return super()._upload_modified_files(working_dir, repo_id, *rest, **options)
 
     def tied_parameters(self) -> dict[str, str]:
         """{tied parameter: its source}, none by default."""

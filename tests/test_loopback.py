@@ -205,6 +205,18 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
             time.sleep(0.1)
 
 
+@pytest.mark.slow
+def test_the_tests_of_any_hub_run_against_one_elsewhere(tmp_path: Path) -> None:
+    with LoopbackHub(tmp_path / "hub", page_size=5) as hub:
+        environment = {**os.environ, "QKV_TEST_HUB": hub.url, "HF_TOKEN": "hf_alice"}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "test_endpoint.py")]
+        result = subprocess.run(command, env=environment, cwd=TESTS.parent, capture_output=True, text=True)
+        done = [(entry["method"], entry["path"]) for entry in hub.log() if entry["status"] == 200]
+    assert result.returncode == 0 and "skipped" not in result.stdout, result.stdout[-2000:]
+    made, deleted = done.count(("POST", "/api/repos/create")), done.count(("DELETE", "/api/repos/delete"))
+    assert made == deleted > 0
+
+
 def test_another_hub_needs_a_token(tmp_path: Path) -> None:
     with pytest.raises(pytest.skip.Exception, match="set HF_TOKEN to a token that may write"):
         chosen(tmp_path, {"QKV_TEST_HUB": "https://hub.example"}).__enter__()

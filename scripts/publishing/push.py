@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PreTrainedConfig,
+    PreTrainedModel,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
-from qkv.configuration.configuration_base import QkvConfig
 from qkv.scripts.publishing.export import entries, license_text
 from qkv.scripts.publishing.flatten import flatten
 
@@ -47,7 +53,7 @@ class CodeCallback(TrainerCallback):
             write(self.files, Path(args.output_dir))
 
 
-def code(config: QkvConfig) -> dict[str, str]:
+def code(config: PreTrainedConfig) -> dict[str, str]:
     """{file name: text} of the code that the config's `auto_map` names, and its license."""
     references = getattr(config, "auto_map", None) or {}
     return {**flatten(entries(references)), "LICENSE": license_text()} if references else {}
