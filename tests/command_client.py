@@ -4,24 +4,14 @@ Importing transformers takes longer than most commands, and the address of the H
 process, with the environment of a client, for all commands of a test module.
 """
 
-import importlib.util
 import io
 import json
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-if importlib.util.find_spec("qkv") is None:
-    spec = importlib.util.spec_from_file_location(
-        "qkv", ROOT / "modeling" / "qkv" / "__init__.py", submodule_search_locations=[str(ROOT)]
-    )
-    assert spec and spec.loader
-    sys.modules["qkv"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["qkv"])
-
-from qkv.scripts.cli import main  # noqa: E402  the package has to be found first
+import checkout  # noqa: F401  before what it makes importable
+from qkv.scripts.cli import main
 
 for line in sys.stdin:
     order = json.loads(line)
