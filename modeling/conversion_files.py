@@ -27,8 +27,12 @@ COMPANIONS = tuple(
 )
 
 
-def located(source: str | os.PathLike[str], revision: str | None = None) -> Path:
-    """The folder of a checkpoint; what a Hub id names is fetched into the cache, without pickles and code."""
+def located(
+    source: str | os.PathLike[str],
+    revision: str | None = None,
+    fetch: Callable[[str, str | None], Path] | None = None,
+) -> Path:
+    """The folder of a checkpoint; what a Hub id names is fetched into the cache, as a rule without pickles and code."""
     folder = Path(os.path.expanduser(source))
     if folder.is_dir():
         return folder
@@ -36,7 +40,7 @@ def located(source: str | os.PathLike[str], revision: str | None = None) -> Path
     if isinstance(source, os.PathLike) or name.startswith((".", "~", os.sep)):
         raise ValueError(f"folder {folder} does not exist")
     try:
-        return fetched(name, revision)
+        return (fetch or fetched)(name, revision)
     except HFValidationError:
         why = "its form is not user/name"
     except GatedRepoError:

@@ -4,7 +4,12 @@ This folder is the root of the import package: `configuration/`, `modeling/` and
 Importing it registers every `qkv_*` model type with the Auto classes and never touches the network.
 """
 
+import os
+from collections.abc import Callable
+from functools import partial, wraps
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from transformers import is_torch_available
 
@@ -16,8 +21,38 @@ try:
 except PackageNotFoundError:  # a bare checkout
     __version__ = "0+checkout"
 
+# What users find here and commands have; imported at the first use.
+LAZY = {"IntegrityError": "manifest", "publish": "publication", "verify": "verify"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.scripts.publishing.{LAZY[name]}"), name)
+
+
+def checked_on_request(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`from_pretrained` that with QKV_VERIFY=1 gives only what the manifest of a folder or repository says.
+
+    IntegrityError names what differs. Copies of the code on the Hub do not have it.
+    """
+
+    @wraps(load)
+    def from_pretrained(cls: Any, pretrained_model_name_or_path: Any, *arguments: Any, **options: Any) -> Any:
+        own = partial(load, cls)
+        if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
+            return own(pretrained_model_name_or_path, *arguments, **options)
+        guard = import_module(f"{__name__}.scripts.publishing.guard")
+        return guard.load_checked(own, pretrained_model_name_or_path, *arguments, **options)
+
+    return from_pretrained
+
+
 if is_torch_available():
     from . import modeling
     from .modeling import *  # noqa: F403
 
     __all__ = [*__all__, *modeling.__all__]
+
+    base: Any = modeling.base.QkvPreTrainedModel
+    base.from_pretrained = classmethod(checked_on_request(base.from_pretrained.__func__))

@@ -13,6 +13,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from qkv.scripts.publishing.flatten import flatten
+from qkv.scripts.publishing.manifest import write_manifest
 
 
 def build_folder(
@@ -44,6 +45,7 @@ def build_folder(
         (folder / "LICENSE").write_text(license_text(), encoding="utf-8")
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
+        write_manifest(folder, model)
     return target
 
 

@@ -1,0 +1,220 @@
+"""What exactly is in a published folder? Every file, tensor and config field of it, and what loading makes of them.
+
+The manifest holds no time, path or user, so that the same model gives the same text. Its identity is one hash over all
+that decides what the model computes; documents such as the card are listed, but may change without changing it.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel
+
+import qkv
+from qkv.modeling.conversion_files import CONFIG, mapped, read_json
+from qkv.scripts.publishing.certificate import file_hash
+from qkv.scripts.publishing.inspector import UNFILLED, Held, fingerprint, tensors
+from qkv.scripts.publishing.loading import installed_class, load
+
+MANIFEST, FORMAT = "qkv_manifest.json", 1
+# In these the manifest knows every tensor, whatever the files hold.
+PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
+# Files that no loading reads.
+DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml")
+PARTS = {"class": str, "code": str, "config": str, "files": dict, "fields": dict, "identity": str, "loaded": dict}
+PARTS |= {"dtype": str, "format": int, "tensors": dict, "ties": dict, "versions": dict}
+# What the identity is about, beside the files.
+CONTENT = ("class", "code", "config", "dtype", "loaded", "tensors", "ties")
+Manifest = dict[str, Any]
+
+
+class IntegrityError(RuntimeError):
+    """A model's files or tensors are not what its manifest says, or cannot be compared with it."""
+
+
+def write_manifest(folder: Path, model: PreTrainedModel | None = None) -> None:
+    """Write the manifest of a folder, whole or not at all; its tensors after loading are those of a fresh load.
+
+    IntegrityError where loading does not give what the files hold, or what `model`, from which they were saved, holds.
+    """
+    loader = installed_class(folder) if model is None else type(model)
+    if loader is None:
+        raise ValueError(f"neither qkv nor transformers has the class that {folder / CONFIG} names; give the model")
+    manifest = {**described(folder), **after_loading(loader, folder, model)}
+    manifest["identity"] = identified(manifest)
+    partial = folder / f".{MANIFEST}.partial"
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(folder / MANIFEST)
+
+
+def described(folder: Path) -> Manifest:
+    """What a folder holds, as far as its files tell."""
+    files = {
+        str(path.relative_to(folder).as_posix()): {"sha256": file_hash(path), "bytes": path.stat().st_size}
+        for path in file_paths(folder)
+    }
+    versions = {"qkv": qkv.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    return {
+        "format": FORMAT,
+        "versions": {name: str(version) for name, version in versions.items()},
+        "files": files,
+        "code": digest({name: each["sha256"] for name, each in files.items() if name.endswith(".py")}),
+        "config": digest(read_json(folder / CONFIG)),
+        "fields": {path.name: read_json(path) for path in config_files(folder)},
+        "tensors": {name: file_tensors(folder / name) for name in files if name.endswith(".safetensors")},
+    }
+
+
+def file_paths(folder: Path) -> list[Path]:
+    """Every file of a folder and its sub-folders, but for the manifest and what tools hide in dot files."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).as_posix() != MANIFEST)
+    return sorted(path for path in found if not is_hidden(path.relative_to(folder)))
+
+
+def is_hidden(path: Path) -> bool:
+    """Whether git, the Hub's client or Python keeps notes there; what the card's results are read from is no note."""
+    return path.parts[0] != ".eval_results" and (path.parts[0].startswith(".") or "__pycache__" in path.parts)
+
+
+def is_document(name: str) -> bool:
+    """Whether no loading reads a file."""
+    return name.endswith(DOCUMENTS) or name == "LICENSE"
+
+
+def config_files(folder: Path) -> list[Path]:
+    """The JSON files with settings, of which the manifest holds every field."""
+    return sorted(folder.glob("*config.json"))
+
+
+def file_tensors(path: Path) -> dict[str, str]:
+    """{name: fingerprint} of a safetensors file, one tensor in memory at a time; IntegrityError where it is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = sorted(file.keys())
+    except SafetensorError as error:
+        raise IntegrityError(f"{path.name} is cut short or damaged ({error}); download it again") from None
+    return {name: fingerprint(mapped(path, name)) for name in names}
+
+
+def digest(values: dict[str, Any]) -> str:
+    """The SHA-256 of JSON values, whatever their order and layout."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def identified(manifest: Manifest) -> str:
+    """The identity of what a manifest describes."""
+    files = {name: each["sha256"] for name, each in manifest["files"].items() if not is_document(name)}
+    return digest({"files": files, **{part: manifest[part] for part in CONTENT}})
+
+
+def identity(folder: Path) -> str:
+    """The identity that a folder's manifest claims: one hash over files, code, config and tensors."""
+    return str(read_manifest(folder)["identity"])
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a folder; IntegrityError where there is none or it contradicts itself."""
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise IntegrityError(f"{folder} has no {MANIFEST} to compare it with; `qkv publish` writes one")
+    try:
+        manifest = read_json(path)
+    except ValueError as error:
+        raise IntegrityError(str(error)) from None
+    if manifest.get("format") != FORMAT:
+        raise IntegrityError(
+            f"{MANIFEST} has format {manifest.get('format')!r}, and this qkv reads {FORMAT}; install the qkv that wrote it"
+        )
+    for name, kind in PARTS.items():
+        if not isinstance(manifest.get(name), kind):
+            raise IntegrityError(f"{MANIFEST} has no {name} of type {kind.__name__}; download it again")
+    if manifest["identity"] != (found := identified(manifest)):
+        raise IntegrityError(f"{MANIFEST} was edited: its identity is {found}, and it says {manifest['identity']}")
+    return manifest
+
+
+def after_loading(loader: Any, folder: Path, original: PreTrainedModel | None) -> Manifest:
+    """What a fresh load holds, in the precision of the files and in the usual ones.
+
+    IntegrityError where the loads contradict the model that was saved, each other, or themselves.
+    """
+    model, report = load(loader, folder)
+    found = {report["dtype"]: report["loaded"]}
+    variants = {
+        name: {fingerprint(tensor, dtype) for dtype in (tensor.dtype, *PRECISIONS)}
+        for kind, name, tensor in tensors(model)
+        if kind == "parameter"
+    }
+    del model
+    refuse(f"loading {folder.name}", unfit(report))
+    if original is not None:
+        refuse(f"loading {folder.name} gives another model", from_memory(original, report["loaded"]))
+    for dtype in (str(dtype).removeprefix("torch.") for dtype in PRECISIONS):
+        if dtype not in found:
+            found[dtype] = load(loader, folder, dtype=dtype)[1]["loaded"]
+            others = [name for name, each in found[dtype]["parameter"].items() if each not in variants[name]]
+            refuse(f"loading {folder.name} in {dtype}", [f"parameter {name} is not rounded" for name in others])
+    return {"class": report["class"], "dtype": report["dtype"], "loaded": found, "ties": report["ties"]}
+
+
+def from_memory(original: PreTrainedModel, loaded: Held) -> list[str]:
+    """In what a model in memory and a load of its files differ; what a forward pass remembers is not compared."""
+    found: dict[str, dict[str, str]] = {"parameter": {}, "buffer": {}}
+    for kind, name, tensor in tensors(original):
+        if kind in found:
+            found[kind][name] = fingerprint(tensor)
+    return [line for kind in found for line in differences(kind, found[kind], loaded[kind])]
+
+
+def unfit(report: dict[str, Any]) -> list[str]:
+    """What a load was given too much, too little or in another shape, and what it left unfilled."""
+    lines = [f"{kind} tensor {name}" for kind, names in report["keys"].items() for name in names]
+    return lines + unfilled(report["loaded"])
+
+
+def unfilled(loaded: Held) -> list[str]:
+    """What a load has left on the meta device, or moved to the disk."""
+    return [
+        f"{kind} {name} is {UNFILLED}"
+        for kind, entries in loaded.items()
+        for name, each in entries.items()
+        if each.endswith(UNFILLED)
+    ]
+
+
+def refuse(what: str, lines: list[str]) -> None:
+    """Raise where there is something to say against it."""
+    if lines:
+        raise IntegrityError(f"{what}: {brief(lines)}; mend the model's code and save it again")
+
+
+def brief(lines: list[str], limit: int = 4) -> str:
+    """The first of many findings, and how many more there are."""
+    more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
+    return ", ".join([*lines[:limit], *more])
+
+
+def differences(what: str, expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """In what two tables differ, each entry by its name."""
+    return [f"{what} {name} {how}" for name, how in compared(expected, found)]
+
+
+def compared(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(name, how it differs) of two tables of fingerprints."""
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            yield name, "is missing"
+        elif name not in expected:
+            yield name, "is not in the manifest"
+        elif expected[name] != found[name] and not found[name].endswith(UNFILLED):  # told by `unfilled`
+            one, other = (each.rpartition(" ")[0] for each in (expected[name], found[name]))
+            yield name, "has other numbers" if one == other else f"is {other}, the manifest has {one}"

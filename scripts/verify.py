@@ -1,0 +1,78 @@
+"""Check a model's folder or Hub repository against its manifest: every file, tensor, config field and way of loading.
+
+Prints one table, and says in one sentence by name what differs. A repository's own code runs, in a process of its own,
+only with --expect or --trust-remote-code.
+"""
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Column, Table
+
+from qkv.scripts.publishing.manifest import IntegrityError
+from qkv.scripts.publishing.verify import Report, examine
+
+EXAMPLE = "qkv verify user/name --revision v1.0 --expect models/mine"
+COLOURS = {"passed": "green", "FAILED": "red", "not run": "yellow"}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """What, against what."""
+    parser.add_argument("target", metavar="TARGET", help="a folder or a Hub id")
+    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
+    parser.add_argument("--expect", metavar="WHAT", help="the identity the model must have, or a folder it must equal")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
+    parser.add_argument("--json", metavar="F", type=Path, help="write the table to this file, too")
+
+
+def run(arguments: Namespace) -> None:
+    """Check and print; IntegrityError, after the table, where something differs."""
+    console = Console(stderr=True)
+    with console.status("files") as status:
+        report = examine(
+            arguments.target,
+            revision=arguments.revision,
+            expect=arguments.expect,
+            trust_remote_code=arguments.trust_remote_code,
+            step=status.update,
+        )
+    if arguments.json:
+        write(arguments.json, summary(report))
+    Console().print(table(report))
+    if not report.passed:
+        raise IntegrityError(report.sentence)
+    Console().print(report.sentence, soft_wrap=True)
+
+
+def table(report: Report) -> Table:
+    """The report as people read it."""
+    shown = Table("check", "result", Column("what", overflow="fold"), title=report.name)
+    for row in report.rows:
+        shown.add_row(row.check, f"[{COLOURS[row.result]}]{row.result}", "\n".join(row.findings) or row.detail)
+    return shown
+
+
+def summary(report: Report) -> dict[str, Any]:
+    """The report as programs read it."""
+    rows = [
+        {"check": row.check, "result": row.result, "findings": row.findings, "detail": row.detail}
+        for row in report.rows
+    ]
+    return {"target": report.target, "commit": report.commit, "passed": report.passed, "rows": rows}
+
+
+def write(path: Path, values: dict[str, Any]) -> None:
+    """Write JSON, whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+if __name__ == "__main__":
+    from qkv.scripts.cli import main
+
+    sys.exit(main(["verify", *sys.argv[1:]]))
