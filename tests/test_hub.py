@@ -53,9 +53,7 @@ def publish(rows: dict[str, Row], place: Path) -> dict[str, Published]:
             processors = [processor(model)] if name == PICTURE else []
             folder = build_folder(model, place / name, processors=processors, max_shard_size="40KB")
             commit = client.upload(folder, f"alice/{name}", private=False)["commit"]
-            auto = next(auto for auto, entry in model.config.auto_map.items() if entry.endswith(type(model).__name__))
-            inputs = rows[name].inputs("right" if "right" in rows[name].sides else "none")
-            jobs[name] = Job(f"alice/{name}", auto, inputs, commit, again=True, **extras(name, place))
+            jobs[name] = job(rows[name], model, f"alice/{name}", revision=commit, **extras(name, place))
         client_variables = hub.environment(place, None)
         online = {name: client_variables[name] for name in ("HF_ENDPOINT", "NO_PROXY", "HF_HUB_DISABLE_XET")}
         home = place / "stranger"
@@ -64,6 +62,13 @@ def publish(rows: dict[str, Row], place: Path) -> dict[str, Published]:
     kept = [name for name in jobs if name in OFFLINE]
     offline = dict(zip(kept, reload([jobs[name] for name in kept], home), strict=True)) if kept else {}
     return {name: Published(models[name], jobs[name], found[name], offline.get(name)) for name in jobs}
+
+
+def job(row: Row, model: PreTrainedModel, source: str | Path, **options: object) -> Job:
+    """To load a model with its Auto class, to save it, and to load it again."""
+    auto = next(auto for auto, entry in model.config.auto_map.items() if entry.endswith(type(model).__name__))
+    inputs = row.inputs("right" if "right" in row.sides else "none")
+    return Job(source, auto, inputs, again=True, **options)
 
 
 def processor(model: PreTrainedModel) -> ViTImageProcessorPil:
