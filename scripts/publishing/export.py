@@ -10,14 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from transformers import PreTrainedModel
-
+from qkv.modeling.base import QkvPreTrainedModel
 from qkv.scripts.publishing.flatten import FlatCode, flatten
 from qkv.scripts.publishing.manifest import write_manifest
 
 
 def build_folder(
-    model: PreTrainedModel,
+    model: QkvPreTrainedModel,
     target: Path,
     *,
     processors: Sequence[Any] = (),

@@ -19,7 +19,8 @@ import qkv
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.scripts.publishing.freeze import Decisions, freeze
 from qkv.scripts.publishing.join import Joined
-from qkv.scripts.publishing.specialise import Text, replace, specialise
+from qkv.scripts.publishing.specialise import specialise
+from qkv.scripts.publishing.text import Text, replace
 
 HEADER = """\
 # Copyright 2026 The qkv authors. All rights reserved.
@@ -134,8 +135,8 @@ def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:
     for reference in auto_map.values():
         text = re.sub(rf'"\w+\.{reference.partition(".")[2]}"', f'"{reference}"', text)
     edits, tree = [], Text(text)
-    for node in tree.tree.body:
-        for field in node.body if isinstance(node, ast.ClassDef) else ():
+    for node in [node for node in tree.tree.body if isinstance(node, ast.ClassDef)]:
+        for field in node.body:
             if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == "auto_classes" and field.value:
                 if node.name == owner:
                     edits.append((tree.start(field.value), tree.end(field.value), repr(auto_map)))

@@ -14,7 +14,8 @@ from qkv.configuration.configuration_base import literal_words
 from qkv.configuration.configuration_decoder import QkvDecoderConfig
 from qkv.configuration.configuration_encoder import QkvEncoderConfig
 from qkv.configuration.configuration_stack import StackConfig
-from qkv.scripts.publishing.specialise import MISSING, Facts, Text, replace
+from qkv.scripts.publishing.known import MISSING, Facts
+from qkv.scripts.publishing.text import Text, replace
 
 FAMILIES = (QkvEncoderConfig, QkvDecoderConfig)
 # Switches that decide nothing about the code, or that transformers sets itself.
@@ -22,7 +23,9 @@ FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder"})
 # Numbers that shape the code by being there at all.
 OPTIONAL = ("layer_scale", "attention_multiplier")
 # What code asks of a config besides its fields.
-DERIVED = ("causal", "frontend", "hidden_size", "embedding_width", "position_width", "output_width", "rope_by_pattern")
+DERIVED = ("causal", "frontend", "rope_by_pattern")
+# Of these it only matters which are the same.
+WIDTHS = ("hidden_size", "embedding_width", "position_width", "output_width")
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,12 @@ def decided(config: PreTrainedConfig) -> dict[str, tuple[Any, ...]]:
 
 def shapes_code(field: Any, value: Any) -> bool:
     """Whether a field is a switch, a word, or a number that is not there."""
-    is_choice = field.type in (bool, bool | None) or literal_words(field.type)
-    return bool(is_choice) or (field.name in OPTIONAL and value is None)
+    return field.type in (bool, bool | None) or bool(words_of(field)) or (field.name in OPTIONAL and value is None)
+
+
+def words_of(field: Any) -> tuple[str, ...]:
+    """The words that a field may say, if it is one of words."""
+    return literal_words(field.type)
 
 
 def facts(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> Facts:
@@ -87,6 +94,10 @@ def facts(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> Fact
     for name, values in decided.items():
         found[name] = (*values, *(MISSING for part in whole if not hasattr(part, name)))
     found |= {name: tuple(getattr(part, name, MISSING) for part in whole) for name in DERIVED}
+    sizes = {name: [getattr(stack, name) for stack in stacks(config)] for name in WIDTHS}
+    order = list(dict.fromkeys(sum(sizes.values(), [])))
+    # Not the sizes themselves, which are free, nor numbers, one of which would be nothing.
+    found |= {name: tuple(f"size {order.index(value)}" for value in values) for name, values in sizes.items()}
     found["layer_patterns"] = tuple(layers)
     known = {f"config.{name}": values for name, values in sorted(found.items())}
     return known | {"pattern": tuple(dict.fromkeys(sum(layers, ()))), "TYPE_CHECKING": (False,)}
@@ -94,7 +105,7 @@ def facts(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> Fact
 
 def words_gone(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> frozenset[str]:
     """Words of the vocabulary that nothing in this config says."""
-    known = {word for part in parts(config) for field in fields(part) for word in literal_words(field.type)}
+    known = {word for part in parts(config) for field in fields(part) for word in words_of(field)}
     said = {value for values in decided.values() for value in values}
     return frozenset(known - said - {word for stack in stacks(config) for word in stack.layer_patterns})
 

@@ -53,7 +53,7 @@ class CodeCallback(TrainerCallback):
             write_code(self.code, Path(args.output_dir))
 
 
-def complete(model: PreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
+def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
     """Make a saved folder one that loads anywhere once it is pushed.
 
     ValueError when the repository has weights that the push would leave beside the new ones.

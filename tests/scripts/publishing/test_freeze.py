@@ -6,7 +6,7 @@ import pytest
 
 import qkv
 from qkv.scripts.publishing.freeze import Decisions, decided, freeze
-from qkv.scripts.publishing.specialise import MISSING
+from qkv.scripts.publishing.known import MISSING
 
 
 @pytest.fixture
