@@ -1,4 +1,4 @@
-"""What do the files of a folder tell, before any of them is loaded? Each is compared with the manifest, down to tensors."""
+"""What do the files of a folder tell before any is loaded? Each is compared with the manifest, down to its tensors."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -85,11 +85,10 @@ def tensor_findings(path: Path, expected: dict[str, str]) -> list[str]:
 def config_rows(folder: Path, expected: dict[str, Any]) -> list[str]:
     """Which fields of a folder's config files are others; a file that is missing or new is told elsewhere."""
     try:
-        return config_findings(
-            expected, {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
-        )
+        found = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
     except ValueError as error:
         return [str(error)]
+    return config_findings(expected, found)
 
 
 def config_findings(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -27,8 +27,11 @@ MANIFEST, FORMAT = "qkv_manifest.json", 1
 PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
 # Files that no loading reads.
 DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml")
-PARTS = {"class": str, "code": str, "config": str, "files": dict, "fields": dict, "identity": str, "loaded": dict}
-PARTS |= {"dtype": str, "format": int, "tensors": dict, "ties": dict, "versions": dict}
+PARTS: dict[str, tuple[str, ...]] = {
+    "str": ("class", "code", "config", "dtype", "identity"),
+    "dict": ("fields", "files", "loaded", "tensors", "ties", "versions"),
+}
+FILE = {"sha256", "bytes"}
 # What the identity is about, beside the files.
 CONTENT = ("class", "code", "config", "dtype", "loaded", "tensors", "ties")
 Manifest = dict[str, Any]
@@ -132,14 +135,32 @@ def read_manifest(folder: Path) -> Manifest:
         raise IntegrityError(str(error)) from None
     if manifest.get("format") != FORMAT:
         raise IntegrityError(
-            f"{MANIFEST} has format {manifest.get('format')!r}, and this qkv reads {FORMAT}; install the qkv that wrote it"
+            f"{MANIFEST} has format {manifest.get('format')!r}, this qkv reads {FORMAT}; install the qkv that wrote it"
         )
-    for name, kind in PARTS.items():
-        if not isinstance(manifest.get(name), kind):
-            raise IntegrityError(f"{MANIFEST} has no {name} of type {kind.__name__}; download it again")
+    if wrong := list(malformed(manifest)):
+        raise IntegrityError(f"{MANIFEST} is damaged: {brief(wrong)}; download it again")
     if manifest["identity"] != (found := identified(manifest)):
         raise IntegrityError(f"{MANIFEST} was edited: its identity is {found}, and it says {manifest['identity']}")
     return manifest
+
+
+def malformed(manifest: Manifest) -> Iterator[str]:
+    """What a manifest of the right format cannot have."""
+    for kind, names in PARTS.items():
+        yield from (f"{name} is no {kind}" for name in names if type(manifest.get(name)).__name__ != kind)
+    for part in ("files", "fields", "tensors", "loaded"):
+        tables = manifest[part] if isinstance(manifest.get(part), dict) else {}
+        yield from (f"{name} of {part} is no dict" for name, each in tables.items() if not isinstance(each, dict))
+        if part != "loaded":
+            yield from (f"{name} leads out of the folder" for name in tables if not is_inside(name))
+        if part == "files":
+            yield from (f"{name} has no sha256 and bytes" for name, each in tables.items() if set(each) != FILE)
+
+
+def is_inside(name: str) -> bool:
+    """Whether a file's name stays within its folder."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def after_loading(loader: Any, folder: Path, original: PreTrainedModel | None) -> Manifest:
@@ -217,4 +238,4 @@ def compared(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[
             yield name, "is not in the manifest"
         elif expected[name] != found[name] and not found[name].endswith(UNFILLED):  # told by `unfilled`
             one, other = (each.rpartition(" ")[0] for each in (expected[name], found[name]))
-            yield name, "has other numbers" if one == other else f"is {other}, the manifest has {one}"
+            yield name, "has other content" if one == other else f"is {other}, the manifest has {one}"
