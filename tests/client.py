@@ -1,0 +1,62 @@
+"""What client processes have in common: repositories of their own, refusals as facts, answers as JSON.
+
+The clients read HF_ENDPOINT and HF_HOME when they are imported, so each set of jobs is a process of its own.
+"""
+
+import json
+import os
+import random
+import sys
+import traceback
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi
+
+Jobs = dict[str, Callable[[], Any]]
+
+
+@contextmanager
+def repository(api: HfApi, label: str = "any", *, private: bool = True) -> Iterator[str]:
+    """A repository with a name nobody has, deleted at the end."""
+    name = f"{os.environ['QKV_TEST_NAMESPACE']}/qkv-test-{label}-{uuid.uuid4().hex[:12]}"
+    api.create_repo(name, private=private)
+    try:
+        yield name
+    finally:
+        api.delete_repo(name)
+
+
+def refusal(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
+    """How a call failed: the exception, its HTTP status, its words; None, None and nothing if it did not."""
+    try:
+        call(*arguments, **options)
+    except Exception as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        return {"kind": type(error).__name__, "status": status, "message": str(error)}
+    return {"kind": None, "status": None, "message": ""}
+
+
+def content(name: str, size: int) -> bytes:
+    """Bytes that do not compress, the same for the same name."""
+    return random.Random(name).randbytes(size)
+
+
+def digest(data: bytes | str | Path) -> str:
+    """The SHA-256 of bytes or of the file at a path."""
+    return sha256(data if isinstance(data, bytes) else Path(data).read_bytes()).hexdigest()
+
+
+def main(jobs: Jobs) -> None:
+    """Do the jobs named on the command line and print what each found; one that fails leaves its traceback."""
+    answers: dict[str, Any] = {}
+    for name in sys.argv[1:]:
+        try:
+            answers[name] = jobs[name]()
+        except Exception:
+            answers[name] = {"traceback": traceback.format_exc()[:3000]}
+    print(json.dumps(answers))

@@ -1,0 +1,112 @@
+"""Git LFS: `….git/info/lfs/objects/batch`, and uploads in one piece or in parts to signed addresses.
+
+The content of a large file is named by its SHA-256, whichever way it came, through LFS or through Xet.
+"""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from loopback.access import to_read, writer
+from loopback.hub import Hub
+from loopback.messages import HubError, Reply, Request
+from loopback.ranges import ranged
+from loopback.routes import route
+from loopback.storage import Storage
+from loopback.xet import assemble
+
+
+def size_of(storage: Storage, oid: str) -> int | None:
+    """The size of a large file; None if its content is not here."""
+    path = storage.file("lfs", oid)
+    row = storage.row("select size from xet_files where sha256=?", oid)
+    if path.exists():
+        return path.stat().st_size
+    return row["size"] if row else None
+
+
+def xet_hash(storage: Storage, oid: str) -> str | None:
+    """Xet's name for the content, if it came through Xet."""
+    row = storage.row("select hash from xet_files where sha256=?", oid)
+    return row["hash"] if row else None
+
+
+def content(storage: Storage, oid: str) -> bytes:
+    path = storage.file("lfs", oid)
+    return path.read_bytes() if path.exists() else assemble(storage, oid)
+
+
+@route("POST", "/{repo}.git/info/lfs/objects/batch", "/{kinds}/{repo}.git/info/lfs/objects/batch")
+def batch(request: Request) -> Reply:
+    """Where to send each file; those that are here already need not come."""
+    if request.json["operation"] == "upload":
+        writer(request)
+    to_read(request)
+    parts = "multipart" in request.json.get("transfers", [])
+    objects = [action(request.hub, item, parts=parts) for item in request.json["objects"]]
+    answer = {"transfer": "basic", "objects": objects}
+    return Reply(answer, headers={"Content-Type": "application/vnd.git-lfs+json"})
+
+
+def action(hub: Hub, item: dict[str, Any], *, parts: bool) -> dict[str, Any]:
+    answer = {"oid": item["oid"], "size": item["size"]}
+    if size_of(hub.storage, item["oid"]) is not None:
+        return answer
+    upload: dict[str, Any] = {"href": hub.signed(hub.storage_url, "lfs", item["oid"])}
+    if parts and item["size"] > hub.part_size:
+        numbers = [str(1 + index) for index in range(-(-item["size"] // hub.part_size))]
+        addresses = {number: hub.signed(hub.storage_url, "lfs", item["oid"], number) for number in numbers}
+        upload["header"] = {"chunk_size": str(hub.part_size), **addresses}
+    return {**answer, "actions": {"upload": upload}}
+
+
+def check_signature(request: Request, *words: str) -> None:
+    if request.query.get("sig") != request.hub.storage.sign(*words):
+        raise HubError(403, "bad signature")
+
+
+@route("PUT", "/lfs/{oid}", storage=True)
+def receive(request: Request) -> Reply:
+    oid = request.words["oid"]
+    check_signature(request, "lfs", oid)
+    staged, found = request.hub.storage.stage(request.chunks)
+    return keep(request.hub.storage, oid, staged, found)
+
+
+def keep(storage: Storage, oid: str, staged: Path, found: str) -> Reply:
+    """Take in a file whose content is what its name promises."""
+    if found != oid:
+        staged.unlink()
+        raise HubError(400, f"sha256 mismatch: {found} came in place of {oid}")
+    staged.rename(storage.file("lfs", oid))
+    return Reply(headers={"ETag": f'"{oid}"'})
+
+
+@route("PUT", "/lfs/{oid}/{part}", storage=True)
+def receive_part(request: Request) -> Reply:
+    oid, part = request.words["oid"], request.words["part"]
+    check_signature(request, "lfs", oid, part)
+    staged, found = request.hub.storage.stage(request.chunks)
+    staged.rename(request.hub.storage.file("parts", f"{oid}.{part}"))
+    return Reply(headers={"ETag": f'"{found}"'})
+
+
+@route("POST", "/lfs/{oid}", storage=True)
+def join_parts(request: Request) -> Reply:
+    oid, storage = request.words["oid"], request.hub.storage
+    check_signature(request, "lfs", oid)
+    parts = [storage.file("parts", f"{oid}.{part['partNumber']}") for part in request.json["parts"]]
+    for part, promised in zip(parts, request.json["parts"], strict=True):
+        if sha256(part.read_bytes()).hexdigest() != promised["etag"].strip('"'):
+            raise HubError(400, f"part {promised['partNumber']} is not what was promised")
+    reply = keep(storage, oid, *storage.stage(part.read_bytes() for part in parts))
+    for part in parts:
+        part.unlink()
+    return reply
+
+
+@route("GET", "/lfs/{oid}", storage=True)
+def send(request: Request) -> Reply:
+    oid = request.words["oid"]
+    check_signature(request, "lfs", oid)
+    return ranged(request, content(request.hub.storage, oid), {"ETag": f'"{oid}"'})

@@ -1,0 +1,68 @@
+"""What goes over the wire: a request as the endpoints see it, a reply as they give it, and a refusal."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+if TYPE_CHECKING:
+    from loopback.hub import Hub, User
+
+
+@dataclass
+class Reply:
+    """Bytes, or anything else as JSON, with a status and headers."""
+
+    data: Any = b""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class HubError(Exception):
+    """A refusal; its `code` is how the clients tell a missing repository from a missing file."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+    ) -> None:
+        super().__init__(message)
+        codes = {"X-Error-Code": code} if code else {}
+        data = {"error": message} if body is None else body
+        self.reply = Reply(data, status, {"X-Error-Message": message, **codes, **(headers or {})})
+
+
+class Request:
+    """One request: the words its route found in the path, the query, the headers, and the body, which is read once."""
+
+    def __init__(self, hub: "Hub", line: tuple[str, str], headers: Message, chunks: Iterator[bytes]) -> None:
+        self.hub, self.headers, self.chunks = hub, headers, chunks
+        self.method, self.target = line
+        parts = urlsplit(self.target)
+        self.path = parts.path
+        self.query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        self.words: dict[str, str] = {}
+        self.user: User | None = None
+
+    @property
+    def token(self) -> str:
+        return self.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+
+    @cached_property
+    def body(self) -> bytes:
+        return b"".join(self.chunks)
+
+    @cached_property
+    def json(self) -> Any:
+        return json.loads(self.body or b"{}")
+
+    def flag(self, name: str) -> bool:
+        """Whether the query says yes to something."""
+        return self.query.get(name, "").lower() in ("1", "true")

@@ -1,0 +1,52 @@
+"""How files get out: `GET` and `HEAD` of `/{repo}/resolve/{revision}/{path}`.
+
+Like the real Hub, it answers a small file by a relative redirect to an address that never changes, and a large one by
+a redirect to another origin: there clients stop on HEAD, where they find the hashes, and drop the token on GET.
+"""
+
+from urllib.parse import quote
+
+from loopback.access import check_gate, kind_of, to_read
+from loopback.large_files import xet_hash
+from loopback.messages import HubError, Reply, Request
+from loopback.ranges import ranged
+from loopback.repository import Entry, Repository
+from loopback.routes import route
+
+
+@route("GET", "/{repo}/resolve/{revision}/{path}", "/{kinds}/{repo}/resolve/{revision}/{path}")
+def resolve(request: Request) -> Reply:
+    repository, sha, entry = find(request)
+    if entry.lfs:
+        return to_storage(request, repository, sha, entry)
+    parts = ("api", "resolve-cache", f"{repository.kind}s", *repository.name.split("/"), sha)
+    location = f"/{'/'.join(quote(part, safe='') for part in parts)}/{quote(request.words['path'])}"
+    return Reply(status=307, headers={"X-Repo-Commit": sha, "ETag": f'"{entry.oid}"', "Location": location})
+
+
+@route("GET", "/api/resolve-cache/{kinds}/{repo}/{revision}/{path}")
+def send(request: Request) -> Reply:
+    repository, sha, entry = find(request)
+    data = repository.storage.file("git", entry.oid).read_bytes()
+    return ranged(request, data, {"X-Repo-Commit": sha, "ETag": f'"{entry.oid}"'})
+
+
+def find(request: Request) -> tuple[Repository, str, Entry]:
+    """The repository, the commit and the file that the path speaks of."""
+    repository = to_read(request)
+    sha = repository.resolve(request.words["revision"])
+    check_gate(request, repository)
+    entry = repository.tree(sha).get(request.words["path"])
+    if entry is None:
+        raise HubError(404, "Entry not found", "EntryNotFound", headers={"X-Repo-Commit": sha})
+    return repository, sha, entry
+
+
+def to_storage(request: Request, repository: Repository, sha: str, entry: Entry) -> Reply:
+    hub, name = request.hub, entry.lfs or ""
+    etag = f'"{name}"'
+    headers = {"X-Repo-Commit": sha, "ETag": etag, "X-Linked-Etag": etag, "X-Linked-Size": str(entry.size)}
+    if xet := xet_hash(repository.storage, name):
+        address = f"{hub.url}/api/{kind_of(request)}s/{repository.name}/xet-read-token/{sha}"
+        headers |= {"X-Xet-Hash": xet, "Link": f'<{address}>; rel="xet-auth"'}
+    return Reply(status=302, headers={**headers, "Location": hub.signed(hub.storage_url, "lfs", name)})
