@@ -97,8 +97,10 @@ def config_findings(expected: dict[str, Any], found: dict[str, Any]) -> list[str
     for file in sorted(expected.keys() & found.keys()):
         one, other = (dict(flat(files[file])) for files in (expected, found))
         for name in sorted(one.keys() | other.keys()):
-            if name not in one or name not in other or one[name] != other[name]:
-                now, then = (repr(each[name]) if name in each else "missing" for each in (other, one))
+            # As text, for 1 is not True.
+            now = repr(other[name]) if name in other else "missing"
+            then = repr(one[name]) if name in one else "nothing"
+            if now != then:
                 lines.append(f"{file}: field {name} is {now}, the manifest says {then}")
     return lines
 

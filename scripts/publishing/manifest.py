@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion_files import CONFIG, mapped, read_json
+from qkv.modeling.conversion_files import CONFIG, INDEX, mapped, read_json
 from qkv.scripts.publishing.certificate import file_hash
 from qkv.scripts.publishing.inspector import UNFILLED, Held, fingerprint, tensors
 from qkv.scripts.publishing.loading import installed_class, load
@@ -32,8 +32,8 @@ PARTS: dict[str, tuple[str, ...]] = {
     "dict": ("fields", "files", "loaded", "tensors", "ties", "versions"),
 }
 FILE = {"sha256", "bytes"}
-# What the identity is about, beside the files.
-CONTENT = ("class", "code", "config", "dtype", "loaded", "tensors", "ties")
+# What the identity is about, beside tensors and files.
+CONTENT = ("class", "code", "config", "dtype", "fields", "loaded", "ties")
 Manifest = dict[str, Any]
 
 
@@ -114,9 +114,21 @@ def digest(values: dict[str, Any]) -> str:
 
 
 def identified(manifest: Manifest) -> str:
-    """The identity of what a manifest describes."""
-    files = {name: each["sha256"] for name, each in manifest["files"].items() if not is_document(name)}
-    return digest({"files": files, **{part: manifest[part] for part in CONTENT}})
+    """The identity of what a manifest describes, however its weights are divided into files."""
+    parts = {part: manifest[part] for part in CONTENT}
+    return digest({**parts, "tensors": by_name(manifest), "files": by_file(manifest)})
+
+
+def by_name(manifest: Manifest) -> dict[str, str]:
+    """{tensor: fingerprint}, in whichever file it is."""
+    return {name: each for file in manifest["tensors"].values() for name, each in file.items()}
+
+
+def by_file(manifest: Manifest) -> dict[str, str]:
+    """{file: hash} of those that loading reads and that are not known by what is in them."""
+    known = {*manifest["tensors"], *manifest["fields"], INDEX}
+    files = {name: each["sha256"] for name, each in manifest["files"].items() if name not in known}
+    return {name: f"text {each}" for name, each in files.items() if not is_document(name)}
 
 
 def identity(folder: Path) -> str:
