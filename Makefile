@@ -6,13 +6,18 @@ PACKAGE ?= -e '.[test]'
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test install
+.PHONY: quickstart test test-hub install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
 
 test: install $(VENV)/.weights
 	$(VENV)/bin/pytest -n 2 --dist loadscope -m "not slow and not gpu"
+
+# The tests of the loopback Hub against the real one, or one at QKV_TEST_HUB: in private repositories with names of
+# their own, deleted afterwards. They skip without a token in HF_TOKEN; HF_TEST_NAMESPACE names an organisation to use.
+test-hub: install
+	QKV_TEST_HUB=$${QKV_TEST_HUB:-https://huggingface.co} $(VENV)/bin/pytest -rs tests/test_endpoint.py tests/test_push_to_hub.py
 
 install: $(VENV)/.installed
 

@@ -20,10 +20,15 @@ from huggingface_hub import HfApi
 Jobs = dict[str, Callable[[], Any]]
 
 
+def named(label: str) -> str:
+    """The repository of that label in this run of the tests."""
+    return f"{os.environ['QKV_TEST_NAMESPACE']}/qkv-test-{os.environ['QKV_TEST_RUN']}-{label}"
+
+
 @contextmanager
 def repository(api: HfApi, label: str = "any", *, private: bool = True) -> Iterator[str]:
     """A repository with a name nobody has, deleted at the end."""
-    name = f"{os.environ['QKV_TEST_NAMESPACE']}/qkv-test-{label}-{uuid.uuid4().hex[:12]}"
+    name = named(f"{label}-{uuid.uuid4().hex[:8]}")
     api.create_repo(name, private=private)
     try:
         yield name

@@ -1,10 +1,7 @@
 """What every test stands on: qkv importable from a bare checkout, no network, fixed seeds, and no luck."""
 
-import importlib.util
 import os
 import random
-import sys
-from pathlib import Path
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 os.environ.update(OFFLINE, TOKENIZERS_PARALLELISM="false", MPLBACKEND="Agg")
@@ -15,14 +12,7 @@ import numpy as np  # noqa: E402  the environment is read on import
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[1]
-
-if importlib.util.find_spec("qkv") is None:
-    spec = importlib.util.spec_from_file_location(
-        "qkv", ROOT / "modeling" / "qkv" / "__init__.py", submodule_search_locations=[str(ROOT)]
-    )
-    sys.modules["qkv"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["qkv"])
+import checkout  # noqa: E402, F401
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
 

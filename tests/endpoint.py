@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,30 @@ import pytest
 from loopback.process import LoopbackHub
 
 TESTS = Path(__file__).resolve().parent
+DELETE = "import sys; from huggingface_hub import delete_repo as d; [d(name, missing_ok=True) for name in sys.argv[1:]]"
 WHO = "from huggingface_hub import whoami; print(whoami()['name'])"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A Hub, a user's environment there, and the namespace in which tests may make repositories."""
+    """A Hub, a user there, and the namespace in which a run of the tests makes repositories with names of its own."""
 
     hub: LoopbackHub | None
     url: str
     token: str
     namespace: str
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     def environment(self, home: Path, *, xet: bool = False, **extra: Any) -> dict[str, str]:
         """The environment of a client subprocess with an empty cache."""
         hub = self.hub or LoopbackHub(home)
-        words = {"HF_ENDPOINT": self.url, "QKV_TEST_NAMESPACE": self.namespace, **extra}
-        return hub.environment(home, self.token, xet=xet, **words)
+        place = {"HF_ENDPOINT": self.url, "QKV_TEST_NAMESPACE": self.namespace, "QKV_TEST_RUN": self.run}
+        return hub.environment(home, self.token, xet=xet, **place, **extra)
+
+    def delete(self, home: Path, *labels: str) -> None:
+        """Remove repositories that clients have left for others."""
+        names = [f"{self.namespace}/qkv-test-{self.run}-{label}" for label in labels]
+        subprocess.run([sys.executable, "-c", DELETE, *names], env=self.environment(home), check=True)
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def users() -> Any:
             "reader commits": refusal(push, reader, hidden),
             "nobody commits": refusal(push, nobody, public),
         }
-        listed = [model.id for model in nobody.list_models(author="alice", search="qkv-test-users")]
+        listed = [model.id for model in nobody.list_models(author="alice", search="qkv-test-run-users")]
         seen = {"reader": reader.model_info(hidden).id, "bob": fetched(bob, public, "a.txt")}
         return {"refused": refused, "listed": listed, "seen": seen, "hidden": hidden, "public": public}
 

@@ -18,11 +18,11 @@ from loopback.process import LoopbackHub
 
 LARGE = digest(jobs.LARGE)
 PART = 5_000_000
-COMMIT = "POST /api/models/alice/qkv-test-{}-.*/commit/"
+COMMIT = "POST /api/models/alice/qkv-test-run-{}-.*/commit/"
 FAULTS: list[dict[str, Any]] = [
     {"match": f"GET /lfs/{LARGE}", "action": "drop", "when": "sending", "bytes": 11_000_000},
     {
-        "match": "POST /alice/qkv-test-too-many-.*/batch",
+        "match": "POST /alice/qkv-test-run-too-many-.*/batch",
         "action": "status",
         "status": 429,
         "headers": {"Retry-After": "1"},
@@ -52,7 +52,9 @@ def found(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Answers
 
 
 def client(hub: LoopbackHub, home: Path, *group: Any, xet: bool) -> Client:
-    environment = hub.environment(home, xet=xet, QKV_TEST_NAMESPACE="alice", HF_XET_CLIENT_RETRY_MAX_ATTEMPTS=20)
+    environment = hub.environment(
+        home, xet=xet, QKV_TEST_NAMESPACE="alice", QKV_TEST_RUN="run", HF_XET_CLIENT_RETRY_MAX_ATTEMPTS=20
+    )
     return Client("loopback_jobs", [job.__name__ for job in group], environment)
 
 
@@ -127,7 +129,7 @@ def test_what_is_in_the_cache_is_not_sent_again(found: Answers) -> None:
 
 def test_too_many_requests_are_waited_for(found: Answers) -> None:
     assert found["too_many"]["seconds"] >= 1
-    assert asked(found, "POST /alice/qkv-test-too-many-") == [429, 200]
+    assert asked(found, "POST /alice/qkv-test-run-too-many-") == [429, 200]
     assert found["too_many"]["content"] == digest(b"\0")
 
 
@@ -201,6 +203,18 @@ def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
         while time.monotonic() < deadline:
             socket.create_connection(("127.0.0.1", int(started.stdout)), timeout=5).close()
             time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_the_tests_of_any_hub_run_against_one_elsewhere(tmp_path: Path) -> None:
+    with LoopbackHub(tmp_path / "hub", page_size=5) as hub:
+        environment = {**os.environ, "QKV_TEST_HUB": hub.url, "HF_TOKEN": "hf_alice"}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "test_endpoint.py")]
+        result = subprocess.run(command, env=environment, cwd=TESTS.parent, capture_output=True, text=True)
+        done = [(entry["method"], entry["path"]) for entry in hub.log() if entry["status"] == 200]
+    assert result.returncode == 0 and "skipped" not in result.stdout, result.stdout[-2000:]
+    made, deleted = done.count(("POST", "/api/repos/create")), done.count(("DELETE", "/api/repos/delete"))
+    assert made == deleted > 0
 
 
 def test_another_hub_needs_a_token(tmp_path: Path) -> None:

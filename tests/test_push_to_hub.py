@@ -1,0 +1,138 @@
+"""transformers' own ways to the Hub with our models: `push_to_hub`, `Trainer` and its strategies, `pipeline`.
+
+One process is the author, who has qkv; another has not, and an empty cache.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import push_jobs
+import stranger_jobs
+from endpoint import Answers, Client, Endpoint, chosen
+
+MODEL = ["LICENSE", "README.md", "config.json", "model.safetensors"]
+WORDS = ["tokenizer.json", "tokenizer_config.json"]
+RUN = [*MODEL, *WORDS, "training_args.bin"]
+CHECKPOINT = [
+    *["config.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt", *WORDS],
+    *["trainer_state.json", "training_args.bin"],
+]
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    place = tmp_path_factory.mktemp("endpoint")
+    with chosen(place) as found:
+        yield found
+        found.delete(place, *push_jobs.QUICK, *push_jobs.LONG, "whole", "broken_off", "passed_on")
+
+
+@pytest.fixture(scope="module")
+def author(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    environment = endpoint.environment(tmp_path_factory.mktemp("author"), xet=True)
+    return Client("push_jobs", list(push_jobs.QUICK), environment).answers()
+
+
+@pytest.fixture(scope="module")
+def trainers(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """The author's longer jobs."""
+    environment = endpoint.environment(tmp_path_factory.mktemp("trainers"))
+    return Client("push_jobs", list(push_jobs.LONG), environment).answers()
+
+
+@pytest.fixture(scope="module")
+def stranger(
+    endpoint: Endpoint, author: Answers, trainers: Answers, tmp_path_factory: pytest.TempPathFactory
+) -> Answers:
+    environment = endpoint.environment(tmp_path_factory.mktemp("stranger"))
+    return Client("stranger_jobs", list(stranger_jobs.JOBS), environment).answers()
+
+
+def test_a_model_and_its_tokenizer_are_two_commits(author: Answers) -> None:
+    answer = author["pushed"]
+    assert answer["files"] == sorted([*MODEL, *WORDS])
+    assert answer["titles"] == ["words", "weights"]
+    assert answer["private"] is True
+
+
+def test_the_author_gets_the_package_and_not_the_copy(author: Answers) -> None:
+    answer = author["pushed"]
+    assert answer["logits"][0] == answer["logits"][1]
+    masked, module = "QkvEncoderForMaskedLM", "qkv.modeling.modeling_encoder"
+    assert answer["classes"] == [*[f"{module}_pretraining.{masked}"] * 2, f"{module}.QkvEncoderModel"]
+
+
+def test_a_second_version_is_proposed_or_goes_to_a_branch(author: Answers) -> None:
+    answer = dict(author["proposed"])
+    first, change = answer.pop("first"), answer.pop("change")
+    assert first != change
+    assert answer.pop("main") == first
+    assert set(answer) == {"second", "refs/pr/1"} and all(found == change for found in answer.values())
+
+
+def test_old_weights_are_not_left_beside_new_ones(author: Answers) -> None:
+    answer = author["leftovers"]
+    assert answer["refused"]["kind"] == "ValueError" and answer["unchanged"]
+    assert answer["refused"]["message"].startswith(f"{answer['name']} holds model.safetensors, which this push would")
+
+
+def test_saving_can_push(author: Answers) -> None:
+    assert author["saved"]["files"] == MODEL
+    assert author["saved"]["logits"][0] == author["saved"]["logits"][1]
+
+
+def test_a_trainer_pushes_as_its_strategy_says(author: Answers) -> None:
+    check_strategy(author["checkpoint"], ["last-checkpoint"], 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "during", "pushes"),
+    [("end", [], 0), ("every_save", [], 2), ("all_checkpoints", ["checkpoint-1", "checkpoint-2"], 4)],
+)
+def test_other_strategies(trainers: Answers, strategy: str, during: list[str], pushes: int) -> None:
+    check_strategy(trainers[strategy], during, pushes)
+
+
+def check_strategy(answer: dict[str, Any], during: list[str], pushes: int) -> None:
+    checkpoints = [f"{folder}/{name}" for folder in during for name in CHECKPOINT]
+    own = [name for name in RUN if name != "README.md"] if pushes else []
+    assert answer["during"] == sorted([*own, *checkpoints])
+    assert answer["after"] == sorted([*RUN, *checkpoints])
+    assert len(answer["pushes"]) == pushes
+    assert answer["logits"][0] == answer["logits"][1]
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_the_hub(trainers: Answers) -> None:
+    answer = trainers["continued"]
+    whole, lost, other = answer["logits"]
+    assert answer["steps"] == [4, 2, 4]
+    assert whole == other != lost
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", stranger_jobs.WITH_CODE)
+def test_a_stranger_gets_the_same_numbers(author: Answers, trainers: Answers, stranger: Answers, label: str) -> None:
+    expected = {**author, **trainers}[label]["logits"][0]
+    assert stranger["logits"][label] == {"home": "transformers_modules", "logits": expected}
+
+
+@pytest.mark.slow
+def test_a_stranger_has_the_same_pipeline(author: Answers, stranger: Answers) -> None:
+    assert stranger["task"] == author["pushed"]["answer"]
+    assert set(stranger["task"]) < set(push_jobs.WORDS)
+
+
+@pytest.mark.slow
+def test_a_stranger_passes_the_model_on(author: Answers, stranger: Answers) -> None:
+    assert stranger["pushed_on"] == {"logits": author["pushed"]["logits"][0], "body": "QkvEncoderModel"}
+
+
+@pytest.mark.slow
+def test_without_code_a_stranger_is_told_so(trainers: Answers, stranger: Answers) -> None:
+    assert trainers["bare"]
+    answer = stranger["without_code"]
+    assert answer["kind"] == "OSError" and "does not appear to have a file named" in answer["message"]
