@@ -3,11 +3,15 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import transformers
 
 from published import change_json, published, stock
 from qkv.scripts.cli import main
+from qkv.scripts.publishing import ways
+from qkv.scripts.publishing.loading import Loaded, loaded
 from qkv.scripts.publishing.manifest import identity
 
 
@@ -21,6 +25,18 @@ def folder(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "hub"))
 
 
+@pytest.fixture(params=["this process", pytest.param("another", marks=pytest.mark.slow)])
+def process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the loads without qkv are made; in this process they are made with it, which a stock model does not mind."""
+
+    def elsewhere(folder: Path, auto: str, inputs: Any, options: list[dict[str, Any]]) -> list[Loaded]:
+        return [loaded(getattr(transformers, auto), folder, inputs, **each) for each in options]
+
+    if request.param == "this process":
+        monkeypatch.setattr(ways, "loaded_elsewhere", elsewhere)
+
+
+@pytest.mark.usefixtures("process")
 def test_an_untouched_folder_passes_by_every_way(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

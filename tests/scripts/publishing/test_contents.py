@@ -1,6 +1,7 @@
 """Files against the manifest: each check by itself; what accidents and attackers do: test_verify.py."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,14 @@ from qkv.scripts.publishing.contents import Row, config_findings, file_rows, fla
 from qkv.scripts.publishing.manifest import read_manifest
 
 
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published(ours(), tmp_path_factory.mktemp("published") / "hub", **{CODE: "x = 1\n", "vocab.txt": "a\nb\n"})
+
+
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return published(ours(), tmp_path / "hub", **{CODE: "x = 1\n", "vocab.txt": "a\nb\n"})
+def folder(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "hub"))
 
 
 def found(folder: Path, **options: Any) -> dict[str, list[str]]:
