@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "str": ("class", "code", "config", "dtype", "identity"),
     "dict": ("fields", "files", "loaded", "tensors", "ties", "versions"),
 }
-FILE = {"sha256", "bytes"}
+TABLES, FILE = ("files", "fields", "tensors", "loaded"), {"sha256", "bytes"}
 # What the identity is about, beside tensors and files.
 CONTENT = ("class", "code", "config", "dtype", "fields", "loaded", "ties")
 Manifest = dict[str, Any]
@@ -70,7 +70,7 @@ def described(folder: Path) -> Manifest:
         "format": FORMAT,
         "versions": {name: str(version) for name, version in versions.items()},
         "files": files,
-        "code": digest({name: each["sha256"] for name, each in files.items() if name.endswith(".py")}),
+        "code": code_digest(files),
         "config": digest(read_json(folder / CONFIG)),
         "fields": {path.name: read_json(path) for path in config_files(folder)},
         "tensors": {name: file_tensors(folder / name) for name in files if name.endswith(".safetensors")},
@@ -113,6 +113,11 @@ def digest(values: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def code_digest(files: dict[str, Any]) -> str:
+    """One hash of all code files."""
+    return digest({name: each.get("sha256") for name, each in files.items() if name.endswith(".py")})
+
+
 def identified(manifest: Manifest) -> str:
     """The identity of what a manifest describes, however its weights are divided into files."""
     parts = {part: manifest[part] for part in CONTENT}
@@ -149,24 +154,53 @@ def read_manifest(folder: Path) -> Manifest:
         raise IntegrityError(
             f"{MANIFEST} has format {manifest.get('format')!r}, this qkv reads {FORMAT}; install the qkv that wrote it"
         )
-    if wrong := list(malformed(manifest)):
+    if wrong := malformed(manifest):
         raise IntegrityError(f"{MANIFEST} is damaged: {brief(wrong)}; download it again")
     if manifest["identity"] != (found := identified(manifest)):
         raise IntegrityError(f"{MANIFEST} was edited: its identity is {found}, and it says {manifest['identity']}")
     return manifest
 
 
-def malformed(manifest: Manifest) -> Iterator[str]:
+def malformed(manifest: Manifest) -> list[str]:
     """What a manifest of the right format cannot have."""
-    for kind, names in PARTS.items():
-        yield from (f"{name} is no {kind}" for name in names if type(manifest.get(name)).__name__ != kind)
-    for part in ("files", "fields", "tensors", "loaded"):
-        tables = manifest[part] if isinstance(manifest.get(part), dict) else {}
-        yield from (f"{name} of {part} is no dict" for name, each in tables.items() if not isinstance(each, dict))
-        if part != "loaded":
-            yield from (f"{name} leads out of the folder" for name in tables if not is_inside(name))
-        if part == "files":
-            yield from (f"{name} has no sha256 and bytes" for name, each in tables.items() if set(each) != FILE)
+    wrong = [
+        f"{name} is no {kind}"
+        for kind, names in PARTS.items()
+        for name in names
+        if type(manifest.get(name)).__name__ != kind
+    ]
+    wrong += [
+        f"{name} of {part} is no dict"
+        for part in TABLES
+        if f"{part} is no dict" not in wrong
+        for name, each in manifest[part].items()
+        if not isinstance(each, dict)
+    ]
+    # The others take these for granted.
+    return wrong or [*stray(manifest), *inconsistent(manifest)]
+
+
+def stray(manifest: Manifest) -> Iterator[str]:
+    """Files that have no place where the manifest has them."""
+    for name, each in manifest["files"].items():
+        if not is_inside(name):
+            yield f"{name} leads out of the folder"
+        if set(each) != FILE:
+            yield f"{name} has no sha256 and bytes"
+    for part, ending in (("tensors", ".safetensors"), ("fields", "config.json")):
+        for name in manifest[part]:
+            if name not in manifest["files"] or not name.endswith(ending):
+                yield f"{name} is no file with {part}"
+
+
+def inconsistent(manifest: Manifest) -> Iterator[str]:
+    """What the manifest says twice, and not the same."""
+    if len(by_name(manifest)) != sum(map(len, manifest["tensors"].values())):
+        yield "two files have a tensor of one name"
+    if manifest["code"] != code_digest(manifest["files"]) or manifest["config"] != digest(
+        manifest["fields"].get(CONFIG, {})
+    ):
+        yield "code and config are not those of its files"
 
 
 def is_inside(name: str) -> bool:
