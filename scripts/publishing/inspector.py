@@ -50,8 +50,11 @@ def tensors(model: Any) -> Iterator[tuple[str, str, Tensor]]:
 def held(model: Any) -> Held:
     """{kind: {name: fingerprint}} of all that a model computes with."""
     found: Held = {"parameter": {}, "buffer": {}, "attribute": {}}
+    known: dict[int, str] = {}
     for kind, name, tensor in tensors(model):
-        found[kind][name] = fingerprint(tensor)
+        if id(tensor) not in known:  # tied tensors are large, and hashed once
+            known[id(tensor)] = fingerprint(tensor)
+        found[kind][name] = known[id(tensor)]
     return found
 
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 import qkv
 from qkv.modeling.conversion_files import CONFIG, INDEX, mapped, read_json
 from qkv.scripts.publishing.certificate import file_hash
-from qkv.scripts.publishing.inspector import UNFILLED, Held, fingerprint, tensors
+from qkv.scripts.publishing.inspector import UNFILLED, Held, fingerprint, held
 from qkv.scripts.publishing.loading import installed_class, load
 
 MANIFEST, FORMAT = "qkv_manifest.json", 1
@@ -216,11 +216,7 @@ def after_loading(loader: Any, folder: Path, original: PreTrainedModel | None) -
     """
     model, report = load(loader, folder)
     found = {report["dtype"]: report["loaded"]}
-    variants = {
-        name: {fingerprint(tensor, dtype) for dtype in (tensor.dtype, *PRECISIONS)}
-        for kind, name, tensor in tensors(model)
-        if kind == "parameter"
-    }
+    rounded = casts(model, report)
     del model
     refuse(f"loading {folder.name}", unfit(report))
     if original is not None:
@@ -228,18 +224,25 @@ def after_loading(loader: Any, folder: Path, original: PreTrainedModel | None) -
     for dtype in (str(dtype).removeprefix("torch.") for dtype in PRECISIONS):
         if dtype not in found:
             found[dtype] = load(loader, folder, dtype=dtype)[1]["loaded"]
-            others = [name for name, each in found[dtype]["parameter"].items() if each not in variants[name]]
+            others = [name for name, each in found[dtype]["parameter"].items() if each not in rounded[name]]
             refuse(f"loading {folder.name} in {dtype}", [f"parameter {name} is not rounded" for name in others])
     return {"class": report["class"], "dtype": report["dtype"], "loaded": found, "ties": report["ties"]}
 
 
+def casts(model: PreTrainedModel, report: dict[str, Any]) -> dict[str, set[str]]:
+    """{parameter: its fingerprints in every usual precision}: some may stay as they are where others are rounded."""
+    own, names = report["loaded"]["parameter"], report["ties"]
+    found = {
+        name: {own[name], *(fingerprint(parameter, dtype) for dtype in PRECISIONS if dtype != parameter.dtype)}
+        for name, parameter in model.named_parameters()
+    }
+    return {name: found[names.get(name, name)] for name in own}
+
+
 def from_memory(original: PreTrainedModel, loaded: Held) -> list[str]:
     """In what a model in memory and a load of its files differ; what a forward pass remembers is not compared."""
-    found: dict[str, dict[str, str]] = {"parameter": {}, "buffer": {}}
-    for kind, name, tensor in tensors(original):
-        if kind in found:
-            found[kind][name] = fingerprint(tensor)
-    return [line for kind in found for line in differences(kind, found[kind], loaded[kind])]
+    found = held(original)
+    return [line for kind in ("parameter", "buffer") for line in differences(kind, found[kind], loaded[kind])]
 
 
 def unfit(report: dict[str, Any]) -> list[str]:
