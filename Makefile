@@ -6,13 +6,17 @@ PACKAGE ?= -e '.[test]'
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-hub install
+.PHONY: quickstart test test-hub cards install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
 
 test: install $(VENV)/.weights
 	$(VENV)/bin/pytest -n 2 --dist loadscope -m "not slow and not gpu"
+
+# The published cards again, from their records; a test keeps them equal.
+cards: install
+	$(VENV)/bin/qkv card --all
 
 # The tests of the loopback Hub against the real one, or one at QKV_TEST_HUB: in private repositories with names of
 # their own, deleted afterwards. They skip without a token in HF_TOKEN; HF_TEST_NAMESPACE names an organisation to use.

@@ -4,24 +4,37 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from qkv.scripts.publishing.card import write_card
+from qkv.scripts.publishing.card import FOLDER, write_card
 
 EXAMPLE = "qkv card runs/first"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Which record."""
-    parser.add_argument("record", type=Path, help="a run folder, whose card.md is written, or a record file NAME.json")
+    """Which record, or all that are published."""
+    help = "a run folder, whose card.md is written, or a record file NAME.json, beside which NAME.md is"
+    parser.add_argument("record", type=Path, nargs="?", help=help)
+    parser.add_argument("--all", action="store_true", help="every record in model_cards")
 
 
 def run(arguments: Namespace) -> None:
-    """Write the card beside the record, and print its path."""
-    record = arguments.record / "record.json" if arguments.record.is_dir() else arguments.record
-    card = record.with_name("card.md") if arguments.record.is_dir() else record.with_suffix(".md")
-    if not record.is_file():
-        raise FileNotFoundError(f"there is no record at {record}; give a run folder or a record file")
-    write_card(record, card)
-    print(card)
+    """Write each card beside its record, and print its path."""
+    if arguments.all == (arguments.record is not None):
+        raise ValueError("card takes either a record or --all; name a run folder or a record file")
+    records = sorted(FOLDER.glob("*.json")) if arguments.all else [arguments.record]
+    if not records:
+        raise FileNotFoundError("there are no records to write all cards from; they are in a checkout of qkv only")
+    for record in records:
+        print(write(record))
+
+
+def write(record: Path) -> Path:
+    """Write the card of a run folder or a record file, and return where it is."""
+    card = record / "card.md" if record.is_dir() else record.with_suffix(".md")
+    path = record / "record.json" if record.is_dir() else record
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no record at {path}; give a run folder or a record file")
+    write_card(path, card)
+    return card
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ COMMANDS = {
     "train": "train a recipe",
     "quickstart": "train a recipe, draw and describe the model, build its Hub folder, load that without qkv",
     "convert": "turn an official checkpoint into a qkv model, or back, and prove that nothing changed",
+    "publish": "put a model on the Hub, or in a folder, so that people load it without qkv",
     "verify": "check a folder or Hub repository against its manifest: every file, tensor and way of loading",
-    "card": "write the model card of a finished run",
+    "card": "write the model card of a finished run, or all that are published",
 }
 # What bad input and bad luck raise; anything else is our mistake, and shows where.
 EXPECTED = (ValueError, OSError, ArithmeticError, RuntimeError)

@@ -10,9 +10,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from qkv.scripts.publishing.card import auto_class
+from qkv.scripts.publishing.card import auto_class, companions
 from qkv.scripts.publishing.export import build_folder
-from qkv.scripts.publishing.reload import Found, Job, logits, reload
+from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 from qkv.scripts.train import add_arguments as add_arguments
 from qkv.scripts.training.data import support_vectors
 from qkv.scripts.training.picture import draw_attention
@@ -21,6 +21,7 @@ from qkv.scripts.training.report import files, measures, show
 from qkv.scripts.training.run import Run, train
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
+ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}
 # Images on the attention picture, one for each of the first labels.
 DRAWN = 6
 
@@ -47,12 +48,15 @@ def draw(finished: Run) -> None:
     chosen = [labels.index(label) for label in range(min(DRAWN, len(names)))]
     images = examples["pixel_values"][chosen].to(finished.model.device)
     draw_attention(finished.model, images, names, finished.folder / "attention.png")
+    finished.record["pictures"] |= ATTENTION
 
 
 def publish(finished: Run) -> None:
-    """Build the Hub folder, with the card as its README."""
+    """Build the Hub folder, with the card as its README and the pictures on it."""
     card = (finished.folder / "card.md").read_text(encoding="utf-8")
-    build_folder(finished.model, finished.folder / "hub", processors=[finished.task.processor], card=card)
+    files = companions(finished.record, finished.folder)
+    processors = [finished.task.processor]
+    build_folder(finished.model, finished.folder / "hub", processors=processors, card=card, files=files)
 
 
 def compare(finished: Run, split: str) -> dict[str, float]:
@@ -63,8 +67,8 @@ def compare(finished: Run, split: str) -> dict[str, float]:
         example = Path(place) / "example.png"
         to_image(columns["pixel_values"][0]).save(example)
         (found,) = reload([Job(hub, auto_class(finished.record), inputs, pipeline=finished.task.kind, example=example)])
-    refuse_difference(found, logits(finished.model, inputs), finished.task.labels)
-    sums = finished.task.score(SimpleNamespace(logits=found.logits), columns)
+    refuse_difference(found, outputs(finished.model, inputs)["logits"], finished.task.labels)
+    sums = finished.task.score(SimpleNamespace(**found.outputs), columns)
     return {name: value.item() / finished.task.count(columns) for name, value in sums.items()}
 
 
@@ -76,8 +80,9 @@ def to_image(pixels: Tensor) -> Image.Image:
 
 def refuse_difference(found: Found, expected: Tensor, labels: list[str]) -> None:
     """Raise RuntimeError unless logits are the same bit by bit, and the pipeline sees in a file what the model sees."""
-    if not torch.equal(found.logits, expected):
-        difference = (found.logits - expected).abs().max().item()
+    logits = found.outputs["logits"]
+    if not torch.equal(logits, expected):
+        difference = (logits - expected).abs().max().item()
         raise RuntimeError(f"the Hub folder loads to a model with other logits, by up to {difference}")
     label = labels[int(expected[0].argmax())]
     if found.answer[0]["label"] != label:

@@ -33,8 +33,10 @@ class Endpoint:
     def environment(self, home: Path, *, xet: bool = False, **extra: Any) -> dict[str, str]:
         """The environment of a client subprocess with an empty cache."""
         hub = self.hub or LoopbackHub(home)
+        # What is on this machine answers at once or never; others need more patience.
+        patience = {} if self.hub else {"HF_XET_CLIENT_RETRY_MAX_ATTEMPTS": 5, "HF_XET_CLIENT_RETRY_BASE_DELAY": "3s"}
         place = {"HF_ENDPOINT": self.url, "QKV_TEST_NAMESPACE": self.namespace, "QKV_TEST_RUN": self.run}
-        return hub.environment(home, self.token, xet=xet, **place, **extra)
+        return hub.environment(home, self.token, xet=xet, **place, **patience, **extra)
 
     def delete(self, home: Path, *labels: str) -> None:
         """Remove repositories that clients have left for others."""

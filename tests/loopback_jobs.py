@@ -5,6 +5,7 @@ import time
 import urllib.request
 from array import array
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd as Add
@@ -15,7 +16,7 @@ from client import content, digest, main, refusal, repository
 
 alice, bob, reader, nobody = (HfApi(token=token) for token in ("hf_alice", "hf_bob", "hf_ro", False))
 LARGE = content("large", 12_000_000)  # clients resume in steps of ten million bytes
-WEIGHTS = {name: content(name, 300_000) for name in ("killed", "before", "after")}
+WEIGHTS = {name: content(name, 300_000) for name in ("killed", "before", "after", "proposed")}
 COMPRESSIBLE = {
     "text.bin": b"".join(b"%d\0 squared is %d\n" % (number, number**2) for number in range(12_000)),
     "floats.bin": array("f", [number / 7 for number in range(50_000)]).tobytes(),
@@ -54,6 +55,20 @@ def users() -> Any:
         listed = [model.id for model in nobody.list_models(author="alice", search="qkv-test-run-users")]
         seen = {"reader": reader.model_info(hidden).id, "bob": fetched(bob, public, "a.txt")}
         return {"refused": refused, "listed": listed, "seen": seen, "hidden": hidden, "public": public}
+
+
+def proposals() -> Any:
+    """Bob works on a pull request of his own, which Alice merges."""
+    with repository(alice, "proposals", private=False) as name:
+        folder = Path(tempfile.mkdtemp())
+        (folder / "model.safetensors").write_bytes(WEIGHTS["proposed"])
+        opened = bob.upload_folder(repo_id=name, folder_path=folder, create_pr=True)
+        revision = "refs/pr/1"
+        push(bob, name, revision=revision)
+        refused = refusal(push, reader, name, revision=revision)
+        alice.merge_pull_request(name, 1)
+        files = sorted(alice.list_repo_files(name))
+        return {"url": opened.pr_url, "reader": refused["status"], "files": files}
 
 
 def organisations() -> Any:
@@ -178,7 +193,7 @@ def information() -> Any:
 
 QUICK = (users, organisations, gates, large, cache, unavailable, lost_before, lost_after, information)
 WAITING = (too_many, race)
-THROUGH_XET = (assembled,)
+THROUGH_XET = (assembled, proposals)
 JOBS = {job.__name__: job for job in (*QUICK, *WAITING, *THROUGH_XET, killed)}
 
 if __name__ == "__main__":

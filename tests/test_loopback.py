@@ -87,6 +87,13 @@ def test_others_may_read_what_is_public(found: Answers) -> None:
     assert answer["seen"] == {"reader": answer["hidden"], "bob": digest(b"1")}
 
 
+def test_a_pull_request_is_its_authors(found: Answers) -> None:
+    answer = found["proposals"]
+    assert answer["url"].endswith("/discussions/1")
+    assert answer["reader"] == 403
+    assert answer["files"] == [".gitattributes", "a.txt", "model.safetensors"]
+
+
 def test_repositories_move_and_go(found: Answers) -> None:
     answer = found["organisations"]
     assert answer["moved"] == ["RepositoryNotFoundError", "acme/qkv-test-team-moved"]

@@ -1,136 +1,150 @@
-"""What does a model card say? Only what the record of a run says: words are the template's, numbers the record's."""
+"""What does a model card say? Words are the template's; numbers are those of a record, a certificate or a config."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCard
 
-TEMPLATE = Path(__file__).parents[2] / "model_cards" / "TEMPLATE.md"
-# What a user of the finished model hands to the pipeline.
-EXAMPLES = {"image-classification": "image.png"}
-# Recipe fields that stand elsewhere on the card.
-ELSEWHERE = ("name", "title", "model", "architecture", "limits", "out", "data")
+from qkv.scripts.publishing import card_sections as sections
+from qkv.scripts.publishing import card_subject
+from qkv.scripts.publishing.card_heads import KINDS
+from qkv.scripts.publishing.card_metadata import leaderboard_files, metadata, refuse_unknown_relation
+from qkv.scripts.publishing.card_parity import parity
+from qkv.scripts.publishing.card_subject import Place, Subject
+from qkv.scripts.publishing.card_usage import snippets
+
+FOLDER = Path(__file__).parents[2] / "model_cards"
+TEMPLATE = FOLDER / "TEMPLATE.md"
+# What the card of a training cannot do without.
+REQUIRED = (
+    "recipe.name recipe.title recipe.architecture recipe.model recipe.limits recipe.max_steps recipe.precision "
+    "config.model_type parameters task.name task.title task.kind task.source data.sizes data.sha256 seed commit "
+    "command device.type device.name device.threads device.processes versions metrics time.training_wall_s "
+    "time.training_cpu_s"
+).split()
+NOTHING = "there is no record of a training or an evaluation, so this card says nothing about quality."
+Record = dict[str, Any]
 
 
-def write_card(record: Path, card: Path) -> None:
-    """Write the card that follows from a `record.json`; ValueError when it is not one."""
-    try:
-        text = str(make_card(json.loads(record.read_text(encoding="utf-8"))))
-    except (KeyError, json.JSONDecodeError) as error:
-        raise ValueError(f"{record} is not the record of a finished run: {error!r}") from error
-    card.write_text(text, encoding="utf-8")
+def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
+    """The card of a training, every figure in which is in its record.
 
-
-def make_card(record: dict[str, Any]) -> ModelCard:
-    """The card of a run, with the metadata the Hub reads."""
-    recipe, task = record["recipe"], record["task"]
-    return ModelCard.from_template(
-        metadata(record),
-        template_path=str(TEMPLATE),
-        name=model_name(record),
-        title=recipe["title"],
-        limits=recipe["limits"].strip(),
-        architecture=recipe["architecture"],
-        auto_class=auto_class(record),
-        parameters=f"{record['parameters']:,}",
-        seed=record["seed"],
-        kind=task["kind"],
-        example=EXAMPLES[task["kind"]],
-        results=results(record),
-        training=training(record),
-        data_title=task["title"],
-        data_source=task["source"],
-        data_sizes=", ".join(f"{size:,} {split}" for split, size in record["data"]["sizes"].items()),
-        data_sha256=record["data"]["sha256"],
-        command=record["command"],
-        settings=table(("setting", "value"), settings(recipe)),
+    ValueError names the field that a record lacks, and a kind of task, preset or form that there is not.
+    """
+    refuse_unfit(record)
+    recipe = record["recipe"]
+    subject = Subject.of(model_name(record), record["config"], recipe["architecture"], place)
+    made = "trained from scratch"
+    if base := record.get("base_model"):
+        made = f"made from [{base['id']}](https://huggingface.co/{base['id']}) ({base['relation']})"
+    return rendered(
+        subject,
+        record,
+        origin="the record of a run",
+        source="the recipe",
+        about=f"{recipe['title']}. A `{subject.architecture}` of {record['parameters']:,} parameters, {made} with qkv.",
+        results=sections.results(subject.name, record),
+        runs=sections.runs(record),
+        pictures=sections.pictures(record),
+        limits=recipe["limits"].strip() or "Nobody has written them down.",
+        gaps=sections.gaps(record),
+        parity=parity(subject),
+        facts=sections.facts(record),
+        settings=sections.settings(recipe),
         config=json.dumps(recipe["model"], indent=2),
+        start=f"the preset `{recipe['preset']}`" if recipe.get("preset") else "the defaults",
+        citation=sections.citation(recipe),
     )
 
 
-def model_name(record: dict[str, Any]) -> str:
+def plain_card(
+    config: dict[str, Any], *, name: str, certificate: dict[str, Any] | None = None, **place: Unpack[Place]
+) -> ModelCard:
+    """The card of a model that nothing is known of but its config, and a conversion's certificate where there is one.
+
+    It says that nothing was measured. ValueError for a config that names no class, and for no certificate.
+    """
+    for field, what in {"model_type": "type", "architectures": "class"}.items():
+        if not config.get(field):
+            raise ValueError(f"the config of {name} names no {what} in {field!r}; give that of a saved model")
+    subject = Subject.of(name, config, config["architectures"][0], place)
+    compared = parity(subject, certificate)
+    count = f" of {certificate['target']['parameters']:,} parameters" if certificate else ""
+    return rendered(
+        subject,
+        None,
+        origin="a config" + (" and the certificate of a conversion" if certificate else ""),
+        source="the model",
+        about=f"A `{subject.architecture}`{count}, written by qkv. What it was trained on and for is not recorded.",
+        gaps=f"Everything{' but parity' if certificate else ''}: {NOTHING}",
+        parity=compared,
+        config=json.dumps(subject.differences(), indent=2),
+        start="the defaults",
+    )
+
+
+def rendered(subject: Subject, record: Record | None, **parts: str) -> ModelCard:
+    """The template with its parts; what is not given is left out."""
+    return ModelCard.from_template(
+        metadata(subject, record), template_path=str(TEMPLATE), subject=subject, snippets=snippets(subject), **parts
+    )
+
+
+def write_card(record: Path, card: Path) -> None:
+    """Write the card that follows from a `record.json`; ValueError when it is not one, or a picture is missing.
+
+    The pictures of a record with a name of its own, NAME.json, lie in a folder NAME.
+    """
+    place = "" if record.name == "record.json" else f"{record.stem}/"
+    try:
+        facts = json.loads(record.read_text(encoding="utf-8"))
+        refuse_unfit(facts)
+        facts["pictures"] = {place + name: caption for name, caption in facts.get("pictures", {}).items()}
+        text = str(make_card(facts))
+    except ValueError as error:
+        raise ValueError(f"{record} is not the record of a finished run: {error}") from error
+    if missing := [name for name in facts["pictures"] if not (card.parent / name).is_file()]:
+        raise ValueError(f"{card.parent / missing[0]} is missing, which {record} names as a picture; put it there")
+    partial = card.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(card)
+
+
+def companions(record: Record, folder: Path) -> dict[str, bytes]:
+    """The files that go along with the card: pictures of the run folder, and results for the Hub's leaderboards."""
+    drawn = {name: (folder / name).read_bytes() for name in record.get("pictures", {})}
+    return drawn | {name: text.encode() for name, text in leaderboard_files(record).items()}
+
+
+def model_name(record: Record) -> str:
     """The name of the model: family and recipe."""
     return f"qkv-{record['recipe']['name']}"
 
 
-def auto_class(record: dict[str, Any]) -> str:
+def auto_class(record: Record) -> str:
     """The Auto class that loads the trained architecture."""
-    architecture = record["recipe"]["architecture"]
-    return next(name for name, target in record["config"]["auto_map"].items() if target.endswith(f".{architecture}"))
+    return card_subject.auto_class(record["config"], record["recipe"]["architecture"])
 
 
-def metadata(record: dict[str, Any]) -> ModelCardData:
-    """The YAML head of the card."""
-    task = record["task"]
-    found = [
-        EvalResult(
-            task_type=task["kind"],
-            dataset_type=task["name"],
-            dataset_name=task["title"],
-            dataset_split=split,
-            metric_type=metric,
-            metric_value=round(value, 4),
-        )
-        for split, metrics in record["metrics"].items()
-        for metric, value in metrics.items()
-        # Nobody else has the split that was watched in training.
-        if metric != "loss" and split != "validation"
-    ]
-    return ModelCardData(
-        model_name=model_name(record),
-        license="apache-2.0",
-        library_name="transformers",
-        pipeline_tag=task["kind"],
-        tags=["qkv", record["config"]["model_type"], "custom_code"],
-        metrics=sorted({result.metric_type for result in found}),
-        eval_results=found,
-    )
+def refuse_unfit(record: Record) -> None:
+    """Raise ValueError where a record says too little, or something that the card has no words for."""
+    # Figures mean nothing without the size of their split.
+    sizes = [f"data.sizes.{split}" for split in record.get("metrics", ())] if isinstance(record, dict) else []
+    for path in (*REQUIRED, *sizes):
+        if not holds(record, path.split(".", 2)):
+            raise ValueError(f"the record lacks {path!r}, which a card cannot do without; a finished run writes it")
+    if base := record.get("base_model"):
+        refuse_unknown_relation(base)
+    if record["task"]["kind"] not in KINDS:
+        raise ValueError(f"the record's task.kind={record['task']['kind']!r} is not one of {', '.join(KINDS)}")
 
 
-def results(record: dict[str, Any]) -> str:
-    """Metrics of the model and of what it is compared with, a table for each split."""
-    tables = []
-    for split, metrics in record["metrics"].items():
-        header = (f"{split} split, {record['data']['sizes'][split]:,} examples", *metrics)
-        rows = [(model_name(record), *(shown(name, value) for name, value in metrics.items()))]
-        for other, found in record.get("baselines", {}).items():
-            rows.append((other, *(shown(name, found.get(split, {}).get(name)) for name in metrics)))
-        tables.append(table(header, rows))
-    return "\n\n".join(tables)
-
-
-def training(record: dict[str, Any]) -> str:
-    """Where, how long and with which versions."""
-    time, device = record["time"], record["device"]
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
-    return (
-        f"{record['recipe']['max_steps']:,} optimizer steps in {time['training_wall_s']:.0f} s "
-        f"({time['training_cpu_s']:.0f} s of CPU time) on {device['processes']} x {device['type']} ({device['name']}), "
-        f"{device['threads']} thread(s) each. Versions: {versions}; commit {record['commit'] or 'unknown'}."
-    )
-
-
-def settings(recipe: dict[str, Any]) -> list[tuple[str, str]]:
-    """The recipe's fields that the card does not show elsewhere; groups are spelt as on the command line."""
-    rows: list[tuple[str, str]] = []
-    for name, value in recipe.items():
-        if isinstance(value, dict) and name not in ELSEWHERE:
-            rows += [(f"{name}.{inner}", str(part)) for inner, part in value.items()]
-        elif name not in ELSEWHERE and value is not None:
-            rows.append((name, str(value)))
-    return rows
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def shown(name: str, value: float | None) -> str:
-    """A metric for people: losses as they are, shares in percent."""
-    if value is None:
-        return ""
-    return f"{value:.4f}" if name == "loss" else f"{100 * value:.2f} %"
+def holds(values: Any, names: Sequence[str]) -> bool:
+    """Whether nested values have a field."""
+    for name in names:
+        if not isinstance(values, dict) or name not in values:
+            return False
+        values = values[name]
+    return True

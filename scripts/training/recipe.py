@@ -37,7 +37,8 @@ class Augmentation:
 class Recipe:
     """One training, from data to the last step.
 
-    `architecture` is a public class of qkv and `model` the fields of its config. `batch_size` counts the examples of an
+    `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
+    that differ from it. `batch_size` counts the examples of an
     optimizer step, however many processes share it and in however many parts (`accumulate`) each takes its share.
     `holdout` keeps that share of the training data back, to be watched; the test split is scored once, at the end.
     `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
@@ -47,6 +48,7 @@ class Recipe:
     title: str
     data: str
     architecture: str
+    preset: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
     augment: Augmentation = field(default_factory=Augmentation)
     limits: str = ""

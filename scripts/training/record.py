@@ -103,9 +103,21 @@ def device(accelerator: Accelerator) -> dict[str, Any]:
     return {
         "type": kind,
         "name": name,
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "threads": torch.get_num_threads(),
         "processes": accelerator.num_processes,
     }
+
+
+def processor(table: Path = Path("/proc/cpuinfo")) -> str | None:
+    """The processor's name where Linux tells it."""
+    try:
+        lines = table.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
 
 
 def commit() -> str | None:

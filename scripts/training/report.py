@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from qkv.scripts.publishing.card import shown
+from qkv.scripts.publishing.card_text import shown
 
 
 def show(title: str, rows: Mapping[str, str]) -> None:

@@ -1,5 +1,6 @@
 """How does a recipe become a trained model in a run folder?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -7,17 +8,20 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from accelerate.utils import set_seed
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv import modeling
+from qkv.configuration import presets
 from qkv.scripts.publishing.card import write_card
 from qkv.scripts.training import data, record
+from qkv.scripts.training.energy import Energy
 from qkv.scripts.training.journal import Journal
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.picture import draw_curve
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
 
+CURVE = {"curve.png": "Loss and metrics by optimizer step"}
 PRECISIONS = {"fp32": "no", "bf16": "bf16"}
 
 
@@ -58,8 +62,9 @@ def train(recipe: Recipe, command: str) -> Run:
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
     # Every process began with the same model; from here each draws dropout and augmentation of its own.
     set_seed(recipe.seed, device_specific=True)
-    training = Clock()
-    facts["metrics"] = fit(loop, folder)
+    training, energy = Clock(), Energy.of(accelerator)
+    facts["metrics"] = fit(loop, folder, energy)
+    facts["energy"] = energy.read()
     facts["time"] = {f"training_{name}": seconds for name, seconds in training.read().items()}
     run = Run(folder, accelerator.unwrap_model(loop.model).eval(), task, facts, clock, accelerator.is_main_process)
     accelerator.end_training()
@@ -67,6 +72,7 @@ def train(recipe: Recipe, command: str) -> Run:
         run.model.save_pretrained(folder / "model")
         task.processor.save_pretrained(folder / "model")
         draw_curve(record.read_log(folder), folder / "curve.png")
+        facts["pictures"] = dict(CURVE)
         run.save()
     return run
 
@@ -77,16 +83,30 @@ def build(recipe: Recipe, task: data.Task) -> PreTrainedModel:
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
         raise ValueError(f"there is no architecture {recipe.architecture!r}; {hint}")
-    architecture = getattr(modeling, recipe.architecture)
+    architecture: Any = getattr(modeling, recipe.architecture)
     known = [f"model.{name}" for name in sorted(architecture.config_class.known_fields())]
     for key in recipe.model:
         refuse_unknown(f"model.{key}", known)
     id2label = dict(enumerate(task.labels))
     label2id = {label: index for index, label in id2label.items()}
-    return architecture(architecture.config_class(**recipe.model, id2label=id2label, label2id=label2id))
+    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id}
+    config = starting_point(recipe, architecture)(**{**labels, **recipe.model})
+    if not isinstance(config, architecture.config_class):
+        kind, wanted = type(config).__name__, architecture.config_class.__name__
+        raise ValueError(f"preset={recipe.preset!r} is a {kind}, and {recipe.architecture} takes a {wanted}")
+    return architecture(config)
 
 
-def fit(loop: Loop, folder: Path) -> dict[str, dict[str, float]]:
+def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:
+    """What makes a config of the recipe's fields: its preset, or the config's own defaults."""
+    if recipe.preset is None:
+        return architecture.config_class
+    if recipe.preset not in presets.names():
+        raise ValueError(f"there is no preset {recipe.preset!r}; {meant(recipe.preset, presets.names(), 'presets')}")
+    return getattr(presets, recipe.preset)
+
+
+def fit(loop: Loop, folder: Path, energy: Energy) -> dict[str, dict[str, float]]:
     """Take every step, and return the last evaluation of each split: that of the weights that are kept.
 
     The test split is looked at once, after the last step: who could watch it would choose by it.
@@ -97,6 +117,7 @@ def fit(loop: Loop, folder: Path) -> dict[str, dict[str, float]]:
     with journal.progress:
         for step in loop.steps():
             journal.step(step)
+            energy.note()
             last = step.number == recipe.max_steps
             watched = {name: split for name, split in loop.task.splits.items() if last or name != "test"}
             if watched and (last or step.number % recipe.eval_every == 0):

@@ -67,11 +67,17 @@ def to_write(request: Request) -> Repository:
 
 
 def to_contribute(request: Request) -> Repository:
-    """To change a repository one must own it; to propose a change, only see it."""
-    if request.flag("create_pr"):
-        writer(request)
-        return to_read(request)
+    """To change a repository one must own it; to propose a change or to work on one's proposal, only see it."""
+    user, repository = writer(request), to_read(request)
+    if request.flag("create_pr") or is_own_proposal(repository, request.words["revision"], user):
+        return repository
     return to_write(request)
+
+
+def is_own_proposal(repository: Repository, revision: str, user: User) -> bool:
+    """Whether a revision is a pull request that this user has opened."""
+    query = "select 1 from discussions where repo=? and author=? and 'refs/pr/' || num = ?"
+    return repository.storage.row(query, repository.key, user.name, revision) is not None
 
 
 def check_gate(request: Request, repository: Repository) -> None:

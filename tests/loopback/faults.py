@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Literal
 
 from loopback.messages import HubError
@@ -58,13 +59,18 @@ class Fault:
 
 
 class Faults(list[Fault]):
-    """The faults to come."""
+    """The faults to come, each of which happens to one request however many come at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = Lock()
 
     def meet(self, moment: Moment, line: str, passed: range = range(1)) -> None:
         """Let happen what is due; `passed` are the numbers of bytes that have just been reached."""
-        for fault in self:
-            if fault.is_due(moment, line, passed):
-                fault.happen()
+        with self.lock:
+            due = [fault for fault in self if fault.is_due(moment, line, passed)]
+        for fault in due:
+            fault.happen()
 
     def watch(self, moment: Moment, line: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """The same chunks, with the faults that are due between them."""

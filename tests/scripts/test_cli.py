@@ -39,8 +39,9 @@ def test_every_command_has_help_with_an_example_that_parses(name: str, capsys: p
     ("words", "message"),
     [
         ("trian digits", "there is no command 'trian'; did you mean 'train'?"),
-        ("zzz", "there is no command 'zzz'; the commands are train, quickstart, convert, verify, card"),
-        ("card", "the following arguments are required: record; see qkv card --help"),
+        ("zzz", "there is no command 'zzz'; the commands are train, quickstart, convert, publish, verify, card"),
+        ("convert", "the following arguments are required: SRC, DST; see qkv convert --help"),
+        ("card", "card takes either a record or --all; name a run folder or a record file"),
         ("train digit", "there is no recipe 'digit'; did you mean 'digits'?"),
         ("train digits lerning_rate=1", "unknown key 'lerning_rate'; did you mean 'learning_rate'?"),
         ("train digits --sed 1", "unrecognized arguments: --sed 1; see qkv train --help"),

@@ -11,7 +11,7 @@ from transformers import AutoModelForImageClassification
 
 from qkv.scripts import quickstart
 from qkv.scripts.cli import main
-from qkv.scripts.publishing.reload import Found, Job, logits
+from qkv.scripts.publishing.reload import Found, Job, outputs
 from qkv.scripts.training.record import Clock
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
@@ -21,8 +21,8 @@ def in_this_process(jobs: Sequence[Job]) -> list[Found]:
     """What the fresh process does (tests/test_hub.py starts it), without the time it takes to start."""
     found = []
     for job in jobs:
-        model = AutoModelForImageClassification.from_pretrained(job.folder)
-        scores = logits(model, job.inputs)
+        model = AutoModelForImageClassification.from_pretrained(job.source)
+        scores = outputs(model, job.inputs)
         assert job.example.is_file()
         found.append(Found(scores, [{"label": model.config.id2label[int(scores[0].argmax())]}]))
     return found
@@ -42,6 +42,9 @@ def test_it_leaves_everything_it_promises(
     assert record["baselines"]["SVM (scikit-learn)"]["test"]["accuracy"] > 0.98
     assert (folder / "hub" / "README.md").read_text() == (folder / "card.md").read_text()
     assert ModelCard.load(folder / "hub" / "README.md").data.license == "apache-2.0"
+    for picture in ("curve.png", "attention.png"):
+        assert f"]({picture})" in (folder / "card.md").read_text()
+        assert (folder / "hub" / picture).read_bytes() == (folder / picture).read_bytes()
     printed = capsys.readouterr().out
     for row in (
         "test accuracy, loaded without qkv",

@@ -1,6 +1,7 @@
 """The run folder: never written over, metrics line by line, a record that says where the numbers are from."""
 
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -61,10 +62,17 @@ def test_the_description_is_json_and_holds_what_the_numbers_depend_on() -> None:
     assert facts["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     assert facts["data"] == {"sizes": task.sizes(), "sha256": task.fingerprint()}
     assert facts["versions"]["qkv"] == qkv.__version__ and facts["versions"]["torch"] == torch.__version__
-    assert facts["device"] == {
-        "type": "cpu", "name": facts["device"]["name"], "threads": torch.get_num_threads(), "processes": 1,
-    }  # fmt: skip
+    own = {name: facts["device"].pop(name) for name in ("name", "processor", "cores", "memory_gib")}
+    assert facts["device"] == {"type": "cpu", "threads": torch.get_num_threads(), "processes": 1}
+    assert own["name"] and own["cores"] == os.cpu_count() and own["memory_gib"] >= 1
     assert facts["recipe"]["learning_rate"] == recipe.learning_rate and facts["seed"] == recipe.seed
+
+
+def test_the_processor_is_named_where_linux_names_it(tmp_path: Path) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU: fast\nflags\t: fpu\n")
+    assert record.processor(tmp_path / "cpuinfo") == "Some CPU: fast"
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\n")
+    assert record.processor(tmp_path / "cpuinfo") is None and record.processor(tmp_path / "nothing") is None
 
 
 def test_a_clock_counts_cpu_seconds_of_children() -> None:

@@ -7,8 +7,9 @@ import pytest
 import torch
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
-from qkv.scripts.training import recipe, record
-from qkv.scripts.training.run import Run, train
+from qkv.configuration import presets
+from qkv.scripts.training import data, recipe, record
+from qkv.scripts.training.run import Run, build, train
 
 TINY = [
     "max_steps=6",
@@ -69,6 +70,12 @@ def test_a_run_repeats_itself(finished: Run, tmp_path: Path) -> None:
     assert record.read_log(again.folder) == record.read_log(finished.folder) != record.read_log(other.folder)
 
 
+def test_a_preset_is_the_starting_point() -> None:
+    chosen = recipe.load("digits", [*TINY, "preset=vit_base_16"])
+    config = build(chosen, data.load(chosen)).config
+    assert (config.norm_eps, config.hidden_size, config.num_labels) == (presets.vit_base_16().norm_eps, 16, 10)
+
+
 def test_lower_precision_trains_too(finished: Run, tmp_path: Path) -> None:
     from accelerate.state import AcceleratorState
 
@@ -88,6 +95,11 @@ def test_lower_precision_trains_too(finished: Run, tmp_path: Path) -> None:
         ("model.hiden_size=8", "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
         ("model.position=ropee", "did you mean 'rope'?"),
         ("batch_size=30 accumulate=4", "make it a multiple of 4"),
+        ("preset=vit_base", "there is no preset 'vit_base'; did you mean 'vit_base_16'?"),
+        (
+            "preset=gpt2 model={}",
+            "preset='gpt2' is a QkvDecoderConfig, and QkvEncoderForImageClassification takes a Qkv",
+        ),
     ],
 )
 def test_mistakes_are_found_before_anything_is_written(tmp_path: Path, word: str, message: str) -> None:

@@ -1,0 +1,101 @@
+"""Publish a model on the Hub, or in a folder, so that people load it without qkv.
+
+SRC is the folder of a qkv model, a run folder, or a folder that was built before. All of it is screened before any of
+it leaves this machine; the Hub gets it in one commit. Run again after a failure, this sends only what is missing.
+"""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections import Counter
+from pathlib import Path
+
+from huggingface_hub import constants
+from huggingface_hub.utils.tqdm import enable_progress_bars
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+
+from qkv.scripts.convert import DTYPES
+from qkv.scripts.publishing.publication import Published, publish
+from qkv.scripts.training.report import show
+
+EXAMPLE = "qkv publish runs/first user/digits --private"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """What, where to, in which form, and how."""
+    parser.add_argument("source", metavar="SRC", type=Path, help="a model folder, a run folder, or a built folder")
+    parser.add_argument("target", metavar="DST", help="user/name on the Hub, or a folder that is new or empty")
+    parser.add_argument("--native", action="store_true", help="the stock transformers form, without remote code")
+    parser.add_argument("--other", metavar="REPO", help="where the other form of this model is, to link it")
+    parser.add_argument("--record", help="record.json, or its run folder, that the card is made from")
+    visibility = parser.add_mutually_exclusive_group()
+    visibility.add_argument("--private", action="store_true", default=None, help="for you and your organisation only")
+    visibility.add_argument("--public", dest="private", action="store_false", help="for everybody")
+    parser.add_argument("--revision", metavar="BRANCH", help="a branch, made from main if there is none")
+    parser.add_argument("--pr", dest="pull_request", action="store_true", help="open a pull request instead")
+    parser.add_argument("--tag", help="a name for the commit")
+    parser.add_argument("--message", help="what the commit is about")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+    parser.add_argument("--dtype", choices=DTYPES, help="store the weights in this precision")
+    parser.add_argument("--max-shard-size", help="split weights into files of at most this size, such as 2GB")
+    parser.add_argument("--allow", action="append", default=[], metavar="WORD", help="a name or path all may read")
+
+
+def run(arguments: Namespace) -> None:
+    """Publish, and print what is where."""
+    console = Console(stderr=True)
+    if console.is_terminal and constants.HF_HUB_DISABLE_PROGRESS_BARS is None:
+        enable_progress_bars()  # of the library, which knows how far it has got
+    named = ("native", "other", "pull_request", "tag", "message", "dry_run", "dtype", "max_shard_size", "allow")
+    options = {name: value for name in named if (value := getattr(arguments, name)) is not None}
+    done = publish(
+        arguments.source,
+        arguments.target,
+        record=arguments.record,
+        private=arguments.private,
+        revision=arguments.revision,
+        step=lambda what: console.print(f"{what} …", highlight=False) if console.is_terminal else None,
+        **options,
+    )
+    if arguments.dry_run:
+        Console().print(listed(done))
+    show("dry run, nothing was written" if arguments.dry_run else "published", summary(done, arguments))
+
+
+def listed(done: Published) -> Table:
+    """Every file, and what becomes of it."""
+    table = Table()
+    for title in ("file", "size", "SHA-256", "on the Hub"):
+        # A name that is cut off is of no use.
+        table.add_column(title, overflow="fold")
+    for change in done.changes:
+        table.add_row(change.name, decimal(change.size), change.sha256 or "", change.state)
+    return table
+
+
+def summary(done: Published, arguments: Namespace) -> dict[str, str]:
+    """What is where, and how much of it."""
+    held = [change for change in done.changes if change.state != "deleted"]
+    form = "as it was built" if done.as_built else "native" if arguments.native else "self-contained"
+    rows = {"model": f"{arguments.source}, {form}"}
+    rows |= {"folder": str(done.folder)} if done.folder else {"repository": arguments.target, "url": str(done.url)}
+    rows["files"] = f"{len(held)}, {decimal(sum(change.size for change in held))}"
+    if done.folder:
+        return rows
+    counts = Counter(change.state for change in done.changes)
+    sent = sum(change.size for change in held if change.state != "same")
+    rows["changes"] = (
+        ", ".join(f"{count} {state}" for state, count in counts.items())
+        + f"; {decimal(sent)} "
+        + ("to send" if arguments.dry_run else "sent")
+    )
+    if arguments.dry_run:
+        return {**rows, "compared with": done.commit or "nothing: there is no such repository that you may see"}
+    return {**rows, "revision": str(done.commit)} | ({"tag": arguments.tag} if arguments.tag else {})
+
+
+if __name__ == "__main__":
+    from qkv.scripts.cli import main
+
+    sys.exit(main(["publish", *sys.argv[1:]]))

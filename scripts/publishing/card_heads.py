@@ -1,0 +1,77 @@
+"""What is each head for? The Hub's name of its task, inputs for it, and what is done with what it gives."""
+
+from dataclasses import dataclass
+
+TEXT = '"The sky is blue."'
+READ_TEXT = f'inputs = tokenizer({TEXT}, return_tensors="pt")'
+READ_IMAGE = 'inputs = processor(Image.open("image.png"), return_tensors="pt")'
+READ_CHOICES = """\
+pairs = tokenizer(["The sky is"] * 2, ["blue.", "a fish."], padding=True, return_tensors="pt")
+inputs = {name: value[None] for name, value in pairs.items()}"""
+READ_BOTH = f'{READ_TEXT}\ninputs["decoder_input_ids"] = inputs["input_ids"]'
+NUMBERS = 'inputs = {"input_ids": torch.tensor([[1, 2, 3]])}'
+BEST = "print(model.config.id2label[int(outputs.logits[0].argmax())])"
+STATES = "print(outputs.last_hidden_state.shape)"
+SPAN = """\
+start, end = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))"""
+WRITTEN = "print(tokenizer.decode(tokens[0], skip_special_tokens=True))"
+
+
+@dataclass(frozen=True)
+class Head:
+    """How models of an Auto class are used, in lines of Python.
+
+    `tag` is the Hub's name of the task, and the pipeline's where `pipeline` says what that is called with. `answer`
+    shows what is in the `outputs`, or the `tokens` of models that generate; `numbers` are inputs for a model that has
+    neither tokenizer nor image processor.
+    """
+
+    tag: str | None
+    answer: str
+    inputs: str = READ_TEXT
+    pipeline: str | None = None
+    generates: bool = False
+    numbers: str = NUMBERS
+
+
+# By Auto class; the first one that knows an official class is the one it is loaded with.
+HEADS = {
+    "AutoModelForCausalLM": Head(
+        "text-generation", WRITTEN, pipeline=f"{TEXT}, max_new_tokens=20, do_sample=False", generates=True
+    ),
+    "AutoModelForSeq2SeqLM": Head(None, WRITTEN, generates=True),
+    "AutoModelForMaskedLM": Head(
+        "fill-mask",
+        "print(tokenizer.decode(outputs.logits[0].argmax(-1)))",
+        inputs='inputs = tokenizer(f"The sky is {tokenizer.mask_token}.", return_tensors="pt")',
+        pipeline='f"The sky is {predict.tokenizer.mask_token}."',
+    ),
+    "AutoModelForSequenceClassification": Head("text-classification", BEST, pipeline=TEXT),
+    "AutoModelForTokenClassification": Head(
+        "token-classification",
+        "print([model.config.id2label[int(label)] for label in outputs.logits[0].argmax(-1)])",
+        pipeline=TEXT,
+    ),
+    "AutoModelForQuestionAnswering": Head(
+        "question-answering",
+        SPAN,
+        inputs='inputs = tokenizer("What is blue?", "The sky is blue.", return_tensors="pt")',
+    ),
+    "AutoModelForMultipleChoice": Head(
+        "multiple-choice",
+        "print(int(outputs.logits[0].argmax()))",
+        inputs=READ_CHOICES,
+        numbers='inputs = {"input_ids": torch.tensor([[[1, 2, 3], [1, 2, 4]]])}',
+    ),
+    "AutoModelForImageClassification": Head("image-classification", BEST, READ_IMAGE, pipeline='"image.png"'),
+    "AutoModelForMaskedImageModeling": Head(None, "print(outputs.reconstruction.shape)", READ_IMAGE),
+    "AutoModelForPreTraining": Head(None, "print(outputs[0].shape)"),
+    "AutoModel": Head("feature-extraction", STATES, pipeline=TEXT),
+}
+IMAGE_FEATURES = Head("image-feature-extraction", STATES, READ_IMAGE, pipeline='"image.png"')
+PAIR_FEATURES = Head(
+    "feature-extraction", STATES, READ_BOTH, numbers=f'{NUMBERS}\ninputs["decoder_input_ids"] = inputs["input_ids"]'
+)
+# Beside the tasks of heads: what encoder-decoders are trained for, of which their head does not tell.
+KINDS = sorted({head.tag for head in (*HEADS.values(), IMAGE_FEATURES) if head.tag} | {"summarization", "translation"})

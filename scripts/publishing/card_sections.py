@@ -1,0 +1,135 @@
+"""What does a record say of a training? The parts of a card that hold its figures, and what it holds no figure of."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+from qkv.configuration import presets
+from qkv.scripts.publishing.card_text import shown, table
+
+Record = dict[str, Any]
+# Recipe fields that stand elsewhere on the card.
+ELSEWHERE = ("name", "title", "model", "architecture", "limits", "out", "data", "preset")
+ORDINARY = ("train", "validation", "test")
+# What a reader would want to know of any model -> whether a record says nothing of it.
+GAPS: Mapping[str, Callable[[Record], bool]] = {
+    "how much another seed changes the figures": lambda record: len(seeds(record)) < 2,
+    "data from elsewhere, noisy or hostile: every figure is on splits of one data set": lambda record: (
+        not (set(record["metrics"]) - set(ORDINARY))
+    ),
+    "calibration: whether confidence means anything": lambda record: not metric(record, "ece", "brier"),
+    "fairness: figures by group of people": lambda record: not any("group" in name for name in record["metrics"]),
+    "other models on the same data": lambda record: not record.get("baselines"),
+    "energy": lambda record: not record.get("energy"),
+    "speed and memory in use": lambda record: not metric(record, "examples_per_second"),
+    "a GPU": lambda record: record["device"]["type"] != "cuda",
+    "hardware other than {hardware}": lambda record: True,
+    "precisions other than {precision}": lambda record: True,
+}
+
+
+def metric(record: Record, *names: str) -> bool:
+    """Whether any split was measured by one of these names."""
+    return any(name in metrics for metrics in record["metrics"].values() for name in names)
+
+
+def seeds(record: Record) -> list[int]:
+    """The seeds of the runs that the figures are of."""
+    return record.get("seeds", [record["seed"]])
+
+
+def runs(record: Record) -> str:
+    """How many runs the figures are of."""
+    found = seeds(record)
+    if len(found) == 1:
+        return f"from one run with seed {found[0]}"
+    return f"the mean of {len(found)} runs, with seeds {', '.join(map(str, found))}"
+
+
+def results(name: str, record: Record) -> str:
+    """Metrics of the model and of what it is compared with, a table for each split."""
+    tables = []
+    for split, metrics in record["metrics"].items():
+        header = (f"{split} split, n = {record['data']['sizes'][split]:,}", *metrics)
+        rows = [(name, *(shown(metric, value) for metric, value in metrics.items()))]
+        for other, found in record.get("baselines", {}).items():
+            rows.append((other, *(shown(metric, found.get(split, {}).get(metric)) for metric in metrics)))
+        tables.append(table(header, rows))
+    return "\n\n".join(tables)
+
+
+def pictures(record: Record) -> str:
+    """The pictures that lie beside the card."""
+    return "\n\n".join(f"![{caption}]({name})\n\n*{caption}.*" for name, caption in record.get("pictures", {}).items())
+
+
+def facts(record: Record) -> str:
+    """Where, when, on what and with what the model was trained."""
+    time, task, data = record["time"], record["task"], record["data"]
+    sizes = ", ".join(f"{size:,} {split}" for split, size in data["sizes"].items())
+    rows = {
+        "command": f"`{published(record['command'])}`",
+        "commit": record["commit"] or "unknown",
+        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
+        "seed": ", ".join(map(str, seeds(record))),
+        "data": f"[{task['title']}]({task['source']}), {sizes}",
+        "data, SHA-256": f"`{data['sha256']}`",
+        "optimizer steps": f"{record['recipe']['max_steps']:,}",
+        "hardware": hardware(record["device"]),
+        "time": f"{time['training_wall_s']:.0f} s wall, {time['training_cpu_s']:.0f} s CPU, of the training alone",
+        "energy": energy(record.get("energy")),
+    }
+    return table(("", ""), rows.items())
+
+
+def hardware(device: Record) -> str:
+    """What the training ran on."""
+    units = {"processor": "", "cores": " cores", "memory_gib": " GiB of memory"}
+    machine = [f"{device[name]}{unit}" for name, unit in units.items() if device.get(name)]
+    return (
+        f"{device['processes']} x {device['type']} ({device['name']}), {device['threads']} thread(s) each"
+        + f"; {', '.join(machine)}" * bool(machine)
+    )
+
+
+def energy(found: Record | None) -> str:
+    """What was counted, and of what; never an estimate."""
+    if not found:
+        return "not measured"
+    counted = ", ".join(found["counters"])
+    return f"{found['training_j']:,.0f} J in training, as {counted} count it, whatever else the machine did included"
+
+
+def published(command: str) -> str:
+    """A command without the places of one machine: they change no number."""
+    words = [word for word in shlex.split(command) if not word.startswith("out=")]
+    return shlex.join(PurePath(word).name if PurePath(word).is_absolute() else word for word in words)
+
+
+def settings(recipe: Record) -> str:
+    """The recipe's fields that the card does not show elsewhere; groups are spelt as on the command line."""
+    rows: list[tuple[str, str]] = []
+    for name, value in recipe.items():
+        if isinstance(value, dict) and name not in ELSEWHERE:
+            rows += [(f"{name}.{inner}", str(part)) for inner, part in value.items()]
+        elif name not in ELSEWHERE and value is not None:
+            rows.append((name, str(value)))
+    return table(("setting", "value"), rows)
+
+
+def gaps(record: Record) -> str:
+    """What nobody measured, as far as the record says."""
+    device = record["device"]
+    measured = {"precision": record["recipe"]["precision"], "hardware": f"{device['type']} ({device['name']})"}
+    return "\n".join(f"- {words.format(**measured)}" for words, missing in GAPS.items() if missing(record))
+
+
+def citation(recipe: Record) -> str:
+    """The paper behind the preset that the recipe starts from."""
+    preset = recipe.get("preset")
+    if preset is None:
+        return ""
+    if preset not in presets.names():
+        raise ValueError(f"the record's recipe.preset={preset!r} is not one of {', '.join(presets.names())}")
+    return " ".join(getattr(presets, preset).__doc__.split())

@@ -1,0 +1,111 @@
+"""What in a text must not leave this machine? Secrets, paths, and the names of its user and of itself."""
+
+import getpass
+import os
+import re
+import socket
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from huggingface_hub import get_token
+
+DIGIT = r"(?=[\w.~+/=-]*\d)"  # prose has long words too, but none with digits
+SECRETS = {
+    "a Hugging Face token": r"\b(?:hf_|api_org_)[A-Za-z0-9]{20,}",
+    "a GitHub token": r"\b(?:gh[opsru]_[A-Za-z0-9]{30,}|github_pat_\w{22,})",
+    "a GitLab token": r"\bglpat-[\w-]{20,}",
+    "an AWS key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|aws_secret_access_key\W{1,5}[A-Za-z0-9/+]{40}",
+    "an API key": rf"\bsk-{DIGIT}[\w-]{{20,}}|\bAIza[\w-]{{35}}|\bxox[abeoprs]-[\w-]{{10,}}",
+    "a package registry token": r"\bpypi-AgE[\w-]{50,}|\bnpm_[A-Za-z0-9]{36}",
+    "a private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY",
+    "a bearer token": rf"\b[Bb]earer\s+{DIGIT}[\w.~+/-]{{16,}}",
+    "a JSON web token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}",
+    "a password in an address": r"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/@]+@",
+}
+SECRET = re.compile("|".join(f"({pattern})" for pattern in SECRETS.values()))
+HOMES = r"/(?:home|Users)/[\w.-]+|/root/[\w.-]+|\b[A-Za-z]:\\{1,2}Users\\{1,2}[\w.-]+"
+# Top-level folders under which people and clusters keep their files, and those of every system, which tell nothing.
+OWN = set("content data gpfs home kaggle lustre media mnt nfs opt private root scratch srv tmp var work".split())
+OWN |= {"workspace", "Users", "Volumes"}
+SYSTEM = set("bin boot dev etc lib lib32 lib64 proc run sbin sys usr Applications Library System".split())
+SECRET_NAMES = re.compile(r"TOKEN(?!IZ)|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+LOGIN = "the Hugging Face login"
+# Accounts and machines that anybody may have.
+COMMON = {"root", "user", "users", "admin", "ubuntu", "debian", "runner", "jovyan", "nobody", "docker", "localhost"}
+SHORTEST_VALUE, SHORTEST_NAME = 8, 3
+
+
+@dataclass(frozen=True)
+class Leak:
+    """What was found, and where in the text it begins."""
+
+    start: int
+    what: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What would betray a machine: values of secret variables, its home folder, its names by their kind, its folders.
+
+    `public` are names and paths that everybody may read.
+    """
+
+    values: Mapping[str, str]
+    home: str
+    names: Mapping[str, str]
+    folders: Collection[str] = ()
+    public: Collection[str] = ()
+
+    def secrets(self, text: str) -> Iterator[Leak]:
+        """Tokens, keys and passwords, by their form or because the environment holds them."""
+        kinds = list(SECRETS)
+        for match in SECRET.finditer(text):
+            yield Leak(match.start(), kinds[int(match.lastindex or 1) - 1])
+        for name, value in self.values.items():
+            if (start := text.find(value)) >= 0:
+                yield Leak(start, f"the value of {name}")
+
+    def traces(self, text: str) -> Iterator[Leak]:
+        """Paths of a machine, and the names of this one."""
+        for match in self._path.finditer(text):
+            if match[0] not in self.public:
+                yield Leak(match.start(), f"the path {match[0][:60]}")
+        for kind, name in self.names.items():
+            for match in re.finditer(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", text):
+                yield Leak(match.start(), f"the {kind} {name}")
+
+    @cached_property
+    def _path(self) -> re.Pattern[str]:
+        """An absolute path, but no part of an address, and no division."""
+        own = "|".join(map(re.escape, sorted(OWN | set(self.folders) - SYSTEM)))
+        rest = r"[^\s\"'`<>|,;)]*"
+        unix = rf"(?<![\w.~/$}}\])-])/(?:{own})/[\w.@+-]{rest}"
+        windows = rf"(?<![A-Za-z0-9])[A-Z]:(?:\\{{1,2}}|/)[\w .-]{{2,}}[\\/]{rest}"
+        return re.compile(rf"{unix}|{windows}|file:///\S*|(?<![\w.~/-]){re.escape(self.home)}(?![\w-])")
+
+
+def this_machine(public: Collection[str] = ()) -> Machine:
+    """What betrays the machine we run on."""
+    variables = {name: value for name, value in os.environ.items() if SECRET_NAMES.search(name)}
+    variables[LOGIN] = get_token() or ""
+    values = {name: value for name, value in variables.items() if len(value) >= SHORTEST_VALUE}
+    host = socket.gethostname()
+    names = {"user name": user_name(), "host name": host, "short host name": host.partition(".")[0]}
+    telling = {
+        kind: name
+        for kind, name in names.items()
+        if len(name) >= SHORTEST_NAME and name.lower() not in COMMON and name not in public
+    }
+    root = Path("/")
+    folders = {path.name for path in root.iterdir()} if root.is_dir() else set()
+    return Machine(values, str(Path.home()), telling, folders, public)
+
+
+def user_name() -> str:
+    """Who we are here; in a container, that may be nobody."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

@@ -1,0 +1,150 @@
+"""Which failures of the Hub are worth another attempt, after how long, and what is said about the others?"""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+from httpx2 import HTTPError
+from huggingface_hub import get_token
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+
+logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
+# Somebody has pushed, or our own commit is in and its reply was lost: only another look tells.
+STALE = 412
+TEMPORARY = (408, STALE, 429)
+AGAIN = "run the same command again, which sends only what is missing"
+SENTENCES = {
+    401: "the Hub does not know the login that was used for {repo}; run `hf auth login`, or set HF_TOKEN to a valid "
+    "token with write access",
+    403: "the login that was used may not write to {repo}; use a token with write access to {owner}, or name a "
+    "repository of your own",
+    404: "the Hub has no {repo} that this login may see; check the name, and that the token reaches {owner}",
+    409: "{repo} is in conflict with something that exists there or is going on; wait a minute, look at it, and "
+    + AGAIN,
+    STALE: "{repo} refuses this commit because somebody else has pushed; look at it, and run the same command again to "
+    "put yours on top",
+    413: "the Hub finds what was sent to {repo} too large; split the weights with --max-shard-size",
+}
+NOBODY = "nobody is logged in to the Hub, so {repo} cannot be written; run `hf auth login`, or set HF_TOKEN"
+OFFLINE = "HF_HUB_OFFLINE is set, so {repo} cannot be reached; unset it to publish"
+
+
+class PublishError(RuntimeError):
+    """The Hub did not take a model; one sentence says why, and how to mend it."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often to try, and how many seconds to wait first; every further wait is twice as long."""
+
+    attempts: int = 5
+    first_wait: float = 1.0
+    longest_wait: float = 300.0
+
+    def wait(self, attempt: int, error: BaseException) -> float:
+        """Seconds to wait after a failed attempt, counted from 1: what the Hub asks for, if it does."""
+        asked = asked_wait(error)
+        return min(self.longest_wait, self.first_wait * 2 ** (attempt - 1) if asked is None else asked)
+
+
+def persistently(action: Callable[[], Result], repo: str, patience: Patience) -> Result:
+    """What the action returns, tried again while its failures may pass; PublishError for those that will not.
+
+    The action has to look at the Hub afresh each time: a request that failed may have been carried out.
+    """
+    for attempt in range(1, patience.attempts + 1):
+        try:
+            return action()
+        except Exception as error:
+            if not temporary(error):
+                raise explained(error, repo) from error
+            if attempt == patience.attempts:
+                raise given_up(error, repo, attempt) from error
+            seconds = patience.wait(attempt, error)
+            again = f"trying again in {seconds:.0f} s, attempt {attempt + 1} of {patience.attempts}"
+            logger.warning("%s: %s; %s", repo, brief(error), again)
+            time.sleep(seconds)
+    raise ValueError(f"attempts={patience.attempts} must be at least 1")
+
+
+def temporary(error: BaseException) -> bool:
+    """Whether the same may succeed later.
+
+    A library that loses its connection in one of several threads reports whatever the others stumble over, down to an
+    AttributeError of its closed client; so what is neither an answer nor a mistake of ours is worth another look.
+    """
+    if (status := status_of(error)) is not None:
+        return status in TEMPORARY or status >= 500
+    if isinstance(error, json.JSONDecodeError | HTTPError):  # a page of HTML from a gateway
+        return True
+    local = (FileNotFoundError, PermissionError, OfflineModeIsEnabled, LocalTokenNotFoundError, PublishError)
+    return isinstance(error, OSError | RuntimeError | AttributeError) and not isinstance(error, local)
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that an error, or what caused it, is about."""
+    return next((link.response.status_code for link in causes(error) if isinstance(link, HfHubHTTPError)), None)
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def asked_wait(error: BaseException) -> float | None:
+    """The seconds that the Hub asks to wait for: in `Retry-After`, a number or a date, or in its `RateLimit`."""
+    response = next((link.response for link in causes(error) if isinstance(link, HfHubHTTPError)), None)
+    if response is None:
+        return None
+    after = response.headers.get("Retry-After", "")
+    if after.isdecimal():
+        return float(after)
+    if after:
+        try:
+            return max(0.0, (parsedate_to_datetime(after) - datetime.now(timezone.utc)).total_seconds())
+        except (TypeError, ValueError):
+            return None
+    limited = re.search(r"\br=0;t=(\d+)", response.headers.get("RateLimit", ""))
+    return float(limited[1]) if limited else None
+
+
+def explained(error: Exception, repo: str) -> Exception:
+    """The error as one sentence with a remedy; one that says all already is left as it is."""
+    status, names = status_of(error), {"repo": repo, "owner": repo.partition("/")[0]}
+    if isinstance(error, OfflineModeIsEnabled):
+        return PublishError(OFFLINE.format(**names))
+    if isinstance(error, LocalTokenNotFoundError) or (status == 401 and not get_token()):
+        return PublishError(NOBODY.format(**names))
+    if status is None or type(error) is ValueError:  # such as what the client says about the head of a README
+        return error
+    sentence = SENTENCES.get(status, "the Hub refuses what was sent to {repo}").format(**names)
+    return PublishError(f"{sentence} ({brief(error)})")
+
+
+def given_up(error: Exception, repo: str, attempts: int) -> PublishError:
+    """What is said after the last attempt."""
+    if status_of(error) == STALE:
+        return PublishError(SENTENCES[STALE].format(repo=repo))
+    return PublishError(
+        f"{repo} could not be published in {attempts} attempts, the last of which ended with {brief(error)}; it is "
+        f"wholly as it was or wholly new: {AGAIN}"
+    )
+
+
+def brief(error: BaseException) -> str:
+    """An error in a few words of one line, the Hub's own where it sent some."""
+    answers = [link for link in causes(error) if isinstance(link, HfHubHTTPError)]
+    if answers:
+        said = answers[0].server_message or answers[0].response.reason_phrase
+        return " ".join(f"HTTP {answers[0].response.status_code}: {said}".split())[:200]
+    *_, first = causes(error)
+    return " ".join(f"{type(first).__name__}: {first}".split())[:200]

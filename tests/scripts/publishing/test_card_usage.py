@@ -1,0 +1,268 @@
+"""The programs on the cards, as they stand there: run where qkv is not, they print what the model says."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, ViTImageProcessorPil
+
+import qkv
+from qkv.scripts.publishing.card import make_card, plain_card
+from qkv.scripts.publishing.card_heads import HEADS
+from qkv.scripts.publishing.export import build_folder
+from qkv.scripts.publishing.reload import CONSUMER, strange_environment
+
+ROOT = Path(__file__).resolve().parents[3]
+CARDS = ROOT / "model_cards"
+RECORD = json.loads((CARDS / "digits.json").read_text())
+TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "id2label": {0: "a", 1: "b", 2: "c"}}
+WORDS = "[PAD] [UNK] [MASK] [EOS] The sky is blue . What ? a fish".split()
+PIXELS = {"frontend": "patches", "image_size": 8, "patch_size": 2}
+IMAGE = Image.fromarray((np.arange(64).reshape(8, 8) * 4).astype(np.uint8))
+IMAGES = ViTImageProcessorPil(size={"height": 8, "width": 8}, do_convert_rgb=True)
+PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def words() -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(WordLevel({word: index for index, word in enumerate(WORDS)}, "[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=["input_ids", "attention_mask"], **names
+    )
+
+
+WORD_READER = words()
+
+
+def encoder(head: str, **fields: Any) -> PreTrainedModel:
+    return getattr(qkv, f"QkvEncoder{head}")(qkv.QkvEncoderConfig(vocab_size=len(WORDS), **TINY, **fields))
+
+
+def decoder() -> PreTrainedModel:
+    return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=len(WORDS), **TINY))
+
+
+def pair(head: str) -> PreTrainedModel:
+    tokens = {"eos_token_id": 3, "decoder_start_token_id": 0, "vocab_size": len(WORDS)}
+    return getattr(qkv, f"QkvEncoderDecoder{head}")(qkv.QkvEncoderDecoderConfig(**tokens, **TINY))
+
+
+MODELS: dict[str, Callable[[], PreTrainedModel]] = {
+    "AutoModelForCausalLM": decoder,
+    "AutoModelForSeq2SeqLM": lambda: pair("ForConditionalGeneration"),
+    "AutoModelForMaskedLM": lambda: encoder("ForMaskedLM"),
+    "AutoModelForSequenceClassification": lambda: encoder("ForSequenceClassification"),
+    "AutoModelForTokenClassification": lambda: encoder("ForTokenClassification"),
+    "AutoModelForQuestionAnswering": lambda: encoder("ForQuestionAnswering"),
+    "AutoModelForMultipleChoice": lambda: encoder("ForMultipleChoice"),
+    "AutoModelForImageClassification": lambda: encoder("ForImageClassification", **PIXELS),
+    "AutoModelForMaskedImageModeling": lambda: encoder("ForMaskedImageModeling", mask_token=True, **PIXELS),
+    "AutoModelForPreTraining": lambda: encoder("ForPreTraining"),
+    "AutoModel": lambda: encoder("Model"),
+    "AutoModel, images": lambda: encoder("Model", **PIXELS),
+    "AutoModel, both": lambda: pair("Model"),
+}
+# The same models on cards of other kinds: of a record, of the native form, of a folder without a processor.
+RECORDED = {"recorded": "AutoModelForImageClassification", "native": "AutoModelForImageClassification"}
+NATIVE = ("native", "native text")
+BARE = {
+    "bare text": "AutoModelForCausalLM",
+    "bare choices": "AutoModelForMultipleChoice",
+    "bare images": "AutoModelForImageClassification",
+    "bare both": "AutoModel, both",
+}
+KINDS = {name: name for name in MODELS} | RECORDED | {"native text": "AutoModelForCausalLM"} | BARE
+
+
+@dataclass
+class Card:
+    """A model, and what the programs of its card printed."""
+
+    model: PreTrainedModel
+    printed: list[str]
+
+
+@torch.no_grad()
+def jittered(model: PreTrainedModel) -> PreTrainedModel:
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter) * 0.5)
+    return model.eval()
+
+
+def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
+    """A model that lies in a folder now, and the text of its card, in which the folder has taken its name's place."""
+    model = jittered(MODELS[KINDS[name]]())
+    reader = IMAGES if model.config.to_dict().get("frontend") == "patches" else WORD_READER
+    if name in NATIVE:
+        qkv.to_transformers(model).save_pretrained(folder)
+        reader.save_pretrained(folder)
+    else:
+        build_folder(model, folder, processors=[] if name in BARE else [reader])
+    if name == "recorded":
+        return model, (CARDS / "digits.md").read_text().replace("user/qkv-digits", str(folder))
+    if name == "native":
+        return model, str(make_card(RECORD, form="native")).replace("user/qkv-digits", str(folder))
+    config = json.loads((folder / "config.json").read_text())
+    form = "native" if name in NATIVE else "self-contained"
+    card = plain_card(config, name="m", processor=name not in BARE, form=form)
+    return model, str(card).replace("user/m", str(folder))
+
+
+@pytest.fixture(scope="module")
+def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
+    """Every card's programs, run one after the other in a process that has nothing but the folders and a picture."""
+    place = tmp_path_factory.mktemp("cards")
+    IMAGE.save(place / "image.png")
+    torch.manual_seed(0)
+    found = {name: published(name, place / f"folder{index}") for index, name in enumerate(KINDS)}
+    programs = {name: PROGRAM.findall(text) for name, (_, text) in found.items()}
+    done = subprocess.run(
+        [sys.executable, "-I", ROOT / "tests" / "card_reader.py", CONSUMER],
+        input=json.dumps([program for every in programs.values() for program in every]),
+        env=strange_environment(place),
+        cwd=place,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    printed = iter(json.loads(done.stdout))
+    return {name: Card(model, [next(printed) for _ in programs[name]]) for name, (model, _) in found.items()}
+
+
+def read(*texts: str) -> dict[str, Tensor]:
+    return dict(WORD_READER(*texts or ("The sky is blue.",), return_tensors="pt"))
+
+
+def generated(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+    return model.generate(**inputs, max_new_tokens=20, do_sample=False)
+
+
+def best(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+    return model(**inputs).logits[0].argmax(-1)
+
+
+def label(model: PreTrainedModel, inputs: dict[str, Tensor]) -> str:
+    return model.config.id2label[int(best(model, inputs))]
+
+
+def span(model: PreTrainedModel) -> str:
+    inputs = read("What is blue?", "The sky is blue.")
+    outputs = model(**inputs)
+    start, end = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())
+    return WORD_READER.decode(inputs["input_ids"][0, start : end + 1])
+
+
+def choice(model: PreTrainedModel) -> str:
+    ends = WORD_READER(["The sky is"] * 2, ["blue.", "a fish."], padding=True, return_tensors="pt")
+    return str(int(best(model, {key: value[None] for key, value in ends.items()})))
+
+
+def written(model: PreTrainedModel) -> str:
+    return WORD_READER.decode(generated(model, read())[0], skip_special_tokens=True)
+
+
+MASKED = read(f"The sky is {WORD_READER.mask_token}.")
+PICTURE = dict(IMAGES(IMAGE, return_tensors="pt"))
+BOTH = {**read(), "decoder_input_ids": read()["input_ids"]}
+# What the program that asks the model itself shall print, from the model in memory.
+SAID: dict[str, Callable[[PreTrainedModel], str]] = {
+    "AutoModelForCausalLM": written,
+    "AutoModelForSeq2SeqLM": written,
+    "AutoModelForMaskedLM": lambda model: WORD_READER.decode(best(model, MASKED)),
+    "AutoModelForSequenceClassification": lambda model: label(model, read()),
+    "AutoModelForTokenClassification": lambda model: str([model.config.id2label[int(x)] for x in best(model, read())]),
+    "AutoModelForQuestionAnswering": span,
+    "AutoModelForMultipleChoice": choice,
+    "AutoModelForImageClassification": lambda model: label(model, PICTURE),
+    "AutoModelForMaskedImageModeling": lambda model: str(model(**PICTURE).reconstruction.shape),
+    "AutoModelForPreTraining": lambda model: str(model(**read())[0].shape),
+    "AutoModel": lambda model: str(model(**read()).last_hidden_state.shape),
+    "AutoModel, images": lambda model: str(model(**PICTURE).last_hidden_state.shape),
+    "AutoModel, both": lambda model: str(model(**BOTH).last_hidden_state.shape),
+}
+
+
+def scores(model: PreTrainedModel, inputs: dict[str, Tensor], place: Any = slice(None)) -> Tensor:
+    return model(**inputs).logits[0][place].softmax(-1)
+
+
+def check_labels(answer: Any, model: PreTrainedModel, expected: Tensor) -> None:
+    expected = expected.reshape(-1, 3)
+    answer = answer[: len(expected)]
+    found = [item.get("entity", item.get("label")) for item in answer]
+    assert found == [model.config.id2label[int(index)] for index in expected.argmax(-1)]
+    assert [item["score"] for item in answer] == pytest.approx(expected.amax(-1).tolist(), abs=1e-5)
+
+
+def check_masked(answer: Any, model: PreTrainedModel) -> None:
+    expected = scores(model, MASKED, 3)
+    assert answer[0]["token_str"] == WORD_READER.decode(expected.argmax())
+    assert answer[0]["score"] == pytest.approx(expected.max().item(), abs=1e-5)
+
+
+def check_states(answer: Any, model: PreTrainedModel, inputs: dict[str, Tensor]) -> None:
+    assert torch.allclose(torch.tensor(answer), model(**inputs).last_hidden_state, atol=1e-5)
+
+
+def check_written(answer: Any, model: PreTrainedModel) -> None:
+    (found,) = answer
+    tokens = generated(model, read())[0]
+    # The prompt stays as it was typed; words lose the space before them.
+    assert len(set(tokens[5:].tolist())) > 1
+    assert found["generated_text"].replace(" ", "") == written(model).replace(" ", "")
+
+
+# Whether a pipeline's answer is that of the model in memory.
+CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
+    "AutoModelForCausalLM": check_written,
+    "AutoModelForMaskedLM": check_masked,
+    "AutoModelForSequenceClassification": lambda answer, model: check_labels(answer, model, scores(model, read())),
+    "AutoModelForTokenClassification": lambda answer, model: check_labels(answer, model, scores(model, read())),
+    "AutoModelForImageClassification": lambda answer, model: check_labels(answer, model, scores(model, PICTURE)),
+    "AutoModel": lambda answer, model: check_states(answer, model, read()),
+    "AutoModel, images": lambda answer, model: check_states(answer, model, PICTURE),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [*MODELS, "recorded", *NATIVE])
+def test_programs_print_what_the_model_says(cards: dict[str, Card], name: str) -> None:
+    card, kind = cards[name], KINDS[name]
+    *piped, asked = card.printed
+    assert asked == SAID[kind](card.model)
+    assert len(piped) == (kind in CHECKS)
+    for answer in piped:
+        CHECKS[kind](eval(answer, {"np": np}), card.model)
+
+
+@torch.no_grad()
+def test_programs_need_no_processor(cards: dict[str, Card]) -> None:
+    text, choices = torch.tensor([[1, 2, 3]]), torch.tensor([[[1, 2, 3], [1, 2, 4]]])
+    expected = {
+        "bare text": lambda model: generated(model, {"input_ids": text}),
+        "bare choices": lambda model: model(input_ids=choices)[0].shape,
+        "bare images": lambda model: model(torch.zeros(1, 3, 8, 8))[0].shape,
+        "bare both": lambda model: model(input_ids=text, decoder_input_ids=text)[0].shape,
+    }
+    for name, compute in expected.items():
+        assert cards[name].printed == [str(compute(cards[name].model))]
+
+
+def test_every_head_is_used() -> None:
+    assert {name.partition(",")[0] for name in MODELS} == set(HEADS)

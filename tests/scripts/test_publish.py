@@ -1,0 +1,152 @@
+"""`qkv publish` to the Hub, as a user types it: what it prints, what the Hub then holds, and what it never sees."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast
+
+import qkv
+import tiny
+from loopback.process import LoopbackHub
+from uploads import commits, look, tree
+
+CLIENT = Path(__file__).parents[1] / "command_client.py"
+TOKEN = "hf_" + "a1B2" * 9
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left: its exit status, what it printed, and how the Hub was asked."""
+
+    status: int
+    out: str
+    err: str
+    methods: list[str]
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
+    with LoopbackHub(tmp_path_factory.mktemp("publish") / "hub") as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the commands run, with a model and one that holds a secret."""
+    place = tmp_path_factory.mktemp("place")
+    torch.manual_seed(0)
+    for name, words in {"model": {}, "leaky": {TOKEN: 2}}.items():
+        tiny.jitter(qkv.QkvEncoderForMaskedLM(tiny.encoder())).save_pretrained(place / name)
+        known = WordLevel({"[UNK]": 0, "[MASK]": 1, **words}, unk_token="[UNK]")
+        options = {"unk_token": "[UNK]", "mask_token": "[MASK]"}
+        PreTrainedTokenizerFast(tokenizer_object=Tokenizer(known), **options).save_pretrained(place / name)
+    return place
+
+
+@pytest.fixture(scope="module")
+def run(hub: LoopbackHub, place: Path) -> Iterator[Run]:
+    """Run a command in the one process that there is for all of them."""
+    process = subprocess.Popen(
+        [sys.executable, CLIENT],
+        env=hub.environment(place / "home", xet=True, COLUMNS=140),
+        cwd=place,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def command(*words: str, **environment: str) -> Result:
+        hub.log()
+        order = {"words": ["publish", *words], "environment": {"HF_TOKEN": "hf_alice", **environment}}
+        process.stdin.write(json.dumps(order) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        return Result(**answer, methods=[request["method"] for request in hub.log()])
+
+    yield command
+    process.stdin.close()
+    assert process.wait(20) == 0
+
+
+@pytest.fixture(scope="module")
+def published(run: Run) -> Result:
+    return run("model", "alice/own", "--private", "--tag", "v1", "--other", "alice/native")
+
+
+def test_a_model_is_on_the_hub_with_its_tag(hub: LoopbackHub, published: Result) -> None:
+    assert published.status == 0 and published.err == ""
+    files = tree(hub, "alice/own", "v1")
+    assert {"README.md", "config.json", "model.safetensors", "qkv_manifest.json", "tokenizer.json"} <= files.keys()
+    assert look(hub, "alice/own", "")["private"] is True
+    commit = commits(hub, "alice/own")[0]
+    for shown in (commit, f"{hub.url}/alice/own/tree/{commit}", "model, self-contained", f"{len(files)} new", "v1"):
+        assert shown in published.out
+
+
+def test_the_same_again_is_no_commit(hub: LoopbackHub, run: Run, published: Result) -> None:
+    again = run("model", "alice/own", "--tag", "v1", "--other", "alice/native")
+    assert again.status == 0 and set(again.methods) == {"GET"}
+    assert f"{len(tree(hub, 'alice/own'))} same; 0 bytes sent" in again.out and len(commits(hub, "alice/own")) == 2
+
+
+def test_a_dry_run_shows_every_file_and_writes_nothing(hub: LoopbackHub, run: Run, published: Result) -> None:
+    shown = run("model", "alice/own", "--dry-run", "--dtype", "bfloat16", "--other", "alice/native")
+    assert shown.status == 0 and set(shown.methods) == {"GET"} and len(commits(hub, "alice/own")) == 2
+    rows = {line.split()[1]: line for line in shown.out.splitlines() if line.startswith("│ ")}
+    assert tree(hub, "alice/own").keys() <= rows.keys()
+    assert "changed" in rows["model.safetensors"] and "same" in rows["LICENSE"]
+    assert "nothing was written" in shown.out
+    new = run("model", "alice/another", "--dry-run")
+    assert "nothing: there is no such repository that you may see" in new.out and look(hub, "alice/another", "") is None
+
+
+def test_the_native_form_has_no_code(hub: LoopbackHub, run: Run) -> None:
+    result = run("model", "alice/native", "--native", "--public", "--other", "alice/own", "--message", "the stock form")
+    assert result.status == 0 and "model, native" in result.out
+    assert not [name for name in tree(hub, "alice/native") if name.endswith(".py")]
+    assert look(hub, "alice/native", "/commits/main")[0]["title"] == "the stock form"
+
+
+def test_a_pull_request_is_shown(hub: LoopbackHub, run: Run) -> None:
+    run("model", "alice/public", "--public")
+    result = run("model", "alice/public", "--pr", "--dtype", "float16", HF_TOKEN="hf_bob")
+    assert result.status == 0 and f"{hub.url}/alice/public/discussions/1" in result.out
+
+
+def test_a_secret_never_reaches_the_hub(hub: LoopbackHub, run: Run) -> None:
+    result = run("leaky", "alice/leaky")
+    assert result.status == 1 and result.methods == [] and look(hub, "alice/leaky", "") is None
+    assert "tokenizer.json holds a Hugging Face token (model.vocab, a key); remove that" in result.err
+    assert TOKEN not in result.err + result.out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("model bert", "'bert' is neither a folder nor user/name; write ./bert for a new folder"),
+        ("nowhere alice/x", "there is no folder nowhere; name one with a model, or a run folder"),
+        ("model ./there --tag v1", "there is a folder, and tag is for the Hub; leave it out, or name user/model"),
+        ("model alice/x --pr --tag v1", "a tag names a commit of a branch, and a pull request has none yet; tag after"),
+        ("model alice/x --private --public", "argument --public: not allowed with argument --private; see qkv publish"),
+        ("model alice/x --record nowhere", "there is no record at nowhere; give a run folder or a record file"),
+        (
+            "model bob/x",
+            "the login that was used may not write to bob/x; use a token with write access to bob, or name",
+        ),
+    ],
+)
+def test_a_mistake_is_one_sentence(run: Run, words: str, sentence: str) -> None:
+    result = run(*words.split())
+    assert result.status == 1 and result.out == ""
+    assert result.err.startswith(f"qkv: {sentence}") and result.err.count("\n") == 1, result.err
