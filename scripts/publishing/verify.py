@@ -86,7 +86,7 @@ def examine(
 ) -> Report:
     """The report on a folder or repository, whatever is found; `step` hears of each check when it is done."""
     folder = located(target, revision, fetch=fetched)
-    repository = folder.parent.name == "snapshots"
+    repository = not Path(target).expanduser().is_dir()
     if revision and not repository:
         raise ValueError(f"{target} is a folder, which has no revision {revision}; leave --revision out")
     rows = []

@@ -14,6 +14,7 @@ import qkv
 from endpoint import Answers, Client
 from loopback.process import LoopbackHub
 from published import CODE, change_json, change_tensors, forge, ours, published, shards, stock
+from qkv.scripts.publishing import verify as module
 from qkv.scripts.publishing.contents import Row
 from qkv.scripts.publishing.manifest import IntegrityError, identity, read_manifest
 from qkv.scripts.publishing.verify import Report, checks, examine, verify
@@ -262,6 +263,29 @@ def test_one_identity_has_digits(original: Path) -> None:
     for wrong in ("123", "no/where", identity(original).upper()):
         with pytest.raises(ValueError, match="is neither a folder nor an identity, which has 16 to 64 digits"):
             verify(original, expect=wrong)
+
+
+def test_code_of_a_repository_runs_only_where_somebody_answers_for_it(
+    original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trusted: list[bool] = []
+
+    def load_rows(folder: Path, manifest: Any, *, trusted: bool) -> list[Row]:
+        return [Row("remote code", skipped=not trusted)]
+
+    monkeypatch.setattr(module, "fetched", lambda name, revision: original)
+    monkeypatch.setattr(module, "load_rows", load_rows)
+    for target, options in (
+        ("user/name", {}),
+        ("user/name", {"revision": "v1"}),
+        ("user/name", {"trust_remote_code": True}),
+        ("user/name", {"expect": identity(original)}),
+        (original, {}),
+    ):
+        report = verify(target, **options)
+        trusted.append(not report.rows[-1].skipped)
+        assert report.commit == (None if target is original else original.name)
+    assert trusted == [False, False, True, True, True]
 
 
 def test_a_folder_has_no_revision(original: Path) -> None:
