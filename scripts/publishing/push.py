@@ -9,7 +9,6 @@ from typing import Any
 
 from huggingface_hub import HfApi
 from transformers import (
-    PreTrainedConfig,
     PreTrainedModel,
     TrainerCallback,
     TrainerControl,
@@ -17,8 +16,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from qkv.scripts.publishing.export import entries, license_text
-from qkv.scripts.publishing.flatten import flatten
+from qkv.modeling.base import QkvPreTrainedModel
+from qkv.scripts.publishing.export import write_code
+from qkv.scripts.publishing.flatten import FlatCode, flatten
 
 # What transformers loads a whole model from; adapters have other names.
 WEIGHTS = re.compile(r"(pytorch_)?model[.-].*(safetensors|bin)(\.index\.json)?")
@@ -31,7 +31,7 @@ class CodeCallback(TrainerCallback):
     """
 
     def __init__(self) -> None:
-        self.files: dict[str, str] = {}
+        self.code: FlatCode | None = None
 
     def on_init_end(
         self,
@@ -42,27 +42,15 @@ class CodeCallback(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Make the code."""
-        if model is not None:
-            self.files = code(model.config)
+        if isinstance(model, QkvPreTrainedModel):
+            self.code = flatten(model.config)
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Lay the code into the folder that is about to be sent."""
-        if state.is_world_process_zero and args.output_dir is not None:
-            write(self.files, Path(args.output_dir))
-
-
-def code(config: PreTrainedConfig) -> dict[str, str]:
-    """{file name: text} of the code that the config's `auto_map` names, and its license."""
-    references = getattr(config, "auto_map", None) or {}
-    return {**flatten(entries(references)), "LICENSE": license_text()} if references else {}
-
-
-def write(files: dict[str, str], folder: Path) -> None:
-    """Put the files where they belong."""
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        if state.is_world_process_zero and args.output_dir is not None and self.code is not None:
+            write_code(self.code, Path(args.output_dir))
 
 
 def complete(model: PreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
@@ -71,7 +59,7 @@ def complete(model: PreTrainedModel, folder: Path, repo: str, **options: Any) ->
     ValueError when the repository has weights that the push would leave beside the new ones.
     """
     refuse_leftovers(folder, repo, options.get("revision"), options.get("token"))
-    write(code(model.config), folder)
+    write_code(flatten(model.config), folder)
 
 
 def refuse_leftovers(folder: Path, repo: str, revision: str | None, token: Any) -> None:
