@@ -66,14 +66,12 @@ class AttentionConfig(QkvConfig):
     kernel: KernelName = "softmax"
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if "layer_types" in kwargs:
-            raise ValueError("layer_types is derived here; set attention_patterns, one pattern word for each layer")
+        self.refuse_contradictions(kwargs)
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None and self.num_attention_heads > 0:
-            self.head_dim = even_share(self.hidden_size, self.num_attention_heads)
-        if self.position != "rope" and (self.rope_parameters or "rope_theta" in kwargs or "rope_scaling" in kwargs):
-            raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
+            refuse_uneven(self.hidden_size, self.num_attention_heads)
+            self.head_dim = self.hidden_size // self.num_attention_heads
         if self.attention_output_bias is None:
             self.attention_output_bias = self.attention_bias
         # transformers fills it in place, and what was given may be shared.
@@ -82,6 +80,13 @@ class AttentionConfig(QkvConfig):
         if self.position != "rope":
             # transformers fills in a default for whoever has the field.
             self.rope_parameters = None
+
+    def refuse_contradictions(self, given: dict[str, Any]) -> None:
+        """Raise on what belongs to rope where there is none, and on what is derived."""
+        if "layer_types" in given:
+            raise ValueError("layer_types is derived here; set attention_patterns, one pattern word for each layer")
+        if self.position != "rope" and (self.rope_parameters or "rope_theta" in given or "rope_scaling" in given):
+            raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
 
     @property
     def layer_patterns(self) -> list[PatternName]:
@@ -93,11 +98,19 @@ class AttentionConfig(QkvConfig):
         """The words under which transformers finds rope parameters nested."""
         return tuple(CACHE_LAYER_TYPES)
 
+    def window_of(self, layer_index: int) -> int | None:
+        """How many tokens a layer looks back, itself counted, or None where it sees all."""
+        return self.sliding_window if self.layer_patterns[layer_index] == "sliding" else None
+
+    @property
+    def rope_by_pattern(self) -> bool:
+        """Whether each pattern has rope parameters of its own."""
+        return not CACHE_LAYER_TYPES.keys().isdisjoint(self.rope_parameters or ())
+
     def rope_of(self, pattern: PatternName) -> dict[str, Any]:
         """The parameters of rope in layers of a pattern."""
         parameters: dict[str, Any] = dict(self.rope_parameters or {})
-        nested: dict[str, Any] = parameters.get(pattern, parameters)
-        return nested
+        return parameters[pattern] if self.rope_by_pattern else parameters
 
     @property
     def layer_types(self) -> list[str]:
@@ -138,11 +151,10 @@ class AttentionConfig(QkvConfig):
             super().validate_rope()
 
 
-def even_share(hidden_size: int, heads: int) -> int:
-    """The width of a head when the heads share out the hidden size."""
+def refuse_uneven(hidden_size: int, heads: int) -> None:
+    """Raise when the heads cannot share out the hidden size."""
     if hidden_size % heads:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={heads}; set head_dim")
-    return hidden_size // heads
 
 
 def refuse_buckets(buckets: int, distance: int) -> None:

@@ -1,7 +1,7 @@
 """What every qkv config shares: strict words, near-miss detection, and the map that makes a saved folder loadable."""
 
 from collections.abc import Callable, Collection
-from dataclasses import fields
+from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import getattr_static
@@ -9,9 +9,9 @@ from math import inf
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
-from huggingface_hub.dataclasses import strict, validated_field
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
+from transformers.configuration_utils import strict
 
 # Names that transformers itself hands to a config without declaring them as fields.
 HUGGING_FACE_EXTRAS = frozenset(
@@ -42,7 +42,7 @@ def bounded(default: Any, holds: Callable[[Any], bool], bounds: str) -> Any:
         if value is not None and not holds(value):
             raise ValueError(f"must {bounds}")
 
-    return validated_field(check, default=default)
+    return field(default=default, metadata={"validator": check})
 
 
 def at_least(least: int, default: int | None = None) -> Any:
@@ -121,17 +121,21 @@ class QkvConfig(PreTrainedConfig):
     auto_classes: ClassVar[dict[str, str]] = {}
 
     def __post_init__(self, **kwargs: Any) -> None:
-        for name in kwargs:
+        self.refuse_extras(kwargs)
+        kwargs.setdefault("auto_map", dict(self.auto_classes))
+        super().__post_init__(**kwargs)
+
+    def refuse_extras(self, extras: dict[str, Any]) -> None:
+        """Raise on what is given besides the fields where it is a misspelt field, or labels that are none."""
+        for name in extras:
             self.refuse_misspelling(name)
-        labels = kwargs.get("num_labels")
+        labels = extras.get("num_labels")
         if labels is not None and (type(labels) is not int or labels < 1):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1")
         if not isinstance(self.id2label, dict | None):
             raise ValueError(f"id2label={self.id2label!r} is not a dict of numbers and labels such as {{0: 'cat'}}")
-        kwargs.setdefault("auto_map", dict(self.auto_classes))
-        super().__post_init__(**kwargs)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:  # package only
         self.refuse_unknown_word(name, value)
         self.refuse_fixed(name, value)
         try:
@@ -156,7 +160,7 @@ class QkvConfig(PreTrainedConfig):
         """Nothing to refuse, other than in transformers."""
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:  # package only
         """Changes made on loading are checked as on construction: `from_pretrained(folder, image_size=32)`."""
         kind = config_dict.get("model_type", cls.model_type)
         if kind != cls.model_type:

@@ -32,7 +32,7 @@ class Attention(nn.Module):
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = config.attention_multiplier or config.head_dim**-0.5
         # What backends that build no mask of their own have to be told.
-        self.sliding_window = config.sliding_window if config.layer_patterns[layer_index] == "sliding" else None
+        self.sliding_window = config.window_of(layer_index)
         wide, narrow = config.num_attention_heads * self.head_dim, config.num_key_value_heads * self.head_dim
         self.q_proj = nn.Linear(config.hidden_size, wide, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.hidden_size, narrow, bias=config.attention_bias)

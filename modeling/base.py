@@ -11,8 +11,10 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..configuration.configuration_base import QkvConfig
+from .check import refuse_other_family, refuse_other_frontend
 
 
+# trf-ignore: TRF013  each family calls post_init, last
 class QkvPreTrainedModel(PreTrainedModel):
     """The Hugging Face side of every family: what it supports, how it starts, what it ties.
 
@@ -34,20 +36,14 @@ class QkvPreTrainedModel(PreTrainedModel):
     _can_compile_fullgraph = True
 
     def __init__(self, config: QkvConfig, *inputs: Any, **kwargs: Any) -> None:
-        family = getattr(self.config_class, "model_type", None)
-        if family and getattr(config, "model_type", None) != family:
-            raise ValueError(f"{type(self).__name__} needs a config of {family!r}, got {type(config).__name__}")
+        refuse_other_family(self, config)
         # It may have been edited since it was made.
         config.validate()
         super().__init__(config, *inputs, **kwargs)
 
     def post_init(self) -> None:
         """Finish construction; ties are set where transformers reads them without asking: before it saves."""
-        if self.reads not in (None, getattr(self.config, "frontend", None)):
-            raise ValueError(
-                f"{type(self).__name__} reads {self.reads}, got frontend={self.config.frontend!r}; set "
-                f"frontend={self.reads!r} or use another head"
-            )
+        refuse_other_frontend(self)
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
 
@@ -55,12 +51,19 @@ class QkvPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
         for name, parameter in module.named_parameters(recurse=False):
-            if name in ("class_token", "distillation_token"):
-                init.trunc_normal_(parameter, std=self.config.initializer_range)
-            elif name == "mask_token":
-                init.zeros_(parameter)
-            elif name == "layer_scale":
+            # CODEPATH: DINOv2 has a gain on each branch
+            if name == "layer_scale" and getattr(self.config, "layer_scale", None) is not None:
                 init.constant_(parameter, module.initial_scale)
+            # CODEPATH: ViT, DeiT and DINOv2 read images
+            elif getattr(self.config, "frontend", "tokens") == "patches":
+                self.init_token(name, parameter)
+
+    def init_token(self, name: str, parameter: torch.Tensor) -> None:
+        """Start the tokens that stand for no patch; other parameters have their start already."""
+        if name in ("class_token", "distillation_token"):
+            init.trunc_normal_(parameter, std=self.config.initializer_range)
+        elif name == "mask_token":
+            init.zeros_(parameter)
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """The ties that hold for this config; transformers asks before it loads, saves or moves weights."""

@@ -32,6 +32,23 @@ def meant(forward: Callable[..., Any], name: str) -> str | None:
     return close[0] if close else None
 
 
+def refuse_other_family(model: Any, config: Any) -> None:
+    """A model is built from a config of its own family."""
+    family = getattr(model.config_class, "model_type", None)
+    if family and getattr(config, "model_type", None) != family:
+        raise ValueError(f"{type(model).__name__} needs a config of {family!r}, got {type(config).__name__}")
+
+
+def refuse_other_frontend(model: Any) -> None:
+    """A head that reads tokens is no use to a model of images, nor the other way round."""
+    frontend = getattr(model.config, "frontend", None)
+    if model.reads not in (None, frontend):
+        raise ValueError(
+            f"{type(model).__name__} reads {model.reads}, got frontend={frontend!r}; set frontend={model.reads!r} or "
+            "use another head"
+        )
+
+
 def refuse_misspelt(forward: Callable[..., Any], names: Iterable[str]) -> None:
     """Raise on a name close to that of an input; others pass, backends take more than a model knows."""
     if torch.compiler.is_compiling():
@@ -137,6 +154,44 @@ def refuse_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
         )
     given = labels.masked_fill(labels == ignored, 0)
     refuse_outside("labels", given, scores.shape[-1], "classes", f"set num_labels, or {ignored} where none is due")
+
+
+def refuse_other_tokens(attention_mask: Tensor, hidden: Tensor, past: int | Tensor, length: int) -> None:
+    """Real tokens are marked one by one (B, S), those in the cache too; a static cache does not tell its length."""
+    batch, marked = attention_mask.shape if attention_mask.ndim == 2 else (-1, -1)
+    if batch != hidden.shape[0] or (isinstance(past, int) and marked != past + length):
+        seen = f"{past} cached + {length}" if isinstance(past, int) and past else f"{length}"
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} does not fit a batch of {hidden.shape[0]} rows of "
+            f"{seen} tokens; give one value for each token, or a (batch, 1, queries, keys) mask"
+        )
+    if attention_mask.is_floating_point() and free_to_look(attention_mask) and not bool((attention_mask >= 0).all()):
+        raise ValueError("attention_mask holds negative numbers or NaN; mark real tokens with 1 and padding with 0")
+
+
+def refuse_position_ids(hidden: Tensor, position_ids: Tensor | None) -> None:
+    """Position ids are one row for each row of tokens, or one for all."""
+    batch, length = hidden.shape[:2]
+    if position_ids is not None and tuple(position_ids.shape) not in ((batch, length), (1, length)):
+        raise ValueError(f"position_ids of shape {tuple(position_ids.shape)} do not fit {(batch, length)} tokens")
+
+
+def refuse_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
+    """Real tokens of an encoder's output are marked one by one (B, S)."""
+    if mask is not None and mask.shape != memory.shape[:2]:
+        raise ValueError(
+            f"encoder_attention_mask of shape {tuple(mask.shape)} does not fit an encoder output of "
+            f"{tuple(memory.shape[:2])} (batch, length)"
+        )
+
+
+def refuse_scores(scores: Tensor, labels: Tensor, kind: str) -> None:
+    """Numbers and yes-or-no's are one for each score (B, V)."""
+    if labels.numel() != scores.numel():
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(scores.shape)} for problem_type="
+            f"{kind!r}; give one number for each score"
+        )
 
 
 def refuse_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) -> None:

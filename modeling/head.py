@@ -10,7 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringMode
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_stack import StackConfig
 from .feed_forward import ACTIVATIONS
-from .loss import cross_entropy, span
+from .loss import Count, cross_entropy, span
 from .normalization import NORMS
 
 
@@ -211,11 +211,7 @@ def scale_for_head(hidden: Tensor, config: StackConfig) -> Tensor:
 
 
 def token_output(
-    outputs: BaseModelOutput,
-    logits: Tensor,
-    labels: Tensor | None,
-    num_items_in_batch: Tensor | int | None,
-    label_smoothing: float,
+    outputs: BaseModelOutput, logits: Tensor, labels: Tensor | None, num_items_in_batch: Count, label_smoothing: float
 ) -> TokenClassifierOutput:
     """Scores of each token (B, T, V) with their loss, if labels (B, T) are given."""
     loss = cross_entropy(logits, labels, num_items_in_batch, label_smoothing)
@@ -225,15 +221,11 @@ def token_output(
 
 
 def span_output(
-    outputs: BaseModelOutput,
-    logits: Tensor,
-    start_positions: Tensor | None,
-    end_positions: Tensor | None,
-    num_items_in_batch: Tensor | int | None,
+    outputs: BaseModelOutput, logits: Tensor, start: Tensor | None, end: Tensor | None, num_items_in_batch: Count
 ) -> QuestionAnsweringModelOutput:
     """Scores of an answer's first and last token (B, T, 2), with their loss if both positions (B,) are given."""
     starts, ends = (scores.contiguous() for scores in logits.unbind(-1))
-    loss = span(starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch)
+    loss = span(starts, ends, start, end, num_items_in_batch=num_items_in_batch)
     return QuestionAnsweringModelOutput(
         loss=loss,
         start_logits=starts,

@@ -15,12 +15,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..configuration.configuration_base import QkvConfig
-from .check import refuse_labels, refuse_outside
+from .check import refuse_labels, refuse_outside, refuse_scores
 
 IGNORED = -100
+# Targets of a whole optimizer step, where that is more than this batch.
+Count = Tensor | int | None
 
 
-def normalise(total: Tensor, count: Tensor | int, num_items_in_batch: Tensor | int | None) -> Tensor:
+def normalise(total: Tensor, count: Tensor | int, num_items_in_batch: Count) -> Tensor:
     """A summed loss over the number of targets of the step, or of this batch."""
     items = count if num_items_in_batch is None else num_items_in_batch
     return total / (items.to(total.device) if isinstance(items, Tensor) else items)
@@ -29,7 +31,7 @@ def normalise(total: Tensor, count: Tensor | int, num_items_in_batch: Tensor | i
 def negative_log_likelihood(
     logits: Tensor,
     labels: Tensor,
-    num_items_in_batch: Tensor | int | None = None,
+    num_items_in_batch: Count = None,
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """Negative log-likelihood of labels (...,) under logits (..., V), in single precision at least.
@@ -72,12 +74,13 @@ def next_token(
         if boundaries is not None:
             index = torch.arange(labels.shape[1], device=labels.device)
             labels = labels.masked_fill(torch.isin(index, boundaries.to(index)), IGNORED)
+        # trf-ignore: TRF053  labels of packed documents were masked above
         shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
     return cross_entropy(logits, shift_labels, **kwargs)
 
 
 def classification(
-    logits: Tensor, labels: Tensor | None, config: QkvConfig, num_items_in_batch: Tensor | int | None = None
+    logits: Tensor, labels: Tensor | None, config: QkvConfig, num_items_in_batch: Count = None
 ) -> Tensor | None:
     """Class, regression or multi-label loss of logits (B, V), chosen by `problem_type` or by labels and V."""
     if labels is None:
@@ -86,11 +89,7 @@ def classification(
     labels = labels.to(logits.device)
     if kind == "single_label_classification":
         return cross_entropy(logits, labels, num_items_in_batch, getattr(config, "label_smoothing", 0.0))
-    if labels.numel() != logits.numel():
-        raise ValueError(
-            f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(logits.shape)} for problem_type="
-            f"{kind!r}; give one number for each score"
-        )
+    refuse_scores(logits, labels, kind)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
     losses: dict[str, Any] = {
@@ -104,7 +103,7 @@ def replaced_tokens(
     logits: Tensor,
     labels: Tensor | None,
     attention_mask: Tensor | None,
-    num_items_in_batch: Tensor | int | None = None,
+    num_items_in_batch: Count = None,
 ) -> Tensor | None:
     """Binary cross-entropy of each real token's label, 1 where it was replaced: logits, labels and mask (B, T).
 

@@ -24,7 +24,7 @@ from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .head import label_classifier, last_token, scale_for_head, span_output, token_output
 from .kernel import refuse_lost_scores
-from .loss import classification, next_token
+from .loss import Count, classification, next_token
 from .pattern import Span, see
 from .stack import Stack
 
@@ -63,6 +63,11 @@ class QkvDecoderModel(Stack):
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden, past_key_values=past_key_values if use_cache else None
         )
+
+
+def remembered(outputs: Any) -> dict[str, Any]:
+    """What a head hands on of the outputs of its model: the cache, and what was recorded."""
+    return {name: getattr(outputs, name) for name in ("past_key_values", "hidden_states", "attentions")}
 
 
 class StaticMasks:
@@ -139,7 +144,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """`labels` (B, T) are the inputs themselves, -100 where no prediction is due; the model shifts them.
@@ -154,13 +159,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         logits = self.lm_head(scale_for_head(hidden, self.config))
         counts: Any = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
         loss = next_token(logits, **given, boundaries=kwargs.get("cu_seq_lens_q"), **counts)
-        return CausalLMOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **remembered(outputs))
 
 
 class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
@@ -183,23 +182,14 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutputWithPast:
         """The last token is found by `attention_mask`, or else by `pad_token_id`; `labels` as for encoders."""
-        outputs = self.model(
-            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache=use_cache, **kwargs
-        )
+        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
         logits = self.score(last_token(outputs.last_hidden_state, self.real_tokens(input_ids, attention_mask)))
         loss = classification(logits, labels, self.config, num_items_in_batch)
-        return SequenceClassifierOutputWithPast(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **remembered(outputs))
 
     def real_tokens(self, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor | None:
         """(B, T) marks of real tokens, or None when all are."""
@@ -231,14 +221,11 @@ class QkvDecoderForTokenClassification(QkvPreTrainedModel):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """`labels` (B, T), -100 where no label is due."""
-        outputs = self.model(
-            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache=use_cache, **kwargs
-        )
+        outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
         logits = self.score(self.dropout(outputs.last_hidden_state))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
 
@@ -264,7 +251,7 @@ class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
+        num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
         """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""

@@ -19,11 +19,13 @@ from transformers.masking_utils import (
 )
 
 from ..configuration.configuration_stack import StackConfig
-from .check import free_to_look, refuse_boundaries, refuse_mask
+from .check import refuse_boundaries, refuse_mask, refuse_memory_mask, refuse_other_tokens, refuse_position_ids
 
 # A dense mask, flex attention's block mask, or None where the kernel needs none.
 Mask = Any
 Predicate = Callable[[Any, Any, Any, Any], Any]
+# With what lets a backend go without the mask.
+Rule = tuple[Predicate, dict[str, Any]]
 
 
 def full(config: StackConfig, counts: Tensor) -> Predicate:
@@ -125,7 +127,7 @@ def see(
     finished = attention_mask is not None and len(attention_mask.shape) == 4
     keep = None if finished or attention_mask is None else real_tokens(attention_mask, hidden, span)
     counts = token_counts(hidden, span, keep)
-    refuse_misfit(hidden, position_ids)
+    refuse_position_ids(hidden, position_ids)
     documents = find_documents(hidden, span, keep, position_ids, kwargs.get("cu_seq_lens_q"))
     if documents is not None:
         counts = restarted(counts, documents)
@@ -146,24 +148,8 @@ def see(
 
 def real_tokens(attention_mask: Tensor, hidden: Tensor, span: Span) -> Tensor:
     """The mask as booleans over all key slots (B, S); slots past its end are not yet filled."""
-    batch, length = attention_mask.shape if attention_mask.ndim == 2 else (-1, -1)
-    known = isinstance(span.past, int)
-    if batch != hidden.shape[0] or (known and length != span.past + span.length):
-        seen = f"{span.past} cached + {span.length}" if known and span.past else f"{span.length}"
-        raise ValueError(
-            f"attention_mask of shape {tuple(attention_mask.shape)} does not fit a batch of {hidden.shape[0]} rows of "
-            f"{seen} tokens; give one value for each token, or a (batch, 1, queries, keys) mask"
-        )
-    if attention_mask.is_floating_point() and free_to_look(attention_mask) and not bool((attention_mask >= 0).all()):
-        raise ValueError("attention_mask holds negative numbers or NaN; mark real tokens with 1 and padding with 0")
-    return F.pad(attention_mask.to(hidden.device, torch.bool), (0, max(span.total - length, 0)))
-
-
-def refuse_misfit(hidden: Tensor, position_ids: Tensor | None) -> None:
-    """Position ids are one row for each row of tokens, or one for all."""
-    batch, length = hidden.shape[:2]
-    if position_ids is not None and tuple(position_ids.shape) not in ((batch, length), (1, length)):
-        raise ValueError(f"position_ids of shape {tuple(position_ids.shape)} do not fit {(batch, length)} tokens")
+    refuse_other_tokens(attention_mask, hidden, span.past, span.length)
+    return F.pad(attention_mask.to(hidden.device, torch.bool), (0, max(span.total - attention_mask.shape[1], 0)))
 
 
 def token_counts(hidden: Tensor, span: Span, keep: Tensor | None) -> Tensor:
@@ -227,11 +213,10 @@ def restarted(counts: Tensor, documents: Tensor) -> Tensor:
     return counts - torch.where(starts, counts, 0).cummax(-1).values
 
 
-def rules(
-    config: StackConfig, pattern: str, counts: Tensor, documents: Tensor | None
-) -> tuple[Predicate, dict[str, Any]]:
+def rules(config: StackConfig, pattern: str, counts: Tensor, documents: Tensor | None) -> Rule:
     """The predicate of one pattern, and what lets a kernel go without a mask."""
     predicates = [PATTERNS[pattern](config, counts)]
+    # CODEPATH: every decoder
     if config.causal:
         predicates.append(causal_mask_function)
     if documents is not None:
@@ -240,20 +225,13 @@ def rules(
     plain = pattern != "block_sparse" and documents is None
     shortcuts = {
         "allow_is_causal_skip": plain and config.causal,
-        "allow_is_bidirectional_skip": plain and not config.causal,
+        "allow_is_bidirectional_skip": not config.causal and plain,
         "local_size": config.sliding_window if pattern == "sliding" else None,
     }
     return and_masks(*predicates), shortcuts
 
 
-def build_mask(
-    implementation: str,
-    hidden: Tensor,
-    span: Span,
-    layer: int,
-    keep: Tensor | None,
-    rule: tuple[Predicate, dict[str, Any]],
-) -> Mask:
+def build_mask(implementation: str, hidden: Tensor, span: Span, layer: int, keep: Tensor | None, rule: Rule) -> Mask:
     """The mask as the attention implementation wants it: dense, boolean, block, the (B, S) padding itself, or None."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:
         return None
@@ -288,11 +266,7 @@ def see_memory(implementation: str, hidden: Tensor, memory: Tensor, memory_mask:
     """The mask of cross-attention: every query sees every real token of memory (B, S, D)."""
     if memory_mask is not None and memory_mask.ndim == 4:
         return memory_mask
-    if memory_mask is not None and memory_mask.shape != memory.shape[:2]:
-        raise ValueError(
-            f"encoder_attention_mask of shape {tuple(memory_mask.shape)} does not fit an encoder output of "
-            f"{tuple(memory.shape[:2])} (batch, length)"
-        )
+    refuse_memory_mask(memory_mask, memory)
     keep = None if memory_mask is None else memory_mask.to(hidden.device, torch.bool)
     rule = (bidirectional_mask_function, {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True})
     return build_mask(implementation, hidden, Span(0, hidden.shape[1], memory.shape[1], None), 0, keep, rule)

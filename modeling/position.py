@@ -57,7 +57,8 @@ class LearnedPosition(Position):
         self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.position_width)
 
     def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        if grid is not None and grid != self.config.grid:
+        # CODEPATH: ViT, DeiT and DINOv2, for images of another size than they were trained on
+        if self.config.frontend == "patches" and grid not in (None, self.config.grid):
             return hidden + self.resample(grid)
         return hidden + self.table(positions + self.config.position_offset)
 
@@ -148,7 +149,7 @@ class RotaryPosition(Position):
         """Radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
         parameters, device = self.config.rope_of(pattern), positions.device
         if parameters["rope_type"] != "default":
-            own = {"layer_type": pattern} if pattern in (self.config.rope_parameters or {}) else {}
+            own = {"layer_type": pattern} if self.config.rope_by_pattern else {}
             # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
             return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](self.config, device, seq_len=positions.max() + 1, **own)
         size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))
@@ -211,6 +212,7 @@ class T5Position(Position):
         """Bucket of key position minus query position; a causal stack spends none on the future."""
         buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
         side, distance = torch.zeros_like(offset), (-offset).clamp(min=0)
+        # CODEPATH: every encoder
         if not self.config.causal:
             buckets //= 2
             side, distance = (offset > 0).long() * buckets, offset.abs()

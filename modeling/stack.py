@@ -21,6 +21,7 @@ from .pattern import Mask, Span, Visibility, paged, see, see_memory
 from .position import POSITIONS
 
 
+# trf-ignore: TRF013  each family calls post_init, last
 class Stack(QkvPreTrainedModel):
     """A frontend, a position encoding, identical layers and a last norm; every axis is a word in the config.
 
@@ -42,9 +43,11 @@ class Stack(QkvPreTrainedModel):
         self.embed_tokens: Any = FRONTENDS[config.frontend](config)
         self.main_input_name = FRONTENDS[config.frontend].main_input_name
         self.position = POSITIONS[config.position](config)
-        width, inner, outer = config.position_width, config.hidden_size, config.output_width
-        narrow = config.embedding_width != width
-        self.project_in = nn.Linear(config.embedding_width, width, bias=False) if narrow else nn.Identity()
+        given = config.embedding_width
+        width = config.position_width
+        inner = config.hidden_size
+        outer = config.output_width
+        self.project_in = nn.Linear(given, width, bias=False) if given != width else nn.Identity()
         self.embed_norm = NORMS[config.norm](config, width) if config.embedding_norm else nn.Identity()
         self.embed_dropout = nn.Dropout(config.embedding_dropout)
         self.embed_projection = nn.Linear(width, inner) if width != inner else nn.Identity()
@@ -65,45 +68,31 @@ class Stack(QkvPreTrainedModel):
     ) -> Tensor:
         """Embeddings in, last hidden states out: (B, T, D) -> (B, T, D)."""
         refuse_misfits(self, hidden, past_key_values, kwargs)
-        implementation = backend(self.config, kwargs)
+        kwargs["attention_implementation"] = backend(self.config, kwargs)
         span = Span.of(self.config, hidden.shape[1], past_key_values)
-        seen = self.visibility(hidden, span, attention_mask, position_ids, implementation, **kwargs)
+        seen = self.visibility(hidden, span, attention_mask, position_ids, **kwargs)
         if grid is None:
             refuse_too_long(self.config, seen.positions, span.past, span.length)
-        memory = self.memory(hidden, implementation, kwargs)
+        memory = self.memory(hidden, kwargs)
         hidden = self.position.embed(self.project_in(hidden), seen.positions, grid)
         hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
         rotations = {word: self.position.rotation(seen.positions, hidden.dtype, word) for word in seen.masks}
         biases = self.biases(seen, span)
+        kwargs |= {"past_key_values": past_key_values, "position_ids": seen.positions}
         for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
             # What has gradients goes by place: reentrant checkpointing does not look at keywords.
-            hidden = layer(
-                hidden,
-                seen.masks[pattern],
-                rotations[pattern],
-                biases[pattern],
-                *memory,
-                past_key_values=past_key_values,
-                **{**kwargs, "position_ids": seen.positions, "attention_implementation": implementation},
-            )
+            hidden = layer(hidden, seen.masks[pattern], rotations[pattern], biases[pattern], *memory, **kwargs)
         return self.project_out(self.final_dropout(self.norm(hidden)))
 
     def visibility(
-        self,
-        hidden: Tensor,
-        span: Span,
-        attention_mask: Any,
-        position_ids: Tensor | None,
-        implementation: str,
-        **kwargs: Any,
+        self, hidden: Tensor, span: Span, attention_mask: Any, position_ids: Tensor | None, **kwargs: Any
     ) -> Visibility:
         """What each query sees; a dict is what `create_masks_for_generate` made of it before."""
         position_ids = None if position_ids is None else position_ids.long()
         if kwargs.get("cache") is not None and position_ids is not None:
             return paged(self.config, attention_mask, position_ids)
         if not isinstance(attention_mask, dict):
-            packed = {"cu_seq_lens_q": kwargs.get("cu_seq_lens_q"), "attention_implementation": implementation}
-            return see(self.config, hidden, span, attention_mask, position_ids, **packed)
+            return see(self.config, hidden, span, attention_mask, position_ids, **kwargs)
         masks = dict(attention_mask)
         keys = masks.pop("key_positions")
         positions = keys.index_select(1, span.index(hidden.device)) if position_ids is None else position_ids
@@ -118,7 +107,10 @@ class Stack(QkvPreTrainedModel):
             for pattern, (keys, first) in windows.items()
         }
 
-    def memory(self, hidden: Tensor, implementation: str, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask]:
+    def memory(self, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask]:
         """What cross-attention reads and the mask over it, taken out of `kwargs`; both None without memory."""
-        memory, keep = kwargs.pop("encoder_hidden_states", None), kwargs.pop("encoder_attention_mask", None)
-        return memory, None if memory is None else see_memory(implementation, hidden, memory, keep)
+        memory = kwargs.pop("encoder_hidden_states", None)
+        keep = kwargs.pop("encoder_attention_mask", None)
+        if not getattr(self.config, "cross_attention", False):
+            return None, None
+        return memory, None if memory is None else see_memory(kwargs["attention_implementation"], hidden, memory, keep)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qkv.scripts.publishing.card import auto_class, companions
 from qkv.scripts.publishing.export import build_folder
-from qkv.scripts.publishing.reload import Found, Job, logits, reload
+from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 from qkv.scripts.train import add_arguments as add_arguments
 from qkv.scripts.training.data import support_vectors
 from qkv.scripts.training.picture import draw_attention
@@ -67,8 +67,8 @@ def compare(finished: Run, split: str) -> dict[str, float]:
         example = Path(place) / "example.png"
         to_image(columns["pixel_values"][0]).save(example)
         (found,) = reload([Job(hub, auto_class(finished.record), inputs, pipeline=finished.task.kind, example=example)])
-    refuse_difference(found, logits(finished.model, inputs), finished.task.labels)
-    sums = finished.task.score(SimpleNamespace(logits=found.logits), columns)
+    refuse_difference(found, outputs(finished.model, inputs)["logits"], finished.task.labels)
+    sums = finished.task.score(SimpleNamespace(**found.outputs), columns)
     return {name: value.item() / finished.task.count(columns) for name, value in sums.items()}
 
 
@@ -80,8 +80,9 @@ def to_image(pixels: Tensor) -> Image.Image:
 
 def refuse_difference(found: Found, expected: Tensor, labels: list[str]) -> None:
     """Raise RuntimeError unless logits are the same bit by bit, and the pipeline sees in a file what the model sees."""
-    if not torch.equal(found.logits, expected):
-        difference = (found.logits - expected).abs().max().item()
+    logits = found.outputs["logits"]
+    if not torch.equal(logits, expected):
+        difference = (logits - expected).abs().max().item()
         raise RuntimeError(f"the Hub folder loads to a model with other logits, by up to {difference}")
     label = labels[int(expected[0].argmax())]
     if found.answer[0]["label"] != label:

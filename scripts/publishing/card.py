@@ -130,8 +130,10 @@ def auto_class(record: Record) -> str:
 
 def refuse_unfit(record: Record) -> None:
     """Raise ValueError where a record says too little, or something that the card has no words for."""
-    for path in REQUIRED:
-        if not holds(record, path.split(".")):
+    # Figures mean nothing without the size of their split.
+    sizes = [f"data.sizes.{split}" for split in record.get("metrics", ())] if isinstance(record, dict) else []
+    for path in (*REQUIRED, *sizes):
+        if not holds(record, path.split(".", 2)):
             raise ValueError(f"the record lacks {path!r}, which a card cannot do without; a finished run writes it")
     if base := record.get("base_model"):
         refuse_unknown_relation(base)

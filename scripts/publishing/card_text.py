@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
+# Metrics that are no share of anything.
+PLAIN = ("loss", "perplexity", "bleu", "chrf", "examples_per_second")
+
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
@@ -10,7 +13,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def shown(name: str, value: float | None) -> str:
-    """A metric for people: losses as they are, shares in percent."""
+    """A metric for people: losses and the like as they are, shares in percent."""
     if value is None:
         return ""
-    return f"{value:.4f}" if name == "loss" else f"{100 * value:.2f} %"
+    return f"{value:.4f}" if name in PLAIN else f"{100 * value:.2f} %"

@@ -1,8 +1,8 @@
 """How does a stranger load our folders? With qkv impossible to import: run by `reload.py`, by path, in a fresh process.
 
-Reads jobs as JSON from standard input: `folder`, `auto_class`, `inputs` and `outputs` (safetensors files); optionally
-`copy`, a folder to save the model to and to load it from once more, or `pipeline`, a task to run on the file `example`
-and to put the answer of which into the file `answer`.
+Reads jobs as JSON from standard input: `source` (a folder, or a repo with its `revision`), `auto_class`, `inputs` and
+`outputs` (safetensors files); optionally `copy`, a folder to save the model to and to load it from once more, or
+`pipeline`, a task to run on the file `example` and to put the answer of which into the file `answer`.
 """
 
 import copy
@@ -21,14 +21,15 @@ class Hidden(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def load(folder: str, auto_class: str) -> Any:
-    """The model in a folder, of a class that was loaded from that folder."""
+def load(source: str, auto_class: str, revision: str | None = None) -> Any:
+    """The model of a folder or repo, of a class that was loaded from there."""
     import transformers
 
-    model = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True).eval()
+    loader = getattr(transformers, auto_class)
+    model = loader.from_pretrained(source, revision=revision, trust_remote_code=True).eval()
     home = type(model).__module__
     if not home.startswith("transformers_modules."):
-        raise RuntimeError(f"{folder} was loaded with code from {home}, not with its own")
+        raise RuntimeError(f"{source} was loaded with code from {home}, not with its own")
     # Weights are mapped from the file at odd addresses, which changes the last bits of matrix products.
     return copy.deepcopy(model)
 
@@ -39,15 +40,18 @@ def do(job: dict[str, Any]) -> None:
     import transformers
     from safetensors.torch import load_file, save_file
 
-    model = load(job["folder"], job["auto_class"])
+    model = load(job["source"], job["auto_class"], job.get("revision"))
     if "copy" in job:
         model.save_pretrained(job["copy"])
         model = load(job["copy"], job["auto_class"])
     with torch.no_grad():
-        logits = model(**load_file(job["inputs"])).logits
-    save_file({"logits": logits.contiguous()}, job["outputs"])
+        output = model(**load_file(job["inputs"]))
+    tensors = {name: value.contiguous() for name, value in output.items() if isinstance(value, torch.Tensor)}
+    save_file(tensors, job["outputs"])
     if "pipeline" in job:
-        pipe = transformers.pipeline(job["pipeline"], model=job["folder"], trust_remote_code=True)
+        pipe = transformers.pipeline(
+            job["pipeline"], model=job["source"], revision=job.get("revision"), trust_remote_code=True
+        )
         with open(job["answer"], "w", encoding="utf-8") as file:
             json.dump(pipe(job["example"]), file)
 

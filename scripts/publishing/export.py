@@ -1,11 +1,11 @@
 """How does a model become a folder that loads anywhere? Weights, config, flattened code, processor, card, license."""
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import distribution
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,9 +15,6 @@ from transformers import PreTrainedModel
 from qkv.scripts.publishing.flatten import flatten
 from qkv.scripts.publishing.manifest import write_manifest
 
-# Where the modules that a config's `auto_map` names may live.
-PACKAGES = ("qkv.configuration", "qkv.modeling")
-
 
 def build_folder(
     model: PreTrainedModel,
@@ -26,21 +23,25 @@ def build_folder(
     processors: Sequence[Any] = (),
     card: str | None = None,
     files: Mapping[str, bytes] = MappingProxyType({}),
+    max_shard_size: str = "5GB",
 ) -> Path:
     """Write the self-contained folder of a model, which appears complete or not at all.
 
     `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` becomes the
-    README, and `files` go along with it, by their paths. FileExistsError when the target holds something.
+    README, and `files` go along with it, by their paths; weights above `max_shard_size` come in several files.
+    FileExistsError when the target holds something.
     """
     with staged(target) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(content)
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, max_shard_size=max_shard_size)
         for processor in processors:
             processor.save_pretrained(folder)
-        for name, text in flatten(entries(model.config.auto_map)).items():
+        code = flatten(model.config)
+        for name, text in code.files.items():
             (folder / name).write_text(text, encoding="utf-8")
+        set_fields(folder / "config.json", auto_map=code.auto_map)
         (folder / "LICENSE").write_text(license_text(), encoding="utf-8")
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
@@ -74,13 +75,10 @@ def refuse_occupied(target: Path) -> None:
         raise FileExistsError(f"{target} is not empty; remove it or name another folder")
 
 
-def entries(auto_map: dict[str, str]) -> list[str]:
-    """The modules that an `auto_map` names; ValueError for one that the package does not have."""
-    stems = sorted({reference.partition(".")[0] for reference in auto_map.values()})
-    found = {stem: f"{package}.{stem}" for stem in stems for package in PACKAGES if find_spec(f"{package}.{stem}")}
-    if missing := [stem for stem in stems if stem not in found]:
-        raise ValueError(f"auto_map names {', '.join(missing)}, which {' and '.join(PACKAGES)} do not have")
-    return list(found.values())
+def set_fields(path: Path, **fields: Any) -> None:
+    """Change fields of a JSON file, laid out as transformers does it."""
+    content = json.loads(path.read_text(encoding="utf-8")) | fields
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def license_text() -> str:

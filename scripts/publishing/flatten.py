@@ -1,105 +1,147 @@
-"""How does a package of folders become one flat folder? Files are copied as they are, but for where imports point.
+"""How does a package of folders become two files that people read on the Hub? Joined, specialised, and nothing unused.
 
-transformers copies remote code file by file, and finds what else to copy by looking for lines `from .name import`.
-Only modules that the entries reach are copied; what the copier would miss, or mistake, is refused here.
+transformers copies remote code file by file, and finds what else to copy by looking for lines `from .name import`. So
+there is one such line: the models import the config.
 """
 
 import ast
 import hashlib
-import importlib.util
 import re
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-# What transformers' dynamic_module_utils takes for a relative import, wherever the line stands.
-COPIER = re.compile(r"^\s*(?:import\s+\.(\S+)\s*$|from\s+\.(\S+)\s+import)", re.MULTILINE)
+import transformers
+from torch import nn
+
+import qkv
+from qkv.configuration.configuration_base import QkvConfig
+from qkv.scripts.publishing.freeze import differing, facts, freeze, words_gone
+from qkv.scripts.publishing.join import Joined
+from qkv.scripts.publishing.specialise import Text, replace, specialise
+
 HEADER = """\
-# SPDX-License-Identifier: Apache-2.0
-# From {package} {version}, {module}: a copy made for loading with `trust_remote_code`; change the original instead.
-# SHA-256 of the original: {digest}
+# Copyright 2026 The qkv authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+#
+# Made from qkv {version} for the architecture in config.json: what other architectures need is left out, and so are
+# checks that only word errors better. Docstrings are written by hand, therefore `trf-ignore: TRF057`.
+{differing}# SHA-256 of the lines below: {digest}
 """
+# The package words the errors of huggingface_hub's decorator; a copy uses that itself.
+RENAMED = {"@checked": "@strict"}
+# transformers' linter wants its generated docstrings on these, which print an error for each field it does not know.
+PUBLIC = re.compile(r"^(?:class (?:Qkv\w+|\w+Config)\(.*\):|    def forward\()$", re.MULTILINE)
+BY_HAND = "  # trf-ignore: TRF057"
 
 
-def flatten(entries: Iterable[str]) -> dict[str, str]:
-    """{file name: text} of the given modules (`package.folder.name`) and all that they import from their own package.
+@dataclass(frozen=True)
+class FlatCode:
+    """{file name: text}, and the `auto_map` that names what is in them."""
 
-    ValueError names the file and line that transformers could not load.
+    files: dict[str, str]
+    auto_map: dict[str, str]
+
+
+def flatten(config: QkvConfig) -> FlatCode:
+    """The code of every head that a model with this config can have: a file for the config, and one for the models.
+
+    ValueError names the file and line that cannot be copied.
     """
-    files: dict[str, str] = {}
-    owners: dict[str, str] = {}
-    waiting = sorted(entries)
-    while waiting:
-        module = waiting.pop()
-        name = module.rpartition(".")[2] + ".py"
-        if owners.setdefault(name, module) != module:
-            raise ValueError(f"{owners[name]} and {module} would both become {name}; rename one")
-        if name not in files:
-            files[name], imported = rewrite(module)
-            waiting += sorted(imported)
-    return files
+    classes = {auto: class_of(reference) for auto, reference in config.auto_map.items()}
+    heads = {auto: owner for auto, owner in classes.items() if auto != "AutoConfig" and fits(owner, config)}
+    model_file, config_file = stem(heads["AutoModel"]), stem(classes["AutoConfig"])
+    auto_map = {"AutoConfig": f"{config_file}.{classes['AutoConfig'].__name__}"}
+    auto_map |= {auto: f"{model_file}.{owner.__name__}" for auto, owner in heads.items()}
+    models = specialised("qkv.modeling", [owner.__module__ for owner in heads.values()], config)
+    models.keep(owner.__name__ for owner in heads.values())
+    borrowed = [name for name in sorted(models.borrowed) if models.mentions(name)]
+    models.imports.append(f"from .{config_file} import {', '.join(borrowed)}")
+    settings = specialised("qkv.configuration", [classes["AutoConfig"].__module__], config)
+    settings.keep([classes["AutoConfig"].__name__, *borrowed])
+    for joined, other in ((settings, models), (models, settings)):
+        joined.drop_methods(names_called() | set(re.findall(r"\w+", other.text)))
+        joined.text = with_map(joined.text, auto_map, classes["AutoConfig"].__name__)
+    files = {config_file: settings, model_file: models}
+    return FlatCode({f"{name}.py": printed(name, joined, config) for name, joined in files.items()}, auto_map)
 
 
-def rewrite(module: str) -> tuple[str, set[str]]:
-    """A module's text with its relative imports made flat, under a header of origin, and the modules it imports."""
-    source = locate(module).read_text(encoding="utf-8")
-    lines, imported = source.splitlines(keepends=True), set()
-    for node in ast.walk(ast.parse(source)):
-        place = f"{module}, line {getattr(node, 'lineno', 0)}"
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            refuse_own_name(node, module, place)
-        if isinstance(node, ast.ImportFrom) and node.level:
-            if not node.module:
-                raise ValueError(f"{place}: transformers does not see `from . import x`; import names from a module")
-            target = absolute(node, module)
-            imported.add(target)
-            old, new = "." * node.level + node.module, "." + target.rpartition(".")[2]
-            lines[node.lineno - 1] = lines[node.lineno - 1].replace(f"from {old} ", f"from {new} ", 1)
-    text = "".join(lines)
-    refuse_mistakes(text, imported, module)
-    return header(module, source) + text, imported
+def class_of(reference: str) -> type:
+    """The class of this package that an entry of an `auto_map` names, in whichever file that entry looks for it."""
+    name = reference.rpartition(".")[2]
+    owner = getattr(qkv, name, None)
+    if not isinstance(owner, type):
+        raise ValueError(f"auto_map names {reference}, but qkv has no class {name}; leave auto_map out of the config")
+    return owner
 
 
-def locate(module: str) -> Path:
-    """The source file of a module, without importing it; ValueError when there is none, or it is a package."""
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None or spec.submodule_search_locations is not None:
-        raise ValueError(f"{module} is not a module in a file of its own; flat code has no packages")
-    return Path(spec.origin)
+def stem(owner: type) -> str:
+    """The name of the file that a class is in."""
+    return owner.__module__.rpartition(".")[2]
 
 
-def absolute(node: ast.ImportFrom, module: str) -> str:
-    """The full name of what a relative import names."""
-    parents = module.split(".")[: -node.level]
-    return ".".join([*parents, node.module or ""])
+def fits(owner: type, config: QkvConfig) -> bool:
+    """Whether a head reads what the model reads: one for words is no use to a model of images."""
+    reads = getattr(owner, "reads", None)
+    return reads in (None, getattr(config, "frontend", reads))
 
 
-def refuse_own_name(node: ast.Import | ast.ImportFrom, module: str, place: str) -> None:
-    """Raise for an absolute import of the package itself, which the machine that loads the copy does not have."""
-    package = module.partition(".")[0]
-    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    relative = isinstance(node, ast.ImportFrom) and node.level
-    if not relative and any(name.partition(".")[0] == package for name in names):
-        raise ValueError(f"{place}: imports {package} by name; import relatively")
+def specialised(folder: str, modules: Iterable[str], config: QkvConfig) -> Joined:
+    """The modules of a folder in one text that says only what this config needs."""
+    joined = Joined(folder)
+    for module in modules:
+        joined.add(module)
+    known = facts(config)
+    if folder == "qkv.configuration":
+        joined.text = freeze(joined.text, config)
+        known = {**known, **{name.replace("config.", "self."): values for name, values in known.items()}}
+    for old, new in RENAMED.items():
+        joined.text = joined.text.replace(old, new)
+    joined.text = specialise(joined.text, known, words_gone(config))
+    return joined
 
 
-def refuse_mistakes(text: str, imported: set[str], module: str) -> None:
-    """Raise when transformers would find other imports in the text than Python does."""
-    seen = {first or second for first, second in COPIER.findall(text)}
-    real = {name.rpartition(".")[2] for name in imported}
-    if seen != real:
-        raise ValueError(
-            f"{module}: transformers reads the imports {sorted(seen)}, Python {sorted(real)}; write each as a line "
-            "`from .name import …`, and none in a docstring"
-        )
+@cache
+def names_called() -> frozenset[str]:
+    """Every name in transformers itself, its models apart, and in torch's modules: what they may call on a class."""
+    root = Path(transformers.__file__).parent
+    files = [path for path in root.rglob("*.py") if "models" not in path.relative_to(root).parts]
+    words = {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    return frozenset(words) | set(dir(nn.Module))
 
 
-def header(module: str, source: str) -> str:
-    """Comment lines that say what the file is, where it is from, and which text it was made of."""
-    package = module.partition(".")[0]
-    try:
-        number = version(package)
-    except PackageNotFoundError:
-        number = "(a checkout)"
-    digest = hashlib.sha256(source.encode()).hexdigest()
-    return HEADER.format(package=package, version=number, module=module, digest=digest)
+def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:
+    """The text in which references name the files there will be; a config inside another has none of its own."""
+    for reference in auto_map.values():
+        text = re.sub(rf'"\w+\.{reference.partition(".")[2]}"', f'"{reference}"', text)
+    edits, tree = [], Text(text)
+    for node in tree.tree.body:
+        for field in node.body if isinstance(node, ast.ClassDef) else ():
+            if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == "auto_classes" and field.value:
+                if node.name == owner:
+                    edits.append((tree.start(field.value), tree.end(field.value), repr(auto_map)))
+                elif not isinstance(field.value, ast.Dict) or field.value.keys:
+                    edits.append((*tree.whole(field), ""))
+    return replace(text, edits)
+
+
+def printed(name: str, joined: Joined, config: QkvConfig) -> str:
+    """A file: license, origin, what it is, imports, code."""
+    code = PUBLIC.sub(rf"\g<0>{BY_HAND}", joined.finished())
+    text = f'"""{joined.docstring(f"{joined.folder}.{name}")}"""\n\n{code}'
+    fields = " ".join(differing(config))
+    note = f"# Its parts are not alike, therefore:\n# trf-ignore: TRF041 {fields}\n" if fields else ""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return HEADER.format(version=qkv.__version__, differing=note, digest=digest) + text

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,15 @@ CONSUMER = Path(__file__).with_name("consumer.py")
 
 @dataclass(frozen=True)
 class Job:
-    """A folder, the Auto class to load it with, and inputs for its model.
+    """A folder, or a repo of the Hub with a revision, the Auto class to load it with, and inputs for its model.
 
     `again` saves what was loaded and loads that; `pipeline` names a task, to be run on the file `example`.
     """
 
-    folder: Path
+    source: Path | str
     auto_class: str
     inputs: dict[str, Tensor]
+    revision: str | None = None
     again: bool = False
     pipeline: str | None = None
     example: Path | None = None
@@ -37,26 +38,30 @@ class Job:
         """The job as `consumer.py` reads it, with its files in the given folder."""
         place.mkdir()
         save_file({name: value.cpu().clone().contiguous() for name, value in self.inputs.items()}, place / "inputs")
-        files = {"folder": self.folder, "inputs": place / "inputs", "outputs": place / "outputs"}
+        files: dict[str, Any] = {"inputs": place / "inputs", "outputs": place / "outputs"}
+        files |= {"source": self.source} if isinstance(self.source, Path) else {}
         files |= {"copy": place / "copy"} if self.again else {}
         files |= {"example": self.example, "answer": place / "answer"} if self.example else {}
-        order = {name: str(path.resolve()) for name, path in files.items()} | {"auto_class": self.auto_class}
-        return order | ({"pipeline": self.pipeline} if self.pipeline else {})
+        order = {name: str(path.resolve()) for name, path in files.items()}
+        words = {"source": self.source, "auto_class": self.auto_class, "revision": self.revision}
+        words |= {"pipeline": self.pipeline}
+        return {**{name: str(word) for name, word in words.items() if word is not None}, **order}
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a job gave: the model's logits, and the pipeline's answer where one was asked for."""
+    """What a job gave: the tensors of the model's output, and the pipeline's answer where one was asked for."""
 
-    logits: Tensor
+    outputs: dict[str, Tensor]
     answer: Any = None
 
 
-def reload(jobs: Sequence[Job]) -> list[Found]:
+def reload(jobs: Sequence[Job], home: Path | None = None, environment: Mapping[str, str] | None = None) -> list[Found]:
     """Do every job in one fresh process; RuntimeError with its last words if that fails.
 
     The process has qkv hidden, empty caches, no network, another working directory and nothing of our environment that
-    concerns Python or Hugging Face.
+    concerns Python or Hugging Face. `home` is a place whose caches it finds and leaves for the next; `environment` is
+    what it needs to reach a Hub.
     """
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
@@ -64,7 +69,7 @@ def reload(jobs: Sequence[Job]) -> list[Found]:
         result = subprocess.run(
             [sys.executable, "-I", CONSUMER],
             input=json.dumps({"threads": torch.get_num_threads(), "jobs": orders}),
-            env=strange_environment(place),
+            env={**strange_environment(home or place), **(environment or {})},
             cwd=place,
             capture_output=True,
             text=True,
@@ -77,7 +82,7 @@ def reload(jobs: Sequence[Job]) -> list[Found]:
 def collect(order: dict[str, str]) -> Found:
     """What the process left for one job."""
     answer = json.loads(Path(order["answer"]).read_text(encoding="utf-8")) if "answer" in order else None
-    return Found(load_file(order["outputs"])["logits"], answer)
+    return Found(load_file(order["outputs"]), answer)
 
 
 def strange_environment(home: Path) -> dict[str, str]:
@@ -88,8 +93,9 @@ def strange_environment(home: Path) -> dict[str, str]:
 
 
 @torch.no_grad()
-def logits(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
-    """What the model in memory makes of the inputs, on the CPU as the fresh process does."""
+def outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What the model in memory makes of the inputs, on the CPU as the fresh process does: every tensor it puts out."""
     # Copied like the other: where a tensor lies in memory decides the last bits of matrix products.
     model = copy.deepcopy(model).cpu().eval()
-    return model(**{name: value.cpu() for name, value in inputs.items()}).logits
+    output = model(**{name: value.cpu() for name, value in inputs.items()})
+    return {name: value for name, value in output.items() if isinstance(value, Tensor)}

@@ -11,7 +11,7 @@ from transformers import AutoModelForImageClassification
 
 from qkv.scripts import quickstart
 from qkv.scripts.cli import main
-from qkv.scripts.publishing.reload import Found, Job, logits
+from qkv.scripts.publishing.reload import Found, Job, outputs
 from qkv.scripts.training.record import Clock
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
@@ -21,8 +21,8 @@ def in_this_process(jobs: Sequence[Job]) -> list[Found]:
     """What the fresh process does (tests/test_hub.py starts it), without the time it takes to start."""
     found = []
     for job in jobs:
-        model = AutoModelForImageClassification.from_pretrained(job.folder)
-        scores = logits(model, job.inputs)
+        model = AutoModelForImageClassification.from_pretrained(job.source)
+        scores = outputs(model, job.inputs)
         assert job.example.is_file()
         found.append(Found(scores, [{"label": model.config.id2label[int(scores[0].argmax())]}]))
     return found

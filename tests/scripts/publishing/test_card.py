@@ -208,6 +208,11 @@ def test_a_record_that_lacks_a_field_is_refused_by_its_name(path: str) -> None:
         make_card(record)
 
 
+def test_a_figure_on_a_split_of_unknown_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="the record lacks 'data.sizes.photographs', which a card cannot do without"):
+        make_card(changed(metrics__photographs={"accuracy": 0.5}))
+
+
 def test_a_task_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(
         ValueError, match="the record's task.kind='mind-reading' is not one of feature-extraction, fill"

@@ -1,95 +1,184 @@
-"""Flattening: what is reached is copied, imports point beside, and what transformers cannot load is refused."""
+"""The code that goes with a model: two files, small, harmless, as readable as the original, and for this model alone."""
 
 import ast
+import hashlib
+import re
+import subprocess
 import sys
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
-from qkv.scripts.publishing.flatten import flatten
+import qkv
+from qkv.scripts.publishing.flatten import FlatCode, flatten
+
+CONFIGS = {
+    "gpt2": qkv.presets.gpt2(),
+    "llama": qkv.presets.llama_3_2_1b(),
+    "bloom": qkv.QkvDecoderConfig(position="alibi", embedding_norm=True, hidden_act="gelu_bloom"),
+    "mixed": qkv.QkvDecoderConfig(
+        num_hidden_layers=3,
+        attention_patterns=["sliding", "block_sparse", "full"],
+        sliding_window=4,
+        position="t5",
+        norm="rms",
+        feed_forward="glu",
+        query_key_norm=True,
+        embedding_size=64,
+    ),
+    "bert": qkv.presets.bert_base(),
+    "vit": qkv.presets.vit_base_16(),
+    "t5": qkv.presets.t5_small(),
+    "bart": qkv.presets.bart_base(encoder={"norm_first": True}),
+}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "open", "__import__", "globals", "input", "breakpoint"}
+FORBIDDEN_NAMES = {
+    "pickle", "marshal", "shelve", "subprocess", "socket", "requests", "urllib", "http", "ctypes", "importlib", "os",
+    "sys", "shutil", "pathlib", "builtins", "hub", "load", "save", "system", "popen", "write_text", "write_bytes",
+}  # fmt: skip
 
 
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Write a package `toy` from {path: text}; every folder of it gets an empty `__init__.py`."""
-
-    def write(files: dict[str, str]) -> None:
-        for name, text in files.items():
-            path = tmp_path / "toy" / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            for folder in {path.parent, tmp_path / "toy"}:
-                (folder / "__init__.py").touch()
-            path.write_text(text)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        for name in [name for name in sys.modules if name.partition(".")[0] == "toy"]:
-            monkeypatch.delitem(sys.modules, name)
-
-    return write
+@cache
+def flat(name: str) -> FlatCode:
+    return flatten(CONFIGS[name])
 
 
-def body(text: str) -> str:
-    """Without the header."""
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+each = pytest.mark.parametrize("name", CONFIGS)
 
 
-def test_imports_are_made_flat_and_nothing_else_changes(package) -> None:
-    package(
-        {
-            "models/model.py": "from ..settings.config import (\n    A,\n)\nfrom .part import B\n\nX = 'from ..settings.x'\n",
-            "models/part.py": "import math\n\nB = math.pi\n",
-            "settings/config.py": "A = 1\n",
-            "settings/unused.py": "C = 1\n",
-        }
+def lines_of_code(text: str) -> int:
+    """Lines that are neither empty nor comment nor docstring."""
+    documented = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            documented |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#") and number not in documented
+        for number, line in enumerate(text.splitlines(), 1)
     )
-    files = flatten(["toy.models.model"])
-    assert set(files) == {"model.py", "part.py", "config.py"}
-    assert (
-        body(files["model.py"]) == "from .config import (\n    A,\n)\nfrom .part import B\n\nX = 'from ..settings.x'\n"
-    )
-    assert body(files["part.py"]) == "import math\n\nB = math.pi\n"
 
 
-def test_the_header_says_what_the_file_is_and_from_which_text(package) -> None:
-    package({"a.py": "A = 1\n"})
-    first = flatten(["toy.a"])["a.py"]
-    assert "Apache-2.0" in first and "toy.a" in first
-    package({"a.py": "A = 2\n"})
-    assert flatten(["toy.a"])["a.py"].splitlines()[:3] != first.splitlines()[:3]
+@pytest.mark.parametrize("name", [name for name in CONFIGS if isinstance(CONFIGS[name], qkv.QkvDecoderConfig)])
+def test_a_decoder_takes_at_most_900_lines_of_code(name: str) -> None:
+    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 900
 
 
-def test_cycles_end(package) -> None:
-    package({"a.py": "from .b import B\n", "b.py": "def B():\n    from .a import A\n"})
-    assert set(flatten(["toy.a"])) == {"a.py", "b.py"}
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"a.py": "from . import b\n", "b.py": ""}, "toy.a, line 1: transformers does not see `from . import x`"),
-        ({"a.py": "from toy.b import B\n", "b.py": ""}, "toy.a, line 1: imports toy by name; import relatively"),
-        ({"a.py": "import toy.b\n", "b.py": ""}, "toy.a, line 1: imports toy by name; import relatively"),
-        ({"a.py": "from .c.x import X\nfrom .d.x import Y\n", "c/x.py": "", "d/x.py": ""}, "would both become x.py"),
-        ({"a.py": "from .b import B\n", "b/b.py": ""}, "toy.b is not a module in a file of its own"),
-        ({"a.py": "from .missing import B\n"}, "toy.missing is not a module in a file of its own"),
-        (
-            {"a.py": '"""See\n\n    from .b import B\n"""\n', "b.py": ""},
-            "transformers reads the imports ['b'], Python []",
-        ),
-        ({"a.py": "import math; from .b import B\n", "b.py": ""}, "transformers reads the imports [], Python ['b']"),
-        ({"a.py": "from  ..toy.b import B\n", "b.py": ""}, "transformers reads the imports ['.toy.b'], Python ['b']"),
-    ],
-)
-def test_what_would_not_load_is_refused(package, files: dict[str, str], message: str) -> None:
-    package(files)
-    with pytest.raises(ValueError) as error:
-        flatten(["toy.a"])
-    assert message in str(error.value)
-
-
-def test_our_own_code_flattens_to_valid_python() -> None:
-    files = flatten(["qkv.modeling.modeling_encoder", "qkv.modeling.modeling_decoder"])
-    assert {"stack.py", "configuration_encoder.py", "configuration_decoder.py"} <= set(files)
-    assert not {"presets.py", "conversion.py", "modeling_encoder_decoder.py", "__init__.py"} & set(files)
-    for text in files.values():
+@each
+def test_code_can_neither_run_text_nor_reach_files_nor_the_network(name: str) -> None:
+    for text in flat(name).files.values():
         for node in ast.walk(ast.parse(text)):
-            assert not isinstance(node, ast.ImportFrom) or node.level <= 1
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in FORBIDDEN_CALLS
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in FORBIDDEN_NAMES
+            if isinstance(node, ast.Name):
+                assert node.id not in FORBIDDEN_NAMES
+
+
+@each
+def test_code_imports_torch_transformers_and_the_standard_library_only(name: str) -> None:
+    code = flat(name)
+    for text in code.files.values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found = {(node.module or "").partition(".")[0]} if not node.level else set()
+                assert node.level <= 1 and (not node.level or f"{node.module}.py" in code.files)
+            else:
+                continue
+            assert found <= {"torch", "transformers"} | (sys.stdlib_module_names - FORBIDDEN_NAMES)
+
+
+def test_linters_find_nothing(tmp_path: Path) -> None:
+    for name in CONFIGS:
+        (tmp_path / name).mkdir()
+        for file, text in flat(name).files.items():
+            (tmp_path / name / file).write_text(text)
+    for command in (
+        ["ruff", "check", "--isolated", "--line-length=120", "--select=E,F,I,UP,B,W", "."],
+        ["ruff", "format", "--isolated", "--line-length=120", "--check", "."]
+        + ["--config=format.skip-magic-trailing-comma=true"],
+        ["mlinter", "--no-progress", "--no-cache", "."],
+    ):
+        result = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+@each
+def test_every_head_is_there_and_points_to_its_file(name: str) -> None:
+    code = flat(name)
+    assert len(code.files) == 2
+    for reference in code.auto_map.values():
+        stem, _, owner = reference.partition(".")
+        assert f"class {owner}(" in code.files[f"{stem}.py"]
+        assert f'"{reference}"' in code.files[code.auto_map["AutoConfig"].partition(".")[0] + ".py"]
+
+
+def test_heads_that_read_what_the_model_does_not_stay_behind() -> None:
+    tokens, images = flat("bert").auto_map, flat("vit").auto_map
+    assert "AutoModelForMaskedLM" in tokens and "AutoModelForImageClassification" not in tokens
+    assert "AutoModelForMaskedLM" not in images and "AutoModelForImageClassification" in images
+    assert {"AutoConfig", "AutoModel"} == tokens.keys() & images.keys()
+
+
+def test_a_config_that_came_from_a_published_folder_flattens_again() -> None:
+    config = qkv.presets.bert_base(auto_map=flat("bert").auto_map)
+    assert flatten(config) == flat("bert")
+
+
+def test_a_head_of_its_own_keeps_its_place() -> None:
+    config = qkv.presets.bert_base(hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
+    code = flatten(qkv.QkvEncoderForReplacedTokenDetection(config).config)
+    assert code.auto_map["AutoModelForPreTraining"] == "modeling_encoder.QkvEncoderForReplacedTokenDetection"
+    assert '"modeling_encoder.QkvEncoderForReplacedTokenDetection"' in code.files["modeling_encoder.py"]
+
+
+def test_a_class_that_qkv_does_not_have_is_refused() -> None:
+    config = qkv.presets.bert_base(auto_map={"AutoModel": "modeling_x.Nothing"})
+    with pytest.raises(ValueError, match="auto_map names modeling_x.Nothing, but qkv has no class Nothing"):
+        flatten(config)
+
+
+@each
+def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
+    text = "".join(flat(name).files.values())
+    config = CONFIGS[name]
+    used = {
+        "RMSNorm": "rms", "GLU": "glu", "RotaryPosition": "rope", "AlibiPosition": "alibi", "T5Position": "t5",
+    }  # fmt: skip
+    said = {
+        str(value)
+        for part in (config, *(getattr(config, sub) for sub in config.sub_configs))
+        for value in vars(part).values()
+    }
+    for owner, word in used.items():
+        assert (f"class {owner}(" in text) == (word in said), owner
+    assert ("class CrossAttention(" in text) == config.is_encoder_decoder
+    assert ("class PatchFrontend(" in text) == (getattr(config, "frontend", "tokens") == "patches")
+
+
+@each
+def test_the_header_names_license_origin_and_content(name: str) -> None:
+    for text in flat(name).files.values():
+        digest = re.search(r"^# SHA-256 of the lines below: ([0-9a-f]{64})\n", text, re.MULTILINE)
+        assert hashlib.sha256(text[digest.end() :].encode()).hexdigest() == digest[1]
+        assert "Apache License, Version 2.0" in text[: digest.start()]
+        assert f"Made from qkv {qkv.__version__}" in text[: digest.start()]
+
+
+def test_the_copy_of_a_config_refuses_what_its_code_could_not_follow(tmp_path: Path) -> None:
+    path = tmp_path / "configuration_decoder.py"
+    path.write_text(flat("llama").files[path.name])
+    spec = spec_from_file_location("configuration_decoder", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fields = CONFIGS["llama"].to_dict()
+    config = module.QkvDecoderConfig(**fields)
+    assert config.position == "rope" and config.to_dict() == {**fields, **config.to_dict()}
+    for change in ({"position": "alibi"}, {"query_key_norm": True}, {"layer_scale": 0.1}, {"hidden_size": -1}):
+        with pytest.raises(Exception, match=next(iter(change))):
+            module.QkvDecoderConfig(**{**fields, **change})
+    module.QkvDecoderConfig(**{**fields, "residual_dropout": 0.1, "num_labels": 5, "use_cache": False})
