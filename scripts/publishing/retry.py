@@ -64,7 +64,9 @@ def persistently(action: Callable[[], Result], repo: str, patience: Patience) ->
             return action()
         except Exception as error:
             if not temporary(error):
-                raise explained(error, repo) from error
+                if (sentence := explained(error, repo)) is None:
+                    raise
+                raise sentence from error
             if attempt == patience.attempts:
                 raise given_up(error, repo, attempt) from error
             seconds = patience.wait(attempt, error)
@@ -117,15 +119,15 @@ def asked_wait(error: BaseException) -> float | None:
     return float(limited[1]) if limited else None
 
 
-def explained(error: Exception, repo: str) -> Exception:
-    """The error as one sentence with a remedy; one that says all already is left as it is."""
+def explained(error: Exception, repo: str) -> PublishError | None:
+    """The error as one sentence with a remedy; None for one that says all already."""
     status, names = status_of(error), {"repo": repo, "owner": repo.partition("/")[0]}
     if isinstance(error, OfflineModeIsEnabled):
         return PublishError(OFFLINE.format(**names))
     if isinstance(error, LocalTokenNotFoundError) or (status == 401 and not get_token()):
         return PublishError(NOBODY.format(**names))
     if status is None or type(error) is ValueError:  # such as what the client says about the head of a README
-        return error
+        return None
     sentence = SENTENCES.get(status, "the Hub refuses what was sent to {repo}").format(**names)
     return PublishError(f"{sentence} ({brief(error)})")
 

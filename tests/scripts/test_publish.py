@@ -84,6 +84,11 @@ def published(run: Run) -> Result:
     return run("model", "alice/own", "--private", "--tag", "v1", "--other", "alice/native")
 
 
+@pytest.fixture(scope="module")
+def native(run: Run) -> Result:
+    return run("model", "alice/native", "--native", "--public", "--other", "alice/own", "--message", "the stock form")
+
+
 def test_a_model_is_on_the_hub_with_its_tag(hub: LoopbackHub, published: Result) -> None:
     assert published.status == 0 and published.err == ""
     files = tree(hub, "alice/own", "v1")
@@ -101,31 +106,30 @@ def test_the_same_again_is_no_commit(hub: LoopbackHub, run: Run, published: Resu
 
 
 def test_a_dry_run_shows_every_file_and_writes_nothing(hub: LoopbackHub, run: Run, published: Result) -> None:
-    shown = run("model", "alice/own", "--dry-run", "--dtype", "bfloat16", "--other", "alice/native")
+    shown = run("model", "alice/own", "--native", "--dry-run")
     assert shown.status == 0 and set(shown.methods) == {"GET"} and len(commits(hub, "alice/own")) == 2
     rows = {line.split()[1]: line for line in shown.out.splitlines() if line.startswith("│ ")}
     assert tree(hub, "alice/own").keys() <= rows.keys()
-    assert "changed" in rows["model.safetensors"] and "same" in rows["LICENSE"]
+    states = [rows[name].split()[-2] for name in ("model.safetensors", "LICENSE", "modeling_encoder.py")]
+    assert states == ["changed", "same", "deleted"]
     assert "nothing was written" in shown.out
-    new = run("model", "alice/another", "--dry-run")
+    new = run("model", "alice/another", "--native", "--dry-run")
     assert "nothing: there is no such repository that you may see" in new.out and look(hub, "alice/another", "") is None
 
 
-def test_the_native_form_has_no_code(hub: LoopbackHub, run: Run) -> None:
-    result = run("model", "alice/native", "--native", "--public", "--other", "alice/own", "--message", "the stock form")
-    assert result.status == 0 and "model, native" in result.out
+def test_the_native_form_has_no_code(hub: LoopbackHub, native: Result) -> None:
+    assert native.status == 0 and "model, native" in native.out
     assert not [name for name in tree(hub, "alice/native") if name.endswith(".py")]
     assert look(hub, "alice/native", "/commits/main")[0]["title"] == "the stock form"
 
 
-def test_a_pull_request_is_shown(hub: LoopbackHub, run: Run) -> None:
-    run("model", "alice/public", "--public")
-    result = run("model", "alice/public", "--pr", "--dtype", "float16", HF_TOKEN="hf_bob")
-    assert result.status == 0 and f"{hub.url}/alice/public/discussions/1" in result.out
+def test_a_pull_request_is_shown(hub: LoopbackHub, run: Run, native: Result) -> None:
+    result = run("model", "alice/native", "--native", "--pr", "--dtype", "float16", HF_TOKEN="hf_bob")
+    assert result.status == 0 and f"{hub.url}/alice/native/discussions/1" in result.out
 
 
 def test_a_secret_never_reaches_the_hub(hub: LoopbackHub, run: Run) -> None:
-    result = run("leaky", "alice/leaky")
+    result = run("leaky", "alice/leaky", "--native")
     assert result.status == 1 and result.methods == [] and look(hub, "alice/leaky", "") is None
     assert "tokenizer.json holds a Hugging Face token (model.vocab, a key); remove that" in result.err
     assert TOKEN not in result.err + result.out
@@ -141,7 +145,7 @@ def test_a_secret_never_reaches_the_hub(hub: LoopbackHub, run: Run) -> None:
         ("model alice/x --private --public", "argument --public: not allowed with argument --private; see qkv publish"),
         ("model alice/x --record nowhere", "there is no record at nowhere; give a run folder or a record file"),
         (
-            "model bob/x",
+            "model bob/x --native",
             "the login that was used may not write to bob/x; use a token with write access to bob, or name",
         ),
     ],

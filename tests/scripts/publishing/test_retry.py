@@ -85,6 +85,7 @@ def test_what_will_not_pass_is_raised_at_once(error: Exception, slept: list[floa
     with pytest.raises(Exception) as raised:
         persistently(action, "a/b", Patience())
     assert slept == [] and "\n" not in str(raised.value)
+    assert raised.value is not raised.value.__cause__
 
 
 @pytest.mark.parametrize(

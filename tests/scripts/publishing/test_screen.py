@@ -102,7 +102,13 @@ def torch_file(name: str) -> Callable[[Path], None]:
 
 
 def linked(name: str, to: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).symlink_to(folder / to)
+    """A link that the card even speaks of."""
+
+    def plant(folder: Path) -> None:
+        (folder / name).symlink_to(folder / to)
+        text("README.md", f"![]({name}/x.png)")(folder)
+
+    return plant
 
 
 def archive(before: bytes) -> bytes:
