@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import checkout  # noqa: F401  qkv from the checkout
 from huggingface_hub import HfApi
 from transformers import AutoModelForCausalLM
 
+import checkout  # noqa: F401  qkv from the checkout
 import qkv
 from client import main, refusal
 from published import ours, shards
