@@ -23,6 +23,9 @@ from qkv.scripts.publishing.flatten import flatten
 # What transformers loads a whole model from; adapters have other names.
 WEIGHTS = re.compile(r"(pytorch_)?model[.-].*(safetensors|bin)(\.index\.json)?")
 
+# {config: its code}, which takes seconds to make: a training run pushes often.
+MADE: dict[str, dict[str, str]] = {}
+
 
 class CodeCallback(TrainerCallback):
     """Make every push of a `Trainer` load where qkv is not installed: `Trainer(…, callbacks=[CodeCallback()])`.
@@ -30,33 +33,25 @@ class CodeCallback(TrainerCallback):
     The code is made with the trainer, so that what cannot be copied (ValueError) stops the run before it begins.
     """
 
-    def __init__(self) -> None:
-        self.files: dict[str, str] = {}
-
-    def on_init_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Make the code."""
-        if model is not None:
-            self.files = code(model.config)
+        code(kwargs["model"].config)
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Lay the code into the folder that is about to be sent."""
         if state.is_world_process_zero and args.output_dir is not None:
-            write(self.files, Path(args.output_dir))
+            write(code(kwargs["model"].config), Path(args.output_dir))
 
 
 def code(config: PreTrainedConfig) -> dict[str, str]:
     """{file name: text} of the code that the config's `auto_map` names, and its license."""
     references = getattr(config, "auto_map", None) or {}
-    return {**flatten(entries(references)), "LICENSE": license_text()} if references else {}
+    key = config.to_json_string(use_diff=False)
+    if key not in MADE:
+        MADE[key] = {**flatten(entries(references)), "LICENSE": license_text()} if references else {}
+    return MADE[key]
 
 
 def write(files: dict[str, str], folder: Path) -> None:
