@@ -21,7 +21,7 @@ except PackageNotFoundError:  # a bare checkout
     __version__ = "0+checkout"
 
 # What users find here and commands have; imported at the first use.
-LAZY = {"IntegrityError": "manifest", "publish": "publication", "verify": "verify"}
+LAZY = {"CodeCallback": "push", "IntegrityError": "manifest", "publish": "publication", "verify": "verify"}
 
 
 def __getattr__(name: str) -> Any:

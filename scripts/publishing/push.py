@@ -8,17 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi
-from transformers import (
-    PreTrainedModel,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.scripts.publishing.export import write_code
-from qkv.scripts.publishing.flatten import FlatCode, flatten
+from qkv.scripts.publishing.flatten import flatten
 
 # What transformers loads a whole model from; adapters have other names.
 WEIGHTS = re.compile(r"(pytorch_)?model[.-].*(safetensors|bin)(\.index\.json)?")
@@ -30,27 +24,18 @@ class CodeCallback(TrainerCallback):
     The code is made with the trainer, so that what cannot be copied (ValueError) stops the run before it begins.
     """
 
-    def __init__(self) -> None:
-        self.code: FlatCode | None = None
-
-    def on_init_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Make the code."""
-        if isinstance(model, QkvPreTrainedModel):
-            self.code = flatten(model.config)
+        if isinstance(kwargs["model"], QkvPreTrainedModel):
+            flatten(kwargs["model"].config)
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Lay the code into the folder that is about to be sent."""
-        if state.is_world_process_zero and args.output_dir is not None and self.code is not None:
-            write_code(self.code, Path(args.output_dir))
+        model = kwargs["model"]
+        if isinstance(model, QkvPreTrainedModel) and state.is_world_process_zero and args.output_dir is not None:
+            write_code(flatten(model.config), Path(args.output_dir))
 
 
 def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any) -> None:

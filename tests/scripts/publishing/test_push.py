@@ -39,7 +39,8 @@ def test_one_process_writes_the_code_beside_the_config(tmp_path: Path, is_zero: 
 
 
 def test_a_model_of_somebody_else_needs_no_code(tmp_path: Path) -> None:
-    callback = CodeCallback()
-    callback.on_init_end(None, None, None, model=GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=10)))
-    callback.on_push_begin(TrainingArguments(str(tmp_path), report_to="none"), TrainerState(), TrainerControl())
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    model = GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=10))
+    running = Trainer(model, arguments, callbacks=[CodeCallback()])
+    running.callback_handler.on_push_begin(arguments, TrainerState(), TrainerControl())
     assert not list(tmp_path.glob("*.py"))
