@@ -19,6 +19,7 @@ COMMANDS = {
     "publish": "put a model on the Hub, or in a folder, so that people load it without qkv",
     "verify": "check a folder or Hub repository against its manifest: every file, tensor and way of loading",
     "card": "write the model card of a finished run, or all that are published",
+    "benchmark": "time ours against what it stands beside, in turns and with equal answers",
 }
 # What bad input and bad luck raise; anything else is our mistake, and shows where.
 EXPECTED = (ValueError, OSError, ArithmeticError, RuntimeError)

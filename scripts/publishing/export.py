@@ -10,13 +10,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from qkv.modeling.base import QkvPreTrainedModel
+from transformers import PreTrainedModel
+
 from qkv.scripts.publishing.flatten import FlatCode, flatten
 from qkv.scripts.publishing.manifest import write_manifest
 
 
 def build_folder(
-    model: QkvPreTrainedModel,
+    model: PreTrainedModel,
     target: Path,
     *,
     processors: Sequence[Any] = (),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import transformers
 from torch import nn
+from transformers import PreTrainedConfig
 
 import qkv
 from qkv.configuration.configuration_base import QkvConfig
@@ -56,11 +57,13 @@ class FlatCode:
     auto_map: dict[str, str]
 
 
-def flatten(config: QkvConfig) -> FlatCode:
+def flatten(config: PreTrainedConfig) -> FlatCode:
     """The code of every head that a model with this config can have: a file for the config, and one for the models.
 
     ValueError names the file and line that cannot be copied.
     """
+    if not isinstance(config, QkvConfig):
+        raise ValueError(f"{type(config).__name__} is not a config of qkv; qkv.from_transformers makes the model one")
     classes = {auto: class_of(reference) for auto, reference in config.auto_map.items()}
     return copied(tuple((auto, owner) for auto, owner in classes.items() if fits(owner, config)), Decisions.of(config))
 

@@ -10,6 +10,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from transformers import GPT2Config
 
 import qkv
 from qkv.scripts.publishing.flatten import FlatCode, flatten
@@ -182,3 +183,8 @@ def test_the_copy_of_a_config_refuses_what_its_code_could_not_follow(tmp_path: P
         with pytest.raises(Exception, match=next(iter(change))):
             module.QkvDecoderConfig(**{**fields, **change})
     module.QkvDecoderConfig(**{**fields, "residual_dropout": 0.1, "num_labels": 5, "use_cache": False})
+
+
+def test_the_config_of_somebody_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="GPT2Config is not a config of qkv; qkv.from_transformers makes"):
+        flatten(GPT2Config())
