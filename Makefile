@@ -3,16 +3,27 @@ PYTHON ?= python3
 VENV ?= .venv
 RECIPE ?= digits
 PACKAGE ?= -e '.[test]'
+CONSTRAINTS ?= -c constraints.txt
+# What somebody has who loads our models, and the oldest transformers that pyproject.toml admits.
+STRANGER := torch pillow
+OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test test-hub cards install
+.PHONY: quickstart test compatibility test-hub cards install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
 
 test: install $(VENV)/.weights
 	$(VENV)/bin/pytest -n 2 --dist loadscope -m "not slow and not gpu"
+
+# Published folders in two environments without qkv: with the oldest transformers we claim, and with the newest.
+compatibility: install
+	$(MAKE) install VENV=$(VENV)-oldest PACKAGE='$(STRANGER) transformers==$(OLDEST).0'
+	$(MAKE) install VENV=$(VENV)-newest CONSTRAINTS= PACKAGE='$(STRANGER) "transformers<6"'
+	QKV_PYTHONS="$(abspath $(VENV)-oldest)/bin/python $(abspath $(VENV)-newest)/bin/python" \
+		$(VENV)/bin/pytest -q -rP tests/test_compatibility.py
 
 # The published cards again, from their records; a test keeps them equal.
 cards: install
@@ -40,5 +51,5 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@if [ "$$(uname)" = Linux ] && ! command -v nvidia-smi >/dev/null && ! $(PIP) show -q torch 2>/dev/null && \
 		timeout 10 $(PIP) index versions --index-url $(CPU_TORCH) --retries 0 torch >/dev/null 2>&1; then \
 		$(PIP) install --no-deps -c constraints.txt --index-url $(CPU_TORCH) torch || true; fi
-	$(PIP) install -c constraints.txt $(PACKAGE)
+	$(PIP) install $(CONSTRAINTS) $(PACKAGE)
 	@touch $@

@@ -28,6 +28,7 @@ ROPE_BOUNDS = {"factor": (1, inf, "of at least 1"), "partial_rotary_factor": (0,
 CACHE_LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention", "block_sparse": "full_attention"}
 
 
+# size: a field for each axis of attention, and the checks between them
 @checked
 class AttentionConfig(QkvConfig):
     """Heads, position, pattern and kernel of one stack.
@@ -66,7 +67,7 @@ class AttentionConfig(QkvConfig):
     kernel: KernelName = "softmax"
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.refuse_contradictions(kwargs)
+        refuse_contradictions(self, kwargs)
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None and self.num_attention_heads > 0:
@@ -80,13 +81,6 @@ class AttentionConfig(QkvConfig):
         if self.position != "rope":
             # transformers fills in a default for whoever has the field.
             self.rope_parameters = None
-
-    def refuse_contradictions(self, given: dict[str, Any]) -> None:
-        """Raise on what belongs to rope where there is none, and on what is derived."""
-        if "layer_types" in given:
-            raise ValueError("layer_types is derived here; set attention_patterns, one pattern word for each layer")
-        if self.position != "rope" and (self.rope_parameters or "rope_theta" in given or "rope_scaling" in given):
-            raise ValueError(f"rope_parameters is set but position={self.position!r}; set position='rope' or drop it")
 
     @property
     def layer_patterns(self) -> list[PatternName]:
@@ -149,6 +143,14 @@ class AttentionConfig(QkvConfig):
         if self.position == "rope":
             refuse_rope(dict(self.rope_parameters or {}), self.layer_patterns)
             super().validate_rope()
+
+
+def refuse_contradictions(config: AttentionConfig, given: dict[str, Any]) -> None:
+    """Raise on what belongs to rope where there is none, and on what is derived."""
+    if "layer_types" in given:
+        raise ValueError("layer_types is derived here; set attention_patterns, one pattern word for each layer")
+    if config.position != "rope" and (config.rope_parameters or "rope_theta" in given or "rope_scaling" in given):
+        raise ValueError(f"rope_parameters is set but position={config.position!r}; set position='rope' or drop it")
 
 
 def refuse_uneven(hidden_size: int, heads: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from qkv.scripts.publishing.manifest import IntegrityError
 from qkv.scripts.publishing.verify import Report, examine
@@ -31,6 +32,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Check and print; IntegrityError, after the table, where something differs."""
+    if arguments.json and not arguments.json.parent.is_dir():
+        raise ValueError(f"there is no folder {arguments.json.parent} for --json; make it first")
     console = Console(stderr=True)
     with console.status("files") as status:
         report = examine(
@@ -45,14 +48,15 @@ def run(arguments: Namespace) -> None:
     Console().print(table(report))
     if not report.passed:
         raise IntegrityError(report.sentence)
-    Console().print(report.sentence, soft_wrap=True)
+    print(report.sentence)
 
 
 def table(report: Report) -> Table:
     """The report as people read it."""
-    shown = Table("check", "result", Column("what", overflow="fold"), title=report.name)
+    shown = Table("check", "result", Column("what", overflow="fold"), title=Text(report.name))
     for row in report.rows:
-        shown.add_row(row.check, f"[{COLOURS[row.result]}]{row.result}", "\n".join(row.findings) or row.detail)
+        what = "\n".join(row.findings) or row.detail
+        shown.add_row(row.check, Text(row.result, COLOURS[row.result]), Text(what))
     return shown
 
 
@@ -62,7 +66,8 @@ def summary(report: Report) -> dict[str, Any]:
         {"check": row.check, "result": row.result, "findings": row.findings, "detail": row.detail}
         for row in report.rows
     ]
-    return {"target": report.target, "commit": report.commit, "passed": report.passed, "rows": rows}
+    names = {"target": report.target, "commit": report.commit, "identity": report.identity}
+    return {**names, "passed": report.passed, "rows": rows}
 
 
 def write(path: Path, values: dict[str, Any]) -> None:

@@ -116,7 +116,23 @@ def trees() -> Any:
         top = [item.path for item in api.list_repo_tree(name)]
         found = api.get_paths_info(name, ["model.safetensors", "a", "nothing"])
         info = {item.path: getattr(getattr(item, "lfs", None), "sha256", None) for item in found}
-        return {"paths": paths, "whole": whole, "folder": folder, "top": top, "info": info}
+        api.delete_folder("a", name)
+        left = [item.path for item in api.list_repo_tree(name)]
+        return {"paths": paths, "whole": whole, "folder": folder, "top": top, "info": info, "left": left}
+
+
+def datasets() -> Any:
+    """A repository of another kind, whose addresses have a prefix, with the name of a model."""
+    with repository(api) as name:
+        api.create_repo(name, repo_type="dataset", private=True)
+        try:
+            files = {"data.parquet": WEIGHTS["old"], "a.csv": b"a,b\n"}
+            operations = [Add(*item) for item in files.items()]
+            api.create_commit(name, operations, commit_message="1", repo_type="dataset")
+            place = Path(api.snapshot_download(name, repo_type="dataset", cache_dir=tempfile.mkdtemp()))
+            return {"data": {path: digest(place / path) for path in files}, "model": fetched(name, "main")}
+        finally:
+            api.delete_repo(name, repo_type="dataset")
 
 
 def strangers() -> Any:
@@ -125,7 +141,7 @@ def strangers() -> Any:
         nobody, forged = HfApi(token=False), HfApi(token="hf_forged")
         return {
             "without a token": refusal(nobody.model_info, name),
-            "forged token": refusal(forged.whoami),
+            "forged token": refusal(forged.model_info, name),
             "no repository": refusal(api.model_info, f"{name}-2"),
             "no revision": refusal(api.model_info, name, revision="nowhere"),
             "no file": refusal(api.hf_hub_download, name, "nothing.txt"),
@@ -133,7 +149,7 @@ def strangers() -> Any:
         }
 
 
-JOBS = {job.__name__: job for job in (commits, folders, conflicts, names, pull_requests, trees, strangers)}
+JOBS = {job.__name__: job for job in (commits, folders, conflicts, names, pull_requests, trees, datasets, strangers)}
 
 if __name__ == "__main__":
     main(JOBS)

@@ -3,7 +3,6 @@
 The repositories stay for strangers to load; the test deletes them.
 """
 
-import copy
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -27,11 +26,11 @@ import checkout  # noqa: F401
 import qkv
 from client import main, named, refusal
 from qkv.scripts.publishing.push import CodeCallback
+from stranger_jobs import FAMILIES, IDS, SENTENCE, logits
 
 api = HfApi()
+TEXT = {"vocab_size": 8, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
 WORDS = ["[PAD]", "[UNK]", "[MASK]", "the", "cat", "sat", "on", "mat"]
-SENTENCE = "the cat sat on the [MASK]"
-IDS = [[3, 4, 5, 6, 3, 2]]
 
 
 def model(seed: int = 0) -> PreTrainedModel:
@@ -45,12 +44,6 @@ def tokenizer() -> PreTrainedTokenizerFast:
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
     return PreTrainedTokenizerFast(tokenizer_object=words, **special)
-
-
-@torch.no_grad()
-def logits(of: PreTrainedModel) -> Any:
-    """Copied first: where weights lie in memory decides the last bits."""
-    return copy.deepcopy(of).eval()(torch.tensor(IDS)).logits.tolist()
 
 
 def files(name: str) -> list[str]:
@@ -96,6 +89,23 @@ def leftovers() -> Any:
     before = api.model_info(name).sha
     refused = refusal(author.push_to_hub, name, max_shard_size="1KB")
     return {"refused": refused, "unchanged": api.model_info(name).sha == before, "name": name}
+
+
+def families() -> Any:
+    """A model of each other family."""
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    images = {"frontend": "patches", "image_size": 8, "patch_size": 4, "id2label": {0: "cat", 1: "dog"}}
+    made = {
+        "decoder": qkv.QkvDecoderForCausalLM(qkv.presets.llama(**size, num_key_value_heads=1, **TEXT)),
+        "encoder_decoder": qkv.QkvEncoderDecoderForConditionalGeneration(
+            qkv.presets.t5_small(**size, head_dim=8, **TEXT)
+        ),
+        "vision": qkv.QkvEncoderForImageClassification(qkv.QkvEncoderConfig(**size, **images)),
+    }
+    for label, each in made.items():
+        each.push_to_hub(named(label), private=True)
+    generated = made["decoder"].eval().generate(IDS, max_new_tokens=4, do_sample=False).tolist()
+    return {"logits": {label: logits(each, label) for label, each in made.items()}, "generated": generated}
 
 
 def saved() -> Any:
@@ -164,10 +174,12 @@ def continued() -> Any:
     return {"steps": steps, "logits": [logits(run.model) for run in (whole, lost, other)]}
 
 
+STRATEGIES = ("end", "every_save", "all_checkpoints")
 QUICK = {job.__name__: job for job in (pushed, proposed, leftovers, saved)}
 QUICK["checkpoint"] = partial(trained, "checkpoint")
-LONG = {job.__name__: job for job in (bare, continued)}
-LONG |= {strategy: partial(trained, strategy) for strategy in ("end", "every_save", "all_checkpoints")}
+LONG = {job.__name__: job for job in (bare, continued, families)}
+LONG |= {strategy: partial(trained, strategy) for strategy in STRATEGIES}
+LABELS = ("pushed", "leftovers", "saved", "checkpoint", "bare", "whole", "broken_off", *FAMILIES, *STRATEGIES)
 
 if __name__ == "__main__":
     main({**QUICK, **LONG})

@@ -5,47 +5,70 @@ import sys
 from typing import Any
 
 import torch
-from transformers import AutoModel, AutoModelForMaskedLM, pipeline
+import transformers
+from torch import Tensor
 
 from client import main, named, refusal
 
 SENTENCE = "the cat sat on the [MASK]"
-IDS = [[3, 4, 5, 6, 3, 2]]
-WITH_CODE = ("pushed", "saved", "end", "every_save", "checkpoint")
+IDS = torch.tensor([[3, 4, 5, 6, 3, 2]])
+# {repository: its Auto class, beside AutoModel}
+FAMILIES = {
+    "decoder": "AutoModelForCausalLM",
+    "encoder_decoder": "AutoModelForSeq2SeqLM",
+    "vision": "AutoModelForImageClassification",
+}
+ENCODERS = ("pushed", "saved", "end", "every_save", "checkpoint")
+
+
+def inputs(label: str) -> dict[str, Tensor]:
+    if label == "vision":
+        return {"pixel_values": torch.linspace(-1, 1, 3 * 8 * 8).view(1, 3, 8, 8)}
+    return {"input_ids": IDS} | ({"decoder_input_ids": IDS} if label == "encoder_decoder" else {})
 
 
 @torch.no_grad()
-def logits() -> Any:
-    """Of each repository, and where the model's class came from."""
+def logits(model: Any, label: str = "encoder") -> Any:
+    """Copied first: where weights lie in memory decides the last bits."""
+    return copy.deepcopy(model).eval()(**inputs(label)).logits.tolist()
+
+
+def load(label: str) -> Any:
+    auto_class = getattr(transformers, FAMILIES.get(label, "AutoModelForMaskedLM"))
+    return auto_class.from_pretrained(named(label), trust_remote_code=True)
+
+
+def numbers() -> Any:
+    """Of each repository the logits, and where the model's class came from."""
     found = {}
-    for label in WITH_CODE:
-        loaded = AutoModelForMaskedLM.from_pretrained(named(label), trust_remote_code=True)
-        home = type(loaded).__module__.partition(".")[0]
-        found[label] = {"home": home, "logits": copy.deepcopy(loaded).eval()(torch.tensor(IDS)).logits.tolist()}
+    for label in (*ENCODERS, *FAMILIES):
+        model = load(label)
+        home = type(model).__module__.partition(".")[0]
+        body = transformers.AutoModel.from_pretrained(named(label), trust_remote_code=True)
+        found[label] = {"home": home, "logits": logits(model, label), "body": type(body).__name__}
     return found
 
 
 def task() -> Any:
-    pipe = pipeline("fill-mask", model=named("pushed"), trust_remote_code=True)
+    pipe = transformers.pipeline("fill-mask", model=named("pushed"), trust_remote_code=True)
     return [answer["token_str"] for answer in pipe(SENTENCE)]
 
 
-def pushed_on() -> Any:
+def generated() -> Any:
+    return load("decoder").eval().generate(IDS, max_new_tokens=4, do_sample=False).tolist()
+
+
+def passed_on() -> Any:
     """The stranger pushes what was loaded, and loads it again."""
-    target = named("passed_on")
-    AutoModelForMaskedLM.from_pretrained(named("pushed"), trust_remote_code=True).push_to_hub(target, private=True)
-    again = AutoModelForMaskedLM.from_pretrained(target, trust_remote_code=True)
-    body = AutoModel.from_pretrained(target, trust_remote_code=True)
-    with torch.no_grad():
-        answer = copy.deepcopy(again).eval()(torch.tensor(IDS)).logits.tolist()
-    return {"logits": answer, "body": type(body).__name__}
+    load("pushed").push_to_hub(named("passed_on"), private=True)
+    return logits(load("passed_on"))
 
 
 def without_code() -> Any:
-    return refusal(AutoModelForMaskedLM.from_pretrained, named("bare"), trust_remote_code=True)
+    return refusal(load, "bare")
 
 
-JOBS = {job.__name__: job for job in (logits, task, pushed_on, without_code)}
+JOBS = {job.__name__: job for job in (numbers, task, generated, passed_on, without_code)}
 
 if __name__ == "__main__":
     # As if it were not installed.

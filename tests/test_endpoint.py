@@ -102,6 +102,14 @@ def test_a_tree_is_whole_however_many_its_pages(found: Answers) -> None:
     assert sorted(answer["top"]) == top
 
 
+def test_a_folder_can_be_deleted(found: Answers) -> None:
+    assert sorted(found["trees"]["left"]) == [".gitattributes", "b", "model.safetensors"]
+
+
+def test_kinds_of_repositories_are_apart(found: Answers) -> None:
+    assert found["datasets"] == {"data": {"data.parquet": OLD, "a.csv": digest(b"a,b\n")}, "model": {}}
+
+
 def test_a_path_tells_the_hash_of_its_content(found: Answers) -> None:
     assert found["trees"]["info"] == {"model.safetensors": OLD, "a": None}
 

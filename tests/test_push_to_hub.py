@@ -26,7 +26,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     place = tmp_path_factory.mktemp("endpoint")
     with chosen(place) as found:
         yield found
-        found.delete(place, *push_jobs.QUICK, *push_jobs.LONG, "whole", "broken_off", "passed_on")
+        found.delete(place, *push_jobs.LABELS, "passed_on")
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +114,26 @@ def test_training_goes_on_from_the_hub(trainers: Answers) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", stranger_jobs.WITH_CODE)
+@pytest.mark.parametrize("label", stranger_jobs.ENCODERS)
 def test_a_stranger_gets_the_same_numbers(author: Answers, trainers: Answers, stranger: Answers, label: str) -> None:
     expected = {**author, **trainers}[label]["logits"][0]
-    assert stranger["logits"][label] == {"home": "transformers_modules", "logits": expected}
+    found = {"home": "transformers_modules", "logits": expected, "body": "QkvEncoderModel"}
+    assert stranger["numbers"][label] == found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("label", "body"),
+    [("decoder", "QkvDecoderModel"), ("encoder_decoder", "QkvEncoderDecoderModel"), ("vision", "QkvEncoderModel")],
+)
+def test_so_with_every_family(trainers: Answers, stranger: Answers, label: str, body: str) -> None:
+    expected = trainers["families"]["logits"][label]
+    assert stranger["numbers"][label] == {"home": "transformers_modules", "logits": expected, "body": body}
+
+
+@pytest.mark.slow
+def test_a_stranger_generates_the_same(trainers: Answers, stranger: Answers) -> None:
+    assert stranger["generated"] == trainers["families"]["generated"]
 
 
 @pytest.mark.slow
@@ -128,7 +144,7 @@ def test_a_stranger_has_the_same_pipeline(author: Answers, stranger: Answers) ->
 
 @pytest.mark.slow
 def test_a_stranger_passes_the_model_on(author: Answers, stranger: Answers) -> None:
-    assert stranger["pushed_on"] == {"logits": author["pushed"]["logits"][0], "body": "QkvEncoderModel"}
+    assert stranger["passed_on"] == author["pushed"]["logits"][0]
 
 
 @pytest.mark.slow

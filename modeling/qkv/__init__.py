@@ -5,7 +5,6 @@ Importing it registers every `qkv_*` model type with the Auto classes and never 
 """
 
 import os
-from collections.abc import Callable
 from functools import partial, wraps
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +21,7 @@ except PackageNotFoundError:  # a bare checkout
     __version__ = "0+checkout"
 
 # What users find here and commands have; imported at the first use.
-LAZY = {"IntegrityError": "manifest", "publish": "publication", "verify": "verify"}
+LAZY = {"CodeCallback": "push", "IntegrityError": "manifest", "publish": "publication", "verify": "verify"}
 
 
 def __getattr__(name: str) -> Any:
@@ -31,11 +30,12 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(f"{__name__}.scripts.publishing.{LAZY[name]}"), name)
 
 
-def checked_on_request(load: Callable[..., Any]) -> Callable[..., Any]:
-    """`from_pretrained` that with QKV_VERIFY=1 gives only what the manifest of a folder or repository says.
+def check_on_request(model_class: Any) -> None:
+    """Give a class a `from_pretrained` that with QKV_VERIFY=1 gives only what the manifest of its source says.
 
     IntegrityError names what differs. Copies of the code on the Hub do not have it.
     """
+    load = model_class.from_pretrained.__func__
 
     @wraps(load)
     def from_pretrained(cls: Any, pretrained_model_name_or_path: Any, *arguments: Any, **options: Any) -> Any:
@@ -45,7 +45,7 @@ def checked_on_request(load: Callable[..., Any]) -> Callable[..., Any]:
         guard = import_module(f"{__name__}.scripts.publishing.guard")
         return guard.load_checked(own, pretrained_model_name_or_path, *arguments, **options)
 
-    return from_pretrained
+    model_class.from_pretrained = classmethod(from_pretrained)
 
 
 if is_torch_available():
@@ -54,5 +54,4 @@ if is_torch_available():
 
     __all__ = [*__all__, *modeling.__all__]
 
-    base: Any = modeling.base.QkvPreTrainedModel
-    base.from_pretrained = classmethod(checked_on_request(base.from_pretrained.__func__))
+    check_on_request(modeling.base.QkvPreTrainedModel)

@@ -1,4 +1,4 @@
-"""What do the files of a folder tell, before any of them is loaded? Each is compared with the manifest, down to tensors."""
+"""What do the files of a folder tell before any is loaded? Each is compared with the manifest, down to its tensors."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -85,11 +85,10 @@ def tensor_findings(path: Path, expected: dict[str, str]) -> list[str]:
 def config_rows(folder: Path, expected: dict[str, Any]) -> list[str]:
     """Which fields of a folder's config files are others; a file that is missing or new is told elsewhere."""
     try:
-        return config_findings(
-            expected, {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
-        )
+        found = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
     except ValueError as error:
         return [str(error)]
+    return config_findings(expected, found)
 
 
 def config_findings(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
@@ -98,8 +97,10 @@ def config_findings(expected: dict[str, Any], found: dict[str, Any]) -> list[str
     for file in sorted(expected.keys() & found.keys()):
         one, other = (dict(flat(files[file])) for files in (expected, found))
         for name in sorted(one.keys() | other.keys()):
-            if name not in one or name not in other or one[name] != other[name]:
-                now, then = (repr(each[name]) if name in each else "missing" for each in (other, one))
+            # As text, for 1 is not True.
+            now = repr(other[name]) if name in other else "missing"
+            then = repr(one[name]) if name in one else "nothing"
+            if now != then:
                 lines.append(f"{file}: field {name} is {now}, the manifest says {then}")
     return lines
 

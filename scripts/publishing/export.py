@@ -10,14 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from transformers import PreTrainedModel
-
-from qkv.scripts.publishing.flatten import flatten
+from qkv.modeling.base import QkvPreTrainedModel
+from qkv.scripts.publishing.flatten import FlatCode, flatten
 from qkv.scripts.publishing.manifest import write_manifest
 
 
 def build_folder(
-    model: PreTrainedModel,
+    model: QkvPreTrainedModel,
     target: Path,
     *,
     processors: Sequence[Any] = (),
@@ -38,15 +37,18 @@ def build_folder(
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         for processor in processors:
             processor.save_pretrained(folder)
-        code = flatten(model.config)
-        for name, text in code.files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-        set_fields(folder / "config.json", auto_map=code.auto_map)
-        (folder / "LICENSE").write_text(license_text(), encoding="utf-8")
+        write_code(flatten(model.config), folder)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         write_manifest(folder, model)
     return target
+
+
+def write_code(code: FlatCode, folder: Path) -> None:
+    """Lay code, with its license, into a folder with a saved config, which then names it."""
+    for name, text in {**code.files, "LICENSE": license_text()}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    set_fields(folder / "config.json", auto_map=code.auto_map)
 
 
 @contextmanager

@@ -17,9 +17,10 @@ from torch import nn
 
 import qkv
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.scripts.publishing.freeze import differing, facts, freeze, words_gone
+from qkv.scripts.publishing.freeze import Decisions, freeze
 from qkv.scripts.publishing.join import Joined
-from qkv.scripts.publishing.specialise import Text, replace, specialise
+from qkv.scripts.publishing.specialise import specialise
+from qkv.scripts.publishing.text import Text, replace
 
 HEADER = """\
 # Copyright 2026 The qkv authors. All rights reserved.
@@ -61,21 +62,28 @@ def flatten(config: QkvConfig) -> FlatCode:
     ValueError names the file and line that cannot be copied.
     """
     classes = {auto: class_of(reference) for auto, reference in config.auto_map.items()}
-    heads = {auto: owner for auto, owner in classes.items() if auto != "AutoConfig" and fits(owner, config)}
-    model_file, config_file = stem(heads["AutoModel"]), stem(classes["AutoConfig"])
-    auto_map = {"AutoConfig": f"{config_file}.{classes['AutoConfig'].__name__}"}
+    return copied(tuple((auto, owner) for auto, owner in classes.items() if fits(owner, config)), Decisions.of(config))
+
+
+@cache
+def copied(classes: tuple[tuple[str, type], ...], decisions: Decisions) -> FlatCode:
+    """The code of these classes, by the Auto classes that load them, for what is decided."""
+    heads = dict(classes)
+    family = heads.pop("AutoConfig")
+    config_file, model_file = stem(family), stem(heads["AutoModel"])
+    auto_map = {"AutoConfig": f"{config_file}.{family.__name__}"}
     auto_map |= {auto: f"{model_file}.{owner.__name__}" for auto, owner in heads.items()}
-    models = specialised("qkv.modeling", [owner.__module__ for owner in heads.values()], config)
+    models = specialised("qkv.modeling", [owner.__module__ for owner in heads.values()], decisions)
     models.keep(owner.__name__ for owner in heads.values())
     borrowed = [name for name in sorted(models.borrowed) if models.mentions(name)]
     models.imports.append(f"from .{config_file} import {', '.join(borrowed)}")
-    settings = specialised("qkv.configuration", [classes["AutoConfig"].__module__], config)
-    settings.keep([classes["AutoConfig"].__name__, *borrowed])
+    settings = specialised("qkv.configuration", [family.__module__], decisions)
+    settings.keep([family.__name__, *borrowed])
     for joined, other in ((settings, models), (models, settings)):
         joined.drop_methods(names_called() | set(re.findall(r"\w+", other.text)))
-        joined.text = with_map(joined.text, auto_map, classes["AutoConfig"].__name__)
+        joined.text = with_map(joined.text, auto_map, family.__name__)
     files = {config_file: settings, model_file: models}
-    return FlatCode({f"{name}.py": printed(name, joined, config) for name, joined in files.items()}, auto_map)
+    return FlatCode({f"{name}.py": printed(name, joined, decisions) for name, joined in files.items()}, auto_map)
 
 
 def class_of(reference: str) -> type:
@@ -98,18 +106,18 @@ def fits(owner: type, config: QkvConfig) -> bool:
     return reads in (None, getattr(config, "frontend", reads))
 
 
-def specialised(folder: str, modules: Iterable[str], config: QkvConfig) -> Joined:
+def specialised(folder: str, modules: Iterable[str], decisions: Decisions) -> Joined:
     """The modules of a folder in one text that says only what this config needs."""
     joined = Joined(folder)
     for module in modules:
         joined.add(module)
-    known = facts(config)
+    known = dict(decisions.facts)
     if folder == "qkv.configuration":
-        joined.text = freeze(joined.text, config)
+        joined.text = freeze(joined.text, decisions)
         known = {**known, **{name.replace("config.", "self."): values for name, values in known.items()}}
     for old, new in RENAMED.items():
         joined.text = joined.text.replace(old, new)
-    joined.text = specialise(joined.text, known, words_gone(config))
+    joined.text = specialise(joined.text, known, decisions.gone)
     return joined
 
 
@@ -127,8 +135,8 @@ def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:
     for reference in auto_map.values():
         text = re.sub(rf'"\w+\.{reference.partition(".")[2]}"', f'"{reference}"', text)
     edits, tree = [], Text(text)
-    for node in tree.tree.body:
-        for field in node.body if isinstance(node, ast.ClassDef) else ():
+    for node in [node for node in tree.tree.body if isinstance(node, ast.ClassDef)]:
+        for field in node.body:
             if isinstance(field, ast.AnnAssign) and ast.unparse(field.target) == "auto_classes" and field.value:
                 if node.name == owner:
                     edits.append((tree.start(field.value), tree.end(field.value), repr(auto_map)))
@@ -137,11 +145,11 @@ def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:
     return replace(text, edits)
 
 
-def printed(name: str, joined: Joined, config: QkvConfig) -> str:
+def printed(name: str, joined: Joined, decisions: Decisions) -> str:
     """A file: license, origin, what it is, imports, code."""
     code = PUBLIC.sub(rf"\g<0>{BY_HAND}", joined.finished())
     text = f'"""{joined.docstring(f"{joined.folder}.{name}")}"""\n\n{code}'
-    fields = " ".join(differing(config))
+    fields = " ".join(decisions.differing)
     note = f"# Its parts are not alike, therefore:\n# trf-ignore: TRF041 {fields}\n" if fields else ""
     digest = hashlib.sha256(text.encode()).hexdigest()
     return HEADER.format(version=qkv.__version__, differing=note, digest=digest) + text

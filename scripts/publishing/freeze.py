@@ -5,7 +5,7 @@ follow is refused and not ignored.
 """
 
 import ast
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -14,7 +14,8 @@ from qkv.configuration.configuration_base import literal_words
 from qkv.configuration.configuration_decoder import QkvDecoderConfig
 from qkv.configuration.configuration_encoder import QkvEncoderConfig
 from qkv.configuration.configuration_stack import StackConfig
-from qkv.scripts.publishing.specialise import MISSING, Facts, Text, replace
+from qkv.scripts.publishing.known import MISSING, Facts
+from qkv.scripts.publishing.text import Text, replace
 
 FAMILIES = (QkvEncoderConfig, QkvDecoderConfig)
 # Switches that decide nothing about the code, or that transformers sets itself.
@@ -22,7 +23,33 @@ FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder"})
 # Numbers that shape the code by being there at all.
 OPTIONAL = ("layer_scale", "attention_multiplier")
 # What code asks of a config besides its fields.
-DERIVED = ("causal", "frontend", "hidden_size", "embedding_width", "position_width", "output_width", "rope_by_pattern")
+DERIVED = ("causal", "frontend", "rope_by_pattern")
+# Of these it only matters which are the same.
+WIDTHS = ("hidden_size", "embedding_width", "position_width", "output_width")
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What a config decides: two configs that decide the same share their code."""
+
+    # {field: its values in the config and its parts} of the fields that shape code.
+    fields: tuple[tuple[str, tuple[Any, ...]], ...]
+    facts: tuple[tuple[str, tuple[Any, ...]], ...]
+    # Words of the vocabulary that nothing in the config says.
+    gone: frozenset[str]
+
+    @classmethod
+    def of(cls, config: PreTrainedConfig) -> "Decisions":
+        """The decisions of a config and its parts."""
+        fields = decided(config)
+        return cls(tuple(fields.items()), tuple(facts(config, fields).items()), words_gone(config, fields))
+
+    @property
+    def differing(self) -> list[str]:
+        """The fields that shape code, and in which the parts of the config are not alike."""
+        known = {name.partition(".")[2]: set(values) - {MISSING} for name, values in self.facts}
+        shaping = {"causal", *dict(self.fields)}
+        return sorted(name for name, values in known.items() if name in shaping and len(values) > 1)
 
 
 def parts(config: PreTrainedConfig) -> list[Any]:
@@ -30,8 +57,13 @@ def parts(config: PreTrainedConfig) -> list[Any]:
     return [config, *(getattr(config, name) for name in config.sub_configs)]
 
 
+def stacks(config: PreTrainedConfig) -> list[StackConfig]:
+    """Those of them that describe a stack of layers."""
+    return [part for part in parts(config) if isinstance(part, StackConfig)]
+
+
 def decided(config: PreTrainedConfig) -> dict[str, tuple[Any, ...]]:
-    """{field: its values in the config and its parts} of the fields that the code depends on."""
+    """{field: its values} of the fields that shape code."""
     inherited = {field.name for field in fields(PreTrainedConfig)} | FREE
     found: dict[str, list[Any]] = {}
     for part in parts(config):
@@ -44,44 +76,43 @@ def decided(config: PreTrainedConfig) -> dict[str, tuple[Any, ...]]:
 
 def shapes_code(field: Any, value: Any) -> bool:
     """Whether a field is a switch, a word, or a number that is not there."""
-    is_choice = field.type in (bool, bool | None) or literal_words(field.type)
-    return bool(is_choice) or (field.name in OPTIONAL and value is None)
+    return field.type in (bool, bool | None) or bool(words_of(field)) or (field.name in OPTIONAL and value is None)
 
 
-def facts(config: PreTrainedConfig) -> Facts:
+def words_of(field: Any) -> tuple[str, ...]:
+    """The words that a field may say, if it is one of words."""
+    return literal_words(field.type)
+
+
+def facts(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> Facts:
     """What is known to the code of a model with this config."""
-    whole = parts(config)
-    stacks = [part for part in whole if isinstance(part, StackConfig)]
-    known = {field.name for family in FAMILIES for field in fields(family)}
-    found = {name: (MISSING,) for name in known if not any(hasattr(part, name) for part in whole)}
-    for name, values in decided(config).items():
+    whole, layers = parts(config), [tuple(stack.layer_patterns) for stack in stacks(config)]
+    elsewhere = {field.name for family in FAMILIES for field in fields(family)}
+    found: dict[str, tuple[Any, ...]] = {
+        name: (MISSING,) for name in elsewhere if not any(hasattr(part, name) for part in whole)
+    }
+    for name, values in decided.items():
         found[name] = (*values, *(MISSING for part in whole if not hasattr(part, name)))
     found |= {name: tuple(getattr(part, name, MISSING) for part in whole) for name in DERIVED}
-    found["layer_patterns"] = tuple(tuple(stack.layer_patterns) for stack in stacks)
-    return {
-        **{f"config.{name}": values for name, values in found.items()},
-        "pattern": tuple(dict.fromkeys(word for stack in stacks for word in stack.layer_patterns)),
-        "TYPE_CHECKING": (False,),
-    }
+    sizes = {name: [getattr(stack, name) for stack in stacks(config)] for name in WIDTHS}
+    order = list(dict.fromkeys(sum(sizes.values(), [])))
+    # Not the sizes themselves, which are free, nor numbers, one of which would be nothing.
+    found |= {name: tuple(f"size {order.index(value)}" for value in values) for name, values in sizes.items()}
+    found["layer_patterns"] = tuple(layers)
+    known = {f"config.{name}": values for name, values in sorted(found.items())}
+    return known | {"pattern": tuple(dict.fromkeys(sum(layers, ()))), "TYPE_CHECKING": (False,)}
 
 
-def differing(config: PreTrainedConfig) -> list[str]:
-    """The fields that shape code, and in which the parts of the config are not alike."""
-    known = {name.partition(".")[2]: set(values) - {MISSING} for name, values in facts(config).items()}
-    return sorted(name for name, values in known.items() if name in {*decided(config), "causal"} and len(values) > 1)
-
-
-def words_gone(config: PreTrainedConfig) -> frozenset[str]:
+def words_gone(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> frozenset[str]:
     """Words of the vocabulary that nothing in this config says."""
-    known = {word for part in parts(config) for field in fields(part) for word in literal_words(field.type)}
-    stacks = [part for part in parts(config) if isinstance(part, StackConfig)]
-    said = {value for values in decided(config).values() for value in values}
-    return frozenset(known - said - {word for stack in stacks for word in stack.layer_patterns})
+    known = {word for part in parts(config) for field in fields(part) for word in words_of(field)}
+    said = {value for values in decided.values() for value in values}
+    return frozenset(known - said - {word for stack in stacks(config) for word in stack.layer_patterns})
 
 
-def freeze(source: str, config: PreTrainedConfig) -> str:
-    """A source in which fields of config classes admit only what the config decides."""
-    text, values, edits = Text(source), decided(config), []
+def freeze(source: str, decisions: Decisions) -> str:
+    """A source in which fields of config classes admit only what is decided."""
+    text, values, edits = Text(source), dict(decisions.fields), []
     for owner in text.tree.body:
         for node in owner.body if isinstance(owner, ast.ClassDef) else ():
             name = node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""Is a model what its manifest says at the moment it is loaded? With QKV_VERIFY=1 no load of a qkv class goes unchecked."""
+"""Is a model what its manifest says when it is loaded? With QKV_VERIFY=1 every load of a qkv class is checked."""
 
 import os
 from collections.abc import Callable

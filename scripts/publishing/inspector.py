@@ -1,8 +1,8 @@
 """What does a model hold after it was loaded, and what does it answer? Imported, or run by path where there is no qkv.
 
-Run, it reads one order as JSON from standard input: `threads`, `report` (a file to write), `inputs` (a safetensors file,
-or none) and `jobs`, each with `folder`, `auto_class`, `options` of `from_pretrained`, and optionally `outputs` (a
-safetensors file to write). The report has one entry for each job.
+Run, it reads one order as JSON from standard input: `threads`, `report` (a file to write, with an entry for each job),
+`inputs` (a safetensors file, or none) and `jobs`, each with `folder`, `auto_class`, `options` of `from_pretrained` and
+`outputs` (a safetensors file to write if there are inputs).
 """
 
 import copy
@@ -50,8 +50,11 @@ def tensors(model: Any) -> Iterator[tuple[str, str, Tensor]]:
 def held(model: Any) -> Held:
     """{kind: {name: fingerprint}} of all that a model computes with."""
     found: Held = {"parameter": {}, "buffer": {}, "attribute": {}}
+    known: dict[int, str] = {}
     for kind, name, tensor in tensors(model):
-        found[kind][name] = fingerprint(tensor)
+        if id(tensor) not in known:  # tied tensors are large, and hashed once
+            known[id(tensor)] = fingerprint(tensor)
+        found[kind][name] = known[id(tensor)]
     return found
 
 
@@ -63,7 +66,7 @@ def ties(model: Any) -> dict[str, str]:
 
 
 def load(loader: Any, folder: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """A model in evaluation mode, and what loading it did: class, module, dtype, tensors, ties, keys that did not fit."""
+    """A model in evaluation mode, and what loading it gave: class, dtype, tensors, ties, keys that did not fit."""
     model, info = loader.from_pretrained(folder, output_loading_info=True, **options)
     report = {
         "class": type(model).__name__,
@@ -104,7 +107,7 @@ def main() -> None:
     found = []
     for job in order["jobs"]:
         model, report = load(getattr(transformers, job["auto_class"]), job["folder"], job["options"])
-        if inputs is not None and "outputs" in job:
+        if inputs is not None:
             save_file(answered(model, inputs), job["outputs"])
         found.append(report)
         del model

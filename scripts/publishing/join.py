@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill
 
-from qkv.scripts.publishing.specialise import Text, replace
+from qkv.scripts.publishing.text import Text, replace
 
 LEGEND = re.compile(r"^Shapes: (.*?)\.?$", re.MULTILINE)
 # Imports and names that nobody reads go; what then fits on a line is put on one.

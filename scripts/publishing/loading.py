@@ -102,14 +102,9 @@ def loaded_elsewhere(
             {"folder": str(folder.resolve()), "auto_class": auto, "options": each, "outputs": str(path)}
             for each, path in zip(options, outputs, strict=True)
         ]
-        result = subprocess.run(
-            [sys.executable, "-I", INSPECTOR],
-            input=json.dumps(order),
-            env=strange_environment(place),
-            cwd=place,
-            capture_output=True,
-            text=True,
-        )
+        command, environment = [sys.executable, "-I", str(INSPECTOR)], strange_environment(place)
+        text = json.dumps(order)
+        result = subprocess.run(command, input=text, env=environment, cwd=place, capture_output=True, text=True)
         if result.returncode:
             raise RuntimeError((result.stderr.strip().splitlines() or ["the process ended without a word"])[-1])
         reports = json.loads((place / "report").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -17,9 +17,9 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion_files import CONFIG, mapped, read_json
+from qkv.modeling.conversion_files import CONFIG, INDEX, mapped, read_json
 from qkv.scripts.publishing.certificate import file_hash
-from qkv.scripts.publishing.inspector import UNFILLED, Held, fingerprint, tensors
+from qkv.scripts.publishing.inspector import UNFILLED, Held, fingerprint, held
 from qkv.scripts.publishing.loading import installed_class, load
 
 MANIFEST, FORMAT = "qkv_manifest.json", 1
@@ -27,10 +27,13 @@ MANIFEST, FORMAT = "qkv_manifest.json", 1
 PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
 # Files that no loading reads.
 DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml")
-PARTS = {"class": str, "code": str, "config": str, "files": dict, "fields": dict, "identity": str, "loaded": dict}
-PARTS |= {"dtype": str, "format": int, "tensors": dict, "ties": dict, "versions": dict}
-# What the identity is about, beside the files.
-CONTENT = ("class", "code", "config", "dtype", "loaded", "tensors", "ties")
+PARTS: dict[str, tuple[str, ...]] = {
+    "str": ("class", "code", "config", "dtype", "identity"),
+    "dict": ("fields", "files", "loaded", "tensors", "ties", "versions"),
+}
+TABLES, FILE = ("files", "fields", "tensors", "loaded"), {"sha256", "bytes"}
+# What the identity is about, beside tensors and files.
+CONTENT = ("class", "code", "config", "dtype", "fields", "loaded", "ties")
 Manifest = dict[str, Any]
 
 
@@ -67,7 +70,7 @@ def described(folder: Path) -> Manifest:
         "format": FORMAT,
         "versions": {name: str(version) for name, version in versions.items()},
         "files": files,
-        "code": digest({name: each["sha256"] for name, each in files.items() if name.endswith(".py")}),
+        "code": code_digest(files),
         "config": digest(read_json(folder / CONFIG)),
         "fields": {path.name: read_json(path) for path in config_files(folder)},
         "tensors": {name: file_tensors(folder / name) for name in files if name.endswith(".safetensors")},
@@ -110,10 +113,27 @@ def digest(values: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def code_digest(files: dict[str, Any]) -> str:
+    """One hash of all code files."""
+    return digest({name: each.get("sha256") for name, each in files.items() if name.endswith(".py")})
+
+
 def identified(manifest: Manifest) -> str:
-    """The identity of what a manifest describes."""
-    files = {name: each["sha256"] for name, each in manifest["files"].items() if not is_document(name)}
-    return digest({"files": files, **{part: manifest[part] for part in CONTENT}})
+    """The identity of what a manifest describes, however its weights are divided into files."""
+    parts = {part: manifest[part] for part in CONTENT}
+    return digest({**parts, "tensors": by_name(manifest), "files": by_file(manifest)})
+
+
+def by_name(manifest: Manifest) -> dict[str, str]:
+    """{tensor: fingerprint}, in whichever file it is."""
+    return {name: each for file in manifest["tensors"].values() for name, each in file.items()}
+
+
+def by_file(manifest: Manifest) -> dict[str, str]:
+    """{file: hash} of those that loading reads and that are not known by what is in them."""
+    known = {*manifest["tensors"], *manifest["fields"], INDEX}
+    files = {name: each["sha256"] for name, each in manifest["files"].items() if name not in known}
+    return {name: f"text {each}" for name, each in files.items() if not is_document(name)}
 
 
 def identity(folder: Path) -> str:
@@ -132,14 +152,61 @@ def read_manifest(folder: Path) -> Manifest:
         raise IntegrityError(str(error)) from None
     if manifest.get("format") != FORMAT:
         raise IntegrityError(
-            f"{MANIFEST} has format {manifest.get('format')!r}, and this qkv reads {FORMAT}; install the qkv that wrote it"
+            f"{MANIFEST} has format {manifest.get('format')!r}, this qkv reads {FORMAT}; install the qkv that wrote it"
         )
-    for name, kind in PARTS.items():
-        if not isinstance(manifest.get(name), kind):
-            raise IntegrityError(f"{MANIFEST} has no {name} of type {kind.__name__}; download it again")
+    if wrong := malformed(manifest):
+        raise IntegrityError(f"{MANIFEST} is damaged: {brief(wrong)}; download it again")
     if manifest["identity"] != (found := identified(manifest)):
         raise IntegrityError(f"{MANIFEST} was edited: its identity is {found}, and it says {manifest['identity']}")
     return manifest
+
+
+def malformed(manifest: Manifest) -> list[str]:
+    """What a manifest of the right format cannot have."""
+    wrong = [
+        f"{name} is no {kind}"
+        for kind, names in PARTS.items()
+        for name in names
+        if type(manifest.get(name)).__name__ != kind
+    ]
+    wrong += [
+        f"{name} of {part} is no dict"
+        for part in TABLES
+        if f"{part} is no dict" not in wrong
+        for name, each in manifest[part].items()
+        if not isinstance(each, dict)
+    ]
+    # The others take these for granted.
+    return wrong or [*stray(manifest), *inconsistent(manifest)]
+
+
+def stray(manifest: Manifest) -> Iterator[str]:
+    """Files that have no place where the manifest has them."""
+    for name, each in manifest["files"].items():
+        if not is_inside(name):
+            yield f"{name} leads out of the folder"
+        if set(each) != FILE:
+            yield f"{name} has no sha256 and bytes"
+    for part, ending in (("tensors", ".safetensors"), ("fields", "config.json")):
+        for name in manifest[part]:
+            if name not in manifest["files"] or not name.endswith(ending):
+                yield f"{name} is no file with {part}"
+
+
+def inconsistent(manifest: Manifest) -> Iterator[str]:
+    """What the manifest says twice, and not the same."""
+    if len(by_name(manifest)) != sum(map(len, manifest["tensors"].values())):
+        yield "two files have a tensor of one name"
+    if manifest["code"] != code_digest(manifest["files"]) or manifest["config"] != digest(
+        manifest["fields"].get(CONFIG, {})
+    ):
+        yield "code and config are not those of its files"
+
+
+def is_inside(name: str) -> bool:
+    """Whether a file's name stays within its folder."""
+    path = PurePosixPath(name)
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def after_loading(loader: Any, folder: Path, original: PreTrainedModel | None) -> Manifest:
@@ -149,11 +216,7 @@ def after_loading(loader: Any, folder: Path, original: PreTrainedModel | None) -
     """
     model, report = load(loader, folder)
     found = {report["dtype"]: report["loaded"]}
-    variants = {
-        name: {fingerprint(tensor, dtype) for dtype in (tensor.dtype, *PRECISIONS)}
-        for kind, name, tensor in tensors(model)
-        if kind == "parameter"
-    }
+    rounded = casts(model, report)
     del model
     refuse(f"loading {folder.name}", unfit(report))
     if original is not None:
@@ -161,18 +224,25 @@ def after_loading(loader: Any, folder: Path, original: PreTrainedModel | None) -
     for dtype in (str(dtype).removeprefix("torch.") for dtype in PRECISIONS):
         if dtype not in found:
             found[dtype] = load(loader, folder, dtype=dtype)[1]["loaded"]
-            others = [name for name, each in found[dtype]["parameter"].items() if each not in variants[name]]
+            others = [name for name, each in found[dtype]["parameter"].items() if each not in rounded[name]]
             refuse(f"loading {folder.name} in {dtype}", [f"parameter {name} is not rounded" for name in others])
     return {"class": report["class"], "dtype": report["dtype"], "loaded": found, "ties": report["ties"]}
 
 
+def casts(model: PreTrainedModel, report: dict[str, Any]) -> dict[str, set[str]]:
+    """{parameter: its fingerprints in every usual precision}: some may stay as they are where others are rounded."""
+    own, names = report["loaded"]["parameter"], report["ties"]
+    found = {
+        name: {own[name], *(fingerprint(parameter, dtype) for dtype in PRECISIONS if dtype != parameter.dtype)}
+        for name, parameter in model.named_parameters()
+    }
+    return {name: found[names.get(name, name)] for name in own}
+
+
 def from_memory(original: PreTrainedModel, loaded: Held) -> list[str]:
     """In what a model in memory and a load of its files differ; what a forward pass remembers is not compared."""
-    found: dict[str, dict[str, str]] = {"parameter": {}, "buffer": {}}
-    for kind, name, tensor in tensors(original):
-        if kind in found:
-            found[kind][name] = fingerprint(tensor)
-    return [line for kind in found for line in differences(kind, found[kind], loaded[kind])]
+    found = held(original)
+    return [line for kind in ("parameter", "buffer") for line in differences(kind, found[kind], loaded[kind])]
 
 
 def unfit(report: dict[str, Any]) -> list[str]:
@@ -217,4 +287,4 @@ def compared(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[
             yield name, "is not in the manifest"
         elif expected[name] != found[name] and not found[name].endswith(UNFILLED):  # told by `unfilled`
             one, other = (each.rpartition(" ")[0] for each in (expected[name], found[name]))
-            yield name, "has other numbers" if one == other else f"is {other}, the manifest has {one}"
+            yield name, "has other content" if one == other else f"is {other}, the manifest has {one}"

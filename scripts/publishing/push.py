@@ -8,16 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi
-from transformers import (
-    PreTrainedConfig,
-    PreTrainedModel,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from qkv.scripts.publishing.export import entries, license_text
+from qkv.modeling.base import QkvPreTrainedModel
+from qkv.scripts.publishing.export import write_code
 from qkv.scripts.publishing.flatten import flatten
 
 # What transformers loads a whole model from; adapters have other names.
@@ -30,48 +24,27 @@ class CodeCallback(TrainerCallback):
     The code is made with the trainer, so that what cannot be copied (ValueError) stops the run before it begins.
     """
 
-    def __init__(self) -> None:
-        self.files: dict[str, str] = {}
-
-    def on_init_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: PreTrainedModel | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Make the code."""
-        if model is not None:
-            self.files = code(model.config)
+        if isinstance(kwargs["model"], QkvPreTrainedModel):
+            flatten(kwargs["model"].config)
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Lay the code into the folder that is about to be sent."""
-        if state.is_world_process_zero and args.output_dir is not None:
-            write(self.files, Path(args.output_dir))
+        model = kwargs["model"]
+        if isinstance(model, QkvPreTrainedModel) and state.is_world_process_zero and args.output_dir is not None:
+            write_code(flatten(model.config), Path(args.output_dir))
 
 
-def code(config: PreTrainedConfig) -> dict[str, str]:
-    """{file name: text} of the code that the config's `auto_map` names, and its license."""
-    references = getattr(config, "auto_map", None) or {}
-    return {**flatten(entries(references)), "LICENSE": license_text()} if references else {}
-
-
-def write(files: dict[str, str], folder: Path) -> None:
-    """Put the files where they belong."""
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-def complete(model: PreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
+def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
     """Make a saved folder one that loads anywhere once it is pushed.
 
     ValueError when the repository has weights that the push would leave beside the new ones.
     """
     refuse_leftovers(folder, repo, options.get("revision"), options.get("token"))
-    write(code(model.config), folder)
+    write_code(flatten(model.config), folder)
 
 
 def refuse_leftovers(folder: Path, repo: str, revision: str | None, token: Any) -> None:

@@ -56,18 +56,23 @@ class Found:
     answer: Any = None
 
 
-def reload(jobs: Sequence[Job], home: Path | None = None, environment: Mapping[str, str] | None = None) -> list[Found]:
+def reload(
+    jobs: Sequence[Job],
+    home: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
+) -> list[Found]:
     """Do every job in one fresh process; RuntimeError with its last words if that fails.
 
     The process has qkv hidden, empty caches, no network, another working directory and nothing of our environment that
     concerns Python or Hugging Face. `home` is a place whose caches it finds and leaves for the next; `environment` is
-    what it needs to reach a Hub.
+    what it needs to reach a Hub; `python` may be that of another installation, with other versions.
     """
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         orders = [job.order(place / str(index)) for index, job in enumerate(jobs)]
         result = subprocess.run(
-            [sys.executable, "-I", CONSUMER],
+            [python, "-I", CONSUMER],
             input=json.dumps({"threads": torch.get_num_threads(), "jobs": orders}),
             env={**strange_environment(home or place), **(environment or {})},
             cwd=place,

@@ -12,7 +12,16 @@ from typing import Any
 from qkv.modeling.conversion_files import located
 from qkv.scripts.publishing.contents import Row, config_findings, file_rows
 from qkv.scripts.publishing.guard import fetched
-from qkv.scripts.publishing.manifest import IntegrityError, Manifest, brief, differences, read_manifest
+from qkv.scripts.publishing.manifest import (
+    IntegrityError,
+    Manifest,
+    brief,
+    by_file,
+    by_name,
+    differences,
+    identity,
+    read_manifest,
+)
 from qkv.scripts.publishing.ways import load_rows
 
 IDENTITY = re.compile(r"[0-9a-f]{16,64}")
@@ -25,6 +34,7 @@ class Report:
     target: str
     commit: str | None
     rows: list[Row]
+    identity: str | None = None
 
     @property
     def passed(self) -> bool:
@@ -42,7 +52,7 @@ class Report:
         if self.passed:
             skipped = [row.check for row in self.rows if row.skipped]
             left = f"; not run: {', '.join(skipped)}" if skipped else ""
-            return f"{self.name} is what its manifest says{left}"
+            return f"{self.name} is what its manifest says, identity {self.identity}{left}"
         found = "; ".join(f"{row.check}: {brief(row.findings)}" for row in self.rows if row.findings)
         return f"{self.name} is not what its manifest says: {found}"
 
@@ -76,14 +86,15 @@ def examine(
 ) -> Report:
     """The report on a folder or repository, whatever is found; `step` hears of each check when it is done."""
     folder = located(target, revision, fetch=fetched)
-    repository = folder.parent.name == "snapshots"
+    repository = not Path(target).expanduser().is_dir()
     if revision and not repository:
         raise ValueError(f"{target} is a folder, which has no revision {revision}; leave --revision out")
     rows = []
     for row in checks(folder, expect, trusted=trust_remote_code or not repository or expect is not None):
         rows.append(row)
         step(row.check)
-    return Report(str(target), folder.name if repository else None, rows)
+    known = not any(row.check == "manifest" and row.findings for row in rows)
+    return Report(str(target), folder.name if repository else None, rows, identity(folder) if known else None)
 
 
 def checks(folder: Path, expect: str | Path | None, *, trusted: bool) -> Iterator[Row]:
@@ -93,7 +104,7 @@ def checks(folder: Path, expect: str | Path | None, *, trusted: bool) -> Iterato
     except IntegrityError as error:
         yield Row("manifest", [str(error)])
         return
-    rows = [Row("manifest", detail=f"identity {manifest['identity']}")]
+    rows = [Row("manifest", detail=", ".join(f"{name} {number}" for name, number in manifest["versions"].items()))]
     if expect is not None:
         rows.append(Row("expected model", unexpected(manifest, expect), str(expect)))
     rows += file_rows(folder, manifest)
@@ -119,17 +130,8 @@ def manifest_differences(expected: Manifest, found: Manifest) -> list[str]:
     lines += config_findings(expected["fields"], found["fields"])
     for what, table in (("tensor", by_name), ("file", by_file)):
         lines += differences(what, table(expected), table(found))
-    return lines
-
-
-def by_name(manifest: Manifest) -> dict[str, str]:
-    """{tensor: fingerprint}, in whichever file it is."""
-    return {name: each for file in manifest["tensors"].values() for name, each in file.items()}
-
-
-def by_file(manifest: Manifest) -> dict[str, str]:
-    """{code file: hash}; other files are compared by what is in them."""
-    return {name: f"code {each['sha256']}" for name, each in manifest["files"].items() if name.endswith(".py")}
+    # What loading makes of all this may still be another, with another release of torch or transformers.
+    return lines or differing("identity", expected["identity"], found["identity"])
 
 
 def differing(what: str, expected: Any, found: Any) -> list[str]:

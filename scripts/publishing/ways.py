@@ -90,7 +90,7 @@ def rows_elsewhere(
     remote = bool(read_json(folder / CONFIG).get("auto_map"))
     title = f"{'remote code' if remote else 'without qkv'}, {auto}"
     if remote and not trusted:
-        reason = "runs the repository's code: give the identity to expect, or trust_remote_code"
+        reason = "it is the repository's: --expect or --trust-remote-code allows it to run"
         yield Row(title, detail=reason, skipped=True)
         return
     ways, home = (PLAIN, ON_CPU, ROUNDED), "transformers_modules." if remote else "transformers."

@@ -45,6 +45,7 @@ class LoopbackHub:
 
     def start(self) -> Self:
         """Serve; after a stop or a death on the same ports, where clients that are still trying find it."""
+        self.kill()
         options = {"port": self.port, "storage_port": self.storage_port, **self.options}
         words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         words += [f"--token={user}" for user in USERS] + [f"--organisation={group}" for group in ORGANISATIONS]

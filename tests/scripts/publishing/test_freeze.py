@@ -5,8 +5,8 @@ import ast
 import pytest
 
 import qkv
-from qkv.scripts.publishing.freeze import decided, differing, facts, freeze, words_gone
-from qkv.scripts.publishing.specialise import MISSING
+from qkv.scripts.publishing.freeze import Decisions, decided, freeze
+from qkv.scripts.publishing.known import MISSING
 
 
 @pytest.fixture
@@ -28,25 +28,31 @@ def test_a_number_is_decided_where_it_is_not_there() -> None:
 
 def test_parts_that_differ_leave_a_field_open() -> None:
     config = qkv.presets.bart_base(encoder={"norm_first": True})
-    found = facts(config)
+    found = dict(Decisions.of(config).facts)
     assert set(found["config.norm_first"]) == {True, False, MISSING} and set(found["config.causal"]) == {
         True,
         False,
         MISSING,
     }
     assert set(found["config.cross_attention"]) == {True, MISSING}  # encoders have none
-    assert differing(config) == ["causal", "final_norm", "lm_head_bias", "norm_first"]
+    assert Decisions.of(config).differing == ["causal", "final_norm", "lm_head_bias", "norm_first"]
 
 
 def test_what_only_other_families_have_is_known_to_be_missing() -> None:
-    assert facts(qkv.QkvEncoderConfig())["config.cross_attention"] == (MISSING,)
-    assert facts(qkv.QkvDecoderConfig())["config.pooling"] == (MISSING,)
+    assert dict(Decisions.of(qkv.QkvEncoderConfig()).facts)["config.cross_attention"] == (MISSING,)
+    assert dict(Decisions.of(qkv.QkvDecoderConfig()).facts)["config.pooling"] == (MISSING,)
 
 
 def test_patterns_of_all_layers_are_known() -> None:
     config = qkv.QkvDecoderConfig(num_hidden_layers=2, attention_patterns=["full", "sliding"], sliding_window=4)
-    assert facts(config)["pattern"] == ("full", "sliding")
-    assert {"block_sparse", "rope", "rms"} <= words_gone(config) and not {"full", "sliding"} & words_gone(config)
+    found = Decisions.of(config)
+    assert dict(found.facts)["pattern"] == ("full", "sliding")
+    assert {"block_sparse", "rope", "rms"} <= found.gone and not {"full", "sliding"} & found.gone
+
+
+def test_configs_that_decide_the_same_are_one(llama: qkv.QkvDecoderConfig) -> None:
+    wider = qkv.presets.llama_3_2_1b(hidden_size=64, num_key_value_heads=2, residual_dropout=0.1)
+    assert Decisions.of(wider) == Decisions.of(llama) != Decisions.of(qkv.presets.llama_3_2_1b(norm_first=False))
 
 
 def test_fields_are_narrowed_to_what_the_model_has(llama: qkv.QkvDecoderConfig) -> None:
@@ -68,8 +74,8 @@ class A(B):
     hidden_size: int = at_least(1, 768)
     attention_patterns: None = None
 """
-    assert freeze(source, llama) == expected
+    assert freeze(source, Decisions.of(llama)) == expected
     mixed = qkv.QkvDecoderConfig(num_hidden_layers=2, attention_patterns=["full", "sliding"], sliding_window=4)
-    narrowed = freeze("class A(B):\n    attention_patterns: list[PatternName] | None = None\n", mixed)
+    narrowed = freeze("class A(B):\n    attention_patterns: list[PatternName] | None = None\n", Decisions.of(mixed))
     assert narrowed == "class A(B):\n    attention_patterns: list[Literal['full', 'sliding']] | None = None\n"
     ast.parse(narrowed)

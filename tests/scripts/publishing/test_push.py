@@ -1,32 +1,16 @@
 """What goes along with a push; the pushes themselves are in `test_push_to_hub.py`."""
 
-import ast
+import json
 from pathlib import Path
 
 import pytest
-from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
+from transformers import GPT2Config, GPT2Model, Trainer, TrainerControl, TrainerState, TrainingArguments
 
 import qkv
-from qkv.scripts.publishing.push import CodeCallback, code, write
+from qkv.scripts.publishing.flatten import flatten
+from qkv.scripts.publishing.push import CodeCallback
 
 CONFIG = qkv.QkvDecoderConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=20)
-
-
-def test_the_code_has_every_module_that_the_config_names() -> None:
-    files = code(CONFIG)
-    for reference in CONFIG.auto_map.values():
-        module, _, name = reference.partition(".")
-        defined = [node.name for node in ast.parse(files[f"{module}.py"]).body if isinstance(node, ast.ClassDef)]
-        assert name in defined
-
-
-def test_the_license_comes_with_the_code() -> None:
-    assert "Apache License" in code(CONFIG)["LICENSE"]
-
-
-def test_a_config_that_names_no_code_gets_none() -> None:
-    part = qkv.presets.t5_small(vocab_size=20, hidden_size=16, num_attention_heads=2, head_dim=8).encoder
-    assert code(part) == {}
 
 
 def trainer(folder: Path, config: qkv.QkvDecoderConfig) -> Trainer:
@@ -37,18 +21,26 @@ def trainer(folder: Path, config: qkv.QkvDecoderConfig) -> Trainer:
 def test_code_that_cannot_be_copied_stops_a_trainer_before_it_begins(tmp_path: Path) -> None:
     config = qkv.QkvDecoderConfig(**CONFIG.to_diff_dict())
     config.auto_map = {"AutoModel": "modeling_nowhere.Model"}
-    with pytest.raises(ValueError, match="auto_map names modeling_nowhere"):
+    with pytest.raises(ValueError, match="auto_map names modeling_nowhere.Model, but qkv has no class Model"):
         trainer(tmp_path, config)
 
 
 @pytest.mark.parametrize("is_zero", [True, False])
-def test_one_process_writes_the_code(tmp_path: Path, is_zero: bool) -> None:
+def test_one_process_writes_the_code_beside_the_config(tmp_path: Path, is_zero: bool) -> None:
     running = trainer(tmp_path, CONFIG)
+    running.model.save_pretrained(tmp_path)
     state, control = TrainerState(is_world_process_zero=is_zero), TrainerControl()
     running.callback_handler.on_push_begin(running.args, state, control)
-    assert {path.name for path in tmp_path.iterdir()} == (set(code(CONFIG)) if is_zero else set())
+    code = flatten(CONFIG)
+    assert {path.name for path in tmp_path.glob("*.py")} == (set(code.files) if is_zero else set())
+    assert (tmp_path / "LICENSE").is_file() == is_zero
+    if is_zero:
+        assert json.loads((tmp_path / "config.json").read_text())["auto_map"] == code.auto_map
 
 
-def test_written_code_is_the_code(tmp_path: Path) -> None:
-    write(code(CONFIG), tmp_path)
-    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == code(CONFIG)
+def test_a_model_of_somebody_else_needs_no_code(tmp_path: Path) -> None:
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    model = GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=10))
+    running = Trainer(model, arguments, callbacks=[CodeCallback()])
+    running.callback_handler.on_push_begin(arguments, TrainerState(), TrainerControl())
+    assert not list(tmp_path.glob("*.py"))

@@ -5,7 +5,8 @@ from textwrap import dedent
 
 import pytest
 
-from qkv.scripts.publishing.specialise import MISSING, specialise
+from qkv.scripts.publishing.known import MISSING
+from qkv.scripts.publishing.specialise import specialise
 
 FACTS = {
     "config.norm": ("rms",),
