@@ -10,7 +10,7 @@ API = HfApi(endpoint="https://hub.example")
 
 
 def named(*names: str) -> list[GitRefInfo]:
-    return [GitRefInfo(name=name, ref=name, targetCommit="0" * 40) for name in names]
+    return [GitRefInfo(name=name, ref=name, target_commit="0" * 40) for name in names]
 
 
 @pytest.mark.parametrize(
