@@ -44,9 +44,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Publish, and print what is where."""
-    console = Console(stderr=True)
-    if console.is_terminal and constants.HF_HUB_DISABLE_PROGRESS_BARS is None:
-        enable_progress_bars()  # of the library, which knows how far it has got
     named = ("native", "other", "pull_request", "tag", "message", "dry_run", "dtype", "max_shard_size", "allow")
     options = {name: value for name in named if (value := getattr(arguments, name)) is not None}
     done = publish(
@@ -55,12 +52,22 @@ def run(arguments: Namespace) -> None:
         record=arguments.record,
         private=arguments.private,
         revision=arguments.revision,
-        step=lambda what: console.print(f"{what} …", highlight=False) if console.is_terminal else None,
+        step=announce,
         **options,
     )
     if arguments.dry_run:
         Console().print(listed(done))
     show("dry run, nothing was written" if arguments.dry_run else "published", summary(done, arguments))
+
+
+def announce(step: str) -> None:
+    """Say what is done next to who sits before it, and let the library show how far it gets."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        console.print(f"{step} …", highlight=False)
+        # At each step, for loading a model turns them off.
+        if constants.HF_HUB_DISABLE_PROGRESS_BARS is None:
+            enable_progress_bars()
 
 
 def listed(done: Published) -> Table:
