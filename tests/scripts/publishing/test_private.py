@@ -115,6 +115,12 @@ def test_what_is_public_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not list(this_machine(["geraldine", "/tmp/shown/here"]).traces(text))
 
 
+@pytest.mark.parametrize("home", ["/", ""])
+def test_a_user_without_a_home_may_divide(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", home)
+    assert not list(this_machine().traces("a / b")) and list(this_machine().traces("/home/x/y"))
+
+
 @pytest.mark.parametrize("name", ["root", "ubuntu", "Runner"])
 def test_accounts_that_anybody_has_are_no_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", name)
