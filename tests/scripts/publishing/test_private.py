@@ -41,7 +41,7 @@ HARMLESS = [
     "https://huggingface.co/home/user/x",
     "http://localhost:8080/tmp/x",
     "a/b, and/or, 3/4, x /home y",
-    "../home/x and ./tmp/y and ~/work/x",
+    "../home/x and ./tmp/y and ~/models/x",
     "#!/usr/bin/env python > /dev/null",
     "</s> <|/tmp|> [/INST]",
     "hf_hub_download(repo_id) of task-oriented-dialogue-systems and hf_alice",
