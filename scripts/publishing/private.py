@@ -83,7 +83,10 @@ class Machine:
         rest = r"[^\s\"'`<>|,;)]*"
         unix = rf"(?<![\w.~/$}}\])-])/(?:{own})/[\w.@+-]{rest}"
         windows = rf"(?<![A-Za-z0-9])[A-Z]:(?:\\{{1,2}}|/)[\w .-]{{2,}}[\\/]{rest}"
-        return re.compile(rf"{unix}|{windows}|file:///\S*|(?<![\w.~/-]){re.escape(self.home)}(?![\w-])")
+        patterns = [unix, windows, r"file:///\S*"]
+        if self.home:
+            patterns.append(rf"(?<![\w.~/-]){re.escape(self.home)}(?![\w-])")
+        return re.compile("|".join(patterns))
 
 
 def this_machine(public: Collection[str] = ()) -> Machine:
@@ -98,9 +101,10 @@ def this_machine(public: Collection[str] = ()) -> Machine:
         for kind, name in names.items()
         if len(name) >= SHORTEST_NAME and name.lower() not in COMMON and name not in public
     }
-    root = Path("/")
+    root, home = Path("/"), os.path.expanduser("~")
     folders = {path.name for path in root.iterdir()} if root.is_dir() else set()
-    return Machine(values, str(Path.home()), telling, folders, public)
+    # A user without a home has none, or the root, which stands in every division.
+    return Machine(values, home if len(Path(home).parts) > 1 else "", telling, folders, public)
 
 
 def user_name() -> str:

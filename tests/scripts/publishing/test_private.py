@@ -41,7 +41,7 @@ HARMLESS = [
     "https://huggingface.co/home/user/x",
     "http://localhost:8080/tmp/x",
     "a/b, and/or, 3/4, x /home y",
-    "../home/x and ./tmp/y and ~/work/x",
+    "../home/x and ./tmp/y and ~/models/x",
     "#!/usr/bin/env python > /dev/null",
     "</s> <|/tmp|> [/INST]",
     "hf_hub_download(repo_id) of task-oriented-dialogue-systems and hf_alice",
@@ -113,6 +113,12 @@ def test_what_is_public_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "geraldine/model of geraldine in /tmp/shown/here"
     assert len(list(this_machine().traces(text))) >= 3
     assert not list(this_machine(["geraldine", "/tmp/shown/here"]).traces(text))
+
+
+@pytest.mark.parametrize("home", ["/", ""])
+def test_a_user_without_a_home_may_divide(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", home)
+    assert not list(this_machine().traces("a / b")) and list(this_machine().traces("/home/x/y"))
 
 
 @pytest.mark.parametrize("name", ["root", "ubuntu", "Runner"])
