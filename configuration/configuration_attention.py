@@ -99,7 +99,7 @@ class AttentionConfig(QkvConfig):
     @property
     def rope_by_pattern(self) -> bool:
         """Whether each pattern has rope parameters of its own."""
-        return not CACHE_LAYER_TYPES.keys().isdisjoint(self.rope_parameters or ())
+        return any(word in (self.rope_parameters or {}) for word in CACHE_LAYER_TYPES)
 
     def rope_of(self, pattern: PatternName) -> dict[str, Any]:
         """The parameters of rope in layers of a pattern."""

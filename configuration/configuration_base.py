@@ -115,7 +115,8 @@ def literal_words(annotation: Any) -> tuple[str, ...]:
 class QkvConfig(PreTrainedConfig):
     """Refuse what a config silently keeps: wrong words and misspelt fields raise, each with the word that was meant.
 
-    `auto_classes` is written into every saved config as the full `auto_map`, so one folder serves all its heads.
+    `auto_classes` is written into every saved config as the full `auto_map`, so one folder serves all its heads. Its
+    files are those of a published copy, which has one for the config and one for all models of a family.
     """
 
     auto_classes: ClassVar[dict[str, str]] = {}

@@ -32,14 +32,14 @@ class QkvEncoderConfig(StackConfig):
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_encoder.QkvEncoderConfig",
         "AutoModel": "modeling_encoder.QkvEncoderModel",
-        "AutoModelForMaskedLM": "modeling_encoder_pretraining.QkvEncoderForMaskedLM",
-        "AutoModelForPreTraining": "modeling_encoder_pretraining.QkvEncoderForPreTraining",
+        "AutoModelForMaskedLM": "modeling_encoder.QkvEncoderForMaskedLM",
+        "AutoModelForPreTraining": "modeling_encoder.QkvEncoderForPreTraining",
         "AutoModelForSequenceClassification": "modeling_encoder.QkvEncoderForSequenceClassification",
         "AutoModelForTokenClassification": "modeling_encoder.QkvEncoderForTokenClassification",
         "AutoModelForQuestionAnswering": "modeling_encoder.QkvEncoderForQuestionAnswering",
         "AutoModelForMultipleChoice": "modeling_encoder.QkvEncoderForMultipleChoice",
-        "AutoModelForImageClassification": "modeling_encoder_image.QkvEncoderForImageClassification",
-        "AutoModelForMaskedImageModeling": "modeling_encoder_image.QkvEncoderForMaskedImageModeling",
+        "AutoModelForImageClassification": "modeling_encoder.QkvEncoderForImageClassification",
+        "AutoModelForMaskedImageModeling": "modeling_encoder.QkvEncoderForMaskedImageModeling",
     }
 
     frontend: FrontendName = "tokens"

@@ -7,14 +7,6 @@ from transformers.models.auto import modeling_auto
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from . import (
-    modeling_decoder,
-    modeling_encoder,
-    modeling_encoder_decoder,
-    modeling_encoder_decoder_heads,
-    modeling_encoder_image,
-    modeling_encoder_pretraining,
-)
 from .conversion import from_transformers, to_transformers
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
@@ -42,17 +34,6 @@ from .modeling_encoder_pretraining import (
     QkvEncoderForReplacedTokenDetection,
 )
 
-MODULES = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (
-        modeling_encoder,
-        modeling_encoder_image,
-        modeling_encoder_pretraining,
-        modeling_decoder,
-        modeling_encoder_decoder,
-        modeling_encoder_decoder_heads,
-    )
-}
 # transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
 NAME_TABLES = {
     "AutoModelForCausalLM": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -66,8 +47,9 @@ for config_class in (QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig
     transformers.AutoConfig.register(config_class.model_type, config_class)
     for auto_class, reference in config_class.auto_classes.items():
         if auto_class != "AutoConfig":
-            module_name, _, class_name = reference.partition(".")
-            model_class = SEVERAL.get(auto_class, getattr(MODULES[module_name], class_name))
+            # Its file is that of the published copy, where a family is one file.
+            class_name = reference.rpartition(".")[2]
+            model_class = SEVERAL.get(auto_class, globals()[class_name])
             getattr(transformers, auto_class).register(config_class, model_class)
             if auto_class in NAME_TABLES:
                 NAME_TABLES[auto_class][config_class.model_type] = class_name

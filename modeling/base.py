@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 from functools import wraps
-from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -70,13 +68,6 @@ class QkvPreTrainedModel(PreTrainedModel):
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return self.tied_parameters()
-
-    def _upload_modified_files(self, working_dir: Any, repo_id: str, *rest: Any, **options: Any) -> Any:  # package only
-        """Push the code with the weights: the config names it, and a reader may not have qkv."""
-        # A model that was loaded with such code brings it along by itself.
-        if not self.is_remote_code():
-            import_module("qkv.scripts.publishing.push").complete(self, Path(working_dir), repo_id, **options)
-        return super()._upload_modified_files(working_dir, repo_id, *rest, **options)
 
     def tied_parameters(self) -> dict[str, str]:
         """{tied parameter: its source}, none by default."""

@@ -112,7 +112,7 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
         self.classifier = ReplacedTokenHead(config)
         # A saved map has room for one class each, and the one it comes with predicts words.
-        own = "modeling_encoder_pretraining.QkvEncoderForReplacedTokenDetection"
+        own = "modeling_encoder.QkvEncoderForReplacedTokenDetection"
         config.auto_map = {**config.auto_map, "AutoModelForPreTraining": own}
         self.post_init()
 

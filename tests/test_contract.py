@@ -112,7 +112,8 @@ def test_saved_config_is_the_config(case: Case, tmp_path: Path) -> None:
     case.model_class(config).save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     assert saved["architectures"] == [case.model_class.__name__]
-    named = f"{case.model_class.__module__.rpartition('.')[2]}.{case.model_class.__name__}"
+    home = type(config).auto_classes["AutoModel"].partition(".")[0]
+    named = f"{home}.{case.model_class.__name__}"
     assert saved["auto_map"] == {**type(config).auto_classes, case.auto_class: named}
     reloaded = transformers.AutoConfig.from_pretrained(tmp_path)
     assert type(reloaded) is type(config)

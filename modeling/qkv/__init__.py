@@ -8,6 +8,7 @@ import os
 from functools import partial, wraps
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from transformers import is_torch_available
@@ -48,6 +49,20 @@ def check_on_request(model_class: Any) -> None:
     model_class.from_pretrained = classmethod(from_pretrained)
 
 
+def push_with_code(model_class: Any) -> None:
+    """Let `push_to_hub` of a class send the code that its config names: a reader may not have qkv."""
+    send = model_class._upload_modified_files
+
+    @wraps(send)
+    def upload(model: Any, working_dir: Any, repo_id: str, *arguments: Any, **options: Any) -> Any:
+        # A model that was loaded with such code brings it along by itself.
+        if not model.is_remote_code():
+            import_module(f"{__name__}.scripts.publishing.push").complete(model, Path(working_dir), repo_id, **options)
+        return send(model, working_dir, repo_id, *arguments, **options)
+
+    model_class._upload_modified_files = upload
+
+
 if is_torch_available():
     from . import modeling
     from .modeling import *  # noqa: F403
@@ -55,3 +70,4 @@ if is_torch_available():
     __all__ = [*__all__, *modeling.__all__]
 
     check_on_request(modeling.base.QkvPreTrainedModel)
+    push_with_code(modeling.base.QkvPreTrainedModel)

@@ -38,7 +38,9 @@ def build_folder(
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         for processor in processors:
             processor.save_pretrained(folder)
-        write_code(flatten(model.config), folder)
+        code = flatten(model.config)
+        write_code(code, folder)
+        set_fields(folder / "config.json", auto_map=code.auto_map)
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         write_manifest(folder, model)
@@ -46,10 +48,9 @@ def build_folder(
 
 
 def write_code(code: FlatCode, folder: Path) -> None:
-    """Lay code, with its license, into a folder with a saved config, which then names it."""
+    """Lay code and its license into a folder."""
     for name, text in {**code.files, "LICENSE": license_text()}.items():
         (folder / name).write_text(text, encoding="utf-8")
-    set_fields(folder / "config.json", auto_map=code.auto_map)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import ast
 import copy
-import importlib
 import json
 import pickle
 import subprocess
@@ -15,8 +14,10 @@ import pytest
 import torch
 from transformers import AutoConfig, PreTrainedConfig
 
+import qkv
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, presets
 from qkv.configuration.configuration_base import QkvConfig, checked, literal_words, spell
+from qkv.scripts.publishing.flatten import flatten
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = [QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig]
@@ -83,20 +84,22 @@ def test_deep_copy_is_independent(config_class: type[QkvConfig]) -> None:
 
 
 @each_config
-def test_saved_file_names_every_class_and_each_is_where_it_says(config_class: type[QkvConfig], tmp_path: Path) -> None:
-    config_class().save_pretrained(tmp_path)
+def test_saved_file_names_every_class_and_its_file_in_a_published_copy(
+    config_class: type[QkvConfig], tmp_path: Path
+) -> None:
+    config = config_class()
+    config.save_pretrained(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())["auto_map"]
     assert saved == config_class.auto_classes
-    for auto_class, reference in saved.items():
+    code = flatten(config)
+    assert code.auto_map.items() <= saved.items()
+    for reference in saved.values():
         module_name, class_name = reference.split(".")
-        folder = "configuration" if auto_class == "AutoConfig" else "modeling"
-        found = getattr(importlib.import_module(f"qkv.{folder}.{module_name}"), class_name)
-        assert found is config_class or found.config_class is config_class
+        found = getattr(qkv, class_name)
+        assert (found is config_class or found.config_class is config_class) and f"{module_name}.py" in code.files
 
 
 def test_auto_maps_name_every_public_model() -> None:
-    import qkv
-
     named = {reference.split(".")[1] for config_class in CONFIGS for reference in config_class.auto_classes.values()}
     several = {model_class.__name__ for classes in qkv.modeling.SEVERAL.values() for model_class in classes}
     assert named | several == {name for name in qkv.__all__ if name.startswith("Qkv")}

@@ -22,9 +22,9 @@ def in_this_process(jobs: Sequence[Job]) -> list[Found]:
     found = []
     for job in jobs:
         model = AutoModelForImageClassification.from_pretrained(job.source)
-        scores = outputs(model, job.inputs)
+        answers = outputs(model, job.inputs)
         assert job.example.is_file()
-        found.append(Found(scores, [{"label": model.config.id2label[int(scores[0].argmax())]}]))
+        found.append(Found(answers, [{"label": model.config.id2label[int(answers["logits"][0].argmax())]}]))
     return found
 
 
@@ -57,11 +57,15 @@ def test_it_leaves_everything_it_promises(
 
 def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
     expected, labels = torch.tensor([[0.0, 2.0, 1.0]]), ["a", "b", "c"]
-    quickstart.refuse_difference(Found(expected.clone(), [{"label": "b"}, {"label": "c"}]), expected, labels)
+    quickstart.refuse_difference(
+        Found({"logits": expected.clone()}, [{"label": "b"}, {"label": "c"}]), expected, labels
+    )
     with pytest.raises(RuntimeError, match="the Hub folder loads to a model with other logits, by up to 2"):
-        quickstart.refuse_difference(Found(expected.nextafter(expected + 1), [{"label": "b"}]), expected, labels)
+        quickstart.refuse_difference(
+            Found({"logits": expected.nextafter(expected + 1)}, [{"label": "b"}]), expected, labels
+        )
     with pytest.raises(RuntimeError, match="the pipeline calls the first image 'c', the model 'b'"):
-        quickstart.refuse_difference(Found(expected.clone(), [{"label": "c"}]), expected, labels)
+        quickstart.refuse_difference(Found({"logits": expected.clone()}, [{"label": "c"}]), expected, labels)
 
 
 def test_pictures_come_back_from_pixels() -> None:
