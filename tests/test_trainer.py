@@ -26,8 +26,9 @@ from transformers import (
 import gradient_worker as worker
 import tiny
 from gradient_worker import ROUNDS, ROWS, SHARED, TASKS, Gradients
+from thinned import thinned
 
-each_round = pytest.mark.parametrize(("name", "smoothing"), ROUNDS)
+each_round = pytest.mark.parametrize(("name", "smoothing"), thinned(ROUNDS, 3))
 EXACT = {"rtol": 0, "atol": 1e-10}
 
 
@@ -144,7 +145,7 @@ def test_trainers_own_label_smoothing_is_that_of_the_config(name: str, reference
         assert_close(actual[key], value, rtol=0, atol=1e-6)  # Trainer sums its smoothing in single precision
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", thinned(TASKS, 3))
 def test_evaluation_reports_the_loss(name: str) -> None:
     model = TASKS[name].model().eval()
     examples = TASKS[name].examples()
@@ -159,7 +160,7 @@ def test_evaluation_reports_the_loss(name: str) -> None:
     assert len(scores[0] if isinstance(scores, tuple) else scores) == ROWS
 
 
-@pytest.mark.parametrize("name", ["classes", "seq2seq", "images"])
+@pytest.mark.parametrize("name", thinned(["classes", "seq2seq", "images"], 3))
 def test_training_resumes_and_saves_what_it_learned(name: str, tmp_path: Path) -> None:
     task = TASKS[name]
     through = task.model()
@@ -277,7 +278,7 @@ def test_collator_for_sequence_to_sequence(tokenizer: PreTrainedTokenizerFast) -
 
 
 @pytest.mark.parametrize("by", ["positions", "boundaries", "both"])
-@pytest.mark.parametrize("name", ["clm", "clm-untied"])
+@pytest.mark.parametrize("name", thinned(["clm", "clm-untied"], 3))
 def test_packed_documents_are_learned_as_if_separate(name: str, by: str, tokenizer: PreTrainedTokenizerFast) -> None:
     flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=by != "positions")
     pad = DataCollatorForLanguageModeling(tokenizer, mlm=False)

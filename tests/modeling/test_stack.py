@@ -13,6 +13,7 @@ from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jitter
 from qkv.configuration.axes import FeedForwardName, NormName, PatternName, PositionName
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
+from thinned import thinned
 
 LENGTH, WINDOW, BLOCK, DISTANCE = 5, 2, 2, 6
 IDS = torch.tensor([[0, 3, 10, 10, 7], [5, 1, 2, 9, 0]])
@@ -121,7 +122,9 @@ def check(stack, **fields):
     assert_same(actual, loop(model, IDS[:1]), *parameters(model))
 
 
-@pytest.mark.parametrize(("position", "pattern"), [*itertools.product(get_args(PositionName), get_args(PatternName))])
+@pytest.mark.parametrize(
+    ("position", "pattern"), thinned(itertools.product(get_args(PositionName), get_args(PatternName)), 5)
+)
 @pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
 @STACKS
 def test_stack_is_the_composition_of_its_loops(stack, position, pattern, norm_first):

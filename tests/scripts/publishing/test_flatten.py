@@ -18,7 +18,6 @@ from qkv.scripts.publishing.flatten import FlatCode, flatten
 CONFIGS = {
     "gpt2": qkv.presets.gpt2(),
     "llama": qkv.presets.llama_3_2_1b(),
-    "bloom": qkv.QkvDecoderConfig(position="alibi", embedding_norm=True, hidden_act="gelu_bloom"),
     "mixed": qkv.QkvDecoderConfig(
         num_hidden_layers=3,
         attention_patterns=["sliding", "block_sparse", "full"],
@@ -31,7 +30,6 @@ CONFIGS = {
     ),
     "bert": qkv.presets.bert_base(),
     "vit": qkv.presets.vit_base_16(),
-    "t5": qkv.presets.t5_small(),
     "bart": qkv.presets.bart_base(encoder={"norm_first": True}),
 }
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "open", "__import__", "globals", "input", "breakpoint"}

@@ -99,6 +99,7 @@ def test_a_mean_of_means_would_be_something_else(monkeypatch: pytest.MonkeyPatch
     assert furthest(whole, weights_after("images", replace(RECIPE, accumulate=4))) > 1e-3
 
 
+@pytest.mark.slow
 def test_two_processes_take_the_same_steps_as_one(tmp_path: Path) -> None:
     recipe = replace(RECIPE, accumulate=2)
     alone = {case: weights_after(case, recipe) for case in CASES}
