@@ -61,6 +61,16 @@ def fetched(name: str, revision: str | None) -> Path:
     return folder
 
 
+def write_json(path: Path, values: Any) -> None:
+    """Write JSON, whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps(values, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object of a checkpoint."""
     if not path.is_file():

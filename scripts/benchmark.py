@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import qkv
+from qkv.modeling.conversion_files import write_json
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import strange_environment
 from qkv.scripts.training.record import versions
@@ -46,7 +47,7 @@ def run(arguments: Namespace) -> None:
     show(f"loading a GPT-2 of {size}, {arguments.runs} turns", rows(laps, figures))
     if arguments.json:
         record = {"versions": versions(), "runs": arguments.runs, "seconds": laps, "remote over installed": figures}
-        arguments.json.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_json(arguments.json, record)
 
 
 def in_turns(folder: Path, auto_class: str, runs: int, home: Path) -> Laps:

@@ -87,6 +87,7 @@ def summary(done: Published, arguments: Namespace) -> dict[str, str]:
     form = "as it was built" if done.as_built else "native" if arguments.native else "self-contained"
     rows = {"model": f"{arguments.source}, {form}"}
     rows |= {"folder": str(done.folder)} if done.folder else {"repository": arguments.target, "url": str(done.url)}
+    rows["identity"] = done.identity
     rows["files"] = f"{len(held)}, {decimal(sum(change.size for change in held))}"
     if done.folder:
         return rows

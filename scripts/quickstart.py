@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from qkv.scripts.publishing.card import auto_class, companions
+from qkv.scripts.publishing.card import auto_class, companions, make_card
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 from qkv.scripts.train import add_arguments as add_arguments
@@ -53,10 +53,13 @@ def draw(finished: Run) -> None:
 
 def publish(finished: Run) -> None:
     """Build the Hub folder, with the card as its README and the pictures on it."""
-    card = (finished.folder / "card.md").read_text(encoding="utf-8")
-    files = companions(finished.record, finished.folder)
-    processors = [finished.task.processor]
-    build_folder(finished.model, finished.folder / "hub", processors=processors, card=card, files=files)
+    build_folder(
+        finished.model,
+        finished.folder / "hub",
+        processors=[finished.task.processor],
+        card=lambda identity: str(make_card(finished.record, digest=identity)),
+        files=companions(finished.record, finished.folder),
+    )
 
 
 def compare(finished: Run, split: str) -> dict[str, float]:

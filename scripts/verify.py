@@ -4,7 +4,6 @@ Prints one table, and says in one sentence by name what differs. A repository's 
 only with --expect or --trust-remote-code.
 """
 
-import json
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from qkv.modeling.conversion_files import write_json
 from qkv.scripts.publishing.manifest import IntegrityError
 from qkv.scripts.publishing.verify import Report, examine
 
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> None:
             step=status.update,
         )
     if arguments.json:
-        write(arguments.json, summary(report))
+        write_json(arguments.json, summary(report))
     Console().print(table(report))
     if not report.passed:
         raise IntegrityError(report.sentence)
@@ -68,13 +68,6 @@ def summary(report: Report) -> dict[str, Any]:
     ]
     names = {"target": report.target, "commit": report.commit, "identity": report.identity}
     return {**names, "passed": report.passed, "rows": rows}
-
-
-def write(path: Path, values: dict[str, Any]) -> None:
-    """Write JSON, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from transformers.exporters import DynamoConfig, DynamoExporter
 from transformers.exporters.base import ExportedModel
 
 import tiny
+from thinned import thinned
 from tiny import CASES, HEADS, Case
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -532,7 +533,7 @@ def vocabulary_sizes(model: PreTrainedModel) -> set[int]:
 
 
 @pytest.mark.parametrize(("size", "multiple", "expected"), [(40, None, 40), (62, 16, 64)])
-@pytest.mark.parametrize("case", WITH_VOCABULARY, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", thinned(WITH_VOCABULARY, 2), ids=lambda case: case.name)
 def test_vocabulary_can_be_resized(case: Case, size: int, multiple: int, expected: int, tmp_path: Path) -> None:
     check_resize(case, case.build(), (size, multiple, expected), tmp_path)
 

@@ -3,7 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import distribution
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from qkv.configuration.configuration_base import QkvConfig
 from qkv.scripts.publishing.flatten import FlatCode, flatten
-from qkv.scripts.publishing.manifest import write_manifest
+from qkv.scripts.publishing.manifest import identity, list_document, write_manifest
 
 
 def build_folder(
@@ -21,15 +22,15 @@ def build_folder(
     target: Path,
     *,
     processors: Sequence[Any] = (),
-    card: str | None = None,
+    card: Callable[[str], str] | None = None,
     files: Mapping[str, bytes] = MappingProxyType({}),
     max_shard_size: str = "5GB",
 ) -> Path:
-    """Write the self-contained folder of a model, which appears complete or not at all.
+    """Write the folder of a model as others load it, complete or not at all: one of ours brings its code along.
 
-    `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` becomes the
-    README, and `files` go along with it, by their paths; weights above `max_shard_size` come in several files.
-    FileExistsError when the target holds something.
+    `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` makes the
+    README from the identity in the manifest, and `files` go along with it, by their paths; weights above
+    `max_shard_size` come in several files. FileExistsError when the target holds something.
     """
     with staged(target) as folder:
         for name, content in files.items():
@@ -38,12 +39,15 @@ def build_folder(
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         for processor in processors:
             processor.save_pretrained(folder)
-        code = flatten(model.config)
-        write_code(code, folder)
-        set_fields(folder / "config.json", auto_map=code.auto_map)
-        if card is not None:
-            (folder / "README.md").write_text(card, encoding="utf-8")
+        if isinstance(model.config, QkvConfig):
+            code = flatten(model.config)
+            write_code(code, folder)
+            set_fields(folder / "config.json", auto_map=code.auto_map)
+        (folder / "LICENSE").write_text(license_text(), encoding="utf-8")
         write_manifest(folder, model)
+        if card is not None:
+            (folder / "README.md").write_text(card(identity(folder)), encoding="utf-8")
+            list_document(folder, "README.md")
     return target
 
 

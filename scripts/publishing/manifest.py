@@ -6,7 +6,6 @@ that decides what the model computes; documents such as the card are listed, but
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion_files import CONFIG, INDEX, mapped, read_json
+from qkv.modeling.conversion_files import CONFIG, INDEX, mapped, read_json, write_json
 from qkv.scripts.publishing.certificate import file_hash
 from qkv.scripts.publishing.inspector import UNFILLED, Held, fingerprint, held
 from qkv.scripts.publishing.loading import installed_class, load
@@ -51,20 +50,24 @@ def write_manifest(folder: Path, model: PreTrainedModel | None = None) -> None:
         raise ValueError(f"neither qkv nor transformers has the class that {folder / CONFIG} names; give the model")
     manifest = {**described(folder), **after_loading(loader, folder, model)}
     manifest["identity"] = identified(manifest)
-    partial = folder / f".{MANIFEST}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / MANIFEST)
+    write_json(folder / MANIFEST, manifest)
+
+
+def list_document(folder: Path, name: str) -> None:
+    """Take a document into the manifest that was written after it: no document changes the identity."""
+    manifest = read_json(folder / MANIFEST)
+    manifest["files"][name] = listed(folder / name)
+    write_json(folder / MANIFEST, manifest)
+
+
+def listed(path: Path) -> dict[str, Any]:
+    """What the manifest says of a file."""
+    return {"sha256": file_hash(path), "bytes": path.stat().st_size}
 
 
 def described(folder: Path) -> Manifest:
     """What a folder holds, as far as its files tell."""
-    files = {
-        str(path.relative_to(folder).as_posix()): {"sha256": file_hash(path), "bytes": path.stat().st_size}
-        for path in file_paths(folder)
-    }
+    files = {str(path.relative_to(folder).as_posix()): listed(path) for path in file_paths(folder)}
     versions = {"qkv": qkv.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
     return {
         "format": FORMAT,

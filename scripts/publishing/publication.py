@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 
 from qkv.modeling.conversion import to_transformers
 from qkv.scripts.publishing.card import companions, make_card, plain_card
-from qkv.scripts.publishing.export import build_folder, license_text, staged
-from qkv.scripts.publishing.manifest import write_manifest
+from qkv.scripts.publishing.export import build_folder, staged
+from qkv.scripts.publishing.manifest import identity
 from qkv.scripts.publishing.repository import Target
 from qkv.scripts.publishing.screen import screen
 from qkv.scripts.publishing.source import Source, built_folder, read_source
@@ -54,10 +54,13 @@ OF_BUILDING = ("processor", "record", "other", "dtype", "max_shard_size")
 class Published:
     """What was published, perhaps from a folder `as_built` before: in `folder`, or on the Hub at `url` in `commit`.
 
+    `identity` is that in the manifest: `qkv verify --expect` compares it with what people get.
+
     After a dry run `commit` is what the Hub has, None if that is nothing, and `changes` is what would become of it.
     """
 
     changes: tuple[Change, ...]
+    identity: str
     folder: Path | None = None
     url: str | None = None
     commit: str | None = None
@@ -94,14 +97,15 @@ def publish(
         refuse(given, OF_THE_HUB, f"{place} is a folder, and {{}} is for the Hub; leave it out, or name user/model")
     with workspace(place) as folder:
         built = prepared(source, folder, place, given)
+        known = identity(built)
         told(given, "screen the folder")
         files = screen(built, public=[*words(place), *options.get("allow", ())])
         if aim is None:
-            return Published(kept(files, folder), folder=Path(place), as_built=built != folder)
+            return Published(kept(files, folder), known, folder=Path(place), as_built=built != folder)
         told(given, "compare with the Hub" if options.get("dry_run") else "send to the Hub")
         done = upload(files, aim, dry_run=options.get("dry_run", False))
     where: dict[str, Any] = {"url": done.url, "commit": done.commit, "pull_request": done.pull_request}
-    return Published(done.changes, **where, as_built=built != folder)
+    return Published(done.changes, known, **where, as_built=built != folder)
 
 
 def prepared(
@@ -165,50 +169,32 @@ def build(source: Source, folder: Path, place: Path | str, given: Mapping[str, A
     """Fill a folder with one of the forms of a model."""
     sizes = {"max_shard_size": size} if (size := given.get("max_shard_size")) else {}
     # First, for it says best why there is no native form.
-    stock: Any = to_transformers(source.model) if given.get("native") else None
-    card, extras = described(source, place, given)
-    processors = [*source.processors, extras]
-    if stock is None:
-        return build_folder(source.model, folder, processors=processors, card=card, **sizes)
-    stock.save_pretrained(folder, **sizes)
-    for processor in processors:
-        processor.save_pretrained(folder)
-    (folder / "LICENSE").write_text(license_text(), encoding="utf-8")
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    write_manifest(folder, stock)
-    return folder
+    model: Any = to_transformers(source.model) if given.get("native") else source.model
+    card, files = described(source, place, given)
+    return build_folder(model, folder, processors=source.processors, card=card, files=files, **sizes)
 
 
-@dataclass(frozen=True)
-class Extras:
-    """Files that go along with the card, saved as processors are."""
-
-    files: Mapping[str, bytes]
-
-    def save_pretrained(self, folder: Path) -> None:
-        """Write them."""
-        for name, data in self.files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(data)
-
-
-def described(source: Source, place: Path | str, given: Mapping[str, Any]) -> tuple[str, Extras]:
-    """The card of a model, and what goes along with it; ValueError for the record of another model."""
+def described(
+    source: Source, place: Path | str, given: Mapping[str, Any]
+) -> tuple[Callable[[str], str], Mapping[str, bytes]]:
+    """What makes the card of a model, and what goes along with it; ValueError for the record of another model."""
     known: dict[str, Any] = {"form": "native" if given.get("native") else "self-contained"}
     known |= {"other": given.get("other"), "processor": bool(source.processors)}
     known |= {"repo": place} if isinstance(place, str) else {}
     if source.record is None:
         name = place.name if isinstance(place, Path) else place.partition("/")[2]
         config = {**source.model.config.to_dict(), "architectures": [type(source.model).__name__]}
-        return str(plain_card(config, name=name, certificate=source.certificate, **known)), Extras({})
+        known |= {"name": name, "certificate": source.certificate}
+        return lambda identity: str(plain_card(config, digest=identity, **known)), {}
     record = json.loads(source.record.read_text(encoding="utf-8"))
-    card, count = str(make_card(record, **known)), source.model.num_parameters()
+    count = source.model.num_parameters()
     if record["parameters"] != count:
         raise ValueError(
             f"{source.record} is of a model with {record['parameters']:,} parameters and this one has {count:,}; name "
             "the record of its own training"
         )
-    return card, Extras(companions(record, source.record.parent))
+    files = companions(record, source.record.parent)
+    return lambda identity: str(make_card(record, digest=identity, **known)), files
 
 
 def kept(files: Mapping[str, Path], folder: Path) -> tuple[Change, ...]:

@@ -7,8 +7,10 @@ import pytest
 from transformers import AutoConfig, ViTImageProcessorPil
 
 import qkv
+from qkv.modeling.conversion_files import read_json
 from qkv.scripts.publishing import export
 from qkv.scripts.publishing.export import build_folder
+from qkv.scripts.publishing.manifest import MANIFEST, identity
 
 
 @pytest.fixture
@@ -20,7 +22,12 @@ def model() -> qkv.QkvEncoderForImageClassification:
 
 
 def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path) -> None:
-    folder = build_folder(model, tmp_path / "a" / "hub", processors=[ViTImageProcessorPil()], card="# card\n")
+    folder = build_folder(
+        model,
+        tmp_path / "a" / "hub",
+        processors=[ViTImageProcessorPil()],
+        card=lambda identity: f"# card of {identity}\n",
+    )
     names = {path.name for path in folder.iterdir()}
     assert {"config.json", "model.safetensors", "preprocessor_config.json", "README.md", "LICENSE"} <= names
     config = AutoConfig.from_pretrained(folder)
@@ -29,7 +36,8 @@ def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path) -> None:
         path.name for path in folder.glob("*.py")
     }
     assert model.config.auto_map == qkv.QkvEncoderConfig.auto_classes
-    assert (folder / "README.md").read_text() == "# card\n"
+    assert (folder / "README.md").read_text() == f"# card of {identity(folder)}\n"
+    assert "README.md" in read_json(folder / MANIFEST)["files"]
     assert "Apache License" in (folder / "LICENSE").read_text()
 
 
