@@ -141,7 +141,10 @@ class Expressions:
         """`a and b` where one side is known to make no difference."""
         neutral = isinstance(node.op, ast.And)
         values = [reader.value(part) for part in node.values]
+        # The last one is the result where the others say nothing: `x or 0` is not x.
+        plain = isinstance(values[-1], bool) or values[-1] is UNKNOWN
         left = [part for part, value in zip(node.values, values, strict=True) if value is UNKNOWN]
+        left += [] if plain else node.values[-1:]
         if any(value is not UNKNOWN and bool(value) is not neutral for value in values) or not left:
             return
         if len(left) == 1 < len(values):
