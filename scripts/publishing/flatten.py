@@ -40,7 +40,7 @@ HEADER = """\
 #
 # Made from qkv {version} for the architecture in config.json: what other architectures need is left out, and so are
 # checks that only word errors better. Docstrings are written by hand, therefore `trf-ignore: TRF057`.
-{differing}# SHA-256 of the lines below: {digest}
+{notes}# SHA-256 of the lines below: {digest}
 """
 # The package words the errors of huggingface_hub's decorator; a copy uses that itself.
 RENAMED = {"@checked": "@strict"}
@@ -85,8 +85,12 @@ def copied(classes: tuple[tuple[str, type], ...], decisions: Decisions) -> FlatC
     for joined, other in ((settings, models), (models, settings)):
         joined.drop_methods(names_called() | set(re.findall(r"\w+", other.text)))
         joined.text = with_map(joined.text, auto_map, family.__name__)
-    files = {config_file: settings, model_file: models}
-    return FlatCode({f"{name}.py": printed(name, joined, decisions) for name, joined in files.items()}, auto_map)
+    code = printed(model_file, models, decisions)
+    # transformers remembers, for a config class of a local folder, the model that it saw with it first. So no two
+    # models share the text of their config.
+    own = f"# Goes with {model_file}.py of SHA-256\n# {hashlib.sha256(code.encode()).hexdigest()}\n"
+    files = {f"{config_file}.py": printed(config_file, settings, decisions, own), f"{model_file}.py": code}
+    return FlatCode(files, auto_map)
 
 
 def class_of(reference: str) -> type:
@@ -148,11 +152,11 @@ def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:
     return replace(text, edits)
 
 
-def printed(name: str, joined: Joined, decisions: Decisions) -> str:
+def printed(name: str, joined: Joined, decisions: Decisions, notes: str = "") -> str:
     """A file: license, origin, what it is, imports, code."""
     code = PUBLIC.sub(rf"\g<0>{BY_HAND}", joined.finished())
     text = f'"""{joined.docstring(f"{joined.folder}.{name}")}"""\n\n{code}'
     fields = " ".join(decisions.differing)
-    note = f"# Its parts are not alike, therefore:\n# trf-ignore: TRF041 {fields}\n" if fields else ""
+    notes += f"# Its parts are not alike, therefore:\n# trf-ignore: TRF041 {fields}\n" if fields else ""
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return HEADER.format(version=qkv.__version__, differing=note, digest=digest) + text
+    return HEADER.format(version=qkv.__version__, notes=notes, digest=digest) + text

@@ -183,6 +183,15 @@ def test_the_copy_of_a_config_refuses_what_its_code_could_not_follow(tmp_path: P
     module.QkvDecoderConfig(**{**fields, "residual_dropout": 0.1, "num_labels": 5, "use_cache": False})
 
 
+def test_no_two_models_share_the_text_of_their_config() -> None:
+    """Or transformers would load both with the code of the first, from folders of one name."""
+    wide = qkv.QkvEncoderConfig(hidden_size=16, num_attention_heads=2)
+    narrow = qkv.QkvEncoderConfig(hidden_size=16, num_attention_heads=2, embedding_size=8)
+    one, other = flatten(wide).files, flatten(narrow).files
+    assert one["modeling_encoder.py"] != other["modeling_encoder.py"]
+    assert one["configuration_encoder.py"] != other["configuration_encoder.py"]
+
+
 def test_the_config_of_somebody_else_is_refused() -> None:
     with pytest.raises(ValueError, match="GPT2Config is not a config of qkv; qkv.from_transformers makes"):
         flatten(GPT2Config())
