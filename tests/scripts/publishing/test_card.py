@@ -97,7 +97,7 @@ def test_every_number_is_in_the_record(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("said", "instead"),
-    [("98.61 %", "98.71 %"), ("0.0340", "0.0339"), ("152,714", "152,715"), ("n = 360", "n = 361"), ("56 s", "55 s")],
+    [("98.61 %", "98.71 %"), ("0.0340", "0.0339"), ("152,714", "152,715"), ("n = 360", "n = 361"), ("69 s", "67 s")],
 )
 def test_a_number_that_is_not_in_the_record_is_found(said: str, instead: str) -> None:
     text = (CARDS / "digits.md").read_text()
@@ -245,9 +245,10 @@ def test_pictures_stand_on_the_card_and_lie_beside_it(tmp_path: Path) -> None:
 
 
 def test_results_for_leaderboards_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert companions(RECORD, tmp_path) == {}
+    record = {name: value for name, value in RECORD.items() if name != "pictures"}
+    assert companions(record, tmp_path) == {}
     monkeypatch.setitem(card_metadata.BENCHMARKS, ("digits", "test", "accuracy"), Benchmark("acme/Digits", "all"))
-    assert set(companions(RECORD, tmp_path)) == {".eval_results/digits-all.yaml"}
+    assert set(companions(record, tmp_path)) == {".eval_results/digits-all.yaml"}
 
 
 def test_the_card_is_one_that_the_library_reads() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,7 @@ def with_task(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_metadata_is_what_the_hub_reads(tmp_path: Path) -> None:
+    shutil.copytree(CARDS / "digits", tmp_path / "digits")
     write_card(CARDS / "digits.json", tmp_path / "card.md")
     found = metadata_load(tmp_path / "card.md")
     assert found["license"] == "apache-2.0" and found["library_name"] == "transformers"
