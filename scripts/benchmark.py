@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> None:
         model = qkv.QkvDecoderForCausalLM(qkv.presets.gpt2())
         folder = build_folder(model, Path(name) / "gpt2")
         laps = in_turns(folder, "AutoModelForCausalLM", arguments.runs, Path(name))
-    figures = {part: ratio(laps, part) for part in ("load", "import")}
+    figures = {part: ratio(laps, part) for part in ("first", "again")}
     size = f"{model.num_parameters() / 1e6:.0f} million weights"
     show(f"loading a GPT-2 of {size}, {arguments.runs} turns", rows(laps, figures))
     if arguments.json:
@@ -88,8 +88,8 @@ def rows(laps: Laps, figures: dict[str, list[float]]) -> dict[str, str]:
     table = {"answers": "equal bit by bit"}
     for part, (least, middle, most) in figures.items():
         for mode in MODES:
-            table[f"{part}, {mode}"] = f"{median(lap[part] for lap in laps[mode]):.3f} s"
-        table[f"{part}, remote / installed"] = f"{middle:.2f} ({least:.2f} to {most:.2f})"
+            table[f"{part} load, {mode}"] = f"{median(lap[part] for lap in laps[mode]):.3f} s"
+        table[f"{part} load, remote / installed"] = f"{middle:.2f} ({least:.2f} to {most:.2f})"
     return table
 
 

@@ -24,7 +24,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, answers: dict[str, str]) -> list[st
 
     def load(folder: Path, auto_class: str, mode: str, home: Path) -> dict[str, Any]:
         asked.append(mode)
-        return {"load": {"installed": 1.0, "remote": 2.0}[mode], "import": 1.0, "answer": answers[mode]}
+        return {"first": {"installed": 1.0, "remote": 2.0}[mode], "again": 1.0, "answer": answers[mode]}
 
     monkeypatch.setattr(benchmark, "load", load)
     return asked
@@ -38,7 +38,7 @@ def test_ratios_are_of_the_same_turn(
     assert asked == ["installed", "remote", "remote", "installed", "installed", "remote"]
     assert "2.00 (2.00 to 2.00)" in capsys.readouterr().out
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["remote over installed"]["load"] == [2.0, 2.0, 2.0] and len(found["seconds"]["remote"]) == 2
+    assert found["remote over installed"]["first"] == [2.0, 2.0, 2.0] and len(found["seconds"]["remote"]) == 2
 
 
 def test_different_answers_are_not_timed(
@@ -58,4 +58,4 @@ def test_no_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_both_processes_load_the_same_model(tiny: None, tmp_path: Path) -> None:
     folder = build_folder(qkv.QkvDecoderForCausalLM(qkv.presets.gpt2()), tmp_path / "gpt2")
     found = [benchmark.load(folder, "AutoModelForCausalLM", mode, tmp_path) for mode in benchmark.MODES]
-    assert found[0]["answer"] == found[1]["answer"] and all(lap["load"] > 0 for lap in found)
+    assert found[0]["answer"] == found[1]["answer"] and all(lap["first"] > 0 for lap in found)
