@@ -46,7 +46,7 @@ class Reader:
             return self.read(node)
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr" and len(node.args) == 3:
             owner, name, default = node.args
-            return self.read(ast.Attribute(owner, name.value), default) if isinstance(name, ast.Constant) else None
+            return self.read(ast.Attribute(owner, str(name.value)), default) if isinstance(name, ast.Constant) else None
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.values(node.operand)
             return None if inner is None else tuple(not value for value in inner)
