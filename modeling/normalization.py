@@ -62,7 +62,8 @@ class Residual(nn.Module):
     def __init__(self, config: StackConfig, layer_index: int, *, normed: bool = True) -> None:
         super().__init__()
         self.norm = NORMS[config.norm](config) if normed else nn.Identity()
-        self.initial_scale = scale = config.layer_scale
+        scale = config.layer_scale
+        self.initial_scale = scale
         self.layer_scale = nn.Parameter(torch.full((config.hidden_size,), float(scale))) if scale else None
         self.norm_first = config.norm_first
         self.dropout = nn.Dropout(config.residual_dropout)

@@ -1,20 +1,16 @@
-"""Run the Python of model cards where qkv cannot be imported: `python -I card_reader.py CONSUMER`, programs as JSON.
+"""Run the Python of model cards where qkv cannot be imported: `python -I card_reader.py`, programs as JSON.
 
 What each program printed comes back on standard output, as JSON.
 """
 
 import contextlib
-import importlib.util
 import io
 import json
 import sys
 
 
 def main() -> None:
-    spec = importlib.util.spec_from_file_location("consumer", sys.argv[1])
-    consumer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(consumer)
-    sys.meta_path.insert(0, consumer.Hidden())
+    sys.modules["qkv"] = None  # type: ignore[assignment]
     printed = []
     for program in json.load(sys.stdin):
         with contextlib.redirect_stdout(io.StringIO()) as out:

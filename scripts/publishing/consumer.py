@@ -6,19 +6,9 @@ Reads jobs as JSON from standard input: `source` (a folder, or a repo with its `
 """
 
 import copy
-import importlib.abc
 import json
 import sys
 from typing import Any
-
-
-class Hidden(importlib.abc.MetaPathFinder):
-    """Make qkv look as if it were not installed, however it is installed."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        """Refuse qkv in the words that transformers looks for; leave others to the next finder."""
-        if name.partition(".")[0] == "qkv":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def load(source: str, auto_class: str, revision: str | None = None) -> Any:
@@ -60,7 +50,8 @@ def main() -> None:
     """Do every job."""
     if "qkv" in sys.modules:
         raise RuntimeError("qkv was imported before it could be hidden")
-    sys.meta_path.insert(0, Hidden())
+    # From here on importing it fails, however it is installed.
+    sys.modules["qkv"] = None  # type: ignore[assignment]
     import torch
 
     jobs = json.load(sys.stdin)

@@ -83,6 +83,7 @@ def copied(classes: tuple[tuple[str, type], ...], decisions: Decisions) -> FlatC
     settings = specialised("qkv.configuration", [family.__module__], decisions)
     settings.keep([family.__name__, *borrowed])
     for joined, other in ((settings, models), (models, settings)):
+        joined.drop_attributes(read_of_modules())
         joined.drop_methods(names_called() | set(re.findall(r"\w+", other.text)))
         joined.text = with_map(joined.text, auto_map, family.__name__)
     code = printed(model_file, models, decisions)
@@ -129,12 +130,25 @@ def specialised(folder: str, modules: Iterable[str], decisions: Decisions) -> Jo
 
 
 @cache
+def shared_files() -> list[Path]:
+    """The files of transformers itself, its models apart."""
+    root = Path(transformers.__file__).parent
+    return [path for path in root.rglob("*.py") if "models" not in path.relative_to(root).parts]
+
+
+@cache
 def names_called() -> frozenset[str]:
     """Every name in transformers itself, its models apart, and in torch's modules: what they may call on a class."""
-    root = Path(transformers.__file__).parent
-    files = [path for path in root.rglob("*.py") if "models" not in path.relative_to(root).parts]
-    words = {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
+    words = {word for path in shared_files() for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     return frozenset(words) | set(dir(nn.Module))
+
+
+@cache
+def read_of_modules() -> frozenset[str]:
+    """Every attribute that transformers reads of what it calls a module, such as `is_causal` of an attention."""
+    words = r"\bmodule\.(\w+)|attr\(module, \"(\w+)\""
+    found = [each for path in shared_files() for each in re.findall(words, path.read_text(encoding="utf-8"))]
+    return frozenset(name for names in found for name in names)
 
 
 def with_map(text: str, auto_map: dict[str, str], owner: str) -> str:

@@ -31,6 +31,8 @@ class Joined:
     borrowed: set[str] = field(default_factory=set)
     docstrings: dict[str, str] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    # Attributes that the whole modules read.
+    read: set[str] = field(default_factory=set)
 
     def add(self, module: str) -> None:
         """Add a module after all that it imports from its folder; ValueError names the line that cannot be joined."""
@@ -46,6 +48,7 @@ class Joined:
                 self.follow(node, module)
                 cut.append((*text.whole(node), ""))
         self.refuse_clashes(text.tree, module)
+        self.read |= set(attributes(text.tree))
         self.text += replace(text.source, sorted(cut)).strip() + "\n\n\n"
 
     def follow(self, node: ast.Import | ast.ImportFrom, module: str) -> None:
@@ -97,6 +100,18 @@ class Joined:
                     gone.append((*text.whole(node), ""))
         self.text = replace(self.text, gone)
 
+    def drop_attributes(self, kept: Container[str]) -> None:
+        """Leave out attributes that only dropped code read: `kept` are those that others read of a module."""
+        text, gone = Text(self.text), []
+        unread = self.read - set(attributes(text.tree))
+        for node in ast.walk(text.tree):
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or isinstance(node.value, ast.Call):
+                continue  # a call might do something
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if all(isinstance(each, ast.Attribute) and each.attr in unread and each.attr not in kept for each in targets):
+                gone.append((*text.whole(node), ""))
+        self.text = replace(self.text, sorted(gone))
+
     def docstring(self, module: str) -> str:
         """What a module says of itself, with a legend of all letters that the text uses."""
         words = [
@@ -143,6 +158,15 @@ def defined(node: ast.stmt) -> list[str]:
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def attributes(tree: ast.AST) -> Iterator[str]:
+    """Every attribute that a piece of code reads, also by a name in quotes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def names_in(node: ast.AST) -> Iterator[str]:

@@ -24,7 +24,7 @@ import qkv
 from qkv.scripts.publishing.card import make_card, plain_card
 from qkv.scripts.publishing.card_heads import HEADS
 from qkv.scripts.publishing.export import build_folder
-from qkv.scripts.publishing.reload import CONSUMER, strange_environment
+from qkv.scripts.publishing.reload import strange_environment
 
 ROOT = Path(__file__).resolve().parents[3]
 CARDS = ROOT / "model_cards"
@@ -133,7 +133,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     found = {name: published(name, place / f"folder{index}") for index, name in enumerate(KINDS)}
     programs = {name: PROGRAM.findall(text) for name, (_, text) in found.items()}
     done = subprocess.run(
-        [sys.executable, "-I", ROOT / "tests" / "card_reader.py", CONSUMER],
+        [sys.executable, "-I", ROOT / "tests" / "card_reader.py"],
         input=json.dumps([program for every in programs.values() for program in every]),
         env=strange_environment(place),
         cwd=place,

@@ -74,6 +74,27 @@ def test_methods_that_nobody_calls_go(package) -> None:
     assert found.mentions("g") == 2 and not found.mentions("h")
 
 
+def test_attributes_that_only_dropped_code_read_go(package) -> None:
+    text = """
+class A:
+    def __init__(self):
+        self.used = 1
+        self.unused: int = 2
+        self.theirs = 3
+        self.never_read_here = 4
+        self.made = print()
+
+    def f(self):
+        return self.used, self.unused, self.theirs, self.made
+"""
+    package({"models/model.py": text})
+    found = joined("toy.models.model")
+    found.text = found.text.replace(", self.unused, self.theirs, self.made", "")
+    found.drop_attributes({"theirs"})
+    left = ("used", "unused", "theirs", "never_read_here", "made")
+    assert [found.mentions(name) for name in left] == [2, 0, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [

@@ -1,6 +1,5 @@
 """The fresh process: nothing of ours reaches it, and its failures are told. That it loads: tests/test_hub.py."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -34,14 +33,3 @@ def test_a_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module, "CONSUMER", broken)
     with pytest.raises(RuntimeError, match="loading without qkv failed: no such luck"):
         reload([])
-
-
-def test_qkv_is_hidden_in_the_words_that_transformers_knows() -> None:
-    spec = importlib.util.spec_from_file_location("consumer", module.CONSUMER)
-    consumer = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(consumer)
-    hidden = consumer.Hidden()
-    for name in ("qkv", "qkv.modeling"):
-        with pytest.raises(ModuleNotFoundError, match="No module named"):
-            hidden.find_spec(name)
-    assert hidden.find_spec("qkvother") is None and hidden.find_spec("torch") is None
