@@ -5,7 +5,7 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill
@@ -100,15 +100,15 @@ class Joined:
                     gone.append((*text.whole(node), ""))
         self.text = replace(self.text, gone)
 
-    def drop_attributes(self, kept: Container[str]) -> None:
+    def drop_attributes(self, kept: Set[str]) -> None:
         """Leave out attributes that only dropped code read: `kept` are those that others read of a module."""
         text, gone = Text(self.text), []
-        unread = self.read - set(attributes(text.tree))
+        unread = self.read - set(attributes(text.tree)) - kept
         for node in ast.walk(text.tree):
             if not isinstance(node, ast.Assign | ast.AnnAssign) or isinstance(node.value, ast.Call):
                 continue  # a call might do something
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if all(isinstance(each, ast.Attribute) and each.attr in unread and each.attr not in kept for each in targets):
+            if all(isinstance(each, ast.Attribute) and each.attr in unread for each in targets):
                 gone.append((*text.whole(node), ""))
         self.text = replace(self.text, sorted(gone))
 
