@@ -14,11 +14,12 @@ from qkv.scripts.publishing.card import auto_class, companions, make_card
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 from qkv.scripts.train import add_arguments as add_arguments
-from qkv.scripts.training.data import support_vectors
+from qkv.scripts.training.digits import support_vectors
 from qkv.scripts.training.picture import draw_attention
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.report import files, measures, show
 from qkv.scripts.training.run import Run, train
+from qkv.scripts.training.task import Batch, Task
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
 ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}
@@ -43,7 +44,7 @@ def run(arguments: Namespace) -> None:
 
 def draw(finished: Run) -> None:
     """Draw what the class token reads in one image of each label."""
-    examples = next(iter(finished.task.splits.values())).columns
+    examples = whole(finished.task, next(iter(finished.task.splits)))
     labels, names = examples["labels"].tolist(), finished.task.labels
     chosen = [labels.index(label) for label in range(min(DRAWN, len(names)))]
     images = examples["pixel_values"][chosen].to(finished.model.device)
@@ -62,9 +63,15 @@ def publish(finished: Run) -> None:
     )
 
 
+def whole(task: Task, split: str) -> Batch:
+    """All examples of a split."""
+    examples = task.splits[split]
+    return task.collate(examples.__getitems__(range(len(examples))), None)
+
+
 def compare(finished: Run, split: str) -> dict[str, float]:
     """Metrics of the Hub folder on a split, loaded without qkv; RuntimeError unless it is the same model."""
-    columns, hub = finished.task.splits[split].columns, finished.folder / "hub"
+    columns, hub = whole(finished.task, split), finished.folder / "hub"
     inputs = {"pixel_values": columns["pixel_values"]}
     with tempfile.TemporaryDirectory() as place:
         example = Path(place) / "example.png"

@@ -19,7 +19,7 @@ from transformers import PreTrainedConfig
 import qkv
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.scripts.publishing.freeze import Decisions, freeze
-from qkv.scripts.publishing.join import Joined
+from qkv.scripts.publishing.join import Joined, without_attributes
 from qkv.scripts.publishing.specialise import specialise
 from qkv.scripts.publishing.text import Text, replace
 
@@ -83,7 +83,8 @@ def copied(classes: tuple[tuple[str, type], ...], decisions: Decisions) -> FlatC
     settings = specialised("qkv.configuration", [family.__module__], decisions)
     settings.keep([family.__name__, *borrowed])
     for joined, other in ((settings, models), (models, settings)):
-        joined.drop_attributes(read_of_modules())
+        # Those that only dropped code reads.
+        joined.text = without_attributes(joined.text, joined.read - read_of_modules())
         joined.drop_methods(names_called() | set(re.findall(r"\w+", other.text)))
         joined.text = with_map(joined.text, auto_map, family.__name__)
     code = printed(model_file, models, decisions)

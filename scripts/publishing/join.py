@@ -100,18 +100,6 @@ class Joined:
                     gone.append((*text.whole(node), ""))
         self.text = replace(self.text, gone)
 
-    def drop_attributes(self, kept: Set[str]) -> None:
-        """Leave out attributes that only dropped code read: `kept` are those that others read of a module."""
-        text, gone = Text(self.text), []
-        unread = self.read - set(attributes(text.tree)) - kept
-        for node in ast.walk(text.tree):
-            if not isinstance(node, ast.Assign | ast.AnnAssign) or isinstance(node.value, ast.Call):
-                continue  # a call might do something
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if all(isinstance(each, ast.Attribute) and each.attr in unread for each in targets):
-                gone.append((*text.whole(node), ""))
-        self.text = replace(self.text, sorted(gone))
-
     def docstring(self, module: str) -> str:
         """What a module says of itself, with a legend of all letters that the text uses."""
         words = [
@@ -158,6 +146,19 @@ def defined(node: ast.stmt) -> list[str]:
         return [node.name]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def without_attributes(source: str, unwanted: Set[str]) -> str:
+    """The text without statements that set these attributes, unless something reads them."""
+    text, gone = Text(source), []
+    unread = unwanted - set(attributes(text.tree))
+    for node in ast.walk(text.tree):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or isinstance(node.value, ast.Call):
+            continue  # a call might do something
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if all(isinstance(each, ast.Attribute) and each.attr in unread for each in targets):
+            gone.append((*text.whole(node), ""))
+    return replace(source, sorted(gone))
 
 
 def attributes(tree: ast.AST) -> Iterator[str]:

@@ -13,8 +13,10 @@ FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
 LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1}
 POSITIVE = ("learning_rate", "max_grad_norm")
-NOT_NEGATIVE = ("weight_decay", "warmup_steps", "seed", "degrees", "shift", "scale", "shear")
-NUMBERS = {int: "a whole number", float: "a number"}
+NOT_NEGATIVE = (
+    "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear",
+)  # fmt: skip
+NUMBERS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,11 @@ class Recipe:
     """One training, from data to the last step.
 
     `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
-    that differ from it. `batch_size` counts the examples of an
-    optimizer step, however many processes share it and in however many parts (`accumulate`) each takes its share.
+    that differ from it. `batch_size` counts the examples of an optimizer step, however many processes
+    share it and in however many parts (`accumulate`) each takes its share.
+    `group_by_length` puts examples of like length into a step, and `workers` processes make batches ahead.
     `holdout` keeps that share of the training data back, to be watched; the test split is scored once, at the end.
+    `schedule="wsd"` decays over the last `decay_steps`.
     `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
     """
 
@@ -55,14 +59,17 @@ class Recipe:
     out: str | None = None
     seed: int = 0
     threads: int | None = None
+    workers: int = 0
+    group_by_length: bool = False
     holdout: float = 0.0
     max_steps: int = 1000
     batch_size: int = 32
     accumulate: int = 1
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
-    schedule: Literal["cosine", "linear", "constant_with_warmup"] = "cosine"
+    schedule: Literal["noam", "linear", "cosine", "wsd", "constant_with_warmup"] = "cosine"
     warmup_steps: int = 0
+    decay_steps: int = 0
     max_grad_norm: float = 1.0
     precision: Literal["fp32", "bf16"] = "fp32"
     log_every: int = 10
@@ -154,8 +161,10 @@ def convert_plain(key: str, value: Any, kind: type) -> Any:
     """A number, text or mapping; text that spells a number is one (YAML reads 1e-3 as text)."""
     if kind is str:
         return str(value)
+    if kind is bool and isinstance(value, bool):
+        return value
     try:
-        if kind in NUMBERS and not isinstance(value, bool) and float(value) == kind(value):
+        if kind in (int, float) and not isinstance(value, bool) and float(value) == kind(value):
             return kind(value)
     except (TypeError, ValueError, OverflowError):
         pass

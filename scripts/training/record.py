@@ -17,8 +17,8 @@ from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.scripts.training.data import Task
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.task import Task
 
 DEPENDENCIES = ("torch", "transformers", "accelerate", "numpy", "scikit-learn")
 

@@ -20,6 +20,7 @@ from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.picture import draw_curve
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
+from qkv.scripts.training.task import Task
 
 CURVE = {"curve.png": "Loss and metrics by optimizer step"}
 PRECISIONS = {"fp32": "no", "bf16": "bf16"}
@@ -31,7 +32,7 @@ class Run:
 
     folder: Path
     model: PreTrainedModel
-    task: data.Task
+    task: Task
     record: dict[str, Any]
     clock: Clock
     is_main: bool
@@ -77,7 +78,7 @@ def train(recipe: Recipe, command: str) -> Run:
     return run
 
 
-def build(recipe: Recipe, task: data.Task) -> PreTrainedModel:
+def build(recipe: Recipe, task: Task) -> PreTrainedModel:
     """The recipe's model with random weights; ValueError for an unknown architecture or config field."""
     architectures = [name for name in modeling.__all__ if "For" in name]
     if recipe.architecture not in architectures:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from qkv.scripts.publishing.join import Joined
+from qkv.scripts.publishing.join import Joined, without_attributes
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ class A:
 """
     package({"models/model.py": text})
     found = joined("toy.models.model")
-    found.text = found.text.replace(", self.unused, self.theirs, self.made", "")
-    found.drop_attributes({"theirs"})
+    text = found.text.replace(", self.unused, self.theirs, self.made", "")
+    found.text = without_attributes(text, found.read - {"theirs"})
     left = ("used", "unused", "theirs", "never_read_here", "made")
     assert [found.mentions(name) for name in left] == [2, 0, 1, 1, 1]
 

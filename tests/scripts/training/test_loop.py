@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,9 +15,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import qkv
-from qkv.scripts.training.data import Batch, Examples, Task
-from qkv.scripts.training.loop import Loop, StepSampler, parameter_groups, positions
+from qkv.scripts.training.loop import Loop, parameter_groups, positions
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.task import Batch, Columns, Task
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 RECIPE = Recipe("tiny", "", "", "", max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)
@@ -38,7 +37,7 @@ def text_model(**fields: object) -> nn.Module:
 def image_task() -> Task:
     labels = torch.randint(0, 3, (20,))
     labels[::7] = -100  # parts with different numbers of targets
-    examples = Examples({"pixel_values": torch.randn(20, 1, 4, 4).double(), "labels": labels})
+    examples = Columns({"pixel_values": torch.randn(20, 1, 4, 4).double(), "labels": labels})
     return task(examples, lambda batch: int((batch["labels"] != -100).sum()))
 
 
@@ -46,11 +45,11 @@ def text_task() -> Task:
     ids = torch.randint(0, 11, (20, 6))
     labels = ids.masked_fill(torch.rand(20, 6) < 0.4, -100)
     return task(
-        Examples({"input_ids": ids, "labels": labels}), lambda batch: int((batch["labels"][:, 1:] != -100).sum())
+        Columns({"input_ids": ids, "labels": labels}), lambda batch: int((batch["labels"][:, 1:] != -100).sum())
     )
 
 
-def task(examples: Examples, count: Callable[[Batch], int]) -> Task:
+def task(examples: Columns, count: Callable[[Batch], int]) -> Task:
     def score(outputs: object, batch: Batch) -> dict[str, Tensor]:
         return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
 
@@ -152,9 +151,9 @@ def test_evaluation_is_over_targets_not_batches() -> None:
 def test_nothing_right_is_an_accuracy_of_zero() -> None:
     loop = prepared()
     columns = loop.task.train.columns
-    assert loop.evaluate(Examples({**columns, "labels": torch.full((20,), 2)}))["accuracy"] in (0.0, 1.0)
+    assert loop.evaluate(Columns({**columns, "labels": torch.full((20,), 2)}))["accuracy"] in (0.0, 1.0)
     loop.model.classifier.bias.data[0] = 1e3
-    assert loop.evaluate(Examples({**columns, "labels": torch.full((20,), 2)}))["accuracy"] == 0.0
+    assert loop.evaluate(Columns({**columns, "labels": torch.full((20,), 2)}))["accuracy"] == 0.0
 
 
 def test_training_learns_and_reports() -> None:
@@ -164,32 +163,6 @@ def test_training_learns_and_reports() -> None:
     assert steps[-1].loss < 0.7 * steps[0].loss
     assert [step.learning_rate for step in steps[:3]] == [0.0, 0.005, 0.01] and steps[-1].learning_rate < 1e-4
     assert all(step.grad_norm > 0 and step.tokens == 8 * 4 for step in steps)
-
-
-def sampler(size: int, recipe: Recipe, rank: int = 0, processes: int = 1) -> StepSampler:
-    return StepSampler(size, recipe, SimpleNamespace(process_index=rank, num_processes=processes))
-
-
-def test_every_pass_sees_every_example_once_in_a_new_order() -> None:
-    order = sampler(10, RECIPE).order()
-    passes = [[next(order) for _ in range(10)] for _ in range(3)]
-    assert all(sorted(one) == list(range(10)) for one in passes)
-    assert passes[0] != passes[1] != passes[2]
-
-
-def test_shares_of_a_step_do_not_overlap_and_make_it_up() -> None:
-    recipe = replace(RECIPE, batch_size=12, accumulate=2)
-    alone = iter(sampler(50, replace(recipe, accumulate=1)))
-    shares = [iter(sampler(50, recipe, rank, 3)) for rank in range(3)]
-    for _ in range(9):
-        parts = [next(share) for share in shares for _ in range(2)]
-        assert {len(part) for part in parts} == {2}
-        assert [index for part in parts for index in part] == next(alone)
-
-
-def test_a_batch_that_cannot_be_shared_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size=8 cannot be shared by 3 processes in parts of accumulate=1"):
-        sampler(10, RECIPE, 0, 3)
 
 
 def test_only_matrices_decay() -> None:

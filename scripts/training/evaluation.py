@@ -1,0 +1,59 @@
+"""How good is a model on a split? Sums and answers of all processes, made into metrics once."""
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import nn
+
+from qkv.scripts.training.task import Answer, Batch, Examples, Task
+
+
+def place(batch: Batch, accelerator: Accelerator) -> Batch:
+    """The batch on this process's device."""
+    return {name: value.to(accelerator.device) for name, value in batch.items()}
+
+
+def inputs(batch: Batch) -> Batch:
+    """What of a batch is given to the model."""
+    return {name: value for name, value in batch.items() if not name.startswith("_")}
+
+
+@torch.no_grad()
+def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Examples, size: int) -> dict[str, float]:
+    """Metrics over a split, of which every process takes every n-th batch."""
+    rank, processes = accelerator.process_index, accelerator.num_processes
+    starts = range(0, len(split), size)
+    sums: dict[str, float] = defaultdict(float)
+    answers: list[Answer] = []
+    was_training = model.training
+    model.eval()
+    for first in starts[::processes]:
+        # Processes whose model is in pieces need each other at every step: who has no batch left computes one in vain.
+        start = first + rank * size
+        batch = collated(task, split, start if start < len(split) else 0, size, accelerator)
+        outputs = model(**inputs(batch), num_items_in_batch=1)
+        found = task.answer(accelerator.unwrap_model(model), outputs, batch)
+        if start < len(split):
+            sums["targets"] += task.count(batch)
+            for name, value in {"loss": outputs.loss, **task.score(outputs, batch)}.items():
+                sums[name] += float(value)
+            answers += found
+    model.train(was_training)
+    return combined(task, dict(sums), answers)
+
+
+def collated(task: Task, split: Examples, start: int, size: int, accelerator: Accelerator) -> Batch:
+    """The batch of a split that begins there."""
+    records = split.__getitems__(range(start, min(start + size, len(split))))
+    return place(task.collate(records, None), accelerator)
+
+
+def combined(task: Task, sums: dict[str, float], answers: list[Answer]) -> dict[str, float]:
+    """The metrics that the sums and answers of all processes give."""
+    parts: list[Any] = gather_object([(sums, answers)])
+    names = sorted({name for part, _ in parts for name in part})
+    totals = {name: sum(part.get(name, 0.0) for part, _ in parts) for name in names}
+    return task.measure(totals, [answer for _, found in parts for answer in found])

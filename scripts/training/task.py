@@ -1,0 +1,100 @@
+"""What does a training ask of its data? A task: examples in splits, how they become batches, how answers are scored."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+Batch = dict[str, Tensor]
+Record = dict[str, Any]
+# What was predicted, and what would have been right.
+Answer = tuple[Any, Any]
+
+
+class Examples(Protocol):
+    """Records by index, as `datasets.Dataset` and `Columns` have them."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Record]:
+        """The records of these indices, in this order."""
+
+
+class Columns:
+    """Examples that fit in memory: tensors of equal length, such as images and their labels."""
+
+    def __init__(self, columns: Batch) -> None:
+        self.columns = columns
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Record]:
+        return [{name: column[index] for name, column in self.columns.items()} for index in indices]
+
+
+def stack(records: Sequence[Record], places: Sequence[int] | None = None) -> Batch:
+    """A batch of records whose values have one shape."""
+    return {name: torch.stack([torch.as_tensor(record[name]) for record in records]) for name in records[0]}
+
+
+def mean(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+    """Each sum divided by the number of targets."""
+    return {name: total / sums["targets"] for name, total in sums.items() if name != "targets"}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set as the loop sees it.
+
+    `kind` is the pipeline's name for the task, `labels` are the class names. `splits` are evaluated.
+
+    `collate` makes a batch of records. In training it is told the `places` of its records in the endless order that
+    all processes share: what it changes at random it draws from `(seed, place)` and nothing else, so the same batches
+    come on any number of processes and after any interruption. In evaluation `places` is None, and nothing is changed.
+    Names in a batch that begin with an underscore are for scoring and not given to the model.
+
+    `count` says how many targets a batch has. `score` sums up what adds over batches and processes, such as right
+    answers; `answer` (model, outputs, batch) gives what has to be seen together, such as translations beside their
+    references. From the sums (`loss` and `targets` among them) and all answers of a split `measure` makes its metrics.
+    """
+
+    name: str
+    title: str
+    kind: str
+    source: str
+    train: Examples
+    splits: dict[str, Examples]
+    labels: list[str]
+    processor: Any
+    count: Callable[[Batch], int]
+    score: Callable[[Any, Batch], dict[str, Tensor]] = lambda outputs, batch: {}
+    answer: Callable[[Any, Any, Batch], list[Answer]] = lambda model, outputs, batch: []
+    measure: Callable[[dict[str, float], Sequence[Answer]], dict[str, float]] = mean
+    collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] = stack
+
+    def lengths(self) -> list[int]:
+        """How long each training example is, for batches of like length; ValueError where they all have one length."""
+        column = getattr(self.train, "lengths", None)
+        if column is None:
+            raise ValueError(f"group_by_length=true: the examples of {self.name} have no lengths; leave it out")
+        return list(column)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over every example of every split, in order."""
+        digest = hashlib.sha256()
+        for name, split in {"train": self.train, **self.splits}.items():
+            if not isinstance(split, Columns):
+                raise TypeError(f"{type(split).__name__} has no fingerprint")
+            for column, values in split.columns.items():
+                digest.update(f"{name} {column} {values.dtype} {tuple(values.shape)}".encode())
+                digest.update(values.numpy().tobytes())
+        return digest.hexdigest()
+
+    def sizes(self) -> dict[str, int]:
+        """Examples in each split."""
+        return {name: len(split) for name, split in {"train": self.train, **self.splits}.items()}
