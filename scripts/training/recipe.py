@@ -35,17 +35,62 @@ class Augmentation:
         refuse_out_of_range(asdict(self))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Feeding:
+    """How examples become steps.
+
+    `batch_size` counts the examples of an optimizer step, however many processes share it and in however many parts
+    (`accumulate`) each takes its share. `group_by_length` puts examples of like length into a step, and `workers`
+    processes make batches ahead. `holdout` keeps that share of the training data back, to be watched; the test split
+    is scored once, at the end.
+    """
+
+    batch_size: int = 32
+    accumulate: int = 1
+    group_by_length: bool = False
+    workers: int = 0
+    holdout: float = 0.0
+    augment: Augmentation = field(default_factory=Augmentation)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimization:
+    """What is done at each step: AdamW, which decays matrices only, and gradients clipped to `max_grad_norm`.
+
+    `schedule="wsd"` decays over the last `decay_steps`; of all schedules `learning_rate` is the peak.
+    """
+
+    max_steps: int = 1000
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    schedule: Literal["noam", "linear", "cosine", "wsd", "constant_with_warmup"] = "cosine"
+    warmup_steps: int = 0
+    decay_steps: int = 0
+    max_grad_norm: float = 1.0
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """Where a training leaves what, and how often it looks up.
+
+    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
+    """
+
+    out: str | None = None
+    seed: int = 0
+    threads: int | None = None
+    log_every: int = 10
+    eval_every: int = 100
+    resume: Literal["never"] = "never"
+
+
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(Feeding, Optimization, Running):
     """One training, from data to the last step.
 
     `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
-    that differ from it. `batch_size` counts the examples of an optimizer step, however many processes
-    share it and in however many parts (`accumulate`) each takes its share.
-    `group_by_length` puts examples of like length into a step, and `workers` processes make batches ahead.
-    `holdout` keeps that share of the training data back, to be watched; the test split is scored once, at the end.
-    `schedule="wsd"` decays over the last `decay_steps`.
-    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
+    that differ from it.
     """
 
     name: str
@@ -54,27 +99,7 @@ class Recipe:
     architecture: str
     preset: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
-    augment: Augmentation = field(default_factory=Augmentation)
     limits: str = ""
-    out: str | None = None
-    seed: int = 0
-    threads: int | None = None
-    workers: int = 0
-    group_by_length: bool = False
-    holdout: float = 0.0
-    max_steps: int = 1000
-    batch_size: int = 32
-    accumulate: int = 1
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    schedule: Literal["noam", "linear", "cosine", "wsd", "constant_with_warmup"] = "cosine"
-    warmup_steps: int = 0
-    decay_steps: int = 0
-    max_grad_norm: float = 1.0
-    precision: Literal["fp32", "bf16"] = "fp32"
-    log_every: int = 10
-    eval_every: int = 100
-    resume: Literal["never"] = "never"
 
     def __post_init__(self) -> None:
         refuse_out_of_range(asdict(self))
