@@ -4,7 +4,7 @@ A model here is anything whose forward takes a batch and `num_items_in_batch` an
 divided by that count. The count is taken over the whole optimizer step first, so the parts add up exactly.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -23,13 +23,17 @@ from qkv.scripts.training.task import Batch, Examples, Task
 
 @dataclass
 class Step:
-    """One optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes."""
+    """One optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes.
+
+    `stop` says on every process that one of them was asked to end the training.
+    """
 
     number: int
     learning_rate: float
     loss: Tensor
     grad_norm: Tensor
     tokens: Tensor
+    stop: bool = False
 
 
 @dataclass
@@ -44,6 +48,8 @@ class Loop:
     task: Task
     feed: Feed
     done: int = 0
+    # Whether this process should end the training; asked before each step, and answered by all together after it.
+    asked: Callable[[], bool] = lambda: False
 
     @classmethod
     def of(cls, accelerator: Accelerator, model: nn.Module, recipe: Recipe, task: Task) -> "Loop":
@@ -66,12 +72,16 @@ class Loop:
             self.done += 1
             yield Step(self.done, learning_rate, *found)
 
-    def step(self, parts: Sequence[Batch]) -> tuple[Tensor, Tensor, Tensor]:
-        """One optimizer step on this process's parts: loss, gradient norm, tokens, the same on every process."""
+    def step(self, parts: Sequence[Batch]) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """One optimizer step on this process's parts: loss, gradient norm, tokens, stop, the same on every process."""
         accelerator = self.accelerator
         config = accelerator.unwrap_model(self.model).config
-        mine = [sum(self.task.count(part) for part in parts), sum(positions(part, config) for part in parts)]
-        targets, tokens = accelerator.reduce(torch.tensor(mine, device=accelerator.device), "sum")
+        mine = [
+            sum(self.task.count(part) for part in parts),
+            sum(positions(part, config) for part in parts),
+            self.asked(),
+        ]
+        targets, tokens, stop = accelerator.reduce(torch.tensor(mine, device=accelerator.device), "sum")
         losses = []
         for index, part in enumerate(parts):
             last = index == len(parts) - 1
@@ -84,7 +94,7 @@ class Loop:
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
-        return accelerator.reduce(torch.stack(losses).sum(), "sum"), norm, tokens
+        return accelerator.reduce(torch.stack(losses).sum(), "sum"), norm, tokens, bool(stop)
 
     def evaluate(self, split: Examples) -> dict[str, float]:
         """Metrics of the model as it is now over a split."""

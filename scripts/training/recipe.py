@@ -11,7 +11,10 @@ import yaml
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
-LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1}
+LEAST = {
+    "max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1, "save_every": 1,
+    "keep": 1,
+}  # fmt: skip
 POSITIVE = ("learning_rate", "max_grad_norm")
 NOT_NEGATIVE = (
     "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear",
@@ -74,7 +77,9 @@ class Optimization:
 class Running:
     """Where a training leaves what, and how often it looks up.
 
-    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
+    `threads` limits torch's CPU threads. The state is saved at the end, when a signal ends the training and every
+    `save_every` steps, in the background with `async_save`; the newest `keep` stay. `resume="auto"`: the same recipe
+    in the same folder goes on from the newest; with "never" a folder that is not empty is refused.
     """
 
     out: str | None = None
@@ -82,7 +87,10 @@ class Running:
     threads: int | None = None
     log_every: int = 10
     eval_every: int = 100
-    resume: Literal["never"] = "never"
+    save_every: int | None = None
+    keep: int = 2
+    async_save: bool = False
+    resume: Literal["auto", "never"] = "auto"
 
 
 @dataclass(frozen=True)
