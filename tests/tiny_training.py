@@ -65,7 +65,7 @@ def keeper(folder: Path, network: torch.nn.Module | None = None, **fields: objec
     }
     set_seed(recipe.seed, device_specific=True)
     folder.mkdir(exist_ok=True)
-    return Keeper.of(loop, Journal(folder, recipe, is_main=loop.accelerator.is_main_process), facts)
+    return Keeper.of(loop, Journal(folder, recipe, loop.accelerator), facts)
 
 
 def go(folder: Path, **fields: object) -> str:

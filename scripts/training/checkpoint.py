@@ -89,7 +89,7 @@ class Checkpoints:
         """Remove what nobody will resume from: old ones, and those of a course that was left, beyond the newest."""
         kept = {step for step in sorted(self.steps()) if step <= newest}
         kept = set(sorted(kept)[-self.keep :])
-        kept |= {best for step in kept if (best := self.manifest(step).get("best")) is not None}
+        kept |= {best for step in kept if (best := manifest(self.path(step)).get("best")) is not None}
         for step in set(self.steps()) - kept:
             # Out of sight first: half a folder would be taken for a damaged checkpoint.
             hidden = self.path(step).with_name(f".{self.path(step).name}.old")
@@ -105,39 +105,13 @@ class Checkpoints:
             shutil.rmtree(leftover)
         skipped: list[str] = []
         for step in sorted(self.steps(), reverse=True):
-            fault = self.fault(step)
+            fault = first_fault(self.path(step))
             if fault is None:
                 return step, f"{'; '.join(skipped)}; resuming from {self.path(step).name}" if skipped else ""
             skipped.append(f"checkpoint {self.path(step)} is incomplete ({fault})")
         if skipped:
             raise ValueError(f"{'; '.join(skipped)}; no other is left: remove {self.folder} to train from the start")
         return None, ""
-
-    def fault(self, step: int) -> str | None:
-        """The first thing that is wrong with a checkpoint."""
-        folder = self.path(step)
-        files = self.manifest(step).get("files")
-        if not files:
-            return f"{MANIFEST} is missing or damaged"
-        for name, expected in files.items():
-            path = folder / name
-            if not path.is_file():
-                return f"{name} is missing"
-            size = path.stat().st_size
-            if size != expected["bytes"]:
-                return f"{name} has {size:,} of {expected['bytes']:,} bytes"
-            if file_hash(path) != expected["sha256"]:
-                return f"{name} has other content than was written"
-        return None
-
-    def manifest(self, step: int) -> dict[str, Any]:
-        """What a checkpoint should hold; nothing where that cannot be read."""
-        try:
-            found: dict[str, Any] = json.loads((self.path(step) / MANIFEST).read_text(encoding="utf-8"))
-            sound = all(set(file) == {"bytes", "sha256"} for file in found["files"].values())
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return {}
-        return found if sound else {}
 
     def steps(self) -> Iterator[int]:
         """The steps that have a folder."""
@@ -150,6 +124,33 @@ class Checkpoints:
         return self.folder / f"step-{step:06}"
 
 
+def first_fault(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, or None."""
+    files = manifest(folder).get("files")
+    if not files:
+        return f"{MANIFEST} is missing or damaged"
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file():
+            return f"{name} is missing"
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            return f"{name} has {size:,} of {expected['bytes']:,} bytes"
+        if file_hash(path) != expected["sha256"]:
+            return f"{name} has other content than was written"
+    return None
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """What a checkpoint should hold; nothing where that cannot be read."""
+    try:
+        found: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        sound = all(set(file) == {"bytes", "sha256"} for file in found["files"].values())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    return found if sound else {}
+
+
 def fill(folder: Path, snapshot: Snapshot) -> None:
     """A new folder with a state and, last, its manifest, all of it on disk."""
     folder.mkdir(parents=True)
@@ -158,8 +159,8 @@ def fill(folder: Path, snapshot: Snapshot) -> None:
     for name, text in snapshot.texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     files = {path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in sorted(folder.iterdir())}
-    manifest = {"step": snapshot.step, "best": snapshot.best, "files": files}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    whole = {"step": snapshot.step, "best": snapshot.best, "files": files}
+    (folder / MANIFEST).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
     for path in folder.iterdir():
         synchronize(path)
     synchronize(folder)

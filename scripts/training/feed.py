@@ -26,10 +26,13 @@ class Feed(Protocol):
         """Batches without end, `accumulate` of them for each optimizer step, from the step after `done` on."""
 
     def state(self) -> dict[str, Any]:
-        """What `parts` needs beside the number of steps to go on after the last step taken, as JSON."""
+        """What `parts` needs beside the number of steps to go on after the last step taken, as JSON.
+
+        What processes say in groups of the same name is put together; what several say by one name is the same.
+        """
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up a state; the number of processes may be another now."""
+        """Take up what all processes said together; their number may be another now."""
 
 
 @dataclass(frozen=True)

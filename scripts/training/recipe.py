@@ -13,9 +13,13 @@ FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
 LEAST = {
     "max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1, "save_every": 1,
-    "keep": 1,
+    "keep": 1, "patience": 1,
 }  # fmt: skip
 POSITIVE = ("learning_rate", "max_grad_norm")
+SHARES = {
+    "holdout": "leaves nothing to train on; give a share below 1, such as 0.2",
+    "ema_decay": "never forgets the random start; give a share below 1, such as 0.999",
+}
 NOT_NEGATIVE = (
     "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear",
 )  # fmt: skip
@@ -60,7 +64,9 @@ class Feeding:
 class Optimization:
     """What is done at each step: AdamW, which decays matrices only, and gradients clipped to `max_grad_norm`.
 
-    `schedule="wsd"` decays over the last `decay_steps`; of all schedules `learning_rate` is the peak.
+    `schedule="wsd"` decays over the last `decay_steps`; of all schedules `learning_rate` is the peak. With `ema_decay`
+    it is the moving average of the weights that is evaluated and kept. `gradient_checkpointing` computes each layer
+    twice and stores it once; `compile` lets torch's inductor fuse what it can.
     """
 
     max_steps: int = 1000
@@ -71,6 +77,9 @@ class Optimization:
     decay_steps: int = 0
     max_grad_norm: float = 1.0
     precision: Literal["fp32", "bf16"] = "fp32"
+    ema_decay: float | None = None
+    gradient_checkpointing: bool = False
+    compile: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +88,8 @@ class Running:
 
     `threads` limits torch's CPU threads. The state is saved at the end, when a signal ends the training and every
     `save_every` steps, in the background with `async_save`; the newest `keep` stay. `resume="auto"`: the same recipe
-    in the same folder goes on from the newest; with "never" a folder that is not empty is refused.
+    in the same folder goes on from the newest; with "never" a folder that is not empty is refused. What is logged also
+    goes to the `tracker`, one that Accelerate knows, such as tensorboard.
     """
 
     out: str | None = None
@@ -91,6 +101,7 @@ class Running:
     keep: int = 2
     async_save: bool = False
     resume: Literal["auto", "never"] = "auto"
+    tracker: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,13 +127,13 @@ class Recipe(Feeding, Optimization, Running):
 def refuse_out_of_range(values: dict[str, Any]) -> None:
     """Raise ValueError for the first number outside what its field allows."""
     for name, value in values.items():
-        if value is None or name not in (*LEAST, *POSITIVE, *NOT_NEGATIVE, "holdout"):
+        if value is None or name not in (*LEAST, *POSITIVE, *NOT_NEGATIVE, *SHARES):
             continue
         if value < LEAST.get(name, 0) or (value == 0 and name in POSITIVE):
             bound = f"at least {LEAST[name]}" if name in LEAST else "above 0" if name in POSITIVE else "0 or more"
             raise ValueError(f"{name}={value} must be {bound}")
-        if name == "holdout" and value >= 1:
-            raise ValueError(f"holdout={value} leaves nothing to train on; give a share below 1, such as 0.2")
+        if name in SHARES and value >= 1:
+            raise ValueError(f"{name}={value} {SHARES[name]}")
 
 
 def names() -> list[str]:

@@ -5,12 +5,12 @@ import signal
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from qkv.scripts.training.checkpoint import Checkpoints, Snapshot, synchronize
+from qkv.scripts.training.checkpoint import Checkpoints, Snapshot, manifest, synchronize
 from qkv.scripts.training.interrupt import Interrupt, Interrupted
 from qkv.scripts.training.journal import Journal
 from qkv.scripts.training.loop import Loop
@@ -22,8 +22,8 @@ from qkv.scripts.training.state import adopt, capture
 FOLDER, STATE, LOG = "checkpoints", "state.json", "metrics.jsonl"
 # What may be another when a training goes on: the steps to come are the same ones, only cut up or looked at otherwise.
 FREE = {
-    "accumulate", "async_save", "eval_every", "keep", "limits", "log_every", "out", "resume", "save_every", "threads",
-    "title", "workers",
+    "accumulate", "async_save", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out", "resume",
+    "save_every", "threads", "title", "tracker", "workers",
 }  # fmt: skip
 
 
@@ -36,7 +36,8 @@ def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
         ours = recipe.resume == "auto" and any((folder / name).exists() for name in (FOLDER, "record.json"))
         if not ours and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FileExistsError(f"{folder} is not empty; give another out=, or remove it")
-        folder.mkdir(parents=True, exist_ok=True)
+        # This makes it ours from the start, whatever else is written first.
+        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
         return folder
 
     return agreed(accelerator, opened)
@@ -77,6 +78,16 @@ def comparable(record: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "data": record["data"]["sha256"]}
 
 
+class Part(Protocol):
+    """What has a state that JSON can say."""
+
+    def state(self) -> dict[str, Any]:
+        """The state after the last step."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+
+
 @dataclass
 class Keeper:
     """Saves the state of a training in its run folder, and takes it up again.
@@ -90,6 +101,8 @@ class Keeper:
     checkpoints: Checkpoints
     record: dict[str, Any]
     clock: Clock
+    # What else has a state, by name.
+    parts: dict[str, Part]
     # The steps from which the training went on, and the seconds it had taken by then.
     resumed: tuple[int, ...] = ()
     earlier: dict[str, float] = field(default_factory=lambda: {"wall_s": 0.0, "cpu_s": 0.0})
@@ -99,7 +112,7 @@ class Keeper:
         """That of a run, whose clock starts now."""
         recipe = loop.recipe
         checkpoints = Checkpoints(journal.folder / FOLDER, recipe.keep, background=recipe.async_save)
-        return cls(loop, journal, checkpoints, record, Clock())
+        return cls(loop, journal, checkpoints, record, Clock(), {"journal": journal})
 
     def save(self) -> None:
         """Save the state after the step just taken; OSError on every process when the main one cannot write it."""
@@ -113,7 +126,8 @@ class Keeper:
             # The loop goes on with its own, which on a CPU are the same.
             tensors = {file: {name: value.clone() for name, value in found.items()} for file, found in tensors.items()}
         run = {name: self.record[name] for name in ("recipe", "config", "data")}
-        state = {**facts, **run, "journal": self.journal.state(), "time": self.clock.read(), "resumed": self.resumed}
+        parts = {name: part.state() for name, part in self.parts.items()}
+        state = {**facts, **run, "parts": parts, "time": self.clock.read(), "resumed": self.resumed}
         texts = {STATE: json.dumps({**state, "versions": versions()}) + "\n"}
         texts[LOG] = self.journal.path.read_text(encoding="utf-8") if self.journal.path.exists() else ""
         checkpoints.save(Snapshot(self.loop.done, tensors, texts, checkpoints.best))
@@ -144,7 +158,8 @@ class Keeper:
         files = self.checkpoints.path(found["step"]).glob("*.safetensors")
         is_main = self.loop.accelerator.is_main_process
         adopt(self.loop, {path.name: load_file(path) for path in files} if is_main else {}, found)
-        self.journal.restore(found["journal"])
+        for name, part in self.parts.items():
+            part.restore(found["parts"][name])
         self.resumed = (*found["resumed"], self.loop.done)
         self.earlier = found["time"]
         self.clock.forward(self.earlier)
@@ -161,7 +176,7 @@ class Keeper:
         folder = checkpoints.path(step)
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         refuse_other(state, self.record, folder)
-        checkpoints.best = checkpoints.manifest(step)["best"]
+        checkpoints.best = manifest(folder)["best"]
         partial = self.journal.path.with_suffix(".partial")
         partial.write_bytes((folder / LOG).read_bytes())
         synchronize(partial)

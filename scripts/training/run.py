@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
 from accelerate.utils import set_seed
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -67,9 +68,7 @@ def train(recipe: Recipe, command: str) -> Run:
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     join()
-    # Told that there is only the CPU, or several processes would each train alone.
-    cpu = not torch.accelerator.is_available()
-    accelerator = Accelerator(cpu=cpu, mixed_precision=PRECISIONS[recipe.precision])
+    accelerator = make_accelerator(recipe)
     task = data.load(recipe)
     set_seed(recipe.seed)
     model = build(recipe, task)
@@ -80,17 +79,35 @@ def train(recipe: Recipe, command: str) -> Run:
     earlier = agreed(accelerator, lambda: finished(folder, facts))
     if earlier is not None:
         return run.again(earlier)
+    accelerator.project_configuration.logging_dir = str(folder)
+    accelerator.init_trackers(recipe.name)
     # Every process began with the same model; from here each draws dropout and augmentation of its own.
     set_seed(recipe.seed, device_specific=True)
     fit(loop, run)
     accelerator.end_training()
     if run.is_main:
-        model.save_pretrained(folder / "model")
+        run.model.save_pretrained(folder / "model")
         task.processor.save_pretrained(folder / "model")
         draw_curve(record.read_log(folder), folder / "curve.png")
         facts["pictures"] = dict(CURVE)
         run.save()
     return run
+
+
+def make_accelerator(recipe: Recipe) -> Accelerator:
+    """What knows devices and processes; ValueError for a tracker that is not installed."""
+    trackers = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
+    if recipe.tracker and recipe.tracker not in trackers:
+        raise ValueError(f"tracker={recipe.tracker!r} is not installed; here are {', '.join(trackers) or 'none'}")
+    return Accelerator(
+        # Told that there is only the CPU, or several processes would each train alone.
+        cpu=not torch.accelerator.is_available(),
+        mixed_precision=PRECISIONS[recipe.precision],
+        dynamo_backend="inductor" if recipe.compile else "no",
+        log_with=recipe.tracker,
+        # Trackers write to the run folder, which is opened later.
+        project_dir="runs",
+    )
 
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
@@ -124,13 +141,15 @@ def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
 
 def fit(loop: Loop, run: Run) -> None:
     """Take the steps that are left, and note in the run's record what came of them."""
-    journal = Journal(run.folder, loop.recipe, is_main=run.is_main)
+    journal = Journal(run.folder, loop.recipe, loop.accelerator)
     keeper = Keeper.of(loop, journal, run.record)
     journal.say(keeper.resume())
     run.clock.forward(keeper.earlier)
     energy = Energy.of(loop.accelerator)
     step_through(loop, journal, keeper, energy)
-    run.model = loop.accelerator.unwrap_model(loop.model).eval()
+    run.model = loop.accelerator.unwrap_model(loop.model, keep_torch_compile=False).eval()
+    if loop.average:
+        loop.average.put(list(loop.average.weights.values()))
     run.record["metrics"] = journal.latest
     # The processors' counters know nothing of what was before.
     run.record["energy"] = None if keeper.resumed else energy.read()
@@ -144,7 +163,7 @@ def step_through(loop: Loop, journal: Journal, keeper: Keeper, energy: Energy) -
     The test split is looked at once, after the last step: who could watch it would choose by it.
     """
     recipe = loop.recipe
-    with journal.progress, Interrupt() as interrupt:
+    with journal.progress, keeper.checkpoints.writer, Interrupt() as interrupt:
         loop.asked = lambda: interrupt.number is not None or keeper.checkpoints.failed()
         for step in loop.steps():
             journal.step(step)

@@ -4,6 +4,7 @@ Every function here that takes a loop is called by all processes together.
 """
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,20 +23,23 @@ from qkv.scripts.training.loop import Loop
 
 Tensors = dict[str, dict[str, Tensor]]
 MODEL, OPTIMIZER, RANDOM = "model.safetensors", "optimizer.safetensors", "random.safetensors"
+AVERAGE = "average.safetensors"
+# Gathered from all processes to the main one.
+WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def capture(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
     """Tensors by file and all else as JSON; whole on the main process, nothing to rely on elsewhere."""
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    weights = get_model_state_dict(loop.model, options=options)
-    for tied in ties(loop):
-        weights.pop(tied, None)
-    moments: Any = get_optimizer_state_dict(loop.model, inner(loop.optimizer), options=options)
+    moments: Any = get_optimizer_state_dict(loop.model, inner(loop.optimizer), options=WHOLE)
     state = {f"{name}:{key}": value for name, kept in moments.get("state", {}).items() for key, value in kept.items()}
     generators, numbers = randomness()
     # The parts of all processes, in the order of their ranks.
     parts: list[Any] = gather_object([(loop.feed.state(), generators, numbers)])
     drawn = {f"{rank}:{name}": value for rank, part in enumerate(parts) for name, value in part[1].items()}
+    files = {MODEL: weights(loop), OPTIMIZER: state, RANDOM: drawn}
+    if loop.average:
+        with loop.kept():
+            files[AVERAGE] = {name: weight.clone() for name, weight in weights(loop).items()}
     scaler = loop.accelerator.scaler
     facts = {
         "step": loop.done,
@@ -43,40 +47,74 @@ def capture(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
         "param_groups": moments.get("param_groups"),
         "schedule": loop.schedule.state_dict(),
         "scaler": scaler.state_dict() if scaler is not None else None,
-        "feed": [part[0] for part in parts],
+        "averaged": loop.average.steps if loop.average else 0,
+        "feed": united([part[0] for part in parts]),
         "random": [part[2] for part in parts],
     }
-    files = {MODEL: weights, OPTIMIZER: state, RANDOM: drawn}
     return {name: {key: value.contiguous() for key, value in found.items()} for name, found in files.items()}, facts
 
 
 def adopt(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
     """Bring a loop to the state that `capture` found; only the main process needs to have the tensors."""
-    several = loop.accelerator.num_processes > 1
-    options = StateDictOptions(full_state_dict=True, cpu_offload=not several, broadcast_from_rank0=several)
-    (facts, drawn) = broadcast_object_list([facts, tensors.get(RANDOM)])
-    moments: dict[str, Any] = {}
-    weights: dict[str, Any] = {**tensors.get(MODEL, {})}
-    if tensors:
-        moments = {"state": {}, "param_groups": facts["param_groups"]}
-        for key, value in tensors[OPTIMIZER].items():
-            name, _, kept = key.rpartition(":")
-            moments["state"].setdefault(name, {})[kept] = value
-        weights |= {tied: weights[source] for tied, source in ties(loop).items()}
+    drawn: dict[str, Tensor]
+    (drawn,) = broadcast_object_list([tensors.get(RANDOM)])
     # First the optimizer: torch lets it take a step, of no length, to have something to fill.
-    set_optimizer_state_dict(loop.model, inner(loop.optimizer), moments, options=options)
-    set_model_state_dict(loop.model, weights, options=options)
+    fill_optimizer(loop, tensors, facts)
+    if loop.average:
+        fill(loop, tensors.get(AVERAGE, {}))
+        torch._foreach_copy_(list(loop.average.weights.values()), loop.average.now())
+        loop.average.steps = facts["averaged"]
+    fill(loop, tensors.get(MODEL, {}))
     loop.schedule.load_state_dict(facts["schedule"])
-    if facts["scaler"] is not None and loop.accelerator.scaler is not None:
+    if loop.accelerator.scaler is not None:
         loop.accelerator.scaler.load_state_dict(facts["scaler"])
     loop.done = facts["step"]
+    loop.feed.restore(facts["feed"])
     rank = loop.accelerator.process_index
-    loop.feed.restore(facts["feed"][min(rank, len(facts["feed"]) - 1)])
     if rank < facts["processes"]:
         generators = {name.partition(":")[2]: value for name, value in drawn.items() if name.startswith(f"{rank}:")}
         randomize(generators, facts["random"][rank])
     else:
         seed(loop.recipe.seed, loop.done, rank)
+
+
+def weights(loop: Loop) -> dict[str, Any]:
+    """The model's weights, each once."""
+    found = get_model_state_dict(loop.model, options=WHOLE)
+    return {name: weight for name, weight in found.items() if name not in ties(loop)}
+
+
+def fill(loop: Loop, found: dict[str, Tensor]) -> None:
+    """Give the model the weights of the main process."""
+    tied = {name: found[source] for name, source in ties(loop).items() if source in found}
+    set_model_state_dict(loop.model, {**found, **tied}, options=spread(loop))
+
+
+def fill_optimizer(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
+    """Give the optimizer the moments of the main process."""
+    moments: dict[str, Any] = {}
+    if tensors:
+        moments = {"state": {}, "param_groups": facts["param_groups"]}
+        for key, value in tensors[OPTIMIZER].items():
+            name, _, kept = key.rpartition(":")
+            moments["state"].setdefault(name, {})[kept] = value
+    set_optimizer_state_dict(loop.model, inner(loop.optimizer), moments, options=spread(loop))
+
+
+def spread(loop: Loop) -> StateDictOptions:
+    """How what one process has read comes to all."""
+    several = loop.accelerator.num_processes > 1
+    return StateDictOptions(full_state_dict=True, cpu_offload=not several, broadcast_from_rank0=several)
+
+
+def united(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """All that the processes say about where they are, group by group; what more than one says is the same."""
+    whole: dict[str, Any] = {}
+    for state in states:
+        for name, value in state.items():
+            nested = isinstance(value, dict) and name in whole
+            whole[name] = united([whole[name], value]) if nested else value
+    return whole
 
 
 def inner(optimizer: Any) -> torch.optim.Optimizer:
