@@ -71,7 +71,8 @@ class Child:
         self.folder, self.rank = Path(job["folder"]), rank
         self.death = job.get("death") if job.get("death", {}).get("rank") == rank else None
         self.calls: dict[str, int] = {}
-        self.words = ["train", *WORDS, f"out={self.folder}", *job.get("words", [])]
+        out = [f"out={self.folder}"] if job.get("out", True) else []
+        self.words = ["train", *WORDS, *out, *job.get("words", [])]
 
     def started(self, what: str) -> Callable[[], None]:
         """Takes note of a call, and makes sure that the process dies during the one that is named."""
@@ -80,14 +81,14 @@ class Child:
             self.calls[what] = self.calls.get(what, 0) + 1
             self.write("times", [what, time.monotonic()])
             if self.death and (what, self.calls[what]) == (self.death["in"], self.death["call"]):
-                threading.Thread(target=self.die).start()
+                threading.Thread(target=self.die).start() if self.death["after"] else self.die()
 
         return note
 
     def die(self) -> None:
-        """Wait, and be no more."""
+        """Wait, and be no more, or be told so."""
         time.sleep(self.death["after"])
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), self.death.get("signal", signal.SIGKILL))
 
     def trained(self, loop: Loop, parts: list[Batch]) -> None:
         """Write down what a step saw."""
@@ -158,7 +159,16 @@ def launch(job: dict[str, Any]) -> list[int]:
     return [found[child] for child in children]
 
 
+def attempt(job: dict[str, Any]) -> int:
+    """As a process that torchrun started, train, and die if this attempt should."""
+    deaths = dict(enumerate(job["deaths"]))
+    number = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    return Child({**job, "death": deaths.get(number, {})}, int(os.environ["RANK"])).work()
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit(attempt(json.loads(sys.argv[1])))
     loaded()
     for line in sys.stdin:
         print(json.dumps(launch(json.loads(line))), flush=True)
