@@ -172,7 +172,7 @@ def test_torchrun_starts_again_what_was_killed(wholes: dict[int, Whole], tmp_pat
     folder = tmp_path / "run"
     deaths = [{"in": "step", "call": 8, "after": 0, "rank": 1}, {"in": "save", "call": 1, "after": 0, "rank": 0}]
     job = {"folder": str(folder), "processes": 2, "out": None, "deaths": deaths}
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "2", "--master-port", "0"]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "2"]
     done = subprocess.run(
         [sys.executable, *launch, WORKER, json.dumps(job)], cwd=tmp_path, capture_output=True, text=True, timeout=900,
         env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
