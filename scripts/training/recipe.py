@@ -11,7 +11,9 @@ import yaml
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
-LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1}
+LEAST = dict.fromkeys(
+    ("max_steps", "batch_size", "accumulate", "threads", "log_every", "eval_every", "tensor_parallel"), 1
+)
 POSITIVE = ("learning_rate", "max_grad_norm")
 NOT_NEGATIVE = (
     "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear",
@@ -75,6 +77,9 @@ class Running:
     """Where a training leaves what, and how often it looks up.
 
     `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
+    Several processes each have a whole model (`strategy="ddp"`), or share its weights (`"fsdp2"`); `"auto"` does what
+    the config file of `accelerate launch` says, and `ddp` without one. With `tensor_parallel` as many processes work on
+    each example, every one with its share of the heads and inner units.
     """
 
     out: str | None = None
@@ -83,6 +88,8 @@ class Running:
     log_every: int = 10
     eval_every: int = 100
     resume: Literal["never"] = "never"
+    strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
+    tensor_parallel: int = 1
 
 
 @dataclass(frozen=True)

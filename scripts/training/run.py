@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from accelerate.utils import set_seed
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.publishing.card import write_card
-from qkv.scripts.training import data, record
+from qkv.scripts.training import data, engine, record
 from qkv.scripts.training.energy import Energy
 from qkv.scripts.training.journal import Journal
 from qkv.scripts.training.loop import Loop
@@ -23,7 +22,6 @@ from qkv.scripts.training.record import Clock
 from qkv.scripts.training.task import Task
 
 CURVE = {"curve.png": "Loss and metrics by optimizer step"}
-PRECISIONS = {"fp32": "no", "bf16": "bf16"}
 
 
 @dataclass
@@ -52,22 +50,20 @@ def train(recipe: Recipe, command: str) -> Run:
     clock = Clock(cpu=0.0)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    # Told that there is only the CPU, or several processes would each train alone.
-    cpu = not torch.accelerator.is_available()
-    accelerator = Accelerator(cpu=cpu, mixed_precision=PRECISIONS[recipe.precision])
+    accelerator = engine.accelerate(recipe)
     task = data.load(recipe)
     set_seed(recipe.seed)
-    model = build(recipe, task)
+    model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
     folder = record.open_folder(recipe, accelerator)
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
-    # Every process began with the same model; from here each draws dropout and augmentation of its own.
-    set_seed(recipe.seed, device_specific=True)
+    engine.draw_apart(accelerator, recipe.seed)
     training, energy = Clock(), Energy.of(accelerator)
     facts["metrics"] = fit(loop, folder, energy)
     facts["energy"] = energy.read()
     facts["time"] = {f"training_{name}": seconds for name, seconds in training.read().items()}
-    run = Run(folder, accelerator.unwrap_model(loop.model).eval(), task, facts, clock, accelerator.is_main_process)
+    trained = engine.whole(accelerator, loop.model, getattr(modeling, recipe.architecture)).eval()
+    run = Run(folder, trained, task, facts, clock, accelerator.is_main_process)
     accelerator.end_training()
     if run.is_main:
         run.model.save_pretrained(folder / "model")
