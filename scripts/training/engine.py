@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator, PartialState
+from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, ParallelismConfig, set_seed
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -31,12 +32,23 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def accelerate(recipe: Recipe) -> Accelerator:
-    """The Accelerator of this process; ValueError when recipe and launcher disagree, or the processes do not divide."""
+    """What knows devices and processes.
+
+    ValueError when recipe and launcher disagree, or for a number of processes or a tracker that cannot be had.
+    """
     refuse_two_words(recipe)
-    # Told that there is only the CPU, or several processes would each train alone.
-    cpu = not torch.accelerator.is_available()
+    refuse_missing_tracker(recipe.tracker)
     sharding = full_sharding(recipe)
-    accelerator = Accelerator(cpu=cpu, mixed_precision=PRECISIONS[recipe.precision], fsdp_plugin=sharding)
+    accelerator = Accelerator(
+        # Told that there is only the CPU, or several processes would each train alone.
+        cpu=not torch.accelerator.is_available(),
+        mixed_precision=PRECISIONS[recipe.precision],
+        dynamo_backend="inductor" if recipe.compile else "no",
+        log_with=recipe.tracker,
+        # Trackers write to the run folder, which is opened later.
+        project_dir="runs",
+        fsdp_plugin=sharding,
+    )
     if sharding is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
         shard_on_cpu(accelerator, sharding)
     if recipe.tensor_parallel > 1:
@@ -44,6 +56,13 @@ def accelerate(recipe: Recipe) -> Accelerator:
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         settle_deepspeed(accelerator, recipe)
     return accelerator
+
+
+def refuse_missing_tracker(name: str | None) -> None:
+    """Raise ValueError for a tracker that is not installed."""
+    trackers = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
+    if name and name not in trackers:
+        raise ValueError(f"tracker={name!r} is not installed; here are {', '.join(trackers) or 'none'}")
 
 
 def refuse_two_words(recipe: Recipe) -> None:
@@ -194,7 +213,7 @@ def whole(accelerator: Accelerator, model: nn.Module, kind: Any) -> PreTrainedMo
 
     All processes must call this.
     """
-    plain: Any = accelerator.unwrap_model(model)
+    plain: Any = accelerator.unwrap_model(model, keep_torch_compile=False)
     zero = accelerator.distributed_type == DistributedType.DEEPSPEED
     if not zero and not any(isinstance(parameter, DTensor) for parameter in plain.parameters()):
         return plain

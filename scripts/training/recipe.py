@@ -12,9 +12,13 @@ import yaml
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
 LEAST = dict.fromkeys(
-    ("max_steps", "batch_size", "accumulate", "threads", "log_every", "eval_every", "tensor_parallel"), 1
+    ("max_steps", "batch_size", "accumulate", "threads", "log_every", "eval_every", "patience", "tensor_parallel"), 1
 )
 POSITIVE = ("learning_rate", "max_grad_norm")
+SHARES = {
+    "holdout": "leaves nothing to train on; give a share below 1, such as 0.2",
+    "ema_decay": "never forgets the random start; give a share below 1, such as 0.999",
+}
 NOT_NEGATIVE = (
     "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear",
 )  # fmt: skip
@@ -59,7 +63,9 @@ class Feeding:
 class Optimization:
     """What is done at each step: AdamW, which decays matrices only, and gradients clipped to `max_grad_norm`.
 
-    `schedule="wsd"` decays over the last `decay_steps`; of all schedules `learning_rate` is the peak.
+    `schedule="wsd"` decays over the last `decay_steps`; of all schedules `learning_rate` is the peak. With `ema_decay`
+    it is the moving average of the weights that is evaluated and kept. `gradient_checkpointing` computes each layer
+    twice and stores it once; `compile` lets torch's inductor fuse what it can.
     """
 
     max_steps: int = 1000
@@ -70,13 +76,17 @@ class Optimization:
     decay_steps: int = 0
     max_grad_norm: float = 1.0
     precision: Literal["fp32", "bf16"] = "fp32"
+    ema_decay: float | None = None
+    gradient_checkpointing: bool = False
+    compile: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """Where a training leaves what, and how often it looks up.
 
-    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
+    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused. What is logged also
+    goes to the `tracker`, one that Accelerate knows, such as tensorboard.
     Several processes each have a whole model (`strategy="ddp"`), or share its weights (`"fsdp2"`); `"auto"` does what
     the config file of `accelerate launch` says, and `ddp` without one. With `tensor_parallel` as many processes work on
     each example, every one with its share of the heads and inner units.
@@ -88,6 +98,7 @@ class Running:
     log_every: int = 10
     eval_every: int = 100
     resume: Literal["never"] = "never"
+    tracker: str | None = None
     strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
     tensor_parallel: int = 1
 
@@ -115,13 +126,13 @@ class Recipe(Feeding, Optimization, Running):
 def refuse_out_of_range(values: dict[str, Any]) -> None:
     """Raise ValueError for the first number outside what its field allows."""
     for name, value in values.items():
-        if value is None or name not in (*LEAST, *POSITIVE, *NOT_NEGATIVE, "holdout"):
+        if value is None or name not in (*LEAST, *POSITIVE, *NOT_NEGATIVE, *SHARES):
             continue
         if value < LEAST.get(name, 0) or (value == 0 and name in POSITIVE):
             bound = f"at least {LEAST[name]}" if name in LEAST else "above 0" if name in POSITIVE else "0 or more"
             raise ValueError(f"{name}={value} must be {bound}")
-        if name == "holdout" and value >= 1:
-            raise ValueError(f"holdout={value} leaves nothing to train on; give a share below 1, such as 0.2")
+        if name in SHARES and value >= 1:
+            raise ValueError(f"{name}={value} {SHARES[name]}")
 
 
 def names() -> list[str]:

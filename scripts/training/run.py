@@ -56,12 +56,16 @@ def train(recipe: Recipe, command: str) -> Run:
     model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
     folder = record.open_folder(recipe, accelerator)
+    accelerator.project_configuration.logging_dir = str(folder)
+    accelerator.init_trackers(recipe.name)
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
     engine.draw_apart(accelerator, recipe.seed)
     training, energy = Clock(), Energy.of(accelerator)
     facts["metrics"] = fit(loop, folder, energy)
     facts["energy"] = energy.read()
     facts["time"] = {f"training_{name}": seconds for name, seconds in training.read().items()}
+    if loop.average:
+        loop.average.put(list(loop.average.weights.values()))
     trained = engine.whole(accelerator, loop.model, getattr(modeling, recipe.architecture)).eval()
     run = Run(folder, trained, task, facts, clock, accelerator.is_main_process)
     accelerator.end_training()
@@ -109,7 +113,7 @@ def fit(loop: Loop, folder: Path, energy: Energy) -> dict[str, dict[str, float]]
     The test split is looked at once, after the last step: who could watch it would choose by it.
     """
     recipe = loop.recipe
-    journal = Journal(folder, recipe, is_main=loop.accelerator.is_main_process)
+    journal = Journal(folder, recipe, loop.accelerator)
     results: dict[str, dict[str, float]] = {}
     with journal.progress:
         for step in loop.steps():
