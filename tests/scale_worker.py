@@ -39,6 +39,8 @@ ENGINES: dict[str, dict[str, Any]] = {
     "fsdp2": {"strategy": "fsdp2", "accumulate": 2},
     "tensor parallel": {"tensor_parallel": 2, "accumulate": 2},
     "tensor parallel, in one part": {"tensor_parallel": 2},
+    "fsdp2, averaged": {"strategy": "fsdp2", "ema_decay": 0.9, "gradient_checkpointing": True},
+    "tensor parallel, averaged": {"tensor_parallel": 2, "ema_decay": 0.9, "gradient_checkpointing": True},
 }
 Curve = dict[str, list[float]]
 
@@ -166,6 +168,8 @@ def curve(name: str, dtype: str, steps: int, **fields: Any) -> tuple[Curve, PreT
         # What every process has a copy of must stay the same on all.
         "copies": [value.double().sum().item() for value in loop.model.parameters() if not isinstance(value, DTensor)],
     }
+    if loop.average:
+        loop.average.put(list(loop.average.weights.values()))
     return found, engine.whole(accelerator, loop.model, kind)
 
 

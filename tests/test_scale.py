@@ -23,6 +23,8 @@ WAYS = ("ddp", "fsdp2", "tensor parallel")
 QUICK = [
     *[("decoder", way, "float64") for way in WAYS],
     ("encoder-decoder", "fsdp2", "float64"),
+    ("decoder", "fsdp2, averaged", "float64"),
+    ("decoder", "tensor parallel, averaged", "float64"),
     ("dropout", "tensor parallel", "float64"),
 ]
 LONG = [
@@ -52,9 +54,11 @@ def train_on_two(folder: Path, trainings: list[Any], steps: int) -> Path:
     return folder
 
 
-def alone(name: str, dtype: str, steps: int) -> tuple[Curve, dict[str, torch.Tensor]]:
+def alone(name: str, dtype: str, steps: int, way: str = "ddp") -> tuple[Curve, dict[str, torch.Tensor]]:
+    shared = ("strategy", "tensor_parallel", "accumulate")
+    fields = {key: value for key, value in worker.ENGINES[way].items() if key not in shared}
     with worker.fresh_state():
-        found, model = worker.curve(name, dtype, steps)
+        found, model = worker.curve(name, dtype, steps, **fields)
     return found, {key: value.detach().clone() for key, value in model.state_dict().items()}
 
 
@@ -80,10 +84,10 @@ def logs(folder: Path, training: tuple[str, str, str]) -> tuple[Curve, Curve]:
 
 def check(folder: Path, training: tuple[str, str, str], steps: int) -> None:
     """Both processes log what one alone logs, and the saved model is whole and the same."""
-    name, _, dtype = training
+    name, way, dtype = training
     found, other = logs(folder, training)
     assert found == other
-    expected, weights = alone(name, dtype, steps)
+    expected, weights = alone(name, dtype, steps, way)
     assert expected["loss"][0] != pytest.approx(expected["loss"][-1], abs=1e-3)
     assert_close(found, expected, CLOSE[dtype])
     if dtype == "float64":  # in single precision AdamW's first steps amplify rounding

@@ -15,6 +15,7 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, ParallelismConfig, set_seed
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
@@ -49,6 +50,7 @@ def accelerate(recipe: Recipe) -> Accelerator:
         project_dir="runs",
         fsdp_plugin=sharding,
     )
+    refuse_slices_of_launcher(accelerator.parallelism_config)
     if sharding is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
         shard_on_cpu(accelerator, sharding)
     if recipe.tensor_parallel > 1:
@@ -56,6 +58,15 @@ def accelerate(recipe: Recipe) -> Accelerator:
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         settle_deepspeed(accelerator, recipe)
     return accelerator
+
+
+def refuse_slices_of_launcher(found: ParallelismConfig | None) -> None:
+    """Raise ValueError where the launcher's config file lets several processes see the same data."""
+    if found is not None and found.non_data_parallel_size > 1:
+        raise ValueError(
+            "the launcher's parallelism config has tensor, context or sequence parallelism; leave it out, and say "
+            "tensor_parallel=2 in the recipe"
+        )
 
 
 def refuse_missing_tracker(name: str | None) -> None:
@@ -69,9 +80,9 @@ def refuse_two_words(recipe: Recipe) -> None:
     """Raise ValueError where two strategies are named, in the recipe or by the launcher's config file."""
     words = [f"tensor_parallel={recipe.tensor_parallel}"] if recipe.tensor_parallel > 1 else []
     words += [f"strategy={recipe.strategy}"] if recipe.strategy != "auto" else []
-    words += [f"the launcher's {name}" for variable, name in ASKED.items() if asked(variable)]
-    if len(words) > 1:
-        raise ValueError(f"{words[0]} and {words[1]} are two ways to share a training; leave one out")
+    others = [f"the launcher's {name}" for variable, name in ASKED.items() if asked(variable)]
+    if words and len(words + others) > 1:
+        raise ValueError(f"{' and '.join((words + others)[:2])} are two ways to share a training; leave one out")
 
 
 def asked(variable: str) -> bool:
@@ -206,6 +217,13 @@ def prepare(accelerator: Accelerator, model: Model, optimizer: Any) -> tuple[Mod
     if tensor_parallel(accelerator) > 1:
         return accelerator.prepare_model(model, evaluation_mode=True), accelerator.prepare(optimizer)
     return accelerator.prepare(model, optimizer)
+
+
+def put_away(model: nn.Module) -> None:
+    """Let go of the whole weights that FSDP2 keeps for a backward pass, where none will come."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def whole(accelerator: Accelerator, model: nn.Module, kind: Any) -> PreTrainedModel:

@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
 
-from qkv.scripts.training.engine import data_parallel, tensor_parallel
+from qkv.scripts.training.engine import data_parallel, put_away, tensor_parallel
 from qkv.scripts.training.task import Answer, Batch, Examples, Task
 
 
@@ -42,6 +42,7 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
             for name, value in {"loss": outputs.loss, **task.score(outputs, batch)}.items():
                 sums[name] += float(value)
             answers += found
+    put_away(model)
     model.train(was_training)
     return combined(task, accelerator, dict(sums), answers)
 
