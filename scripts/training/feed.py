@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, Dataset
 
+from qkv.scripts.training.engine import data_parallel
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.task import Batch, Examples, Record, Task
 
@@ -47,7 +48,7 @@ class Share:
     @classmethod
     def of(cls, accelerator: Accelerator, recipe: Recipe) -> "Share":
         """This process's share; ValueError when the batch cannot be cut that way."""
-        share = cls(accelerator.process_index, accelerator.num_processes, recipe.accumulate, recipe.batch_size)
+        share = cls(*data_parallel(accelerator), recipe.accumulate, recipe.batch_size)
         if share.batch_size % (share.count * share.accumulate):
             raise ValueError(
                 f"batch_size={share.batch_size} cannot be shared by {share.count} processes in parts of "

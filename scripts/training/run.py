@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.tracking import get_available_trackers
 from accelerate.utils import set_seed
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.publishing.card import write_card
-from qkv.scripts.training import data, record
+from qkv.scripts.training import data, engine, record
 from qkv.scripts.training.energy import Energy
 from qkv.scripts.training.interrupt import Interrupt
 from qkv.scripts.training.journal import Journal
@@ -28,7 +26,6 @@ from qkv.scripts.training.resume import Keeper, finished, open_folder
 from qkv.scripts.training.task import Task
 
 CURVE = {"curve.png": "Loss and metrics by optimizer step"}
-PRECISIONS = {"fp32": "no", "bf16": "bf16"}
 
 
 @dataclass
@@ -68,10 +65,10 @@ def train(recipe: Recipe, command: str) -> Run:
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     join()
-    accelerator = make_accelerator(recipe)
+    accelerator = engine.accelerate(recipe)
     task = data.load(recipe)
     set_seed(recipe.seed)
-    model = build(recipe, task)
+    model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
     folder = open_folder(recipe, accelerator)
@@ -81,8 +78,7 @@ def train(recipe: Recipe, command: str) -> Run:
         return run.again(earlier)
     accelerator.project_configuration.logging_dir = str(folder)
     accelerator.init_trackers(recipe.name)
-    # Every process began with the same model; from here each draws dropout and augmentation of its own.
-    set_seed(recipe.seed, device_specific=True)
+    engine.draw_apart(accelerator, recipe.seed)
     fit(loop, run)
     accelerator.end_training()
     if run.is_main:
@@ -92,22 +88,6 @@ def train(recipe: Recipe, command: str) -> Run:
         facts["pictures"] = dict(CURVE)
         run.save()
     return run
-
-
-def make_accelerator(recipe: Recipe) -> Accelerator:
-    """What knows devices and processes; ValueError for a tracker that is not installed."""
-    trackers = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
-    if recipe.tracker and recipe.tracker not in trackers:
-        raise ValueError(f"tracker={recipe.tracker!r} is not installed; here are {', '.join(trackers) or 'none'}")
-    return Accelerator(
-        # Told that there is only the CPU, or several processes would each train alone.
-        cpu=not torch.accelerator.is_available(),
-        mixed_precision=PRECISIONS[recipe.precision],
-        dynamo_backend="inductor" if recipe.compile else "no",
-        log_with=recipe.tracker,
-        # Trackers write to the run folder, which is opened later.
-        project_dir="runs",
-    )
 
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
@@ -147,9 +127,9 @@ def fit(loop: Loop, run: Run) -> None:
     run.clock.forward(keeper.earlier)
     energy = Energy.of(loop.accelerator)
     step_through(loop, journal, keeper, energy)
-    run.model = loop.accelerator.unwrap_model(loop.model, keep_torch_compile=False).eval()
     if loop.average:
         loop.average.put(list(loop.average.weights.values()))
+    run.model = engine.whole(loop.accelerator, loop.model, getattr(modeling, loop.recipe.architecture)).eval()
     run.record["metrics"] = journal.latest
     # The processors' counters know nothing of what was before.
     run.record["energy"] = None if keeper.resumed else energy.read()
