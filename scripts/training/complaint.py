@@ -11,8 +11,7 @@ from typing import Any
 from datasets import Dataset
 from PIL import Image, UnidentifiedImageError
 
-from qkv.scripts.training.reading import ORIGIN, Fault, line_before
-from qkv.scripts.training.task import Record
+from qkv.scripts.training.reading import ORIGIN, Fault, Record, line_before
 
 # What a column must hold: gives the value back, or raises Fault.
 Check = Callable[[Any], Any]
@@ -62,10 +61,11 @@ def picture(value: Any) -> Image.Image:
 
 
 def checked(record: Record, checks: Checks) -> Record:
-    """The record with its columns as the checks give them; Fault names the first that is wrong."""
+    """The record's own columns, as the checks give them; Fault names the first that is wrong."""
     if record.get("_fault") is not None:
         raise Fault(record["_fault"])
-    return {**record, **{name: held(record, name, check) for name, check in checks.items()}}
+    own = {name: value for name, value in record.items() if name not in ORIGIN}
+    return own | {name: held(record, name, check) for name, check in checks.items()}
 
 
 def held(record: Record, name: str, check: Check) -> Any:
@@ -83,7 +83,7 @@ class Complaints:
     however often a stream or a resumed run comes by it.
     """
 
-    def __init__(self, share: float) -> None:
+    def __init__(self, share: float = 0.0) -> None:
         self.share = share
         self.path: Path | None = None
         self.found: dict[tuple[str, int], str] = {}
@@ -115,9 +115,9 @@ class Complaints:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
-    def judge(self, bad: int, seen: int, first: str) -> None:
-        """Raise ValueError where there are too many bad records."""
-        if bad > self.share * seen:
+    def judge(self, bad: int, seen: int, first: str, allowed: float = 0) -> None:
+        """Raise ValueError where more records are bad than their share, and than `allowed` for want of others."""
+        if bad > max(self.share * seen, allowed):
             raise ValueError(
                 f"{bad} of {seen} records are bad, more than bad_records={self.share} allows; the first is {first}"
             )

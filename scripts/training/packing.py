@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from qkv.scripts.training.fingerprint import contents
 from qkv.scripts.training.task import Record
 
 Tokens = Sequence[int]
@@ -74,6 +75,11 @@ class Packed:
 
     def __getitems__(self, indices: Sequence[int]) -> list[Record]:
         return [self.row(index) for index in indices]
+
+    def contents(self) -> Iterator[bytes]:
+        """The tokens, and how long a row is."""
+        yield f"rows of {self.length}".encode()
+        yield from contents(self.tokens)
 
     def row(self, index: int) -> Record:
         """The documents, or parts of them, that lie in one row."""

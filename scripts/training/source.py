@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, IterableDataset, Value
 from huggingface_hub.errors import HfHubHTTPError
 
-from qkv.scripts.training.reading import FORMATS, ORIGIN, PICTURES, Piece, format_of, kinds, records
+from qkv.scripts.training.columns import kinds, records
+from qkv.scripts.training.reading import FORMATS, ORIGIN, PICTURES, Piece, format_of
 from qkv.scripts.training.recipe import meant
 
 # How a split is called in names of files and folders.
