@@ -57,11 +57,15 @@ def test_a_document_of_text_is_what_the_recipe_says(tmp_path: Path, documents: s
 def test_text_that_is_not_utf_8_is_one_bad_document(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes(b"good\n\nb\xe4d\n\ngood")
-    assert rows(path, "paragraph") == [(1, {"text": "good"}), (3, "not UTF-8 from its byte 1 on"), (5, {"text": "good"})]
+    assert rows(path, "paragraph") == [
+        (1, {"text": "good"}),
+        (3, "not UTF-8 from its byte 1 on"),
+        (5, {"text": "good"}),
+    ]
 
 
 @pytest.mark.parametrize("documents", ["line", "paragraph"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(lines=LINES, size=st.integers(1, 30))
 def test_pieces_make_up_the_file(tmp_path: Path, documents: str, lines: list[bytes], size: int) -> None:
     path = tmp_path / "x.txt"
