@@ -80,8 +80,10 @@ def train(recipe: Recipe, command: str) -> Run:
         return run.again(earlier)
     accelerator.project_configuration.logging_dir = str(folder)
     accelerator.init_trackers(recipe.name)
+    task.complaints.open(folder, is_main=accelerator.is_main_process)
     engine.draw_apart(accelerator, recipe.seed)
     fit(loop, run)
+    facts["bad_records"] = task.complaints.summary()
     accelerator.end_training()
     if run.is_main:
         run.model.save_pretrained(folder / "model")
