@@ -23,6 +23,7 @@ from qkv.scripts.training.processes import agreed, join
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import Keeper, finished, open_folder
+from qkv.scripts.training.state import put
 from qkv.scripts.training.task import Task
 from qkv.scripts.training.watch import Watch, refuse_unwatched
 
@@ -134,7 +135,7 @@ def fit(loop: Loop, run: Run) -> None:
     step_through(loop, journal, keeper, energy)
     loop.settle()
     if watch.step != loop.done:
-        keeper.put_best()
+        put(loop, keeper.tensors(watch.step))
     # The test split is looked at once, by the weights that are kept: who could watch it would choose by it.
     tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
     journal.results(loop.done, tested)
