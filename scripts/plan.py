@@ -70,7 +70,9 @@ def setup(arguments: Namespace, subject: Subject) -> Setup:
     if recipe and not arguments.batch:
         shared = world // split * accumulate
         if recipe.batch_size % shared:
-            raise ValueError(f"batch_size={recipe.batch_size} cannot be shared by {shared} parts; give another")
+            raise ValueError(
+                f"batch_size={recipe.batch_size} cannot be shared by {shared} parts; give another, or --batch"
+            )
         batch = recipe.batch_size // shared
     return Setup(
         world_size=world,

@@ -2,7 +2,7 @@
 
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ class Ledger(TorchDispatchMode):
             ledger.add(storage, "gathered")
             return found
 
-        torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign]
+        torch.UntypedStorage.resize_ = resized  # type: ignore[method-assign, assignment]
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
@@ -82,19 +82,18 @@ class Ledger(TorchDispatchMode):
         for tensor in tensors:
             self.add(local(tensor).untyped_storage(), kind)
 
-    def watch(self, model: nn.Module) -> Callable[[], None]:
-        """Call gradients by their name as soon as they are complete; returns what ends that."""
+    def watch(self, model: nn.Module) -> list[RemovableHandle]:
+        """Call gradients by their name as soon as they are complete; what is returned ends that."""
 
         def arrived(parameter: Tensor) -> None:
             if parameter.grad is not None:
                 self.note([parameter.grad], "gradients")
 
-        hooks: list[RemovableHandle] = [
+        return [
             parameter.register_post_accumulate_grad_hook(arrived)
             for parameter in model.parameters()
             if parameter.requires_grad
         ]
-        return lambda: [hook.remove() for hook in hooks] and None
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 from torch import distributed, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -120,7 +120,7 @@ def simulate(subject: Subject, setup: Setup) -> Step:
 
 def take(model: nn.Module, optimizer: Any, batch: dict[str, Any], setup: Setup, ledger: Ledger) -> None:
     """One step."""
-    forget = ledger.watch(model)
+    hooks = ledger.watch(model)
     ledger.note(batch.values(), "activations")
     mixed = setup.precision == "bf16" and not setup.strategy.startswith("zero")
     with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
@@ -130,7 +130,8 @@ def take(model: nn.Module, optimizer: Any, batch: dict[str, Any], setup: Setup, 
     del loss
     optimizer.step()
     optimizer.zero_grad()
-    forget()
+    for hook in hooks:
+        hook.remove()
 
 
 def build(subject: Subject, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
@@ -151,10 +152,12 @@ def build(subject: Subject, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.M
 def shard(model: Any, mesh: DeviceMesh, dtype: torch.dtype) -> None:
     """FSDP2 as Accelerate sets it up: each layer is gathered by itself, what is tied and the rest once."""
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, output_dtype=dtype)
-    for module in model.modules():
-        if type(module).__name__ in model._no_split_modules:
-            fully_shard(module, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+    # Numbers of devices are numbers, and parameters stay without them.
+    with unset_fake_temporarily():
+        for module in model.modules():
+            if type(module).__name__ in model._no_split_modules:
+                fully_shard(module, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
 @contextmanager

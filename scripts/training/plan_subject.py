@@ -69,6 +69,7 @@ class Subject:
         Those draw dropout of attention inside the kernel, and elsewhere keep a byte for each unit.
         """
         config = deepcopy(self.config)
+        part: Any
         for part in (config, getattr(config, "encoder", None), getattr(config, "decoder", None)):
             if fused and hasattr(part, "attention_dropout"):
                 part.attention_dropout = 0.0

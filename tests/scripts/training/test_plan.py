@@ -7,7 +7,13 @@ from qkv.scripts.training.plan import count, per_position, plan, step
 from qkv.scripts.training.plan_step import Setup
 from qkv.scripts.training.plan_subject import Subject, find
 
-SMALL = ["hidden_size=32", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=101", "max_position_embeddings=32"]
+SMALL = [
+    "hidden_size=32",
+    "num_hidden_layers=2",
+    "num_attention_heads=4",
+    "vocab_size=101",
+    "max_position_embeddings=32",
+]
 
 
 def small(name: str = "gpt2", *words: str) -> Subject:
