@@ -1,4 +1,4 @@
-"""How good is it? Metrics of the `evaluate` library that need no download: the computing is done by those who define it.
+"""How good is it? Metrics of `evaluate` that need no download: the computing is done by those who define them.
 
 Each is made by name from METRICS, keeps everything in memory, and takes `predictions` and `references`:
 `METRICS["bleu"]().compute(predictions=["Le chat."], references=["Le chat."])`. Without anything to score, `measure`

@@ -58,7 +58,9 @@ def test_translations_are_scored_by_sacrebleu(name: str, direct: object) -> None
 
 
 def test_a_text_may_have_more_references_than_another() -> None:
-    found = score("bleu", ["the cat sat on a mat", "one two three four"], [["the cat sat on a mat", "x"], ["one two three four"]])
+    found = score(
+        "bleu", ["the cat sat on a mat", "one two three four"], [["the cat sat on a mat", "x"], ["one two three four"]]
+    )
     assert found["bleu"] == pytest.approx(100)
 
 
