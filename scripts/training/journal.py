@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -13,17 +14,17 @@ from qkv.scripts.training.record import log
 
 
 class Journal:
-    """Metrics of a run, in `metrics.jsonl` and on the screen of the main process; other processes stay silent."""
+    """Metrics of a run, in `metrics.jsonl`, trackers and on the screen of the main process; others stay silent."""
 
-    def __init__(self, folder: Path, recipe: Recipe, *, is_main: bool) -> None:
-        self.folder, self.recipe, self.is_main = folder, recipe, is_main
+    def __init__(self, folder: Path, recipe: Recipe, accelerator: Accelerator) -> None:
+        self.folder, self.recipe, self.accelerator = folder, recipe, accelerator
         self.losses: list[float] = []
         self.tokens = 0
         self.state: dict[str, float] = {}
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self.progress = Progress(
             TextColumn("{task.description}"), *columns, TextColumn("{task.fields[state]}"),
-            console=Console(stderr=True), disable=not is_main,
+            console=Console(stderr=True), disable=not accelerator.is_main_process,
         )  # fmt: skip
         self.bar = self.progress.add_task(recipe.name, total=recipe.max_steps, state="")
 
@@ -56,8 +57,11 @@ class Journal:
 
     def write(self, **line: Any) -> None:
         """Add a line to the metrics."""
-        if self.is_main:
+        if self.accelerator.is_main_process:
             log(self.folder, **line)
+            split = line.get("split", "train")
+            values = {f"{split}/{name}": value for name, value in line.items() if name not in ("step", "split")}
+            self.accelerator.log(values, step=line["step"])
 
     def show(self, number: int) -> None:
         """Bring the progress bar up to date."""

@@ -5,15 +5,16 @@ divided by that count. The count is taken over the whole optimizer step first, s
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from qkv.scripts.training.average import Average
 from qkv.scripts.training.evaluation import evaluate, inputs, place
 from qkv.scripts.training.feed import Feed, IndexedFeed, Share
 from qkv.scripts.training.recipe import Recipe
@@ -43,17 +44,21 @@ class Loop:
     recipe: Recipe
     task: Task
     feed: Feed
+    average: Average | None = None
     done: int = 0
 
     @classmethod
-    def of(cls, accelerator: Accelerator, model: nn.Module, recipe: Recipe, task: Task) -> "Loop":
+    def of(cls, accelerator: Accelerator, model: PreTrainedModel, recipe: Recipe, task: Task) -> "Loop":
         """Wrap the model for its devices, with AdamW and the recipe's schedule; ValueError for an unfit batch size."""
         feed = IndexedFeed(task, recipe, Share.of(accelerator, recipe))
+        if recipe.gradient_checkpointing:
+            model.activation_checkpointing_enable()
         optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate, fused=True)
-        model, optimizer = accelerator.prepare(model, optimizer)
+        prepared, optimizer = accelerator.prepare(model, optimizer)
         # Not prepared: Accelerate would advance it once for each process.
         schedule = SCHEDULES[recipe.schedule](optimizer, recipe)
-        return cls(accelerator, model, optimizer, schedule, recipe, task, feed)
+        average = Average(prepared, recipe.ema_decay) if recipe.ema_decay else None
+        return cls(accelerator, prepared, optimizer, schedule, recipe, task, feed, average)
 
     def steps(self) -> Iterator[Step]:
         """Train on the task from where it is, yielding after each optimizer step."""
@@ -84,11 +89,18 @@ class Loop:
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
+        if self.average:
+            self.average.update()
         return accelerator.reduce(torch.stack(losses).sum(), "sum"), norm, tokens
+
+    def kept(self) -> AbstractContextManager[None]:
+        """Within this the model has the weights that are evaluated and kept."""
+        return self.average.in_use() if self.average else nullcontext()
 
     def evaluate(self, split: Examples) -> dict[str, float]:
         """Metrics of the model as it is now over a split."""
-        return evaluate(self.accelerator, self.model, self.task, split, self.recipe.batch_size)
+        with self.kept():
+            return evaluate(self.accelerator, self.model, self.task, split, self.recipe.batch_size)
 
 
 def positions(batch: Batch, config: PreTrainedConfig) -> int:

@@ -11,8 +11,12 @@ import yaml
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
-LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1}
+LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1, "patience": 1}
 POSITIVE = ("learning_rate", "max_grad_norm")
+SHARES = {
+    "holdout": "leaves nothing to train on; give a share below 1, such as 0.2",
+    "ema_decay": "never forgets the random start; give a share below 1, such as 0.999",
+}
 NOT_NEGATIVE = (
     "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear",
 )  # fmt: skip
@@ -57,7 +61,9 @@ class Feeding:
 class Optimization:
     """What is done at each step: AdamW, which decays matrices only, and gradients clipped to `max_grad_norm`.
 
-    `schedule="wsd"` decays over the last `decay_steps`; of all schedules `learning_rate` is the peak.
+    `schedule="wsd"` decays over the last `decay_steps`; of all schedules `learning_rate` is the peak. With `ema_decay`
+    it is the moving average of the weights that is evaluated and kept. `gradient_checkpointing` computes each layer
+    twice and stores it once; `compile` lets torch's inductor fuse what it can.
     """
 
     max_steps: int = 1000
@@ -68,13 +74,17 @@ class Optimization:
     decay_steps: int = 0
     max_grad_norm: float = 1.0
     precision: Literal["fp32", "bf16"] = "fp32"
+    ema_decay: float | None = None
+    gradient_checkpointing: bool = False
+    compile: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """Where a training leaves what, and how often it looks up.
 
-    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused.
+    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused. What is logged also
+    goes to the `tracker`, one that Accelerate knows, such as tensorboard.
     """
 
     out: str | None = None
@@ -83,6 +93,7 @@ class Running:
     log_every: int = 10
     eval_every: int = 100
     resume: Literal["never"] = "never"
+    tracker: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,13 +119,13 @@ class Recipe(Feeding, Optimization, Running):
 def refuse_out_of_range(values: dict[str, Any]) -> None:
     """Raise ValueError for the first number outside what its field allows."""
     for name, value in values.items():
-        if value is None or name not in (*LEAST, *POSITIVE, *NOT_NEGATIVE, "holdout"):
+        if value is None or name not in (*LEAST, *POSITIVE, *NOT_NEGATIVE, *SHARES):
             continue
         if value < LEAST.get(name, 0) or (value == 0 and name in POSITIVE):
             bound = f"at least {LEAST[name]}" if name in LEAST else "above 0" if name in POSITIVE else "0 or more"
             raise ValueError(f"{name}={value} must be {bound}")
-        if name == "holdout" and value >= 1:
-            raise ValueError(f"holdout={value} leaves nothing to train on; give a share below 1, such as 0.2")
+        if name in SHARES and value >= 1:
+            raise ValueError(f"{name}={value} {SHARES[name]}")
 
 
 def names() -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.tracking import get_available_trackers
 from accelerate.utils import set_seed
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -52,14 +53,14 @@ def train(recipe: Recipe, command: str) -> Run:
     clock = Clock(cpu=0.0)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    # Told that there is only the CPU, or several processes would each train alone.
-    cpu = not torch.accelerator.is_available()
-    accelerator = Accelerator(cpu=cpu, mixed_precision=PRECISIONS[recipe.precision])
+    accelerator = make_accelerator(recipe)
     task = data.load(recipe)
     set_seed(recipe.seed)
     model = build(recipe, task)
     loop = Loop.of(accelerator, model, recipe, task)
     folder = record.open_folder(recipe, accelerator)
+    accelerator.project_configuration.logging_dir = str(folder)
+    accelerator.init_trackers(recipe.name)
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
     # Every process began with the same model; from here each draws dropout and augmentation of its own.
     set_seed(recipe.seed, device_specific=True)
@@ -67,7 +68,10 @@ def train(recipe: Recipe, command: str) -> Run:
     facts["metrics"] = fit(loop, folder, energy)
     facts["energy"] = energy.read()
     facts["time"] = {f"training_{name}": seconds for name, seconds in training.read().items()}
-    run = Run(folder, accelerator.unwrap_model(loop.model).eval(), task, facts, clock, accelerator.is_main_process)
+    trained = accelerator.unwrap_model(loop.model, keep_torch_compile=False).eval()
+    if loop.average:
+        loop.average.put(list(loop.average.weights.values()))
+    run = Run(folder, trained, task, facts, clock, accelerator.is_main_process)
     accelerator.end_training()
     if run.is_main:
         run.model.save_pretrained(folder / "model")
@@ -76,6 +80,22 @@ def train(recipe: Recipe, command: str) -> Run:
         facts["pictures"] = dict(CURVE)
         run.save()
     return run
+
+
+def make_accelerator(recipe: Recipe) -> Accelerator:
+    """What knows devices and processes; ValueError for a tracker that is not installed."""
+    trackers = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
+    if recipe.tracker and recipe.tracker not in trackers:
+        raise ValueError(f"tracker={recipe.tracker!r} is not installed; here are {', '.join(trackers) or 'none'}")
+    return Accelerator(
+        # Told that there is only the CPU, or several processes would each train alone.
+        cpu=not torch.accelerator.is_available(),
+        mixed_precision=PRECISIONS[recipe.precision],
+        dynamo_backend="inductor" if recipe.compile else "no",
+        log_with=recipe.tracker,
+        # Trackers write to the run folder, which is opened later.
+        project_dir="runs",
+    )
 
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
@@ -113,7 +133,7 @@ def fit(loop: Loop, folder: Path, energy: Energy) -> dict[str, dict[str, float]]
     The test split is looked at once, after the last step: who could watch it would choose by it.
     """
     recipe = loop.recipe
-    journal = Journal(folder, recipe, is_main=loop.accelerator.is_main_process)
+    journal = Journal(folder, recipe, loop.accelerator)
     results: dict[str, dict[str, float]] = {}
     with journal.progress:
         for step in loop.steps():
