@@ -12,13 +12,15 @@ import yaml
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
 LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1, "patience": 1}
+LEAST |= {"vocab_size": 1, "length": 4, "made": 10, "symbols": 1}
 POSITIVE = ("learning_rate", "max_grad_norm")
 SHARES = {
     "holdout": "leaves nothing to train on; give a share below 1, such as 0.2",
+    "mask": "leaves nothing to guess from; give a share below 1, such as 0.15",
     "ema_decay": "never forgets the random start; give a share below 1, such as 0.999",
 }
 NOT_NEGATIVE = (
-    "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear",
+    "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear", "evaluated",
 )  # fmt: skip
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -34,6 +36,30 @@ class Augmentation:
     shift: float = 0.0
     scale: float = 0.0
     shear: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_out_of_range(asdict(self))
+
+
+@dataclass(frozen=True)
+class Text:
+    """How texts become tokens, and how many of those that are made on the spot there are.
+
+    The `tokenizer` is trained on the training split, to `vocab_size` tokens or what the texts have: `bpe` over bytes
+    as GPT-2's, `wordpiece` over words as BERT's, `characters`, or the 256 `bytes` themselves. All of these come out
+    the same each time; those of a unigram model do not, so there is none. `length` is the most tokens of a row, and
+    `mask` the share of them that masked language modeling asks for. Of made data there are `made` examples, of up to
+    `symbols` symbols in copies and reversals; of an evaluated split the first `evaluated` examples are looked at, or
+    all of them when 0.
+    """
+
+    tokenizer: Literal["bpe", "wordpiece", "characters", "bytes"] = "bpe"
+    vocab_size: int = 2048
+    length: int = 128
+    mask: float = 0.15
+    made: int = 12000
+    symbols: int = 32
+    evaluated: int = 0
 
     def __post_init__(self) -> None:
         refuse_out_of_range(asdict(self))
@@ -55,6 +81,7 @@ class Feeding:
     workers: int = 0
     holdout: float = 0.0
     augment: Augmentation = field(default_factory=Augmentation)
+    text: Text = field(default_factory=Text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +128,10 @@ class Recipe(Feeding, Optimization, Running):
     """One training, from data to the last step.
 
     `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
-    that differ from it.
+    that differ from it. `init` is the model folder of an earlier run, whose weights are taken over where names and
+    shapes agree, and whose tokenizer reads the texts. `model_source="stock"` trains what the model is compared with
+    instead: the model of transformers that `stock` describes by its `model_type` and the fields of its config, or,
+    where it says nothing, the one of the same architecture.
     """
 
     name: str
@@ -110,6 +140,9 @@ class Recipe(Feeding, Optimization, Running):
     architecture: str
     preset: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
+    init: str | None = None
+    model_source: Literal["qkv", "stock"] = "qkv"
+    stock: dict[str, Any] = field(default_factory=dict)
     limits: str = ""
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.picture import draw_curve
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
+from qkv.scripts.training.start import start
 from qkv.scripts.training.task import Task
 
 CURVE = {"curve.png": "Loss and metrics by optimizer step"}
@@ -99,7 +100,7 @@ def make_accelerator(recipe: Recipe) -> Accelerator:
 
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
-    """The recipe's model with random weights; ValueError for an unknown architecture or config field."""
+    """The recipe's model as training starts from it; ValueError for an unknown architecture or config field."""
     architectures = [name for name in modeling.__all__ if "For" in name]
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
@@ -110,12 +111,12 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
         refuse_unknown(f"model.{key}", known)
     id2label = dict(enumerate(task.labels))
     label2id = {label: index for index, label in id2label.items()}
-    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id}
-    config = starting_point(recipe, architecture)(**{**labels, **recipe.model})
+    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} if task.labels else {}
+    config = starting_point(recipe, architecture)(**{**labels, **task.config, **recipe.model})
     if not isinstance(config, architecture.config_class):
         kind, wanted = type(config).__name__, architecture.config_class.__name__
         raise ValueError(f"preset={recipe.preset!r} is a {kind}, and {recipe.architecture} takes a {wanted}")
-    return architecture(config)
+    return start(recipe, architecture(config))
 
 
 def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:

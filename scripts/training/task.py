@@ -1,8 +1,8 @@
 """What does a training ask of its data? A task: examples in splits, how they become batches, how answers are scored."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -25,10 +25,14 @@ class Examples(Protocol):
 
 
 class Columns:
-    """Examples that fit in memory: tensors of equal length, such as images and their labels."""
+    """Examples that fit in memory: tensors of equal length, such as images and their labels.
 
-    def __init__(self, columns: Batch) -> None:
+    Rows that were padded to one length may say in `lengths` how long they are.
+    """
+
+    def __init__(self, columns: Batch, lengths: Sequence[int] | None = None) -> None:
         self.columns = columns
+        self.lengths = lengths
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -48,6 +52,15 @@ def mean(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
+class Example:
+    """What a pipeline is given, with what options, and what its first answer must then hold."""
+
+    given: Any
+    expected: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Task:
     """A data set as the loop sees it.
 
@@ -61,6 +74,10 @@ class Task:
     `count` says how many targets a batch has. `score` sums up what adds over batches and processes, such as right
     answers; `answer` (model, outputs, batch) gives what has to be seen together, such as translations beside their
     references. From the sums (`loss` and `targets` among them) and all answers of a split `measure` makes its metrics.
+
+    `config` are the fields of the model's config that follow from the data, such as `vocab_size`; `signatures` say how
+    metrics were computed where that has a name. `baselines` measures what the model is compared with, and `example`
+    (model) gives what shows the pipeline of this kind at work.
     """
 
     name: str
@@ -68,7 +85,7 @@ class Task:
     kind: str
     source: str
     train: Examples
-    splits: dict[str, Examples]
+    splits: Mapping[str, Examples]
     labels: list[str]
     processor: Any
     count: Callable[[Batch], int]
@@ -76,6 +93,10 @@ class Task:
     answer: Callable[[Any, Any, Batch], list[Answer]] = lambda model, outputs, batch: []
     measure: Callable[[dict[str, float], Sequence[Answer]], dict[str, float]] = mean
     collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] = stack
+    config: dict[str, Any] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
+    baselines: Callable[[], dict[str, dict[str, dict[str, float]]]] = dict
+    example: Callable[[Any], "Example | None"] = lambda model: None
 
     def lengths(self) -> list[int]:
         """How long each training example is, for batches of like length; ValueError where they all have one length."""
