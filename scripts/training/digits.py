@@ -88,7 +88,7 @@ def distort(pixels: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor
 
 def support_vectors(task: Task) -> dict[str, float]:
     """Accuracy on each evaluated split of scikit-learn's support vector machine, set as in its own digits example."""
-    machine = SVC(gamma=0.001).fit(*grey_levels(task.train))
+    machine = SVC(gamma=0.001).fit(*grey_levels(task.examples()))
     return {name: float(machine.score(*grey_levels(split))) for name, split in task.splits.items()}
 
 

@@ -129,12 +129,12 @@ class IndexedFeed:
     def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
         self.task, self.share, self.workers = task, share, recipe.workers
         lengths = task.lengths() if recipe.group_by_length else None
-        self.order = Order(len(task.train), recipe, lengths)
+        self.order = Order(len(task.examples()), recipe, lengths)
 
     def parts(self, done: int) -> Iterator[Batch]:
         """Batches of this process's share, made ahead by `workers` further processes where there are any."""
         loader = DataLoader(
-            Drawn(self.task.train),
+            Drawn(self.task.examples()),
             batch_sampler=Parts(self.order, self.share, done),
             collate_fn=self.collate,
             num_workers=self.workers,

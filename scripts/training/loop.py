@@ -16,9 +16,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv.scripts.training.average import Average
 from qkv.scripts.training.evaluation import evaluate, inputs, place
-from qkv.scripts.training.feed import Feed, IndexedFeed, Share
+from qkv.scripts.training.feed import Feed, Share
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.schedule import SCHEDULES
+from qkv.scripts.training.stream import make_feed
 from qkv.scripts.training.task import Batch, Examples, Task
 
 
@@ -50,7 +51,7 @@ class Loop:
     @classmethod
     def of(cls, accelerator: Accelerator, model: PreTrainedModel, recipe: Recipe, task: Task) -> "Loop":
         """Wrap the model for its devices, with AdamW and the recipe's schedule; ValueError for an unfit batch size."""
-        feed = IndexedFeed(task, recipe, Share.of(accelerator, recipe))
+        feed = make_feed(task, recipe, Share.of(accelerator, recipe))
         if recipe.gradient_checkpointing:
             model.activation_checkpointing_enable()
         optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate, fused=True)

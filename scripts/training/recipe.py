@@ -12,11 +12,12 @@ import yaml
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
 LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1, "patience": 1}
-LEAST |= {"vocab_size": 1, "length": 4, "made": 10, "symbols": 1}
+LEAST |= {"shards": 1, "buffer": 1, "vocab_size": 1, "length": 4, "made": 10, "symbols": 1}
 POSITIVE = ("learning_rate", "max_grad_norm")
 SHARES = {
     "holdout": "leaves nothing to train on; give a share below 1, such as 0.2",
     "mask": "leaves nothing to guess from; give a share below 1, such as 0.15",
+    "bad_records": "lets every record be bad; give a share below 1, such as 0.01",
     "ema_decay": "never forgets the random start; give a share below 1, such as 0.999",
 }
 NOT_NEGATIVE = (
@@ -73,6 +74,10 @@ class Feeding:
     (`accumulate`) each takes its share. `group_by_length` puts examples of like length into a step, and `workers`
     processes make batches ahead. `holdout` keeps that share of the training data back, to be watched; the test split
     is scored once, at the end.
+
+    `streaming` reads records as they are needed: in `shards`, whose number is that of no device but part of the order,
+    each shuffled within a `buffer` of records. `documents` says what a document of plain text is. A share of more than
+    `bad_records` that cannot be learned from ends the run.
     """
 
     batch_size: int = 32
@@ -80,6 +85,11 @@ class Feeding:
     group_by_length: bool = False
     workers: int = 0
     holdout: float = 0.0
+    streaming: bool = False
+    shards: int = 8
+    buffer: int = 1000
+    documents: Literal["line", "paragraph", "file"] = "paragraph"
+    bad_records: float = 0.01
     augment: Augmentation = field(default_factory=Augmentation)
     text: Text = field(default_factory=Text)
 

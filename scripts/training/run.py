@@ -62,12 +62,13 @@ def train(recipe: Recipe, command: str) -> Run:
     folder = record.open_folder(recipe, accelerator)
     accelerator.project_configuration.logging_dir = str(folder)
     accelerator.init_trackers(recipe.name)
+    task.complaints.open(folder, is_main=accelerator.is_main_process)
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
     # Every process began with the same model; from here each draws dropout and augmentation of its own.
     set_seed(recipe.seed, device_specific=True)
     training, energy = Clock(), Energy.of(accelerator)
     facts["metrics"] = fit(loop, folder, energy)
-    facts["energy"] = energy.read()
+    facts |= {"energy": energy.read(), "bad_records": task.complaints.summary()}
     facts["time"] = {f"training_{name}": seconds for name, seconds in training.read().items()}
     trained = accelerator.unwrap_model(loop.model, keep_torch_compile=False).eval()
     if loop.average:
