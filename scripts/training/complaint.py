@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -86,34 +86,34 @@ class Complaints:
     def __init__(self, share: float = 0.0) -> None:
         self.share = share
         self.path: Path | None = None
-        self.found: dict[tuple[str, int], str] = {}
+        self.found: set[tuple[str, int]] = set()
         self.skipped: list[Record] = []
 
     def open(self, folder: Path, *, is_main: bool) -> None:
         """Write down what was found so far, by one process for all, and from here on what each finds."""
         self.path = folder / "bad-records.jsonl"
-        written = {(line["file"], line["row"]) for line in read_lines(self.path)}
-        if is_main:
-            self.write(line for line in self.skipped if (line["file"], line["row"]) not in written)
-        self.found |= dict.fromkeys(written, "")
+        before = read_lines(self.path)
+        written = {(line["file"], line["row"]) for line in before}
+        new = [line for line in self.skipped if (line["file"], line["row"]) not in written]
+        if is_main and (before or new):
+            # Anew, for a kill may have cut its last line.
+            partial = self.path.with_suffix(".partial")
+            partial.write_text("".join(json.dumps(line) + "\n" for line in before + new), encoding="utf-8")
+            partial.replace(self.path)
+        self.found |= written
 
     def note(self, origin: Mapping[str, Any], reason: str) -> str:
         """Take note of a bad record; its place and what is wrong, in words."""
         file, row = place(origin)
         if (file, row) not in self.found:
-            self.found[file, row] = reason
+            self.found.add((file, row))
             line = {"file": file, "row": row, "reason": reason}
             self.skipped.append(line)
             if self.path:
-                self.write([line])
+                # In one piece, for other processes write too.
+                with self.path.open("a", encoding="utf-8") as opened:
+                    opened.write(json.dumps(line) + "\n")
         return f"{file}, row {row}: {reason}"
-
-    def write(self, lines: Iterable[Record]) -> None:
-        """Add lines to the file, each in one piece, for other processes write too."""
-        assert self.path is not None
-        for line in lines:
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
 
     def judge(self, bad: int, seen: int, first: str, allowed: float = 0) -> None:
         """Raise ValueError where more records are bad than their share, and than `allowed` for want of others."""

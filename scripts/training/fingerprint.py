@@ -29,10 +29,11 @@ def of_table(table: Dataset) -> Iterator[bytes]:
         for start in range(0, len(table), ROWS):
             yield "\n".join(map(of_picture, table[start : start + ROWS][name])).encode()
     for batch in table.remove_columns(pictures).with_format("arrow").iter(ROWS):
+        # Taken anew, for what was cut out of a larger table is stored in another way.
+        rows = batch.combine_chunks().take(pa.array(range(len(batch)))).replace_schema_metadata()
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, pa.schema([pa.field(field.name, field.type) for field in batch.schema])) as writer:
-            for part in batch.combine_chunks().replace_schema_metadata().to_batches():
-                writer.write_batch(part)
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
         yield sink.getvalue().to_pybytes()
 
 

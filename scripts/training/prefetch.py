@@ -1,6 +1,7 @@
 """How are batches made while the model computes? By a thread that is some of them ahead."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from queue import Full, Queue
 from threading import Event, Thread
 from typing import Any
@@ -32,6 +33,9 @@ def prefetched(make: Callable[[], Iterator[Any]], ahead: int) -> Iterator[Any]:
             raise item.error
     finally:
         stop.set()
+        # One that waits for room must see that nothing more is wanted.
+        while not queue.empty():
+            queue.get()
         thread.join()
 
 
@@ -50,9 +54,7 @@ def fill(make: Callable[[], Iterator[Any]], queue: "Queue[Any]", stop: Event) ->
 def put(queue: "Queue[Any]", item: Any, stop: Event) -> bool:
     """Put an item into the queue when there is room; False where it is not wanted any more."""
     while not stop.is_set():
-        try:
+        with suppress(Full):
             queue.put(item, timeout=PATIENCE)
-            return True
-        except Full:
-            pass
+            return not stop.is_set()
     return False

@@ -72,9 +72,9 @@ def by_lines(path: Path, documents: str) -> list[Piece]:
         while documents != "file" and cuts[-1] + PIECE < size:
             # From the byte before on, for a line may begin right there.
             file.seek(cuts[-1] + PIECE - 1)
-            for line in file:
-                if documents == "line" or not line.strip():
-                    break
+            file.readline()
+            while documents == "paragraph" and file.readline().strip():
+                pass
             cuts.append(file.tell())
     ends = [*cuts[1:], size]
     pieces = [Piece(str(path), begin, end, stamp(path), documents) for begin, end in zip(cuts, ends, strict=True)]

@@ -1,15 +1,18 @@
 """Where are the data? Files, folders and data sets of the Hub, found by `data=` and read as datasets has them."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import datasets
 import pyarrow.parquet as pq
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, IterableDataset, Value
+from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from qkv.scripts.training.columns import kinds, records
@@ -20,6 +23,8 @@ from qkv.scripts.training.recipe import meant
 NAMES = {"validation": ("validation", "valid", "val", "dev"), "test": ("test", "eval"), "train": ("train", "training")}
 # Author, name, then perhaps a configuration and a revision: allenai/c4:en@1588ec4.
 HUB = re.compile(r"(?P<path>[\w.-]+(/[\w.-]+)?)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w./-]+))?")
+# Bytes of a file that stand for it.
+BEGINNING = 2**16
 Documents = Literal["line", "paragraph", "file"]
 Data: TypeAlias = Dataset | IterableDataset
 
@@ -36,6 +41,8 @@ def read(
     with what is wrong in `_fault`: see `complaint.py`. ValueError for what is not there, or lacks a split or a column.
     """
     wanted = split or "train"
+    if int(os.environ.get("RANK", 0)):  # one process shows for all how far it is
+        datasets.disable_progress_bars()
     if not Path(where).exists():
         return plain(from_hub(where, wanted, streaming=streaming), columns, where)
     if saved(Path(where)):
@@ -132,9 +139,9 @@ def splits_of(where: str) -> dict[str, list[Path]]:
 
 def split_name(path: Path, root: Path) -> str | None:
     """The split that a file belongs to by its folder, or its own name where that is no number of a picture."""
-    folders = path.relative_to(root).parent.parts
-    words = folders[:1] or (() if path.suffix.lower() in PICTURES else tuple(re.split("[^a-z]+", path.stem.lower())))
-    return next((split for split, names in NAMES.items() for word in words if word.lower() in names), None)
+    folders = [folder.lower() for folder in path.relative_to(root).parent.parts[:1]]
+    stem = [] if path.suffix.lower() in PICTURES else re.split("[^a-z]+", path.stem.lower())
+    return next((split for word in (*folders, *stem) for split, names in NAMES.items() if word in names), None)
 
 
 def refuse_mixture(what: str, paths: Sequence[Path]) -> None:
@@ -193,3 +200,22 @@ def select(features: Features, columns: Sequence[str] | None, where: str) -> Fea
         if name not in features:
             raise ValueError(f"{where} has no column {name!r}; {meant(name, list(features), 'columns')}")
     return Features({name: kind for name, kind in features.items() if columns is None or name in columns})
+
+
+def identity(where: str) -> str:
+    """What says which data these are: a commit of the Hub, or a hash over names, sizes and beginnings of files."""
+    path = Path(where)
+    if not path.exists():
+        return hub(where, commit)
+    files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+    digest = sha256()
+    for file in files:
+        with file.open("rb") as opened:
+            digest.update(f"{file.relative_to(path)} {file.stat().st_size}".encode() + opened.read(BEGINNING))
+    return f"{path.name} {digest.hexdigest()}"
+
+
+def commit(path: str, name: str | None, revision: str | None) -> str:
+    """A data set of the Hub at the commit that a revision is now."""
+    found = HfApi().dataset_info(path, revision=revision).sha
+    return f"{path}{f':{name}' if name else ''}@{found}"

@@ -6,6 +6,7 @@ the same examples, in the same order, on any number of processes. Where a shard 
 buffer can be read again.
 """
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -24,6 +25,7 @@ from qkv.scripts.training.packing import Packer
 from qkv.scripts.training.prefetch import prefetched
 from qkv.scripts.training.reading import Fault
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.source import identity, read, splits
 from qkv.scripts.training.task import Batch, Record, Task
 
 # Parts that a stream is cut into at most: of each, a resumed shard reads again what it had read.
@@ -47,7 +49,7 @@ class Stream:
 
     `checks` are what columns must hold; records that fail go to `complaints`. `prepare` makes the examples of some
     records, a list for each. With a `length` the `input_ids` of examples are packed into rows of it. `identity` says
-    which data these are.
+    which data these are. A `holdout` is that share of the parts that the data are read in.
     """
 
     data: IterableDataset
@@ -56,6 +58,14 @@ class Stream:
     checks: Checks = field(default_factory=dict)
     prepare: Callable[[Sequence[Record]], list[list[Record]]] = unchanged
     length: int | None = None
+    holdout: float = 0.0
+
+    @classmethod
+    def of(cls, recipe: Recipe, complaints: Complaints, checks: Checks, **fields: Any) -> "Stream":
+        """The training split of a recipe's data; its holdout is kept back where there is no validation split."""
+        data = read(recipe.data, streaming=True, documents=recipe.documents, columns=list(checks))
+        holdout = 0.0 if "validation" in splits(recipe.data) else recipe.holdout
+        return cls(data, identity(recipe.data), complaints, checks, holdout=holdout, **fields)
 
     def contents(self) -> Iterator[bytes]:
         """What stands for the content in a fingerprint."""
@@ -63,13 +73,36 @@ class Stream:
 
     def parts(self, shards: int) -> list[tuple[int, int, int]]:
         """What the stream is dealt out in: parts of it, and where these are too few every so-many-th record of one."""
-        units = min(self.data.num_shards, UNITS)
+        units = self.units - self.kept
         strands = -(-shards // units)
         return [(unit, first, strands) for unit in range(units) for first in range(strands)]
 
+    @property
+    def units(self) -> int:
+        """How many parts are read one by one."""
+        return min(self.data.num_shards, UNITS)
+
+    @property
+    def kept(self) -> int:
+        """How many of them, the last, are kept back; ValueError where nothing would be left."""
+        found = math.ceil(self.units * self.holdout)
+        if found and found == self.units:
+            raise ValueError(
+                f"holdout={self.holdout}: {self.identity} is streamed in {self.units} parts, too few to keep one back; "
+                f"give it a validation split, or leave out streaming=true"
+            )
+        return found
+
+    def held_out(self) -> list[Record]:
+        """The examples that are kept back, all at once."""
+        found = [attempt(record, self.checks) for unit in range(self.units - self.kept, self.units)
+                 for record in self.read(unit, 0, 1)]  # fmt: skip
+        good = [record for record in found if not isinstance(record, Fault)]
+        return [example for examples in self.prepare(good) for example in examples]
+
     def read(self, unit: int, first: int, strands: int) -> Iterator[Record]:
         """The records of a part, each with its origin."""
-        data = self.data.shard(min(self.data.num_shards, UNITS), unit)
+        data = self.data.shard(self.units, unit)
         origin = {"_file": f"part {unit + 1} of {self.identity}", "_begin": 0}
         for row, record in islice(enumerate(data, start=1), first, None, strands):
             yield {**origin, "_row": row, **record}

@@ -1,7 +1,7 @@
 """How do texts become tokens? By several processes, once: what was made is found again by what it was made of."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -10,6 +10,10 @@ from datasets import Dataset, Features, Value
 from datasets import Sequence as ListOf
 from datasets.fingerprint import Hasher
 
+from qkv.scripts.training.task import Record
+
+# Tokens, and how many of them are not special.
+Part = tuple[list[int], int]
 # What happens to a document of more than `length` tokens.
 Long = Literal["split", "truncate"]
 FEATURES = Features(
@@ -26,9 +30,9 @@ def tokenised(
     A document longer than `length` becomes several rows, counted by `part` from 0, or loses its end, of `lost` tokens:
     never silently, see `counts`. The result is cached by the texts, the tokenizer and these choices.
     """
-    make = encoder(tokenizer, length=length, long=long)
     return data.map(
-        lambda batch: make(batch[column]),
+        partial(encode, tokenizer=tokenizer, length=length, long=long),
+        input_columns=column,
         batched=True,
         remove_columns=data.column_names,
         features=FEATURES,
@@ -38,28 +42,53 @@ def tokenised(
     )
 
 
-def encoder(tokenizer: Any, *, length: int | None, long: Long) -> Callable[[Sequence[str]], dict[str, list[Any]]]:
-    """Turns texts into rows of tokens."""
-    return partial(encode, tokenizer=tokenizer, length=length, long=long)
-
-
 def encode(texts: Sequence[str], tokenizer: Any, length: int | None, long: Long) -> dict[str, list[Any]]:
     """Columns of tokens of the texts: several rows of one that is longer than `length`."""
-    # Cut by the tokenizer, every part gets the special tokens that frame a text.
-    options = {} if length is None else {"truncation": True, "max_length": length, "return_overflowing_tokens": True}
-    found = tokenizer(list(texts), add_special_tokens=True, return_attention_mask=False, verbose=False, **options)
-    rows, owners = found["input_ids"], found.get("overflow_to_sample_mapping", range(len(found["input_ids"])))
+    refuse_short(tokenizer, length)
     columns: dict[str, list[Any]] = {name: [] for name in FEATURES}
-    last, part = None, 0
-    for row, owner in zip(rows, owners, strict=True):
-        part = part + 1 if owner == last else 0
-        last = owner
-        if part and long == "truncate":
-            columns["lost"][-1] += len(row)
-            continue
-        for name, value in zip(FEATURES, (row, len(row), part, 0), strict=True):
-            columns[name].append(value)
+    for parts in (framed if tokenizer.is_fast else framed_by_hand)(texts, tokenizer, length):
+        kept = parts if long == "split" else parts[:1]
+        lost = sum(own for _, own in parts[len(kept) :])
+        for part, (row, _) in enumerate(kept):
+            for name, value in zip(FEATURES, (row, len(row), part, lost), strict=True):
+                columns[name].append(value)
     return columns
+
+
+def refuse_short(tokenizer: Any, length: int | None) -> None:
+    """Raise ValueError where special tokens would fill the rows."""
+    special = tokenizer.num_special_tokens_to_add()
+    if length is not None and length <= special:
+        raise ValueError(f"rows of {length} tokens have no room beside {special} special ones; make them longer")
+
+
+def framed(texts: Sequence[str], tokenizer: Any, length: int | None) -> list[list[Part]]:
+    """The parts of each text, each between the special tokens that frame a text, and how many others it has."""
+    cut = {} if length is None else {"truncation": True, "max_length": length, "return_overflowing_tokens": True}
+    found = tokenizer(list(texts), return_attention_mask=False, return_special_tokens_mask=True, verbose=False, **cut)
+    rows = found["input_ids"]
+    owners = found.get("overflow_to_sample_mapping", range(len(rows)))
+    parts: list[list[Part]] = [[] for _ in texts]
+    for row, special, owner in zip(rows, found["special_tokens_mask"], owners, strict=True):
+        parts[owner].append((row, len(row) - sum(special)))
+    return parts
+
+
+def framed_by_hand(texts: Sequence[str], tokenizer: Any, length: int | None) -> list[list[Part]]:
+    """The same from a tokenizer in Python, which cuts nothing off but the end."""
+    found = tokenizer(list(texts), add_special_tokens=False, return_attention_mask=False, verbose=False)["input_ids"]
+    parts = []
+    for ids in found:
+        size = max(len(ids), 1) if length is None else length - tokenizer.num_special_tokens_to_add()
+        pieces = [ids[start : start + size] for start in range(0, max(len(ids), 1), size)]
+        parts.append([(tokenizer.build_inputs_with_special_tokens(piece), len(piece)) for piece in pieces])
+    return parts
+
+
+def documents(records: Sequence[Record], tokenizer: Any, column: str = "text") -> list[list[Record]]:
+    """What a stream of texts is prepared by: of each record the tokens, whole."""
+    found = encode([record[column] for record in records], tokenizer, None, "split")
+    return [[{"input_ids": ids}] for ids in found["input_ids"]]
 
 
 def identity(tokenizer: Any) -> str:
