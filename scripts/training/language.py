@@ -12,9 +12,10 @@ from transformers import PreTrainedTokenizerFast
 from qkv.scripts.training.baselines import byte_model
 from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.metrics import measure
+from qkv.scripts.training.outside import streamed
 from qkv.scripts.training.padded import IGNORED, cut, padded, pieces
 from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.task import Answer, Batch, Columns, Example, Record, Task
+from qkv.scripts.training.task import Answer, Batch, Columns, Example, Record, Task, stack
 from qkv.scripts.training.tokenizer import byte_counts, fields, ids, tokenizer_for
 
 # Words of a test document that a pipeline goes on from, and tokens that it writes.
@@ -42,7 +43,7 @@ def language(recipe: Recipe, corpus: Corpus) -> Task:
         train=splits.pop("train"),
         splits=splits,
         processor=tokenizer,
-        count=lambda batch: int((batch["labels"][:, 1:] != IGNORED).sum()),
+        count=targeted,
         score=score_targets if written else score_text,
         measure=measure_targets if written else measure_text,
         collate=collate,
@@ -50,6 +51,38 @@ def language(recipe: Recipe, corpus: Corpus) -> Task:
         baselines=dict if written else partial(byte_model, corpus),
         example=partial(continued, tokenizer, corpus.texts["test"][0]),
     )
+
+
+def streamed_language(recipe: Recipe) -> Task:
+    """A causal language model's task on texts that are read as they are needed, packed into rows."""
+    tokenizer = tokenizer_for(recipe, [])
+    end = np.array([tokenizer.eos_token_id])
+
+    def prepare(texts: Sequence[str], targets: Sequence[str]) -> list[list[Record]]:
+        return [[{"input_ids": np.append(row, end).tolist()}] for row in ids(tokenizer, texts)]
+
+    stream, corpus = streamed(recipe, prepare, recipe.text.length)
+    return Task(
+        name=corpus.name,
+        title=corpus.title,
+        kind="text-generation",
+        labels=[],
+        source=corpus.source,
+        train=stream,
+        complaints=stream.complaints,
+        splits={name: rows(corpus, name, tokenizer, recipe.text.length) for name in corpus.texts},
+        processor=tokenizer,
+        count=targeted,
+        score=score_text,
+        measure=measure_text,
+        collate=lambda records, places: stack(records) if places is not None else collate(records, places),
+        config={**fields(tokenizer), "max_position_embeddings": recipe.text.length},
+    )
+
+
+def targeted(batch: Batch) -> int:
+    """How many tokens are to be predicted."""
+    return int((batch["labels"][:, 1:] != IGNORED).sum())
 
 
 def longest(splits: dict[str, Columns], length: int) -> int:
@@ -114,9 +147,10 @@ def measure_targets(sums: dict[str, float], answers: Sequence[Answer]) -> dict[s
 
 def continued(tokenizer: PreTrainedTokenizerFast, text: str, model: Any) -> Example:
     """The first words of a text, and how the model goes on without chance."""
-    prompt = " ".join(text.split(" ")[:PROMPT])[:40]
-    options = {"max_new_tokens": WRITTEN, "do_sample": False}
+    room = tokenizer.model_max_length
+    prompt = " ".join(text.split(" ")[:PROMPT])[: room // 4]
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+    options = {"max_new_tokens": min(WRITTEN, room - inputs["input_ids"].shape[1]), "do_sample": False}
     with torch.no_grad():
         written = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
     return Example(

@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from qkv.scripts.training.baselines import most_frequent_token
 from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.metrics import measure
+from qkv.scripts.training.outside import streamed
 from qkv.scripts.training.padded import IGNORED, cut, padded, pieces
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.task import Answer, Batch, Columns, Example, Record, Task
@@ -45,8 +46,8 @@ def masked(recipe: Recipe, corpus: Corpus) -> Task:
         splits=held,
         labels=[],
         processor=tokenizer,
-        count=lambda batch: int((batch["labels"] != IGNORED).sum()),
-        score=lambda outputs, batch: {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()},
+        count=hidden,
+        score=right,
         measure=measured,
         collate=mask.collate,
         config={**fields(tokenizer), "max_position_embeddings": recipe.text.length},
@@ -55,11 +56,65 @@ def masked(recipe: Recipe, corpus: Corpus) -> Task:
     )
 
 
-def rows(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, length: int) -> Columns:
+def streamed_masked(recipe: Recipe) -> Task:
+    """A masked language model's task on texts that are read as they are needed."""
+    tokenizer = tokenizer_for(recipe, [])
+    length, mask = recipe.text.length, Mask(tokenizer, recipe.text.mask, recipe.seed)
+
+    def prepare(texts: Sequence[str], targets: Sequence[str]) -> list[list[Record]]:
+        return [[{"input_ids": row} for row in found] for found in framed(texts, tokenizer, length)]
+
+    stream, corpus = streamed(recipe, prepare)
+    held = {name: Mask(tokenizer, recipe.text.mask, 0).once(rows(found, tokenizer, length))
+            for name, found in corpus.texts.items()}  # fmt: skip
+    return Task(
+        name=corpus.name,
+        title=corpus.title,
+        kind="fill-mask",
+        source=corpus.source,
+        train=stream,
+        complaints=stream.complaints,
+        splits=held,
+        labels=[],
+        processor=tokenizer,
+        count=hidden,
+        score=right,
+        measure=measured,
+        collate=lambda records, places: mask.collate(filled(records, mask.pad, length), places),
+        config={**fields(tokenizer), "max_position_embeddings": length},
+    )
+
+
+def filled(records: Sequence[Record], pad: int, length: int) -> list[Record]:
+    """Records of rows, each filled up to one length."""
+    return [
+        record if len(record["input_ids"]) == length or "labels" in record
+        else {"input_ids": np.pad(record["input_ids"], (0, length - len(record["input_ids"])), constant_values=pad)}
+        for record in records
+    ]  # fmt: skip
+
+
+def framed(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, length: int) -> list[list[np.ndarray]]:
     """The pieces of each text, every one with the special tokens around it."""
-    start, end = tokenizer.cls_token_id, tokenizer.sep_token_id
-    found = [part for row in ids(tokenizer, texts, add_special_tokens=False) for part in pieces(row, length - 2)]
-    return padded({"input_ids": ([np.concatenate(([start], part, [end])) for part in found], tokenizer.pad_token_id)})
+    start, end = [tokenizer.cls_token_id], [tokenizer.sep_token_id]
+    found = ids(tokenizer, texts, add_special_tokens=False)
+    return [[np.concatenate((start, part, end)).astype(np.int64) for part in pieces(row, length - 2)] for row in found]
+
+
+def hidden(batch: Batch) -> int:
+    """How many tokens are asked for."""
+    return int((batch["labels"] != IGNORED).sum())
+
+
+def right(outputs: Any, batch: Batch) -> dict[str, Tensor]:
+    """How many of them are guessed."""
+    return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
+
+
+def rows(texts: Sequence[str], tokenizer: PreTrainedTokenizerFast, length: int) -> Columns:
+    """The pieces of all texts as a table."""
+    found = [part for parts in framed(texts, tokenizer, length) for part in parts]
+    return padded({"input_ids": (found, tokenizer.pad_token_id)})
 
 
 class Mask:

@@ -11,8 +11,10 @@ import yaml
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
-LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1, "patience": 1}
-LEAST |= {"shards": 1, "buffer": 1, "vocab_size": 1, "length": 4, "made": 10, "symbols": 1}
+LEAST = dict.fromkeys(
+    ("max_steps", "batch_size", "accumulate", "threads", "log_every", "eval_every", "save_every", "keep", "patience",
+     "tensor_parallel", "shards", "buffer", "vocab_size", "made", "symbols"), 1
+) | {"length": 4}  # fmt: skip
 POSITIVE = ("learning_rate", "max_grad_norm")
 SHARES = {
     "holdout": "leaves nothing to train on; give a share below 1, such as 0.2",
@@ -48,19 +50,24 @@ class Text:
 
     The `tokenizer` is trained on the training split, to `vocab_size` tokens or what the texts have: `bpe` over bytes
     as GPT-2's, `wordpiece` over words as BERT's, `characters`, or the 256 `bytes` themselves. All of these come out
-    the same each time; those of a unigram model do not, so there is none. `length` is the most tokens of a row, and
+    the same each time; those of a unigram model do not, so there is none. Any other word is the folder or Hub id of a
+    tokenizer that there is. `column`, `target` and `label` name the columns of `data=` that is read from elsewhere;
+    `translation.en` is the English of a column of translations. `length` is the most tokens of a row, and
     `mask` the share of them that masked language modeling asks for. Of made data there are `made` examples, of up to
     `symbols` symbols in copies and reversals; of an evaluated split the first `evaluated` examples are looked at, or
     all of them when 0.
     """
 
-    tokenizer: Literal["bpe", "wordpiece", "characters", "bytes"] = "bpe"
+    tokenizer: str = "bpe"
     vocab_size: int = 2048
     length: int = 128
     mask: float = 0.15
     made: int = 12000
     symbols: int = 32
     evaluated: int = 0
+    column: str = "text"
+    target: str | None = None
+    label: str | None = None
 
     def __post_init__(self) -> None:
         refuse_out_of_range(asdict(self))
@@ -120,8 +127,13 @@ class Optimization:
 class Running:
     """Where a training leaves what, and how often it looks up.
 
-    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused. What is logged also
+    `threads` limits torch's CPU threads. The state is saved at the end, when a signal ends the training and every
+    `save_every` steps, in the background with `async_save`; the newest `keep` stay. `resume="auto"`: the same recipe
+    in the same folder goes on from the newest; with "never" a folder that is not empty is refused. What is logged also
     goes to the `tracker`, one that Accelerate knows, such as tensorboard.
+    Several processes each have a whole model (`strategy="ddp"`), or share its weights (`"fsdp2"`); `"auto"` does what
+    the config file of `accelerate launch` says, and `ddp` without one. With `tensor_parallel` as many processes work on
+    each example, every one with its share of the heads and inner units.
     """
 
     out: str | None = None
@@ -129,8 +141,13 @@ class Running:
     threads: int | None = None
     log_every: int = 10
     eval_every: int = 100
-    resume: Literal["never"] = "never"
+    save_every: int | None = None
+    keep: int = 2
+    async_save: bool = False
+    resume: Literal["auto", "never"] = "auto"
     tracker: str | None = None
+    strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
+    tensor_parallel: int = 1
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.recipe import Recipe, meant
 
 PAD, END, START, UNKNOWN, MASK = SPECIAL = ("<pad>", "</s>", "<s>", "<unk>", "<mask>")
 # How encoders are given a text, and how encoder-decoders.
@@ -27,7 +27,9 @@ def tokenizer_for(recipe: Recipe, texts: Sequence[str], template: str = "$A") ->
     `template` says which special tokens stand around a text. ValueError for a folder without a tokenizer.
     """
     if recipe.init is not None:
-        return loaded(Path(recipe.init), recipe.text.length)
+        return saved(Path(recipe.init), recipe.text.length)
+    if recipe.text.tokenizer not in MAKERS:
+        return loaded(recipe.text.tokenizer, recipe.text.length)
     tokenizer = MAKERS[recipe.text.tokenizer](texts, recipe.text.vocab_size)
     numbers = [(word, tokenizer.token_to_id(word)) for word in (START, END)]
     tokenizer.post_processor = TemplateProcessing(single=template, pair=f"{template} $B", special_tokens=numbers)
@@ -41,12 +43,25 @@ def tokenizer_for(recipe: Recipe, texts: Sequence[str], template: str = "$A") ->
     )  # fmt: skip
 
 
-def loaded(folder: Path, length: int) -> PreTrainedTokenizerFast:
+def saved(folder: Path, length: int) -> PreTrainedTokenizerFast:
     """The tokenizer of a model folder; ValueError where there is none."""
     if not (folder / "tokenizer.json").is_file():
         raise ValueError(f"init={str(folder)!r} holds no tokenizer.json; give the model folder of a run, runs/…/model")
-    found: Any = AutoTokenizer.from_pretrained(folder)
+    return loaded(str(folder), length)
+
+
+def loaded(where: str, length: int) -> PreTrainedTokenizerFast:
+    """The tokenizer of a folder or of the Hub; ValueError where there is none."""
+    try:
+        found: Any = AutoTokenizer.from_pretrained(where)
+    except (OSError, ValueError) as error:
+        hint = meant(where, list(MAKERS), "tokenizers that are trained here")
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"text.tokenizer={where!r} is neither made here nor found ({reason}); {hint}") from None
     found.model_max_length = length
+    if found.pad_token_id is None:
+        # What fills rows up is never looked at, so any token will do.
+        found.pad_token = found.eos_token
     tokenizer: PreTrainedTokenizerFast = found
     return tokenizer
 
