@@ -23,6 +23,7 @@ from qkv.scripts.training.processes import agreed, join
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import Keeper, finished, open_folder
+from qkv.scripts.training.start import start
 from qkv.scripts.training.state import put
 from qkv.scripts.training.task import Task
 from qkv.scripts.training.watch import Watch, refuse_unwatched
@@ -74,6 +75,8 @@ def train(recipe: Recipe, command: str) -> Run:
     model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
+    kind = kind_of(recipe, model)
+    facts["recipe"]["architecture"] = kind.__name__
     folder = open_folder(recipe, accelerator)
     run = Run(folder, model, task, facts, clock, accelerator.is_main_process)
     earlier = agreed(accelerator, lambda: finished(folder, facts))
@@ -83,8 +86,7 @@ def train(recipe: Recipe, command: str) -> Run:
     accelerator.init_trackers(recipe.name)
     task.complaints.open(folder, is_main=accelerator.is_main_process)
     engine.draw_apart(accelerator, recipe.seed)
-    fit(loop, run)
-    facts["bad_records"] = task.complaints.summary()
+    fit(loop, run, kind)
     accelerator.end_training()
     if run.is_main:
         run.model.save_pretrained(folder / "model")
@@ -96,7 +98,7 @@ def train(recipe: Recipe, command: str) -> Run:
 
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
-    """The recipe's model with random weights; ValueError for an unknown architecture or config field."""
+    """The recipe's model as training starts from it; ValueError for an unknown architecture or config field."""
     architectures = [name for name in modeling.__all__ if "For" in name]
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
@@ -107,12 +109,17 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
         refuse_unknown(f"model.{key}", known)
     id2label = dict(enumerate(task.labels))
     label2id = {label: index for index, label in id2label.items()}
-    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id}
-    config = starting_point(recipe, architecture)(**{**labels, **recipe.model})
+    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} if task.labels else {}
+    config = starting_point(recipe, architecture)(**{**labels, **task.config, **recipe.model})
     if not isinstance(config, architecture.config_class):
         kind, wanted = type(config).__name__, architecture.config_class.__name__
         raise ValueError(f"preset={recipe.preset!r} is a {kind}, and {recipe.architecture} takes a {wanted}")
-    return architecture(config)
+    return start(recipe, architecture(config))
+
+
+def kind_of(recipe: Recipe, model: PreTrainedModel) -> Any:
+    """The class of the model that is trained, whatever an engine has made of it."""
+    return getattr(modeling, recipe.architecture) if recipe.model_source == "qkv" else type(model)
 
 
 def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:
@@ -124,8 +131,8 @@ def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
     return getattr(presets, recipe.preset)
 
 
-def fit(loop: Loop, run: Run) -> None:
-    """Take the steps that are left, and note in the run's record what came of them."""
+def fit(loop: Loop, run: Run, kind: Any) -> None:
+    """Take the steps that are left with a model of that kind, and note in the run's record what came of them."""
     journal = Journal(run.folder, loop.recipe, loop.accelerator)
     watch = Watch(loop.recipe.watch, loop.recipe.patience)
     keeper = Keeper.of(loop, journal, watch, run.record)
@@ -139,9 +146,10 @@ def fit(loop: Loop, run: Run) -> None:
     # The test split is looked at once, by the weights that are kept: who could watch it would choose by it.
     tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
     journal.results(loop.done, tested)
-    run.model = engine.whole(loop.accelerator, loop.model, getattr(modeling, loop.recipe.architecture)).eval()
+    run.model = engine.whole(loop.accelerator, loop.model, kind).eval()
     run.record["metrics"] = {**watch.results, **tested}
     run.record["steps"] = {"taken": loop.done, "kept": watch.step}
+    run.record["bad_records"] = run.task.complaints.summary()
     # The processors' counters know nothing of what was before.
     run.record["energy"] = None if keeper.resumed else energy.read()
     run.record["resumed"] = list(keeper.resumed)
