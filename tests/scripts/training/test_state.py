@@ -9,7 +9,6 @@ from safetensors.torch import load_file
 
 import qkv
 import tiny_training
-from qkv.scripts.training.run import step_through
 from qkv.scripts.training.state import randomize, randomness, seed, united
 from tiny_training import go, keeper, result
 
@@ -95,7 +94,7 @@ def test_a_feed_goes_on_from_its_own_state(tmp_path: Path) -> None:
         found = keeper(folder)
         found.loop.feed = Counted(found.loop.feed)
         found.resume()
-        step_through(found.loop, found.journal, found, tiny_training.NO_ENERGY)
+        tiny_training.take_steps(found)
 
     train(tmp_path / "whole")
     train(tmp_path / "run")
