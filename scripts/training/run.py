@@ -48,12 +48,12 @@ class Run:
         record.write(self.folder, self.record)
         write_card(self.folder / "record.json", self.folder / "card.md")
 
-    def again(self, earlier: dict[str, Any]) -> "Run":
-        """This run as it was finished earlier, which that record tells."""
-        steps = earlier["recipe"]["max_steps"]
+    def again(self, earlier: dict[str, Any], kind: Any) -> "Run":
+        """This run as it was finished earlier with a model of that kind, which that record tells."""
+        steps = earlier["steps"]["taken"]
         if self.is_main:
             print(f"qkv: {self.folder} is finished, all {steps} steps; nothing was trained", file=sys.stderr)
-        self.model = type(self.model).from_pretrained(self.folder / "model").eval()
+        self.model = kind.from_pretrained(self.folder / "model").eval()
         self.record = earlier
         self.clock.forward(earlier["time"])
         return self
@@ -81,7 +81,7 @@ def train(recipe: Recipe, command: str) -> Run:
     run = Run(folder, model, task, facts, clock, accelerator.is_main_process)
     earlier = agreed(accelerator, lambda: finished(folder, facts))
     if earlier is not None:
-        return run.again(earlier)
+        return run.again(earlier, kind)
     accelerator.project_configuration.logging_dir = str(folder)
     accelerator.init_trackers(recipe.name)
     task.complaints.open(folder, is_main=accelerator.is_main_process)
