@@ -13,7 +13,7 @@ import qkv
 from qkv.scripts.training.complaint import Complaints, text
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.stream import Stream
+from qkv.scripts.training.shard import Stream
 from qkv.scripts.training.task import Record, Task
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}

@@ -11,8 +11,10 @@ import yaml
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
-LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1, "patience": 1,
-         "shards": 1, "buffer": 1}  # fmt: skip
+LEAST = dict.fromkeys(
+    ("max_steps", "batch_size", "accumulate", "threads", "log_every", "eval_every", "save_every", "keep", "patience",
+     "tensor_parallel", "shards", "buffer"), 1
+)  # fmt: skip
 POSITIVE = ("learning_rate", "max_grad_norm")
 SHARES = {
     "holdout": "leaves nothing to train on; give a share below 1, such as 0.2",
@@ -94,8 +96,13 @@ class Optimization:
 class Running:
     """Where a training leaves what, and how often it looks up.
 
-    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused. What is logged also
+    `threads` limits torch's CPU threads. The state is saved at the end, when a signal ends the training and every
+    `save_every` steps, in the background with `async_save`; the newest `keep` stay. `resume="auto"`: the same recipe
+    in the same folder goes on from the newest; with "never" a folder that is not empty is refused. What is logged also
     goes to the `tracker`, one that Accelerate knows, such as tensorboard.
+    Several processes each have a whole model (`strategy="ddp"`), or share its weights (`"fsdp2"`); `"auto"` does what
+    the config file of `accelerate launch` says, and `ddp` without one. With `tensor_parallel` as many processes work on
+    each example, every one with its share of the heads and inner units.
     """
 
     out: str | None = None
@@ -103,8 +110,13 @@ class Running:
     threads: int | None = None
     log_every: int = 10
     eval_every: int = 100
-    resume: Literal["never"] = "never"
+    save_every: int | None = None
+    keep: int = 2
+    async_save: bool = False
+    resume: Literal["auto", "never"] = "auto"
     tracker: str | None = None
+    strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
+    tensor_parallel: int = 1
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 import stream_worker
-from qkv.scripts.training import stream
+from qkv.scripts.training import shard
 from qkv.scripts.training.complaint import Complaints, text
 from qkv.scripts.training.feed import IndexedFeed, Share
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.shard import Stream
 from qkv.scripts.training.source import read
-from qkv.scripts.training.stream import Stream, StreamFeed, make_feed
+from qkv.scripts.training.stream import StreamFeed, make_feed
 from qkv.scripts.training.task import Batch, Columns, Record, Task, stack
 
 RECIPE = Recipe("tiny", "", "", "", batch_size=8, shards=4, buffer=7)
@@ -321,7 +322,7 @@ def test_what_fails_in_the_thread_is_raised_in_the_loop() -> None:
 
 
 def test_many_small_parts_are_read_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "UNITS", 5)
+    monkeypatch.setattr(shard, "UNITS", 5)
     one = plain(numbers(parts=20))
     assert len(one.parts(4)) == 5 and len(one.parts(8)) == 10
     found = [record["n"] for part in one.parts(8) for record in one.read(*part)]
