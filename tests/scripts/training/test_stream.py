@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 import stream_worker
-from qkv.scripts.training import shard
+from qkv.scripts.training import shard, state
 from qkv.scripts.training.complaint import Complaints, text
 from qkv.scripts.training.feed import IndexedFeed, Share
 from qkv.scripts.training.recipe import Recipe
@@ -268,6 +268,19 @@ def story(folder: Path) -> Path:
 def test_a_stream_is_learned(tmp_path: Path) -> None:
     losses = stream_worker.trained(story(tmp_path), 4)["losses"]
     assert losses[-1] < losses[0] and losses.isfinite().all()
+
+
+def test_a_checkpoint_takes_a_stream_up_where_it_was(tmp_path: Path) -> None:
+    path = story(tmp_path)
+    whole = stream_worker.trained(path, 4)
+    first, second = (stream_worker.prepared(path, 4) for _ in range(2))
+    losses = [step.loss for step in islice(first.steps(), 5)]
+    tensors, facts = state.capture(first)
+    state.adopt(second, tensors, json.loads(json.dumps(facts)))
+    losses += [step.loss for step in second.steps()]
+    assert torch.equal(torch.stack(losses), whole.pop("losses"))
+    found = second.model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in whole.items())
 
 
 @pytest.mark.slow
