@@ -18,7 +18,7 @@ import qkv
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.task import Task
 
-DEPENDENCIES = ("torch", "transformers", "accelerate", "numpy", "scikit-learn")
+DEPENDENCIES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scikit-learn", "sacrebleu")
 
 
 @dataclass
@@ -61,6 +61,7 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
         "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source},
+        "signatures": task.signatures,
         "data": {"sizes": task.sizes(), "sha256": task.fingerprint()},
         "seed": recipe.seed,
         "device": device(accelerator),

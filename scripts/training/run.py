@@ -23,7 +23,10 @@ from qkv.scripts.training.processes import agreed, join
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import Keeper, finished, open_folder
+from qkv.scripts.training.start import start
+from qkv.scripts.training.state import put
 from qkv.scripts.training.task import Task
+from qkv.scripts.training.watch import Watch, refuse_unwatched
 
 CURVE = {"curve.png": "Loss and metrics by optimizer step"}
 
@@ -67,10 +70,13 @@ def train(recipe: Recipe, command: str) -> Run:
     join()
     accelerator = engine.accelerate(recipe)
     task = data.load(recipe)
+    refuse_unwatched(recipe.watch, task.splits)
     set_seed(recipe.seed)
     model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
+    kind = kind_of(recipe, model)
+    facts["recipe"]["architecture"] = kind.__name__
     folder = open_folder(recipe, accelerator)
     run = Run(folder, model, task, facts, clock, accelerator.is_main_process)
     earlier = agreed(accelerator, lambda: finished(folder, facts))
@@ -80,7 +86,7 @@ def train(recipe: Recipe, command: str) -> Run:
     accelerator.init_trackers(recipe.name)
     task.complaints.open(folder, is_main=accelerator.is_main_process)
     engine.draw_apart(accelerator, recipe.seed)
-    fit(loop, run)
+    fit(loop, run, kind)
     accelerator.end_training()
     if run.is_main:
         run.model.save_pretrained(folder / "model")
@@ -92,7 +98,7 @@ def train(recipe: Recipe, command: str) -> Run:
 
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
-    """The recipe's model with random weights; ValueError for an unknown architecture or config field."""
+    """The recipe's model as training starts from it; ValueError for an unknown architecture or config field."""
     architectures = [name for name in modeling.__all__ if "For" in name]
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
@@ -103,12 +109,17 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
         refuse_unknown(f"model.{key}", known)
     id2label = dict(enumerate(task.labels))
     label2id = {label: index for index, label in id2label.items()}
-    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id}
-    config = starting_point(recipe, architecture)(**{**labels, **recipe.model})
+    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} if task.labels else {}
+    config = starting_point(recipe, architecture)(**{**labels, **task.config, **recipe.model})
     if not isinstance(config, architecture.config_class):
         kind, wanted = type(config).__name__, architecture.config_class.__name__
         raise ValueError(f"preset={recipe.preset!r} is a {kind}, and {recipe.architecture} takes a {wanted}")
-    return architecture(config)
+    return start(recipe, architecture(config))
+
+
+def kind_of(recipe: Recipe, model: PreTrainedModel) -> Any:
+    """The class of the model that is trained, whatever an engine has made of it."""
+    return getattr(modeling, recipe.architecture) if recipe.model_source == "qkv" else type(model)
 
 
 def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:
@@ -120,42 +131,47 @@ def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
     return getattr(presets, recipe.preset)
 
 
-def fit(loop: Loop, run: Run) -> None:
-    """Take the steps that are left, and note in the run's record what came of them."""
+def fit(loop: Loop, run: Run, kind: Any) -> None:
+    """Take the steps that are left with a model of that kind, and note in the run's record what came of them."""
     journal = Journal(run.folder, loop.recipe, loop.accelerator)
-    keeper = Keeper.of(loop, journal, run.record)
+    watch = Watch(loop.recipe.watch, loop.recipe.patience)
+    keeper = Keeper.of(loop, journal, watch, run.record)
     journal.say(keeper.resume())
     run.clock.forward(keeper.earlier)
     energy = Energy.of(loop.accelerator)
     step_through(loop, journal, keeper, energy)
-    if loop.average:
-        loop.average.put(list(loop.average.weights.values()))
-    run.model = engine.whole(loop.accelerator, loop.model, getattr(modeling, loop.recipe.architecture)).eval()
-    run.record["metrics"] = journal.latest
+    loop.settle()
+    if watch.step != loop.done:
+        put(loop, keeper.tensors(watch.step))
+    # The test split is looked at once, by the weights that are kept: who could watch it would choose by it.
+    tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
+    journal.results(loop.done, tested)
+    run.model = engine.whole(loop.accelerator, loop.model, kind).eval()
+    run.record["metrics"] = {**watch.results, **tested}
+    run.record["steps"] = {"taken": loop.done, "kept": watch.step}
+    run.record["bad_records"] = run.task.complaints.summary()
     # The processors' counters know nothing of what was before.
     run.record["energy"] = None if keeper.resumed else energy.read()
-    run.record["bad_records"] = loop.task.complaints.summary()
     run.record["resumed"] = list(keeper.resumed)
     run.record["time"] = {f"training_{name}": seconds for name, seconds in keeper.clock.read().items()}
 
 
 def step_through(loop: Loop, journal: Journal, keeper: Keeper, energy: Energy) -> None:
-    """Take every step that is left, and evaluate and save on the way; Interrupted when a signal came.
-
-    The test split is looked at once, after the last step: who could watch it would choose by it.
-    """
-    recipe = loop.recipe
+    """Take the steps that are left, and evaluate and save on the way; Interrupted when a signal came."""
+    recipe, watch = loop.recipe, keeper.watch
+    watched = {name: split for name, split in loop.task.splits.items() if name != "test"}
     with journal.progress, keeper.checkpoints.writer, Interrupt() as interrupt:
         loop.asked = lambda: interrupt.number is not None or keeper.checkpoints.failed()
-        for step in loop.steps():
+        for step in () if watch.exhausted else loop.steps():
             journal.step(step)
             energy.note()
-            last = step.number == recipe.max_steps
-            watched = {name: split for name, split in loop.task.splits.items() if last or name != "test"}
-            if watched and (last or step.number % recipe.eval_every == 0):
-                journal.results(step.number, {name: loop.evaluate(split) for name, split in watched.items()})
-            if last or step.stop or (recipe.save_every and step.number % recipe.save_every == 0):
+            last, best = step.number == recipe.max_steps, False
+            if last or step.number % recipe.eval_every == 0:
+                best = keeper.note({name: loop.evaluate(split) for name, split in watched.items()})
+            if last or best or step.stop or (recipe.save_every and step.number % recipe.save_every == 0):
                 keeper.save()
             if step.stop and not last:
                 keeper.leave(interrupt)
+            if watch.exhausted:
+                break
         keeper.wait()

@@ -87,13 +87,6 @@ class Stream:
             )
         return found
 
-    def held_out(self) -> list[Record]:
-        """The examples that are kept back, all at once."""
-        found = [attempt(record, self.checks) for unit in range(self.units - self.kept, self.units)
-                 for record in self.read(unit, 0, 1)]  # fmt: skip
-        good = [record for record in found if not isinstance(record, Fault)]
-        return [example for examples in self.prepare(good) for example in examples]
-
     def read(self, unit: int, first: int, strands: int) -> Iterator[Record]:
         """The records of a part, each with its origin."""
         data = self.data.shard(self.units, unit)

@@ -1,7 +1,7 @@
 """What does a training ask of its data? A task: examples in splits, how they become batches, how answers are scored."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,10 +31,14 @@ class Examples(Protocol):
 
 
 class Columns:
-    """Examples that fit in memory: tensors of equal length, such as images and their labels."""
+    """Examples that fit in memory: tensors of equal length, such as images and their labels.
 
-    def __init__(self, columns: Batch) -> None:
+    Rows that were padded to one length may say in `lengths` how long they are.
+    """
+
+    def __init__(self, columns: Batch, lengths: Sequence[int] | None = None) -> None:
         self.columns = columns
+        self.lengths = lengths
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -60,6 +64,15 @@ def mean(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
+class Example:
+    """What a pipeline is given, with what options, and what its first answer must then hold."""
+
+    given: Any
+    expected: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Task:
     """A data set as the loop sees it.
 
@@ -74,6 +87,10 @@ class Task:
     answers; `answer` (model, outputs, batch) gives what has to be seen together, such as translations beside their
     references. From the sums (`loss` and `targets` among them) and all answers of a split `measure` makes its metrics.
 
+    `config` are the fields of the model's config that follow from the data, such as `vocab_size`; `signatures` say how
+    metrics were computed where that has a name. `baselines` measures what the model is compared with, and `example`
+    (model) gives what shows the pipeline of this kind at work.
+
     `complaints` are the bad records that were skipped.
     """
 
@@ -82,7 +99,7 @@ class Task:
     kind: str
     source: str
     train: "Examples | Stream"
-    splits: dict[str, Examples]
+    splits: Mapping[str, Examples]
     labels: list[str]
     processor: Any
     count: Callable[[Batch], int]
@@ -91,6 +108,10 @@ class Task:
     measure: Callable[[dict[str, float], Sequence[Answer]], dict[str, float]] = mean
     complaints: Complaints = field(default_factory=Complaints)
     collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] = stack
+    config: dict[str, Any] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
+    baselines: Callable[[], dict[str, dict[str, dict[str, float]]]] = dict
+    example: Callable[[Any], "Example | None"] = lambda model: None
 
     def examples(self) -> Examples:
         """The training examples by index; TypeError where they are a stream."""
