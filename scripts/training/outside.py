@@ -12,8 +12,8 @@ from qkv.scripts.training.complaint import Checks, Complaints, sift, text
 from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.reading import Fault, Record
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.shard import Stream, attempt
 from qkv.scripts.training.source import read, splits
-from qkv.scripts.training.stream import Stream, attempt
 from qkv.scripts.training.tokenizer import MAKERS
 
 Prepare = Callable[[Sequence[str], Sequence[str]], list[list[Record]]]

@@ -92,7 +92,6 @@ def train(recipe: Recipe, command: str) -> Run:
         return run.again(earlier, kind)
     accelerator.project_configuration.logging_dir = str(folder)
     accelerator.init_trackers(recipe.name)
-    task.complaints.open(folder, is_main=accelerator.is_main_process)
     engine.draw_apart(accelerator, recipe.seed)
     fit(loop, run, kind)
     accelerator.end_training()
@@ -137,6 +136,7 @@ def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
 
 def fit(loop: Loop, run: Run, kind: Any) -> None:
     """Take the steps that are left with a model of that kind, and note in the run's record what came of them."""
+    run.task.complaints.open(run.folder, is_main=run.is_main)
     journal = Journal(run.folder, loop.recipe, loop.accelerator)
     watch = Watch(loop.recipe.watch, loop.recipe.patience)
     keeper = Keeper.of(loop, journal, watch, run.record)
