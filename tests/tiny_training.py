@@ -18,6 +18,7 @@ from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.resume import Keeper
 from qkv.scripts.training.run import step_through
 from qkv.scripts.training.task import Batch, Columns, Record, Task, stack
+from qkv.scripts.training.watch import Watch
 
 RECIPE = Recipe(
     "tiny", "", "", "", max_steps=10, batch_size=4, learning_rate=1e-2, warmup_steps=2, log_every=3, eval_every=5,
@@ -65,15 +66,20 @@ def keeper(folder: Path, network: torch.nn.Module | None = None, **fields: objec
     }
     set_seed(recipe.seed, device_specific=True)
     folder.mkdir(exist_ok=True)
-    return Keeper.of(loop, Journal(folder, recipe, loop.accelerator), facts)
+    return Keeper.of(loop, Journal(folder, recipe, loop.accelerator), Watch(recipe.watch, recipe.patience), facts)
 
 
 def go(folder: Path, **fields: object) -> str:
     """Train to the end from wherever the folder is; what was said on resuming."""
     found = keeper(folder, **fields)
     sentence = found.resume()
-    step_through(found.loop, found.journal, found, SimpleNamespace(note=lambda: None))
+    take_steps(found)
     return sentence
+
+
+def take_steps(found: Keeper) -> None:
+    """Those that are left."""
+    step_through(found.loop, found.journal, found, SimpleNamespace(note=lambda: None))
 
 
 def result(folder: Path, step: int = RECIPE.max_steps) -> dict[str, str]:

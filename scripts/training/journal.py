@@ -23,8 +23,6 @@ class Journal:
         self.losses: list[float] = []
         self.tokens = 0
         self.shown: dict[str, float] = {}
-        # The last evaluation of each split.
-        self.latest: dict[str, dict[str, float]] = {}
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self.progress = Progress(
             TextColumn("{task.description}"), *columns, TextColumn("{task.fields[state]}"),
@@ -54,7 +52,6 @@ class Journal:
 
     def results(self, number: int, results: dict[str, dict[str, float]]) -> None:
         """Take note of an evaluation after that many steps."""
-        self.latest = results
         for split, metrics in results.items():
             self.write(step=number, split=split, **metrics)
             self.shown |= {f"{split} {name}": value for name, value in metrics.items() if name != "loss"}
@@ -62,12 +59,11 @@ class Journal:
 
     def state(self) -> dict[str, Any]:
         """What is noted and not yet written, as JSON."""
-        return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown, "latest": self.latest}
+        return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a state."""
-        self.losses, self.tokens = state["losses"], state["tokens"]
-        self.shown, self.latest = state["shown"], state["latest"]
+        self.losses, self.tokens, self.shown = state["losses"], state["tokens"], state["shown"]
 
     def say(self, sentence: str) -> None:
         """Tell the user something, above the progress bar."""

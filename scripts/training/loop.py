@@ -112,6 +112,12 @@ class Loop:
         """Within this the model has the weights that are evaluated and kept."""
         return self.average.in_use() if self.average else nullcontext()
 
+    def settle(self) -> None:
+        """Give the model for good the weights that are kept; it is not trained any more."""
+        if self.average:
+            self.average.put(list(self.average.weights.values()))
+            self.average = None
+
     def evaluate(self, split: Examples) -> dict[str, float]:
         """Metrics of the model as it is now over a split."""
         with self.kept():

@@ -131,6 +131,8 @@ class Running:
     `save_every` steps, in the background with `async_save`; the newest `keep` stay. `resume="auto"`: the same recipe
     in the same folder goes on from the newest; with "never" a folder that is not empty is refused. What is logged also
     goes to the `tracker`, one that Accelerate knows, such as tensorboard.
+    With `watch`, such as "validation loss", the weights of the best evaluation are kept instead of the last, and the
+    training ends early after `patience` evaluations without a better one.
     Several processes each have a whole model (`strategy="ddp"`), or share its weights (`"fsdp2"`); `"auto"` does what
     the config file of `accelerate launch` says, and `ddp` without one. With `tensor_parallel` as many processes work on
     each example, every one with its share of the heads and inner units.
@@ -146,6 +148,8 @@ class Running:
     async_save: bool = False
     resume: Literal["auto", "never"] = "auto"
     tracker: str | None = None
+    watch: str | None = None
+    patience: int | None = None
     strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
     tensor_parallel: int = 1
 

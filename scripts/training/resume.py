@@ -17,13 +17,14 @@ from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.processes import agreed, lasting
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.record import Clock, versions
-from qkv.scripts.training.state import adopt, capture
+from qkv.scripts.training.state import adopt, capture, put
+from qkv.scripts.training.watch import Watch
 
 FOLDER, STATE, LOG = "checkpoints", "state.json", "metrics.jsonl"
 # What may be another when a training goes on: the steps to come are the same ones, only cut up or looked at otherwise.
 FREE = {
     "accumulate", "async_save", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out", "resume",
-    "save_every", "strategy", "tensor_parallel", "threads", "title", "tracker", "workers",
+    "patience", "save_every", "strategy", "tensor_parallel", "threads", "title", "tracker", "workers",
 }  # fmt: skip
 
 
@@ -101,18 +102,33 @@ class Keeper:
     checkpoints: Checkpoints
     record: dict[str, Any]
     clock: Clock
-    # What else has a state, by name.
+    watch: Watch
+    # What has a state, by name.
     parts: dict[str, Part]
     # The steps from which the training went on, and the seconds it had taken by then.
     resumed: tuple[int, ...] = ()
     earlier: dict[str, float] = field(default_factory=lambda: {"wall_s": 0.0, "cpu_s": 0.0})
 
     @classmethod
-    def of(cls, loop: Loop, journal: Journal, record: dict[str, Any]) -> "Keeper":
+    def of(cls, loop: Loop, journal: Journal, watch: Watch, record: dict[str, Any]) -> "Keeper":
         """That of a run, whose clock starts now."""
         recipe = loop.recipe
         checkpoints = Checkpoints(journal.folder / FOLDER, recipe.keep, background=recipe.async_save)
-        return cls(loop, journal, checkpoints, record, Clock(), {"journal": journal})
+        return cls(loop, journal, checkpoints, record, Clock(), watch, {"journal": journal, "watch": watch})
+
+    def note(self, results: dict[str, dict[str, float]]) -> bool:
+        """Take note of an evaluation; whether it is the best so far of what is watched, and so to be saved."""
+        self.journal.results(self.loop.done, results)
+        best = self.watch.note(self.loop.done, results) and self.watch.metric is not None
+        if best:
+            self.checkpoints.best = self.loop.done
+        return best
+
+    def put_best(self) -> None:
+        """Give the model the weights of the best checkpoint."""
+        folder = self.checkpoints.path(self.watch.step)
+        is_main = self.loop.accelerator.is_main_process
+        put(self.loop, {path.name: load_file(path) for path in folder.glob("*.safetensors")} if is_main else {})
 
     def save(self) -> None:
         """Save the state after the step just taken; OSError on every process when the main one cannot write it."""

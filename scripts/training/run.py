@@ -25,6 +25,7 @@ from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import Keeper, finished, open_folder
 from qkv.scripts.training.start import start
 from qkv.scripts.training.task import Task
+from qkv.scripts.training.watch import Watch, refuse_unwatched
 
 CURVE = {"curve.png": "Loss and metrics by optimizer step"}
 
@@ -68,6 +69,7 @@ def train(recipe: Recipe, command: str) -> Run:
     join()
     accelerator = engine.accelerate(recipe)
     task = data.load(recipe)
+    refuse_unwatched(recipe.watch, task.splits)
     set_seed(recipe.seed)
     model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
@@ -84,6 +86,7 @@ def train(recipe: Recipe, command: str) -> Run:
     task.complaints.open(folder, is_main=accelerator.is_main_process)
     engine.draw_apart(accelerator, recipe.seed)
     fit(loop, run, kind)
+    facts["bad_records"] = task.complaints.summary()
     accelerator.end_training()
     if run.is_main:
         run.model.save_pretrained(folder / "model")
@@ -131,16 +134,21 @@ def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
 def fit(loop: Loop, run: Run, kind: Any) -> None:
     """Take the steps that are left with a model of that kind, and note in the run's record what came of them."""
     journal = Journal(run.folder, loop.recipe, loop.accelerator)
-    keeper = Keeper.of(loop, journal, run.record)
+    watch = Watch(loop.recipe.watch, loop.recipe.patience)
+    keeper = Keeper.of(loop, journal, watch, run.record)
     journal.say(keeper.resume())
     run.clock.forward(keeper.earlier)
     energy = Energy.of(loop.accelerator)
     step_through(loop, journal, keeper, energy)
-    if loop.average:
-        loop.average.put(list(loop.average.weights.values()))
+    loop.settle()
+    if watch.step != loop.done:
+        keeper.put_best()
+    # The test split is looked at once, by the weights that are kept: who could watch it would choose by it.
+    tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
+    journal.results(loop.done, tested)
     run.model = engine.whole(loop.accelerator, loop.model, kind).eval()
-    run.record["metrics"] = journal.latest
-    run.record["bad_records"] = run.task.complaints.summary()
+    run.record["metrics"] = {**watch.results, **tested}
+    run.record["steps"] = {"taken": loop.done, "kept": watch.step}
     # The processors' counters know nothing of what was before.
     run.record["energy"] = None if keeper.resumed else energy.read()
     run.record["resumed"] = list(keeper.resumed)
@@ -148,22 +156,21 @@ def fit(loop: Loop, run: Run, kind: Any) -> None:
 
 
 def step_through(loop: Loop, journal: Journal, keeper: Keeper, energy: Energy) -> None:
-    """Take every step that is left, and evaluate and save on the way; Interrupted when a signal came.
-
-    The test split is looked at once, after the last step: who could watch it would choose by it.
-    """
-    recipe = loop.recipe
+    """Take the steps that are left, and evaluate and save on the way; Interrupted when a signal came."""
+    recipe, watch = loop.recipe, keeper.watch
+    watched = {name: split for name, split in loop.task.splits.items() if name != "test"}
     with journal.progress, keeper.checkpoints.writer, Interrupt() as interrupt:
         loop.asked = lambda: interrupt.number is not None or keeper.checkpoints.failed()
-        for step in loop.steps():
+        for step in () if watch.exhausted else loop.steps():
             journal.step(step)
             energy.note()
-            last = step.number == recipe.max_steps
-            watched = {name: split for name, split in loop.task.splits.items() if last or name != "test"}
-            if watched and (last or step.number % recipe.eval_every == 0):
-                journal.results(step.number, {name: loop.evaluate(split) for name, split in watched.items()})
-            if last or step.stop or (recipe.save_every and step.number % recipe.save_every == 0):
+            last, best = step.number == recipe.max_steps, False
+            if last or step.number % recipe.eval_every == 0:
+                best = keeper.note({name: loop.evaluate(split) for name, split in watched.items()})
+            if last or best or step.stop or (recipe.save_every and step.number % recipe.save_every == 0):
                 keeper.save()
             if step.stop and not last:
                 keeper.leave(interrupt)
+            if watch.exhausted:
+                break
         keeper.wait()

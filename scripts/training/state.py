@@ -78,6 +78,11 @@ def adopt(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
         seed(loop.recipe.seed, loop.done, rank)
 
 
+def put(loop: Loop, tensors: Tensors) -> None:
+    """Give the model the weights that a checkpoint was to be judged by; only the main process needs to have them."""
+    fill(loop, tensors.get(AVERAGE, tensors.get(MODEL, {})))
+
+
 def weights(loop: Loop) -> dict[str, Any]:
     """The model's weights, each once."""
     found = get_model_state_dict(loop.model, options=WHOLE)

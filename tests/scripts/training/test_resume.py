@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from accelerate import Accelerator
+from safetensors.torch import load_file
 
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.resume import finished, open_folder
-from tiny_training import go, keeper, result
+from tiny_training import go, keeper, result, take_steps
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +67,37 @@ def test_a_finished_training_whose_end_was_lost_evaluates_no_more(whole: Path, t
     go(folder)
     found = keeper(folder)
     found.resume()
-    assert (
-        found.loop.done == 10
-        and set(found.journal.latest) == {"validation", "test"}
-        and result(folder) == result(whole)
-    )
+    assert found.loop.done == 10 and set(found.watch.results) == {"validation"} and result(folder) == result(whole)
+
+
+@pytest.mark.parametrize("averaged", [None, 0.9])
+def test_the_best_weights_come_back_however_old_their_checkpoint_is(averaged: float | None, tmp_path: Path) -> None:
+    found = keeper(tmp_path / "run", ema_decay=averaged, keep=1, eval_every=2, watch="validation loss")
+    losses = iter((3.0, 1.0, 4.0, 1.5, 9.0))
+    found.loop.evaluate = lambda split: {"loss": next(losses)}
+    take_steps(found)
+    assert (found.watch.step, found.watch.results) == (4, {"validation": {"loss": 1.0}})
+    assert sorted(found.checkpoints.steps()) == [4, 10]
+    found.put_best()
+    kept = load_file(found.checkpoints.path(4) / ("average.safetensors" if averaged else "model.safetensors"))
+    last = load_file(found.checkpoints.path(10) / "model.safetensors")
+    now = found.loop.model.state_dict()
+    assert all(torch.equal(now[name], weight) for name, weight in kept.items())
+    assert not all(torch.equal(now[name], weight) for name, weight in last.items())
+
+
+def test_patience_ends_a_training_also_one_that_is_taken_up_again(tmp_path: Path) -> None:
+    words = {"eval_every": 2, "watch": "validation loss", "patience": 2, "save_every": 1}
+    found = keeper(tmp_path / "run", **words)
+    losses = iter((1.0, 3.0, 2.0))
+    found.loop.evaluate = lambda split: {"loss": next(losses)}
+    take_steps(found)
+    assert (found.loop.done, found.watch.step) == (6, 2)
+    again = keeper(tmp_path / "run", **words)
+    again.resume()
+    again.loop.evaluate = lambda split: {"loss": 5.0}
+    take_steps(again)
+    assert (again.loop.done, again.watch.step, again.checkpoints.best) == (6, 2, 2)
 
 
 def test_a_damaged_checkpoint_is_skipped_aloud(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,9 @@
 """Streams: the same steps on any number of processes, every record once a pass, and the same again from any step."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +18,9 @@ import torch
 from datasets import IterableDataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 
+import stream_worker
 from qkv.scripts.training import stream
 from qkv.scripts.training.complaint import Complaints, text
 from qkv.scripts.training.feed import IndexedFeed, Share
@@ -248,6 +253,35 @@ def test_counts_go_on_with_the_position(tmp_path: Path) -> None:
     taken(second, 29, 11)
     assert second.state() == whole.state()
     assert sum(state["bad"] for state in whole.state()["shards"].values()) == 3
+
+
+# Real processes -------------------------------------------------------------------------------------------------------
+
+
+def story(folder: Path) -> Path:
+    path = folder / "x.txt"
+    path.write_bytes(b"\n".join(b"\xff" if n == 20 else b"abcdefghijk"[n % 7 : 3 + n % 9] for n in range(60)))
+    return path
+
+
+def test_a_stream_is_learned(tmp_path: Path) -> None:
+    losses = stream_worker.trained(story(tmp_path), 4)["losses"]
+    assert losses[-1] < losses[0] and losses.isfinite().all()
+
+
+@pytest.mark.slow
+def test_two_processes_learn_from_a_stream_what_one_does(tmp_path: Path) -> None:
+    path = story(tmp_path)
+    alone, other = (stream_worker.trained(path, shards) for shards in (4, 2))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = [*launch, stream_worker.__file__, path, tmp_path / "found"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in range(2):
+        found = load_file(tmp_path / f"found-{rank}")
+        assert max((found[name] - value).abs().max().item() for name, value in alone.items()) < 1e-10
+        assert (found["losses"] - other["losses"]).abs().max() > 1e-4
 
 
 # What cannot work -----------------------------------------------------------------------------------------------------
