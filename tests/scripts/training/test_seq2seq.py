@@ -39,7 +39,7 @@ def test_answers_are_what_is_generated_beside_the_whole_target(task: Task) -> No
 
 
 def test_metrics_are_of_texts() -> None:
-    task = seq2seq(RECIPE, pairs("c", "t", "s", [("a", "x y"), ("b", "z")]))
+    task = seq2seq(RECIPE, pairs("c", "t", "s", [("b", "z"), ("a", "x y")]))
     found = task.measure({"loss": 4.0, "targets": 2.0}, [("un deux", "un deux"), ("trois", "quatre")])
     assert found["exact_match"] == 0.5 and found["loss"] == 2.0 and 0 < found["chrf"] < 100
     assert task.signatures["bleu"].startswith("nrefs:1|") and set(task.signatures) == {"bleu", "chrf"}
