@@ -16,6 +16,7 @@ from qkv.scripts.training.recipe import meant
 COMMANDS = {
     "train": "train a recipe",
     "quickstart": "train a recipe, draw and describe the model, build its Hub folder, load that without qkv",
+    "plan": "say what a training takes: parameters, FLOPs, memory and traffic of each device, time",
     "convert": "turn an official checkpoint into a qkv model, or back, and prove that nothing changed",
     "publish": "put a model on the Hub, or in a folder, so that people load it without qkv",
     "verify": "check a folder or Hub repository against its manifest: every file, tensor and way of loading",

@@ -17,7 +17,7 @@ from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.processes import agreed, lasting
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.record import Clock, versions
-from qkv.scripts.training.state import adopt, capture, put
+from qkv.scripts.training.state import Tensors, adopt, capture
 from qkv.scripts.training.watch import Watch
 
 FOLDER, STATE, LOG = "checkpoints", "state.json", "metrics.jsonl"
@@ -124,11 +124,10 @@ class Keeper:
             self.checkpoints.best = self.loop.done
         return best
 
-    def put_best(self) -> None:
-        """Give the model the weights of the best checkpoint."""
-        folder = self.checkpoints.path(self.watch.step)
-        is_main = self.loop.accelerator.is_main_process
-        put(self.loop, {path.name: load_file(path) for path in folder.glob("*.safetensors")} if is_main else {})
+    def tensors(self, step: int) -> Tensors:
+        """What the checkpoint of a step holds, on the main process."""
+        files = self.checkpoints.path(step).glob("*.safetensors")
+        return {path.name: load_file(path) for path in files} if self.loop.accelerator.is_main_process else {}
 
     def save(self) -> None:
         """Save the state after the step just taken; OSError on every process when the main one cannot write it."""
@@ -171,9 +170,7 @@ class Keeper:
         found, sentence = agreed(self.loop.accelerator, self.read)
         if found is None:
             return sentence
-        files = self.checkpoints.path(found["step"]).glob("*.safetensors")
-        is_main = self.loop.accelerator.is_main_process
-        adopt(self.loop, {path.name: load_file(path) for path in files} if is_main else {}, found)
+        adopt(self.loop, self.tensors(found["step"]), found)
         for name, part in self.parts.items():
             part.restore(found["parts"][name])
         self.resumed = (*found["resumed"], self.loop.done)

@@ -24,6 +24,7 @@ from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import Keeper, finished, open_folder
 from qkv.scripts.training.start import kind_of, start
+from qkv.scripts.training.state import put
 from qkv.scripts.training.task import Task
 from qkv.scripts.training.watch import Watch, refuse_unwatched
 
@@ -46,6 +47,14 @@ class Run:
         self.record["time"] |= self.clock.read()
         record.write(self.folder, self.record)
         write_card(self.folder / "record.json", self.folder / "card.md")
+
+    def finish(self) -> None:
+        """Write the model with its processor, the curve, the record and the card."""
+        self.model.save_pretrained(self.folder / "model")
+        self.task.processor.save_pretrained(self.folder / "model")
+        draw_curve(record.read_log(self.folder), self.folder / "curve.png")
+        self.record["pictures"] = dict(CURVE)
+        self.save()
 
     def again(self, earlier: dict[str, Any]) -> "Run":
         """This run as it was finished earlier, which that record tells."""
@@ -84,14 +93,9 @@ def train(recipe: Recipe, command: str) -> Run:
     task.complaints.open(folder, is_main=accelerator.is_main_process)
     engine.draw_apart(accelerator, recipe.seed)
     fit(loop, run)
-    facts["bad_records"] = task.complaints.summary()
     accelerator.end_training()
     if run.is_main:
-        run.model.save_pretrained(folder / "model")
-        task.processor.save_pretrained(folder / "model")
-        draw_curve(record.read_log(folder), folder / "curve.png")
-        facts["pictures"] = dict(CURVE)
-        run.save()
+        run.finish()
     return run
 
 
@@ -135,13 +139,14 @@ def fit(loop: Loop, run: Run) -> None:
     step_through(loop, journal, keeper, energy)
     loop.settle()
     if watch.step != loop.done:
-        keeper.put_best()
+        put(loop, keeper.tensors(watch.step))
     # The test split is looked at once, by the weights that are kept: who could watch it would choose by it.
     tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
     journal.results(loop.done, tested)
     run.model = engine.whole(loop.accelerator, loop.model, kind_of(loop.recipe, run.model)).eval()
     run.record["metrics"] = {**watch.results, **tested}
     run.record["steps"] = {"taken": loop.done, "kept": watch.step}
+    run.record["bad_records"] = run.task.complaints.summary()
     # The processors' counters know nothing of what was before.
     run.record["energy"] = None if keeper.resumed else energy.read()
     run.record["resumed"] = list(keeper.resumed)

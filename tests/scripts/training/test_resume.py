@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.resume import finished, open_folder
+from qkv.scripts.training.state import put
 from tiny_training import go, keeper, result, take_steps
 
 
@@ -78,7 +79,7 @@ def test_the_best_weights_come_back_however_old_their_checkpoint_is(averaged: fl
     take_steps(found)
     assert (found.watch.step, found.watch.results) == (4, {"validation": {"loss": 1.0}})
     assert sorted(found.checkpoints.steps()) == [4, 10]
-    found.put_best()
+    put(found.loop, found.tensors(found.watch.step))
     kept = load_file(found.checkpoints.path(4) / ("average.safetensors" if averaged else "model.safetensors"))
     last = load_file(found.checkpoints.path(10) / "model.safetensors")
     now = found.loop.model.state_dict()
