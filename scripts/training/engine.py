@@ -37,12 +37,15 @@ def accelerate(recipe: Recipe) -> Accelerator:
 
     ValueError when recipe and launcher disagree, or for a number of processes or a tracker that cannot be had.
     """
+    # Told that there is only the CPU, or several processes would each train alone.
+    cpu = not torch.accelerator.is_available()
     refuse_two_words(recipe)
     refuse_missing_tracker(recipe.tracker)
+    if cpu and asked("ACCELERATE_USE_DEEPSPEED"):
+        raise ValueError("DeepSpeed needs GPUs, and there is none here; strategy=fsdp2 shards on CPUs too")
     sharding = full_sharding(recipe)
     accelerator = Accelerator(
-        # Told that there is only the CPU, or several processes would each train alone.
-        cpu=not torch.accelerator.is_available(),
+        cpu=cpu,
         mixed_precision=PRECISIONS[recipe.precision],
         dynamo_backend="inductor" if recipe.compile else "no",
         log_with=recipe.tracker,
