@@ -4,7 +4,7 @@ A model here is anything whose forward takes a batch and `num_items_in_batch` an
 divided by that count. The count is taken over the whole optimizer step first, so the parts add up exactly.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,21 +18,26 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from qkv.scripts.training.average import Average
 from qkv.scripts.training.engine import data_parallel, prepare, total
 from qkv.scripts.training.evaluation import evaluate, inputs, place
-from qkv.scripts.training.feed import Feed, IndexedFeed, Share
+from qkv.scripts.training.feed import Feed, Share
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.schedule import SCHEDULES
+from qkv.scripts.training.stream import make_feed
 from qkv.scripts.training.task import Batch, Examples, Task
 
 
 @dataclass
 class Step:
-    """One optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes."""
+    """One optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes.
+
+    `stop` says on every process that one of them was asked to end the training.
+    """
 
     number: int
     learning_rate: float
     loss: Tensor
     grad_norm: Tensor
     tokens: Tensor
+    stop: bool = False
 
 
 @dataclass
@@ -48,11 +53,13 @@ class Loop:
     feed: Feed
     average: Average | None = None
     done: int = 0
+    # Whether this process should end the training; asked before each step, and answered by all together after it.
+    asked: Callable[[], bool] = lambda: False
 
     @classmethod
     def of(cls, accelerator: Accelerator, model: PreTrainedModel, recipe: Recipe, task: Task) -> "Loop":
         """Wrap the model for its devices, with AdamW and the recipe's schedule; ValueError for an unfit batch size."""
-        feed = IndexedFeed(task, recipe, Share.of(accelerator, recipe))
+        feed = make_feed(task, recipe, Share.of(accelerator, recipe))
         if recipe.gradient_checkpointing:
             model.activation_checkpointing_enable()
         optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate, fused=True)
@@ -73,12 +80,16 @@ class Loop:
             self.done += 1
             yield Step(self.done, learning_rate, *found)
 
-    def step(self, parts: Sequence[Batch]) -> tuple[Tensor, Tensor, Tensor]:
-        """One optimizer step on this process's parts: loss, gradient norm, tokens, the same on every process."""
+    def step(self, parts: Sequence[Batch]) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """One optimizer step on this process's parts: loss, gradient norm, tokens, stop, the same on every process."""
         accelerator = self.accelerator
         config = accelerator.unwrap_model(self.model).config
-        mine = [sum(self.task.count(part) for part in parts), sum(positions(part, config) for part in parts)]
-        targets, tokens = total(accelerator, torch.tensor(mine, device=accelerator.device))
+        mine = [
+            sum(self.task.count(part) for part in parts),
+            sum(positions(part, config) for part in parts),
+            self.asked(),
+        ]
+        targets, tokens, stop = total(accelerator, torch.tensor(mine, device=accelerator.device))
         losses = []
         _, shares = data_parallel(accelerator)
         for index, part in enumerate(parts):
@@ -95,11 +106,17 @@ class Loop:
         self.optimizer.zero_grad()
         if self.average:
             self.average.update()
-        return total(accelerator, torch.stack(losses).sum()), norm, tokens
+        return total(accelerator, torch.stack(losses).sum()), norm, tokens, bool(stop)
 
     def kept(self) -> AbstractContextManager[None]:
         """Within this the model has the weights that are evaluated and kept."""
         return self.average.in_use() if self.average else nullcontext()
+
+    def settle(self) -> None:
+        """Give the model for good the weights that are kept; it is not trained any more."""
+        if self.average:
+            self.average.put(list(self.average.weights.values()))
+            self.average = None
 
     def evaluate(self, split: Examples) -> dict[str, float]:
         """Metrics of the model as it is now over a split."""
