@@ -10,6 +10,7 @@ from typing import NoReturn
 from transformers.utils import logging
 
 import qkv
+from qkv.scripts.training.interrupt import Interrupted
 from qkv.scripts.training.recipe import meant
 
 COMMANDS = {
@@ -42,6 +43,10 @@ def main(words: Sequence[str] | None = None) -> int:
         return dispatch(words)
     except KeyboardInterrupt:
         return 130
+    except Interrupted as interrupted:
+        if str(interrupted):
+            print(f"qkv: {interrupted}", file=sys.stderr)
+        return interrupted.status
     except EXPECTED as error:
         if "--debug" in words:
             raise

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -163,6 +164,40 @@ def test_training_learns_and_reports() -> None:
     assert steps[-1].loss < 0.7 * steps[0].loss
     assert [step.learning_rate for step in steps[:3]] == [0.0, 0.005, 0.01] and steps[-1].learning_rate < 1e-4
     assert all(step.grad_norm > 0 and step.tokens == 8 * 4 for step in steps)
+
+
+def test_the_average_is_evaluated_and_training_goes_on_from_its_own_weights() -> None:
+    losses = {}
+    for decay in (None, 0.9):
+        torch.manual_seed(0)
+        loop = Loop.of(Accelerator(cpu=True), image_model(), replace(RECIPE, ema_decay=decay), image_task())
+        losses[decay] = torch.stack([step.loss for step in loop.steps()])
+    assert torch.equal(losses[None], losses[0.9])
+    own = {name: weight.clone() for name, weight in loop.model.state_dict().items()}
+    averaged = loop.evaluate(loop.task.train)["loss"]
+    assert all(torch.equal(weight, own[name]) for name, weight in loop.model.state_dict().items())
+    loop.average.put(list(loop.average.weights.values()))
+    with torch.no_grad():
+        expected = loop.model.eval()(**loop.task.train.columns).loss.item()
+    assert averaged == pytest.approx(expected, abs=1e-12)
+
+
+def test_checkpointing_changes_no_number() -> None:
+    plain = weights_after("text", replace(RECIPE, max_steps=2))
+    assert furthest(plain, weights_after("text", replace(RECIPE, max_steps=2, gradient_checkpointing=True))) < 1e-12
+
+
+@pytest.mark.slow
+def test_compiling_changes_no_number() -> None:
+    try:
+        AcceleratorState._reset_state()
+        torch.manual_seed(0)
+        loop = Loop.of(Accelerator(cpu=True, dynamo_backend="inductor"), text_model(), RECIPE, text_task())
+        losses = torch.stack([step.loss for step in loop.steps()])
+        assert hasattr(loop.model, "_orig_mod") or loop.model._compiled_call_impl is not None
+    finally:
+        AcceleratorState._reset_state()
+    assert (losses - weights_after("text", RECIPE)["losses"]).abs().max() < 1e-10
 
 
 def test_only_matrices_decay() -> None:

@@ -33,7 +33,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_folder_holds_what_is_promised(finished: Run) -> None:
     assert {path.name for path in finished.folder.iterdir()} == {
-        "record.json", "metrics.jsonl", "curve.png", "card.md", "model",
+        "record.json", "metrics.jsonl", "curve.png", "card.md", "model", "checkpoints",
     }  # fmt: skip
     lines = record.read_log(finished.folder)
     assert [line["step"] for line in lines if "split" not in line] == [2, 4, 6]
@@ -88,9 +88,31 @@ def test_lower_precision_trains_too(finished: Run, tmp_path: Path) -> None:
     assert found != expected and found == pytest.approx(expected, abs=0.05)
 
 
+def test_a_tracker_gets_what_is_logged(tmp_path: Path) -> None:
+    from accelerate.state import AcceleratorState
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    AcceleratorState._reset_state()
+    finished = run(tmp_path / "out", "tracker=tensorboard")
+    events = EventAccumulator(str(tmp_path / "out" / "digits")).Reload()
+    found = {event.step: event.value for event in events.Scalars("train/loss")}
+    lines = [line for line in record.read_log(finished.folder) if "split" not in line]
+    assert found == pytest.approx({line["step"]: line["loss"] for line in lines})
+    assert events.Scalars("test/accuracy")[0].value == pytest.approx(finished.record["metrics"]["test"]["accuracy"])
+
+
+def test_the_average_is_what_is_kept(finished: Run, tmp_path: Path) -> None:
+    averaged = run(tmp_path / "out", "ema_decay=0.9")
+    lines = [record.read_log(one.folder)[0] for one in (finished, averaged)]
+    assert lines[0] == lines[1] and averaged.record["metrics"] != finished.record["metrics"]
+    test_the_saved_model_is_the_trained_one(averaged)
+
+
 @pytest.mark.parametrize(
     ("word", "message"),
     [
+        ("tracker=tensorbord", "tracker='tensorbord' is not installed; here are"),
+        ("ema_decay=1.0", "ema_decay=1.0 never forgets the random start; give a share below 1"),
         ("architecture=QkvEncoderForImageClasification", "did you mean 'QkvEncoderForImageClassification'?"),
         ("model.hiden_size=8", "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
         ("model.position=ropee", "did you mean 'rope'?"),
