@@ -48,6 +48,14 @@ class Run:
         record.write(self.folder, self.record)
         write_card(self.folder / "record.json", self.folder / "card.md")
 
+    def finish(self) -> None:
+        """Write the model with its processor, the curve, the record and the card."""
+        self.model.save_pretrained(self.folder / "model")
+        self.task.processor.save_pretrained(self.folder / "model")
+        draw_curve(record.read_log(self.folder), self.folder / "curve.png")
+        self.record["pictures"] = dict(CURVE)
+        self.save()
+
     def again(self, earlier: dict[str, Any]) -> "Run":
         """This run as it was finished earlier, which that record tells."""
         steps = earlier["recipe"]["max_steps"]
@@ -89,11 +97,7 @@ def train(recipe: Recipe, command: str) -> Run:
     fit(loop, run, kind)
     accelerator.end_training()
     if run.is_main:
-        run.model.save_pretrained(folder / "model")
-        task.processor.save_pretrained(folder / "model")
-        draw_curve(record.read_log(folder), folder / "curve.png")
-        facts["pictures"] = dict(CURVE)
-        run.save()
+        run.finish()
     return run
 
 
