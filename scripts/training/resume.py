@@ -136,16 +136,15 @@ class Keeper:
 
     def write(self, tensors: Any, facts: dict[str, Any]) -> None:
         """Write a captured state, or have it written."""
-        checkpoints = self.checkpoints
-        if checkpoints.background:
+        if self.checkpoints.background:
             # The loop goes on with its own, which on a CPU are the same.
             tensors = {file: {name: value.clone() for name, value in found.items()} for file, found in tensors.items()}
         run = {name: self.record[name] for name in ("recipe", "config", "data")}
         parts = {name: part.state() for name, part in self.parts.items()}
-        state = {**facts, **run, "parts": parts, "time": self.clock.read(), "resumed": self.resumed}
-        texts = {STATE: json.dumps({**state, "versions": versions()}) + "\n"}
+        own = {"parts": parts, "time": self.clock.read(), "resumed": self.resumed, "versions": versions()}
+        texts = {STATE: json.dumps({**facts, **run, **own}) + "\n"}
         texts[LOG] = self.journal.path.read_text(encoding="utf-8") if self.journal.path.exists() else ""
-        checkpoints.save(Snapshot(self.loop.done, tensors, texts, checkpoints.best))
+        self.checkpoints.save(Snapshot(self.loop.done, tensors, texts, self.checkpoints.best))
 
     def wait(self) -> None:
         """Return when everything is saved; OSError on every process when it could not be."""

@@ -52,10 +52,10 @@ def test_published_cards_follow_from_their_records(path: Path, tmp_path: Path) -
     assert (tmp_path / "card.md").read_text() == path.with_suffix(".md").read_text(), "run `qkv card --all`"
 
 
-def test_every_trained_recipe_has_a_card_and_every_card_a_record() -> None:
+def test_every_card_has_a_record_and_every_record_a_recipe() -> None:
     recipes = {path.stem for path in (CARDS.parent / "scripts" / "recipes").glob("*.yaml")}
     cards = {path.stem for path in CARDS.glob("*.md")} - {"TEMPLATE", "PARITY"}
-    assert recipes == cards == {path.stem for path in RECORDS}
+    assert cards == {path.stem for path in RECORDS} <= recipes
 
 
 def leaves(values: Any) -> Iterator[Any]:

@@ -23,8 +23,10 @@ def test_orders_name_files_by_full_paths(tmp_path: Path, monkeypatch: pytest.Mon
     job = Job(Path("hub"), "AutoModel", {"x": torch.ones(1)}, again=True, pipeline="t", example=Path("a.png"))
     order = job.order(Path("place"))
     assert order["source"] == str(tmp_path / "hub") and order["example"] == str(tmp_path / "a.png")
-    assert set(order) == {"source", "inputs", "outputs", "copy", "example", "answer", "auto_class", "pipeline"}
-    assert set(Job(Path("hub"), "AutoModel", {}).order(Path("other"))) == {"source", "inputs", "outputs", "auto_class"}
+    always = {"source", "inputs", "outputs", "auto_class", "options"}
+    assert set(order) == always | {"copy", "example", "answer", "pipeline"}
+    assert set(Job(Path("hub"), "AutoModel", {}).order(Path("other"))) == always
+    assert Job(Path("hub"), "AutoModel", {}, pipeline="t", example="a text").order(Path("third"))["example"] == "a text"
 
 
 def test_a_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
