@@ -46,6 +46,7 @@ def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
         source="the recipe",
         about=f"{recipe['title']}. A `{subject.architecture}` of {record['parameters']:,} parameters, {made} with qkv.",
         results=sections.results(subject.name, record),
+        kept=sections.kept(record),
         runs=sections.runs(record),
         pictures=sections.pictures(record),
         limits=recipe["limits"].strip() or "Nobody has written them down.",

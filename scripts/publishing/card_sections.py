@@ -47,6 +47,15 @@ def runs(record: Record) -> str:
     return f"the mean of {len(found)} runs, with seeds {', '.join(map(str, found))}"
 
 
+def kept(record: Record) -> str:
+    """Which of the weights on the way the figures are of."""
+    watched = record["recipe"].get("watch")
+    if not watched:
+        return "On the weights of the last step, never the best of several"
+    steps = record["steps"]
+    return f"On the weights of step {steps['kept']:,} of {steps['taken']:,}, the best by {watched}"
+
+
 def results(name: str, record: Record) -> str:
     """Metrics of the model and of what it is compared with, a table for each split."""
     tables = []
@@ -76,7 +85,7 @@ def facts(record: Record) -> str:
         "seed": ", ".join(map(str, seeds(record))),
         "data": f"[{task['title']}]({task['source']}), {sizes}",
         "data, SHA-256": f"`{data['sha256']}`",
-        "optimizer steps": f"{record['recipe']['max_steps']:,}",
+        "optimizer steps": f"{record.get('steps', {}).get('taken', record['recipe']['max_steps']):,}",
         "hardware": hardware(record["device"]),
         "time": f"{time['training_wall_s']:.0f} s wall, {time['training_cpu_s']:.0f} s CPU, of the training alone",
         "energy": energy(record.get("energy")),

@@ -53,6 +53,15 @@ def test_runs_are_counted() -> None:
     assert sections.runs(changed(seeds=[4, 7])) == "the mean of 2 runs, with seeds 4, 7"
 
 
+def test_weights_that_were_chosen_are_told_as_such() -> None:
+    assert sections.kept(RECORD) == "On the weights of the last step, never the best of several"
+    recipe = {**RECORD["recipe"], "watch": "validation loss"}
+    watched = changed(recipe=recipe, steps={"taken": 1200, "kept": 960})
+    assert sections.kept(watched) == "On the weights of step 960 of 1,200, the best by validation loss"
+    assert "of step 960 of 1,200, the best by validation loss; every figure" in str(make_card(watched))
+    assert "| optimizer steps | 1,200 |" in sections.facts(watched)
+
+
 def test_splits_come_with_their_size_and_rivals() -> None:
     text = sections.results("mine", RECORD)
     assert "| test split, n = 360 | loss | accuracy |" in text and "| mine | 0.0340 | 98.61 % |" in text
