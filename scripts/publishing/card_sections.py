@@ -2,11 +2,13 @@
 
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import PurePath
 from typing import Any
 
 from qkv.configuration import presets
 from qkv.scripts.publishing.card_text import shown, table
+from qkv.scripts.training.recipe import Recipe
 
 Record = dict[str, Any]
 # Recipe fields that stand elsewhere on the card.
@@ -118,13 +120,18 @@ def published(command: str) -> str:
 
 
 def settings(recipe: Record) -> str:
-    """The recipe's fields that the card does not show elsewhere; groups are spelt as on the command line."""
+    """The recipe's fields that the card does not show elsewhere; groups are spelt as on the command line.
+
+    A group that says nothing of its own is left out: texts are no matter of images.
+    """
+    groups = {each.name: each.default_factory for each in fields(Recipe)}
+    usual = {name: asdict(group()) for name, group in groups.items() if isinstance(group, type) and is_dataclass(group)}
     rows: list[tuple[str, str]] = []
     for name, value in recipe.items():
-        if isinstance(value, dict) and name not in ELSEWHERE:
-            rows += [(f"{name}.{inner}", str(part)) for inner, part in value.items()]
-        elif name not in ELSEWHERE and value is not None:
-            rows.append((name, str(value)))
+        if name in ELSEWHERE or value is None or value == {} or value == usual.get(name):
+            continue
+        inner = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+        rows += [(key, str(part)) for key, part in inner.items() if part is not None]
     return table(("setting", "value"), rows)
 
 
