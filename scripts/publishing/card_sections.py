@@ -124,7 +124,7 @@ def settings(recipe: Record) -> str:
 
     A group that says nothing of its own is left out: texts are no matter of images.
     """
-    groups = {each.name: each.default_factory for each in fields(Recipe)}
+    groups: dict[str, Any] = {each.name: each.default_factory for each in fields(Recipe)}
     usual = {name: asdict(group()) for name, group in groups.items() if isinstance(group, type) and is_dataclass(group)}
     rows: list[tuple[str, str]] = []
     for name, value in recipe.items():

@@ -95,25 +95,23 @@ def test_every_number_is_in_the_record(path: Path) -> None:
     assert strays(text, record) == set()
 
 
-def said() -> dict[str, str]:
-    """Figures as they stand on the card of the digits, by what they are of."""
+def said(off: int = 0) -> dict[str, str]:
+    """Figures as they stand on the card of the digits, by what they are of, or others that are that much off."""
     test = RECORD["metrics"]["test"]
     return {
-        "share": f"{100 * test['accuracy']:.2f} %",
-        "loss": f"{test['loss']:.4f}",
-        "count": f"{RECORD['parameters']:,}",
-        "size": f"n = {RECORD['data']['sizes']['test']}",
-        "seconds": f"{RECORD['time']['training_cpu_s']:.0f} s CPU",
+        "share": f"{100 * test['accuracy'] - off:.2f} %",
+        "loss": f"{test['loss'] + off:.4f}",
+        "count": f"{RECORD['parameters'] + off:,}",
+        "size": f"n = {RECORD['data']['sizes']['test'] + off}",
+        "seconds": f"{RECORD['time']['training_cpu_s'] + off:.0f} s CPU",
     }
 
 
 @pytest.mark.parametrize("figure", said())
 def test_a_number_that_is_not_in_the_record_is_found(figure: str) -> None:
-    text, right = (CARDS / "digits.md").read_text(), said()[figure]
+    text, right, wrong = (CARDS / "digits.md").read_text(), said()[figure], said(11)[figure]
     assert right in text
-    number = NUMBER.findall(right)[0]
-    wrong = f"{number}87"
-    assert strays(text.replace(right, right.replace(number, wrong), 1), RECORD) == {wrong}
+    assert strays(text.replace(right, wrong, 1), RECORD) == set(NUMBER.findall(wrong))
 
 
 def test_numbers_come_from_the_record() -> None:
