@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from .axes import AlignmentName, CellName, ReadoutName
 from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
+from .configuration_encoder_decoder import refuse_other_ids
 
 
 @checked
@@ -98,7 +99,4 @@ class QkvRecurrentConfig(QkvConfig):
 
     def validate_start(self) -> None:
         """Generation and the right shift of labels both begin with a start token."""
-        start, pad = self.decoder_start_token_id, self.pad_token_id
-        for name, value in (("decoder_start_token_id", start), ("pad_token_id", pad)):
-            if value is None or not 0 <= value < self.vocab_size:
-                raise ValueError(f"{name}={value} must be a token id from 0 to {self.vocab_size - 1}")
+        refuse_other_ids(self, "decoder_start_token_id", "pad_token_id")

@@ -8,39 +8,29 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
-from transformers.utils.generic import ModelOutput
+from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .base import can_return_tuple
 from .loss import Count, cross_entropy
-from .modeling_encoder_decoder import both_sides, shift_right
+from .modeling_encoder_decoder import SourceAndTarget, both_sides, shift_right
 from .recurrent_cache import RecurrentCache
 from .recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, RecurrentPreTrainedModel
 
 
-class QkvRecurrentModel(RecurrentPreTrainedModel):
+class QkvRecurrentModel(SourceAndTarget, RecurrentPreTrainedModel):
     """Two recurrent networks joined by a context: the seq2seq of 2014, and with attention that of 2015.
 
     `input_ids -> encoder -> memory (B, S, M); decoder_input_ids -> decoder(memory) -> last_hidden_state (B, T, P)`
     """
+
+    config: QkvRecurrentConfig
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
         super().__init__(config)
         self.encoder = QkvRecurrentEncoder(config)
         self.decoder = QkvRecurrentDecoder(config)
         self.post_init()
-
-    def tied_parameters(self) -> dict[str, str]:
-        shared = self.config.share_embeddings
-        return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
-
-    def get_input_embeddings(self) -> Any:
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.encoder.embed_tokens = value
-        self.decoder.embed_tokens = value if self.config.share_embeddings else self.decoder.embed_tokens
 
     @can_return_tuple
     def forward(
@@ -57,10 +47,8 @@ class QkvRecurrentModel(RecurrentPreTrainedModel):
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; training keeps no cache unless it is asked to."""
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
-        elif not isinstance(encoder_outputs, ModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        source = (input_ids, attention_mask, inputs_embeds)
+        encoder_outputs = self.encoded(encoder_outputs, *source, **kwargs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
@@ -71,11 +59,16 @@ class QkvRecurrentModel(RecurrentPreTrainedModel):
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": attention_mask}
         outputs = both_sides(encoder_outputs, self.decoder(*target, **memory, **kwargs))
         # Without attention there is nothing to show, which is not a tuple of nothing.
-        return Seq2SeqModelOutput(**{name: value for name, value in outputs.items() if not isinstance(value, tuple) or value})
+        shown: dict[str, Any] = {
+            name: value for name, value in outputs.items() if not isinstance(value, tuple) or value
+        }
+        return Seq2SeqModelOutput(**shown)
 
 
 class QkvRecurrentForConditionalGeneration(RecurrentPreTrainedModel, GenerationMixin):
     """Translate as in 2014 and 2015: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
+
+    config: QkvRecurrentConfig
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
         super().__init__(config)

@@ -20,7 +20,8 @@ RANKS = {
         {"configuration_attention"},
         {"configuration_stack"},
         {"configuration_encoder", "configuration_decoder"},
-        {"configuration_encoder_decoder", "configuration_recurrent"},
+        {"configuration_encoder_decoder"},
+        {"configuration_recurrent"},
         {"presets"},
     ],
     "modeling": [

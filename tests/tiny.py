@@ -302,9 +302,7 @@ HEADS = [
         "marian",
     ),
     case(models.QkvRecurrentModel, "AutoModel", pairs, recurrent, "rnnsearch"),
-    case(
-        models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"
-    ),
+    case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
