@@ -152,7 +152,7 @@ def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
     )
 
 
-def shift_right(ids: Tensor, config: QkvEncoderDecoderConfig) -> Tensor:
+def shift_right(ids: Tensor, config: Any) -> Tensor:
     """What a decoder reads to write these tokens: a start token and all but the last of them, (B, T) -> (B, T)."""
     ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
     start = ids.new_full((ids.shape[0], 1), config.decoder_start_token_id)

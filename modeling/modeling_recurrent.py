@@ -15,10 +15,10 @@ from .base import can_return_tuple
 from .loss import Count, cross_entropy
 from .modeling_encoder_decoder import SourceAndTarget, both_sides, shift_right
 from .recurrent_cache import RecurrentCache
-from .recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, RecurrentPreTrainedModel
+from .recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, QkvRecurrentPreTrainedModel
 
 
-class QkvRecurrentModel(SourceAndTarget, RecurrentPreTrainedModel):
+class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
     """Two recurrent networks joined by a context: the seq2seq of 2014, and with attention that of 2015.
 
     `input_ids -> encoder -> memory (B, S, M); decoder_input_ids -> decoder(memory) -> last_hidden_state (B, T, P)`
@@ -65,7 +65,7 @@ class QkvRecurrentModel(SourceAndTarget, RecurrentPreTrainedModel):
         return Seq2SeqModelOutput(**shown)
 
 
-class QkvRecurrentForConditionalGeneration(RecurrentPreTrainedModel, GenerationMixin):
+class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, GenerationMixin):
     """Translate as in 2014 and 2015: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvRecurrentConfig
@@ -81,8 +81,7 @@ class QkvRecurrentForConditionalGeneration(RecurrentPreTrainedModel, GenerationM
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """`shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
-        config: Any = self.config
-        return shift_right(labels, config)
+        return shift_right(labels, self.config)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: Any, generation_mode: Any, batch_size: int, max_cache_length: int

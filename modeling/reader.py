@@ -32,7 +32,15 @@ def reading_cell(config: QkvRecurrentConfig) -> Any:
     return CELLS[config.cell](config.embedding_size + config.memory_size, config.hidden_size, batch_first=True)
 
 
-class FixedReader(GradientCheckpointingLayer):
+class Reader(nn.Module):
+    """A decoder's first layer, which reads a context beside each embedding; the layers above read its outputs."""
+
+    def __init__(self, config: QkvRecurrentConfig) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(config.hidden_dropout)
+
+
+class FixedReader(Reader, GradientCheckpointingLayer):
     """Read the same context at every step: what the encoder ended with. Everything has to pass through one vector.
 
     Source: Cho et al. 2014, §2.2, eq. 2-3, https://arxiv.org/abs/1406.1078
@@ -40,10 +48,9 @@ class FixedReader(GradientCheckpointingLayer):
     """
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.width = int(config.encoder_hidden_size)
         self.cell = reading_cell(config)
-        self.dropout = nn.Dropout(config.hidden_dropout)
 
     def keys(self, memory: Tensor, keep: Tensor) -> Tensor:
         """The context of all steps: (B, S, M) -> (B, M)."""
@@ -123,7 +130,7 @@ class AttendedStep(GradientCheckpointingLayer):
         return state, context, weights
 
 
-class DotReader(nn.Module):
+class DotReader(Reader):
     """At each step read the mean of memory that the state before asks for, by its product with each of it.
 
     Source: Bahdanau et al. 2015, §3.1, https://arxiv.org/abs/1409.0473; score: Luong et al. 2015, §3.1, eq. 8
@@ -134,9 +141,8 @@ class DotReader(nn.Module):
     alignment: ClassVar[type[DotAlignment]] = DotAlignment
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.step = AttendedStep(config, self.alignment(config))
-        self.dropout = nn.Dropout(config.hidden_dropout)
 
     def keys(self, memory: Tensor, keep: Tensor) -> Tensor:
         """What every step compares its state with: (B, S, M) -> (B, S, A)."""

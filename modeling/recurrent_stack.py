@@ -17,8 +17,8 @@ from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .base import QkvPreTrainedModel, exactly_one
 from .check import refuse_embeddings, refuse_misspelt, refuse_other_tokens
 from .frontend import FRONTENDS
-from .reader import READERS, READOUTS, DotReader, FixedReader, last_states
-from .recurrent import CELLS, GRU, LSTM, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders
+from .reader import READERS, READOUTS, Reader, last_states
+from .recurrent import CELLS, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders
 from .recurrent_cache import RecurrentCache
 
 
@@ -51,12 +51,10 @@ def refuse_other_cache(past: Any, layers: int, rows: int) -> None:
         )
 
 
-# trf-ignore: TRF013  each family calls post_init, last
-class RecurrentPreTrainedModel(QkvPreTrainedModel):
+class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
     """What all models of the family share: how cells start, and that no attention backend of transformers is used."""
 
     config: QkvRecurrentConfig
-    _no_split_modules = ["RecurrentLayer", "RecurrentDecoderLayer", "FixedReader", "DotReader", "AdditiveReader"]
     _supports_flash_attn = False
     _supports_sdpa = False
     _supports_flex_attn = False
@@ -66,7 +64,7 @@ class RecurrentPreTrainedModel(QkvPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
-        if isinstance(module, GRU | LSTM):
+        if isinstance(module, nn.RNNBase):
             self.init_cell(module)
 
     def init_cell(self, cell: Any) -> None:
@@ -90,9 +88,10 @@ class RecurrentPreTrainedModel(QkvPreTrainedModel):
         return super().resize_token_embeddings(*args, **kwargs)
 
 
-class QkvRecurrentEncoder(RecurrentPreTrainedModel):
+class QkvRecurrentEncoder(QkvRecurrentPreTrainedModel):
     """The encoder half: `input_ids -> TokenFrontend -> RecurrentLayers -> last_hidden_state (B, S, M)`."""
 
+    _no_split_modules = ["RecurrentLayer"]
     _can_record_outputs = {"hidden_states": OutputRecorder(RecurrentLayer, num_hidden_layers_key="num_encoder_layers")}
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
@@ -134,15 +133,15 @@ def real(mask: Tensor | None, hidden: Tensor) -> Tensor:
     return mask.to(hidden.device, torch.bool)
 
 
-class QkvRecurrentDecoder(RecurrentPreTrainedModel):
+class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
     """The decoder half: `decoder_input_ids, memory -> reader -> layers -> readout -> last_hidden_state (B, T, P)`.
 
     The first layer starts from what the encoder's backward direction ended with, or its only one, and so do the others.
     """
 
     _can_record_outputs = {
-        "hidden_states": [OutputRecorder(kind) for kind in (FixedReader, DotReader, RecurrentDecoderLayer)],
-        "cross_attentions": OutputRecorder(DotReader, index=3),
+        "hidden_states": [OutputRecorder(Reader), OutputRecorder(RecurrentDecoderLayer)],
+        "cross_attentions": OutputRecorder(Reader, index=3),
     }
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
@@ -156,6 +155,7 @@ class QkvRecurrentDecoder(RecurrentPreTrainedModel):
         above = (RecurrentDecoderLayer(config) for _ in range(config.num_hidden_layers - 1))
         self.layers = nn.ModuleList([READERS[config.attention](config), *above])
         self.readout = READOUTS[config.readout](config)
+        self._no_split_modules = sorted({type(layer).__name__ for layer in self.layers})
         self.gradient_checkpointing = False
         self.post_init()
 
