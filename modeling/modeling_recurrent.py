@@ -47,14 +47,10 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; training keeps no cache unless it is asked to."""
-        source = (input_ids, attention_mask, inputs_embeds)
-        encoder_outputs = self.encoded(encoder_outputs, *source, **kwargs)
+        encoder_outputs = self.encoded(encoder_outputs, input_ids, attention_mask, inputs_embeds, **kwargs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
-        use_cache = self.config.use_cache and not self.training if use_cache is None else use_cache
-        cache = (
-            RecurrentCache(self.config.num_hidden_layers) if use_cache and past_key_values is None else past_key_values
-        )
+        cache = self.cache(past_key_values, use_cache=use_cache)
         target = (decoder_input_ids, decoder_attention_mask, cache, decoder_inputs_embeds)
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": attention_mask}
         outputs = both_sides(encoder_outputs, self.decoder(*target, **memory, **kwargs))
@@ -63,6 +59,11 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
             name: value for name, value in outputs.items() if not isinstance(value, tuple) or value
         }
         return Seq2SeqModelOutput(**shown)
+
+    def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
+        """A new cache where one is due and none is given."""
+        due = self.config.use_cache and not self.training if use_cache is None else use_cache
+        return RecurrentCache(self.config.num_hidden_layers) if due and past_key_values is None else past_key_values
 
 
 class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, GenerationMixin):

@@ -51,6 +51,16 @@ def refuse_other_cache(past: Any, layers: int, rows: int) -> None:
         )
 
 
+def refuse_other_marks(mask: Tensor, hidden: Tensor, past: int) -> None:
+    """Real tokens are marked one by one (B, T): a network that goes from token to token has no pairs to mask."""
+    if mask.ndim != 2:
+        raise ValueError(
+            f"attention_mask of shape {tuple(mask.shape)} is not (batch, length), and a recurrent network can skip "
+            "tokens only; give one value for each token"
+        )
+    refuse_other_tokens(mask, hidden, past, hidden.shape[1])
+
+
 class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
     """What all models of the family share: how cells start, and that no attention backend of transformers is used."""
 
@@ -129,7 +139,7 @@ def real(mask: Tensor | None, hidden: Tensor) -> Tensor:
     """(B, S) booleans that mark real tokens, all of them without a mask."""
     if mask is None:
         return hidden.new_ones(hidden.shape[:2], dtype=torch.bool)
-    refuse_other_tokens(mask, hidden, 0, hidden.shape[1])
+    refuse_other_marks(mask, hidden, 0)
     return mask.to(hidden.device, torch.bool)
 
 
@@ -190,7 +200,7 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
             past = cache.get_seq_length()
         if mask is None:
             return None
-        refuse_other_tokens(mask, hidden, past, hidden.shape[1])
+        refuse_other_marks(mask, hidden, past)
         return mask[:, -hidden.shape[1] :].to(hidden.device, torch.bool)
 
     def run(self, embedded: Tensor, memory: Tensor, memory_keep: Tensor, keep: Tensor | None, cache: Any) -> Tensor:

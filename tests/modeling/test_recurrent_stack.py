@@ -115,6 +115,10 @@ REFUSED = {
         lambda: {"encoder_hidden_states": MEMORY, "attention_mask": KEEP[:, :4]},
         r"attention_mask of shape \(2, 4\) does not fit a batch of 2 rows of 5 tokens",
     ),
+    "pairs": (
+        lambda: {"encoder_hidden_states": MEMORY, "attention_mask": torch.ones(2, 1, 5, 5)},
+        r"attention_mask of shape \(2, 1, 5, 5\) is not \(batch, length\), and a recurrent network can skip tokens only",
+    ),
     "other-cache": (
         lambda: {"encoder_hidden_states": MEMORY, "past_key_values": DynamicCache()},
         "past_key_values of type DynamicCache holds no recurrent states; leave it out",
