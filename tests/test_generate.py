@@ -16,7 +16,7 @@ from thinned import thinned
 
 DECODERS = ("gpt2", "llama", "mistral", "bloom", "sparse")
 TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
-RECURRENT = ("rnnsearch", "luong", "cho", "sutskever")
+RECURRENT = ("rnnsearch", "luong", "sutskever")
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
 NEW = 8
 
