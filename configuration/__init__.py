@@ -5,5 +5,6 @@ from . import presets
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
+from .configuration_recurrent import QkvRecurrentConfig
 
-__all__ = ["QkvDecoderConfig", "QkvEncoderConfig", "QkvEncoderDecoderConfig", "presets"]
+__all__ = ["QkvDecoderConfig", "QkvEncoderConfig", "QkvEncoderDecoderConfig", "QkvRecurrentConfig", "presets"]

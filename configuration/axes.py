@@ -14,6 +14,9 @@ NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches"]
 PoolingName = Literal["first", "dense", "mean", "distilled", "first_mean"]
+CellName = Literal["gru", "lstm"]
+AlignmentName = Literal["none", "additive", "dot"]
+ReadoutName = Literal["none", "tanh", "maxout"]
 ActivationName = Literal[
     "relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_bloom", "quick_gelu", "silu", "tanh", "sigmoid"
 ]

@@ -120,10 +120,15 @@ class QkvEncoderDecoderConfig(QkvConfig):
 
     def validate_start(self) -> None:
         """Generation and the right shift of labels both begin with a start token."""
-        start, pad = self.decoder_start_token_id, self.pad_token_id
-        for name, value in (("decoder_start_token_id", start), ("pad_token_id", pad)):
-            if value is None or not 0 <= value < self.vocab_size:
-                raise ValueError(f"{name}={value} must be a token id from 0 to {self.vocab_size - 1}")
+        refuse_other_ids(self, "decoder_start_token_id", "pad_token_id")
+
+
+def refuse_other_ids(config: Any, *names: str) -> None:
+    """Raise when one of these fields is no id of the vocabulary."""
+    for name in names:
+        value = getattr(config, name)
+        if value is None or not 0 <= value < config.vocab_size:
+            raise ValueError(f"{name}={value} must be a token id from 0 to {config.vocab_size - 1}")
 
 
 def part(config_class: type[QkvConfig], given: Any, shared: dict[str, Any]) -> QkvConfig:

@@ -5,6 +5,7 @@ from typing import Any
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
+from .configuration_recurrent import QkvRecurrentConfig
 
 HELPERS = ("names", "dropout", "llama")
 
@@ -133,3 +134,11 @@ def deit_small_16(**differences: Any) -> QkvEncoderConfig:
     """DeiT-S with stochastic depth; `distillation_token=True, pooling="distilled"` for the distilled one. Touvron et
     al. 2021, table 1 and §6, https://arxiv.org/abs/2012.12877"""
     return vit_base_16(**{"hidden_size": 384, "num_attention_heads": 6, "drop_path_rate": 0.1, **differences})
+
+
+def rnnsearch_50(**differences: Any) -> QkvRecurrentConfig:
+    """RNNsearch-50: GRUs with additive attention and a maxout readout. Bahdanau et al. 2015, appendix A and B,
+    https://arxiv.org/abs/1409.0473"""
+    width = {"vocab_size": 30000, "embedding_size": 620, "hidden_size": 1000, "attention_size": 1000}
+    readout = {"readout": "maxout", "readout_size": 500}
+    return QkvRecurrentConfig(**{**width, **readout, "initializer_range": 0.01, **differences})

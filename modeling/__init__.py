@@ -7,6 +7,7 @@ from transformers.models.auto import modeling_auto
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
+from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .conversion import from_transformers, to_transformers
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
@@ -33,6 +34,7 @@ from .modeling_encoder_pretraining import (
     QkvEncoderForPreTraining,
     QkvEncoderForReplacedTokenDetection,
 )
+from .modeling_recurrent import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
 
 # transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
 NAME_TABLES = {
@@ -43,7 +45,7 @@ NAME_TABLES = {
 # Where one Auto class has several of ours, `architectures` of the config decides.
 SEVERAL = {"AutoModelForPreTraining": (QkvEncoderForPreTraining, QkvEncoderForReplacedTokenDetection)}
 
-for config_class in (QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig):
+for config_class in (QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig):
     transformers.AutoConfig.register(config_class.model_type, config_class)
     for auto_class, reference in config_class.auto_classes.items():
         if auto_class != "AutoConfig":
@@ -74,6 +76,8 @@ __all__ = [
     "QkvEncoderForSequenceClassification",
     "QkvEncoderForTokenClassification",
     "QkvEncoderModel",
+    "QkvRecurrentForConditionalGeneration",
+    "QkvRecurrentModel",
     "from_transformers",
     "to_transformers",
 ]

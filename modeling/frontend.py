@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from ..configuration.configuration_stack import StackConfig
 from .check import free_to_look, refuse_input_ids, refuse_mask_positions
 
 
@@ -24,7 +23,7 @@ class TokenFrontend(nn.Embedding):
 
     main_input_name = "input_ids"
 
-    def __init__(self, config: StackConfig) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__(config.vocab_size, config.embedding_width)
         self.scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 

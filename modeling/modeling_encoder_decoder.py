@@ -53,7 +53,38 @@ class OneVocabulary(QkvPreTrainedModel):
         return embeddings
 
 
-class QkvEncoderDecoderModel(OneVocabulary):
+class SourceAndTarget(QkvPreTrainedModel):
+    """Two halves with a table of embeddings each, which may be one and the same."""
+
+    encoder: Any
+    decoder: Any
+
+    @property
+    def share_embeddings(self) -> bool:
+        """Whether the two tables are one."""
+        config: Any = self.config
+        return bool(config.share_embeddings)
+
+    def tied_parameters(self) -> dict[str, str]:
+        shared = self.share_embeddings
+        return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
+
+    def get_input_embeddings(self) -> Any:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embed_tokens = value
+        if self.share_embeddings:
+            self.decoder.embed_tokens = value
+
+    def encoded(self, encoder_outputs: Any, *inputs: Any, **kwargs: Any) -> Any:
+        """The encoder's output: the one that is given, or that of its inputs."""
+        if encoder_outputs is None:
+            return self.encoder(*inputs, **kwargs)
+        return encoder_outputs if isinstance(encoder_outputs, ModelOutput) else BaseModelOutput(*encoder_outputs)
+
+
+class QkvEncoderDecoderModel(SourceAndTarget, OneVocabulary):
     """Two stacks joined by cross-attention: the 2017 Transformer, T5, BART, Marian by configuration.
 
     `input_ids -> encoder -> memory (B, S, D); decoder_input_ids -> decoder(memory) -> last_hidden_state (B, T, D)`
@@ -66,18 +97,6 @@ class QkvEncoderDecoderModel(OneVocabulary):
         self.encoder = QkvEncoderModel(config.encoder, add_pooling_layer=False)
         self.decoder = QkvCrossDecoderModel(config.decoder)
         self.post_init()
-
-    def tied_parameters(self) -> dict[str, str]:
-        shared = self.config.share_embeddings
-        return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
-
-    def get_input_embeddings(self) -> Any:
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.embed_tokens = value
-        if self.config.share_embeddings:
-            self.decoder.embed_tokens = value
 
     @can_return_tuple
     def forward(
@@ -96,10 +115,9 @@ class QkvEncoderDecoderModel(OneVocabulary):
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
         kwargs = {**self.recorded(), **kwargs}
-        if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
-        elif not isinstance(encoder_outputs, ModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        encoder_outputs = self.encoded(
+            encoder_outputs, input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs
+        )
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": attention_mask}
@@ -134,7 +152,7 @@ def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
     )
 
 
-def shift_right(ids: Tensor, config: QkvEncoderDecoderConfig) -> Tensor:
+def shift_right(ids: Tensor, config: Any) -> Tensor:
     """What a decoder reads to write these tokens: a start token and all but the last of them, (B, T) -> (B, T)."""
     ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
     start = ids.new_full((ids.shape[0], 1), config.decoder_start_token_id)

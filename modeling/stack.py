@@ -33,6 +33,7 @@ class Stack(QkvPreTrainedModel):
     """
 
     config: Any
+    _no_split_modules = ["Layer"]
     _can_record_outputs = {
         "hidden_states": Layer,
         "attentions": OutputRecorder(Attention, index=1, layer_name="self_attn"),

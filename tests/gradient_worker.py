@@ -123,6 +123,13 @@ TASKS = {
     "clm": task(models.QkvDecoderForCausalLM, tiny.decoder, "gpt2", next_words),
     "clm-untied": task(models.QkvDecoderForCausalLM, tiny.decoder, "llama", next_words),
     "seq2seq": task(models.QkvEncoderDecoderForConditionalGeneration, tiny.translator, "bart", translations),
+    # Without dropout as it stands, and with no layer whose dropouts NO_DROPOUT names.
+    "recurrent": Task(
+        lambda **more: models.QkvRecurrentForConditionalGeneration(
+            tiny.recurrent("luong", initializer_range=0.5, **more)
+        ),
+        translations,
+    ),
     "classes": task(
         models.QkvEncoderForSequenceClassification,
         tiny.encoder,

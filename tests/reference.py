@@ -777,3 +777,77 @@ def noam_rate(step, hidden_size, warmup_steps):
     Source: Vaswani et al. 2017, §5.3, eq. 3, https://arxiv.org/abs/1706.03762
     """
     return hidden_size**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def gru_step(x, state, input_weight, state_weight, input_bias, state_bias):
+    """Reset, keep and propose, gate by gate: (I,), (D,) -> (D,); rows of the weights are reset, update, proposal.
+
+    As every fused kernel has it: the reset gate acts on U h + b, in eq. 7 of the paper on h.
+
+    Source: Cho et al. 2014, §2.3, eq. 5-8, https://arxiv.org/abs/1406.1078
+    """
+    size, new = len(state), []
+    given = [
+        sum(w * v for w, v in zip(row, x, strict=True)) + b for row, b in zip(input_weight, input_bias, strict=True)
+    ]
+    kept = [
+        sum(w * v for w, v in zip(row, state, strict=True)) + b for row, b in zip(state_weight, state_bias, strict=True)
+    ]
+    for unit in range(size):
+        reset = 1 / (1 + torch.exp(-given[unit] - kept[unit]))
+        update = 1 / (1 + torch.exp(-given[size + unit] - kept[size + unit]))
+        proposal = torch.tanh(given[2 * size + unit] + reset * kept[2 * size + unit])
+        new.append((1 - update) * proposal + update * state[unit])
+    return torch.stack(new)
+
+
+def lstm_step(x, state, memory, input_weight, state_weight, input_bias, state_bias):
+    """Write, erase, propose and read: (I,), 2 x (D,) -> 2 x (D,); rows are input, forget, proposal, output.
+
+    Source: Hochreiter & Schmidhuber 1997, §4, https://doi.org/10.1162/neco.1997.9.8.1735; forget gate: Gers et al. 2000
+    """
+    size, states, memories = len(state), [], []
+    sums = [
+        sum(w * v for w, v in zip(row, x, strict=True)) + sum(u * h for u, h in zip(other, state, strict=True)) + b + c
+        for row, other, b, c in zip(input_weight, state_weight, input_bias, state_bias, strict=True)
+    ]
+    for unit in range(size):
+        write, forget, read = (1 / (1 + torch.exp(-sums[gate * size + unit])) for gate in (0, 1, 3))
+        memories.append(forget * memory[unit] + write * torch.tanh(sums[2 * size + unit]))
+        states.append(read * torch.tanh(memories[-1]))
+    return torch.stack(states), torch.stack(memories)
+
+
+def additive_scores(state, memory, query_weight, key_weight, key_bias, vector):
+    """Score each source by v · tanh(W s + U h + b): (D,), (S, M) -> (S,).
+
+    Source: Bahdanau et al. 2015, appendix A.1.2, https://arxiv.org/abs/1409.0473
+    """
+    scores = []
+    for source in memory:
+        inner = [
+            sum(w * s for w, s in zip(row, state, strict=True))
+            + sum(u * h for u, h in zip(other, source, strict=True))
+            + b
+            for row, other, b in zip(query_weight, key_weight, key_bias, strict=True)
+        ]
+        scores.append(sum(v * torch.tanh(unit) for v, unit in zip(vector, inner, strict=True)))
+    return torch.stack(scores)
+
+
+def weighted_context(scores, memory):
+    """Average memory by the softmax of scores: (S,), (S, M) -> (M,), (S,).
+
+    Source: Bahdanau et al. 2015, §3.1, eq. 5-6, https://arxiv.org/abs/1409.0473
+    """
+    weights = softmax(scores, 1.0)
+    return sum(weight * source for weight, source in zip(weights, memory, strict=True)), weights
+
+
+def maxout(x, weight, bias):
+    """Keep the larger of each two neighbouring linear maps: (I,), (2 P, I) -> (P,).
+
+    Source: Bahdanau et al. 2015, appendix A.2.2, https://arxiv.org/abs/1409.0473
+    """
+    maps = [sum(w * v for w, v in zip(row, x, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
+    return torch.stack([torch.maximum(maps[unit], maps[unit + 1]) for unit in range(0, len(maps), 2)])

@@ -21,6 +21,7 @@ RANKS = {
         {"configuration_stack"},
         {"configuration_encoder", "configuration_decoder"},
         {"configuration_encoder_decoder"},
+        {"configuration_recurrent"},
         {"presets"},
     ],
     "modeling": [
@@ -33,9 +34,12 @@ RANKS = {
         {"frontend"},
         {"stack"},
         {"head"},
+        {"recurrent", "recurrent_cache"},
+        {"reader"},
+        {"recurrent_stack"},
         {"modeling_encoder", "modeling_decoder"},
         {"modeling_encoder_image", "modeling_encoder_pretraining", "modeling_encoder_decoder"},
-        {"modeling_encoder_decoder_heads"},
+        {"modeling_encoder_decoder_heads", "modeling_recurrent"},
         {"conversion"},
     ],
 }

@@ -23,7 +23,17 @@ from tiny import CASES, HEADS, Case
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 each_head = pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
-CONFIGS = {"encoder": tiny.encoder, "vision": tiny.vision, "decoder": tiny.decoder, "translator": tiny.translator}
+CONFIGS = {
+    "encoder": tiny.encoder,
+    "vision": tiny.vision,
+    "decoder": tiny.decoder,
+    "translator": tiny.translator,
+    "recurrent": tiny.recurrent,
+}
+# Those whose attention is transformers': a recurrent decoder has its own, at every step.
+with_backends = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.model_class._supports_sdpa], ids=lambda case: case.name
+)
 OVER_PIXELS = {"AutoModelForImageClassification", "AutoModelForMaskedImageModeling"}
 AUTO_CLASSES = [
     pytest.param(make, name, id=f"{family}-{name}")
@@ -231,20 +241,24 @@ def test_offloaded_layers_compute_the_same(case: Case, tmp_path: Path) -> None:
     # Weights of one layer stay on disk and travel in for each forward: no module may hold on to a tensor.
     model = case.build()
     model.save_pretrained(tmp_path)
-    places = dict(place(model, ""))
-    places[[name for name, module in model.named_modules() if type(module).__name__ == "Layer"][-1]] = "disk"
+    places = dict(place(model, "", model))
+    places[[name for name, module in model.named_modules() if is_layer(module, model)][-1]] = "disk"
     loaded = case.model_class.from_pretrained(tmp_path, device_map=places, offload_folder=tmp_path / "offload")
     assert any(value.device.type == "meta" for value in loaded.parameters())
     assert_same(run(loaded, case.inputs()), run(model, case.inputs()), rtol=1e-5, atol=1e-5)
 
 
-def place(module: torch.nn.Module, name: str) -> Iterator[tuple[str, str]]:
+def is_layer(module: torch.nn.Module, model: PreTrainedModel) -> bool:
+    return type(module).__name__ in model._no_split_modules
+
+
+def place(module: torch.nn.Module, name: str, model: PreTrainedModel) -> Iterator[tuple[str, str]]:
     """A row for each layer and for each largest module beside the layers."""
-    if type(module).__name__ == "Layer" or not any(type(part).__name__ == "Layer" for part in module.modules()):
+    if is_layer(module, model) or not any(is_layer(part, model) for part in module.modules()):
         yield name, "cpu"
     else:
         for child_name, child in module.named_children():
-            yield from place(child, f"{name}.{child_name}".strip("."))
+            yield from place(child, f"{name}.{child_name}".strip("."), model)
 
 
 # Auto classes, and one checkpoint for every head ----------------------------------------------------------------------
@@ -302,7 +316,8 @@ def stacks(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, tuple
     config = model.config
     if config.is_encoder_decoder:
         target = inputs["decoder_input_ids"] if "decoder_input_ids" in inputs else inputs["labels"]
-        return {"encoder_": (config.encoder, tiny.SOURCE), "decoder_": (config.decoder, target.shape[1])}
+        encoder, decoder = (getattr(config, side, config) for side in ("encoder", "decoder"))
+        return {"encoder_": (encoder, tiny.SOURCE), "decoder_": (decoder, target.shape[1])}
     image = getattr(config, "frontend", "") == "patches"
     return {"": (config, config.max_position_embeddings if image else tiny.LENGTH)}
 
@@ -338,7 +353,7 @@ def test_last_hidden_state_is_the_last_of_the_hidden_states(case: Case) -> None:
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
-@each_case
+@with_backends
 def test_attentions_are_real_whatever_the_backend(case: Case, implementation: str) -> None:
     model, inputs = case.build(), case.inputs()
     model.set_attn_implementation("eager")
@@ -362,7 +377,7 @@ def test_attentions_are_real_whatever_the_backend(case: Case, implementation: st
     assert_same(run(model, inputs), expected)
 
 
-@each_case
+@with_backends
 def test_implementations_can_be_set_and_agree(case: Case) -> None:
     model, inputs = case.build(), case.inputs()
     assert model.config._attn_implementation == "sdpa"
@@ -384,7 +399,11 @@ def test_compiled_flex_attention_agrees(name: str) -> None:
     assert_same(run(model, inputs), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", [case for case in HEADS if case.auto_class == "AutoModel"], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in HEADS if case.auto_class == "AutoModel" and case.model_class._supports_sdpa],
+    ids=lambda case: case.name,
+)
 def test_an_implementation_is_chosen_on_loading_and_not_saved(case: Case, tmp_path: Path) -> None:
     model, inputs = case.build(), case.inputs()
     model.set_attn_implementation("eager")
@@ -481,6 +500,9 @@ TIES = {
     "EncoderDecoderForConditionalGeneration-transformer": {frozenset({*SHARED, "lm_head.weight"})},
     "EncoderDecoderForConditionalGeneration-bart": {frozenset({*SHARED, "lm_head.weight"})},
     "EncoderDecoderForConditionalGeneration-marian": set(),
+    "RecurrentForConditionalGeneration-rnnsearch": set(),
+    "RecurrentForConditionalGeneration-luong": {frozenset({"model.decoder.embed_tokens.weight", "lm_head.weight"})},
+    "RecurrentForConditionalGeneration-cho": {frozenset(SHARED)},
 }
 OTHER_TIES = [
     ({"share_embeddings": False, "tie_word_embeddings": True}, {"model.decoder.embed_tokens.weight", "lm_head.weight"}),
@@ -521,7 +543,7 @@ def test_each_tie_of_an_encoder_decoder_is_its_own_choice(fields: dict, expected
 def vocabulary_sizes(model: PreTrainedModel) -> set[int]:
     """Every place that states or embodies the size of the vocabulary."""
     config = model.config
-    configs = [config, *([config.encoder, config.decoder] if config.is_encoder_decoder else [])]
+    configs = [config, *(getattr(config, part) for part in config.sub_configs)]
     sizes = {part.vocab_size for part in configs}
     for name, module in model.named_modules():
         if name.endswith("embed_tokens"):
@@ -636,6 +658,7 @@ ADAPTED = [
     ("EncoderForImageClassification-vit", None, ["classifier"]),
     ("DecoderForCausalLM-llama", "CAUSAL_LM", None),
     ("EncoderDecoderForConditionalGeneration-t5", "SEQ_2_SEQ_LM", None),
+    ("RecurrentForConditionalGeneration-rnnsearch", "SEQ_2_SEQ_LM", None),
 ]
 
 

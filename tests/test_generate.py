@@ -11,11 +11,13 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import qkv.modeling as models
 import tiny
+from qkv.modeling.recurrent_cache import RecurrentCache
 from thinned import thinned
 
 DECODERS = ("gpt2", "llama", "mistral", "bloom", "sparse")
 TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
-EVERYONE = [*DECODERS, *TRANSLATORS]
+RECURRENT = ("rnnsearch", "luong", "sutskever")
+EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
 NEW = 8
 
 
@@ -25,8 +27,10 @@ def writer(kind: str, **fields: Any) -> PreTrainedModel:
     torch.manual_seed(0)
     if kind in DECODERS:
         model = models.QkvDecoderForCausalLM(tiny.decoder(kind, **fields))
-    else:
+    elif kind in TRANSLATORS:
         model = models.QkvEncoderDecoderForConditionalGeneration(tiny.translator(kind, **fields))
+    else:
+        model = models.QkvRecurrentForConditionalGeneration(tiny.recurrent(kind, **fields))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             tokens = "embed_tokens" in name or "lm_head.weight" in name
@@ -184,7 +188,7 @@ def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
         assert torch.equal(write(model, alone, prompt_lookup_num_tokens=2), expected)
 
 
-@pytest.mark.parametrize("kind", EVERYONE)
+@pytest.mark.parametrize("kind", [*DECODERS, *TRANSLATORS])
 def test_generation_shows_its_attention_under_sdpa(kind: str) -> None:
     model = writer(kind)
     inputs = prompt(model)
@@ -223,14 +227,14 @@ def test_a_conversation_continues_from_its_cache(kind: str) -> None:
     assert torch.equal(model.generate(half.sequences, attention_mask=mask, **more), expected)
 
 
-@pytest.mark.parametrize("kind", TRANSLATORS)
+@pytest.mark.parametrize("kind", [*TRANSLATORS, *RECURRENT])
 def test_a_translation_continues_from_its_cache(kind: str) -> None:
     # By forward: `generate` of transformers 5.23 feeds the whole target to a filled cache again, for any model.
     model = writer(kind)
     inputs = prompt(model)
     expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
     half = model.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
-    assert isinstance(half.past_key_values, EncoderDecoderCache)
+    assert isinstance(half.past_key_values, EncoderDecoderCache if kind in TRANSLATORS else RecurrentCache)
     memory = model.get_encoder()(**inputs)
     tokens, cache = half.sequences, half.past_key_values
     for _ in range(NEW - 4):

@@ -14,6 +14,7 @@ from PIL import Image
 from transformers import PreTrainedModel, ViTImageProcessorPil
 
 import qkv
+import tiny
 import uploads
 from families import ROWS
 from families_base import Row
@@ -28,6 +29,8 @@ HEADS |= {str(row): row for row in ROWS if str(row) == "ElectraForPreTraining"}
 # Its config is alike to that of BERT but for a size, its code is not: neither may be mistaken for the other.
 ALIKE = ("ElectraForMaskedLM",)
 HEADS |= {str(row): row for row in ROWS if str(row) in ALIKE}
+# Those without an official class.
+OWN = {case.name: case for case in tiny.HEADS if case.name.startswith("Recurrent")}
 OTHERS = {str(row): row for row in ROWS if str(row) not in HEADS}
 PICTURE = "ViTForImageClassification"
 
@@ -45,13 +48,19 @@ class Published:
         return outputs(self.model, self.job.inputs)
 
 
-def publish(rows: dict[str, Row], place: Path) -> dict[str, Published]:
+def built(row: Row | tiny.Case) -> PreTrainedModel:
+    """A model of ours."""
+    return row.build() if isinstance(row, tiny.Case) else qkv.from_transformers(row.build()).eval()
+
+
+def publish(rows: dict[str, Row | tiny.Case], place: Path) -> dict[str, Published]:
     """Build and upload each model, and let strangers load it."""
-    models = {name: qkv.from_transformers(row.build()).eval() for name, row in rows.items()}
+    models = {name: built(row) for name, row in rows.items()}
     jobs = {}
     with LoopbackHub(place / "hub") as hub, uploads.client(hub, place / "author") as client:
         for name, model in models.items():
-            model.set_attn_implementation("sdpa")
+            if model._supports_sdpa:
+                model.set_attn_implementation("sdpa")
             processors = [processor(model)] if name == PICTURE else []
             repo = f"alice/model-{len(jobs)}"
             folder = build_folder(model, place / repo, processors=processors, max_shard_size="40KB")
@@ -64,10 +73,11 @@ def publish(rows: dict[str, Row], place: Path) -> dict[str, Published]:
     return {name: Published(models[name], jobs[name], found[name], home) for name in jobs}
 
 
-def job(row: Row, model: PreTrainedModel, source: str | Path, **options: object) -> Job:
+def job(row: Row | tiny.Case, model: PreTrainedModel, source: str | Path, **options: object) -> Job:
     """To load a model with its Auto class, to save it, and to load it again."""
     auto = next(auto for auto, entry in model.config.auto_map.items() if entry.endswith(type(model).__name__))
-    inputs = row.inputs("right" if "right" in row.sides else "none")
+    sides = () if isinstance(row, tiny.Case) else ("right" if "right" in row.sides else "none",)
+    inputs = row.inputs(*sides)
     return Job(source, auto, inputs, again=True, **options)
 
 
@@ -87,7 +97,7 @@ def extras(name: str, place: Path) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Published]:
-    return publish(HEADS, tmp_path_factory.mktemp("published"))
+    return publish({**HEADS, **OWN}, tmp_path_factory.mktemp("published"))
 
 
 def refuse_difference(one: Published, found: Found) -> None:
@@ -97,7 +107,7 @@ def refuse_difference(one: Published, found: Found) -> None:
         assert torch.equal(found.outputs[name], value), name
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", [*HEADS, *OWN])
 def test_a_stranger_gets_the_same_numbers(published: dict[str, Published], name: str) -> None:
     refuse_difference(published[name], published[name].found)
 

@@ -350,3 +350,33 @@ def test_softmax_stays_finite():
     scores = torch.tensor([1e4, 0.0, -1e4], dtype=torch.float64)
     assert torch.equal(reference.softmax(scores), scores.softmax(-1))
     assert_same(reference.log_softmax(scores), scores.log_softmax(-1))
+
+
+def test_gru_is_torchs_cell():
+    cell = torch.nn.GRUCell(3, 4, dtype=torch.float64)
+    weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+    x, state = draw(3), draw(4)
+    assert_same(reference.gru_step(x, state, *weights), cell(x, state), [x, state, *weights])
+
+
+def test_lstm_is_torchs_cell():
+    cell = torch.nn.LSTMCell(3, 4, dtype=torch.float64)
+    weights = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+    x, state, memory = draw(3), draw(4), draw(4)
+    for ours, expected in zip(reference.lstm_step(x, state, memory, *weights), cell(x, (state, memory)), strict=True):
+        assert_same(ours, expected, [x, state, memory])
+
+
+def test_additive_scores_and_context_are_the_matrix_formula():
+    state, memory, w, u, b, v = draw(4), draw(3, 5), draw(6, 4), draw(6, 5), draw(6), draw(6)
+    scores = torch.tanh(w @ state + memory @ u.T + b) @ v
+    assert_same(reference.additive_scores(state, memory, w, u, b, v), scores, [state, memory, w, u, b, v])
+    context, weights = reference.weighted_context(scores, memory)
+    assert_same(weights, scores.softmax(-1))
+    assert_same(context, scores.softmax(-1) @ memory, [memory])
+
+
+def test_maxout_is_a_pool_of_two():
+    x, weight, bias = draw(5), draw(6, 5), draw(6)
+    pooled = F.max_pool1d((weight @ x + bias)[None], 2)[0]
+    assert_same(reference.maxout(x, weight, bias), pooled, [x, weight, bias])

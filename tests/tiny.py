@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import qkv.modeling as models
-from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 DROPOUT = {"embedding_dropout": 0.1, "attention_dropout": 0.1, "residual_dropout": 0.1}
@@ -84,6 +84,17 @@ TRANSLATORS = {
     "deep": {"position": "rope", "encoder": {"num_hidden_layers": 3}, "decoder": {"num_key_value_heads": 2}},
 }
 
+# Of one width throughout, so that what holds for a stack can be asked of them in the same words.
+RECURRENT = {
+    "rnnsearch": {"readout": "maxout", "embedding_dropout": 0.1, "hidden_dropout": 0.1},
+    "luong": {"cell": "lstm", "attention": "dot", "num_hidden_layers": 2, "tie_word_embeddings": True},
+    "cho": {"attention": "none", "share_embeddings": True},
+    "sutskever": {
+        **{"cell": "lstm", "attention": "none", "readout": "none", "bidirectional": False},
+        **{"num_hidden_layers": 2, "encoder_hidden_size": 32},
+    },
+}
+
 
 def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
     return QkvEncoderConfig(**{**TEXT, **IDS, **ENCODERS[kind], **fields})
@@ -99,6 +110,11 @@ def decoder(kind: str = "gpt2", **fields: Any) -> QkvDecoderConfig:
 
 def translator(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
     return QkvEncoderDecoderConfig(**{**TEXT, **IDS, "decoder_start_token_id": START, **TRANSLATORS[kind], **fields})
+
+
+def recurrent(kind: str = "rnnsearch", **fields: Any) -> QkvRecurrentConfig:
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "encoder_hidden_size": 16, "initializer_range": 0.1}
+    return QkvRecurrentConfig(**{**sizes, **IDS, "decoder_start_token_id": START, **RECURRENT[kind], **fields})
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
@@ -285,6 +301,8 @@ HEADS = [
         translator,
         "marian",
     ),
+    case(models.QkvRecurrentModel, "AutoModel", pairs, recurrent, "rnnsearch"),
+    case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
@@ -326,6 +344,10 @@ VARIANTS = [
     *(
         case(models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)
         for kind in ("t5", "bart", "marian", "deep")
+    ),
+    *(
+        case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, kind)
+        for kind in ("luong", "cho", "sutskever")
     ),
 ]
 CASES = HEADS + VARIANTS

@@ -23,7 +23,7 @@ FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder"})
 # Numbers that shape the code by being there at all.
 OPTIONAL = ("layer_scale", "attention_multiplier")
 # What code asks of a config besides its fields.
-DERIVED = ("causal", "frontend", "rope_by_pattern")
+DERIVED = ("causal", "frontend", "rope_by_pattern", "start_with_last_token")
 # Of these it only matters which are the same.
 WIDTHS = ("hidden_size", "embedding_width", "position_width", "output_width")
 

@@ -151,7 +151,11 @@ class Expressions:
             yield self.replaced(node, left[0])
         elif len(left) < len(values):
             word = " and " if neutral else " or "
-            yield self.text.start(node), self.text.end(node), word.join(self.text.of(part) for part in left)
+            yield self.text.start(node), self.text.end(node), word.join(map(self.operand, left))
+
+    def operand(self, node: ast.expr) -> str:
+        """The text of a condition beside others, in parentheses if it is itself one of several."""
+        return f"({self.text.of(node)})" if isinstance(node, ast.BoolOp) else self.text.of(node)
 
     def in_lookup(self, node: ast.Subscript, reader: Reader) -> Iterator[Edit]:
         """A row of a table, looked up by a known word."""

@@ -13,6 +13,8 @@ from qkv.modeling.kernel import KERNELS
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.pattern import PATTERNS
 from qkv.modeling.position import POSITIONS
+from qkv.modeling.reader import READERS, READOUTS
+from qkv.modeling.recurrent import CELLS
 
 TABLES = {
     "PositionName": POSITIONS,
@@ -22,6 +24,9 @@ TABLES = {
     "FeedForwardName": FEED_FORWARDS,
     "FrontendName": FRONTENDS,
     "PoolingName": POOLINGS,
+    "CellName": CELLS,
+    "AlignmentName": READERS,
+    "ReadoutName": READOUTS,
 }
 
 

@@ -15,18 +15,19 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig
 
 import qkv
-from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, presets
+from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig, presets
 from qkv.configuration.configuration_base import QkvConfig, checked, literal_words, spell
 from qkv.scripts.publishing.flatten import flatten
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = [QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig]
+CONFIGS = [QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig]
 each_config = pytest.mark.parametrize("config_class", CONFIGS)
 # One of each kind that has something of its own to lose on the way to disk and back.
 SAVED = {
     "encoder": QkvEncoderConfig,
     "decoder": QkvDecoderConfig,
     "encoder-decoder": QkvEncoderDecoderConfig,
+    "recurrent": lambda: QkvRecurrentConfig(cell="lstm", attention="dot", hidden_size=8),
     "labels": lambda: QkvEncoderConfig(
         id2label={0: "cat", 1: "dog", 2: "eel"}, label2id={"cat": 0, "dog": 1, "eel": 2}
     ),

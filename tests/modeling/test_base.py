@@ -8,17 +8,21 @@ from torch import nn
 
 import qkv.modeling
 from comparison import decoder, encoder, vision
-from qkv.configuration import QkvEncoderDecoderConfig
+from qkv.configuration import QkvEncoderDecoderConfig, QkvRecurrentConfig
 from qkv.configuration.axes import PositionName
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one
 
 CLASSES = sorted(name for name in qkv.modeling.__all__ if name.startswith("Qkv"))
+# Made of layers with positions; recurrent cells start in their own way (tests/modeling/test_recurrent_stack.py).
+STACKS = [name for name in CLASSES if "Recurrent" not in name]
 
 
 def config_of(name, **fields):
     if "EncoderDecoder" in name:
         sizes = {"hidden_size": 6, "num_attention_heads": 3, "head_dim": 4, "num_hidden_layers": 2, "vocab_size": 11}
         return QkvEncoderDecoderConfig(**{**sizes, "intermediate_size": 7, "max_position_embeddings": 13, **fields})
+    if "Recurrent" in name:
+        return QkvRecurrentConfig(**{"hidden_size": 8, "vocab_size": 11, "num_hidden_layers": 2, **fields})
     if "Image" in name:
         return vision(**fields)
     return (decoder if "Decoder" in name else encoder)(**fields)
@@ -28,7 +32,7 @@ def build(name, **fields):
     return getattr(qkv.modeling, name)(config_of(name, **fields))
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("position", get_args(PositionName))
 def test_no_model_keeps_a_buffer(name, position):
     """`from_pretrained` builds on the meta device: what is not in the checkpoint would be garbage."""
@@ -44,12 +48,13 @@ def test_flags(name):
     assert isinstance(model, QkvPreTrainedModel)
     # Losses take the count of the whole step; Trainer must not guess it from the signature.
     assert model.accepts_loss_kwargs
-    assert model.supports_gradient_checkpointing and model._supports_sdpa and model._supports_flex_attn
+    assert model.supports_gradient_checkpointing
+    assert model._supports_sdpa == model._supports_flex_attn == (name in STACKS)
     kinds = {type(module).__name__ for module in model.modules()}
     assert set(model._no_split_modules) <= kinds
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", STACKS)
 @pytest.mark.parametrize("spread", [0.02, 0.3])
 def test_initialisation(name, spread):
     """Matrices and tables are normal with the config's spread, biases zero, gains one."""
@@ -73,6 +78,7 @@ TIED = {
     "QkvEncoderForPreTraining": {"lm_head.decoder.weight": "model.embed_tokens.weight"},
     "QkvDecoderForCausalLM": {"lm_head.weight": "model.embed_tokens.weight"},
     "QkvEncoderDecoderForConditionalGeneration": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
+    "QkvRecurrentForConditionalGeneration": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
 }
 
 
@@ -98,7 +104,7 @@ def test_shared_embeddings_need_no_tied_head(share):
 @pytest.mark.parametrize("name", TIED)
 def test_ties_follow_into_training(name):
     """One step moves both ends of a tie together."""
-    model = build(name)
+    model = build(name, tie_word_embeddings=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)

@@ -31,6 +31,8 @@ CONFIGS = {
     "bert": qkv.presets.bert_base(),
     "vit": qkv.presets.vit_base_16(),
     "bart": qkv.presets.bart_base(encoder={"norm_first": True}),
+    "rnnsearch": qkv.presets.rnnsearch_50(),
+    "sutskever": qkv.QkvRecurrentConfig(cell="lstm", attention="none", readout="none", bidirectional=False),
 }
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "open", "__import__", "globals", "input", "breakpoint"}
 FORBIDDEN_NAMES = {
@@ -147,6 +149,7 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
     config = CONFIGS[name]
     used = {
         "RMSNorm": "rms", "GLU": "glu", "RotaryPosition": "rope", "AlibiPosition": "alibi", "T5Position": "t5",
+        "GRU": "gru", "LSTM": "lstm", "AdditiveAlignment": "additive", "MaxoutReadout": "maxout",
     }  # fmt: skip
     said = {
         str(value)
@@ -155,7 +158,7 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
     }
     for owner, word in used.items():
         assert (f"class {owner}(" in text) == (word in said), owner
-    assert ("class CrossAttention(" in text) == config.is_encoder_decoder
+    assert ("class CrossAttention(" in text) == isinstance(config, qkv.QkvEncoderDecoderConfig)
     assert ("class PatchFrontend(" in text) == (getattr(config, "frontend", "tokens") == "patches")
 
 

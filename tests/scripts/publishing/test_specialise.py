@@ -35,6 +35,7 @@ def check(before: str, after: str) -> None:
         ("x = f(a if config.bias else b)", "x = f(b)"),
         ("x = config.scale or y", "x = y"),
         ("x = y and not config.bias and z", "x = y and z"),
+        ("x = (y or z) and not config.bias and a", "x = (y or z) and a"),
         ("x = config.bias and y", "x = config.bias and y"),
         ("x = y or 0", "x = y or 0"),
         ("x = a if getattr(config, name, 1) else b", "x = a if getattr(config, name, 1) else b"),

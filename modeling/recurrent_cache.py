@@ -1,0 +1,99 @@
+"""What does a recurrent decoder remember between steps? A state for each layer, in a cache that generation can reorder.
+
+Shapes: B batch, S sources, R vectors of a cell's state, D hidden_size, N states kept, A attention_size.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class RecurrentCacheLayer(CacheLayerMixin):
+    """What one layer remembers: its state after the last token; of the first layer, what it compares states with, too.
+
+    While it records, it keeps the state after each token, so that tokens can be taken back. `keys` are (B, S, A) or
+    None, `values` are states (B, N, R, D).
+    """
+
+    is_croppable = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.record_past = False
+        self.length = 0
+
+    def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
+        """Take what there is before the first token: what is compared with, and the state to start from."""
+        self.keys, self.values = key_states, value_states
+        self.is_initialized = True
+
+    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> Any:
+        """Remember the states after new tokens: (B, N, R, D), and how many tokens (`length`) led to them."""
+        self.length += kwargs["length"]
+        past: Any = self.values
+        self.values = torch.cat((past, value_states), dim=1) if self.record_past else value_states[:, -1:]
+        return self.keys, self.values
+
+    def activate_past_recording(self) -> None:
+        """From now on keep the state after each token."""
+        self.record_past = True
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Go back by -`tokens_to_remove` tokens, and keep no state but the one reached."""
+        states: Any = self.values
+        last = -1 if states is None else states.shape[1] - 1
+        if not 0 <= -tokens_to_remove <= last:
+            raise ValueError(
+                f"crop({tokens_to_remove}) of a recurrent cache of {self.length} tokens, which can go back by 0 to "
+                f"{max(last, 0)}; give a negative number, and call activate_past_recording() before the tokens are read"
+            )
+        self.values = states[:, last + tokens_to_remove :][:, :1]
+        self.length += tokens_to_remove
+
+    def change_rows(self, change: Any) -> None:
+        """Apply the same change to the rows of all that is kept."""
+        self.keys, self.values = (None if kept is None else change(kept) for kept in (self.keys, self.values))
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Row i becomes what row `beam_idx[i]` was."""
+        self.change_rows(lambda kept: kept.index_select(0, beam_idx.to(kept.device)))
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep these rows."""
+        self.change_rows(lambda kept: kept[indices.to(kept.device)])
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Put copies of each row behind it."""
+        self.change_rows(lambda kept: kept.repeat_interleave(repeats, dim=0))
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.keys, self.values, self.length, self.is_initialized = None, None, 0, False
+
+    def get_seq_length(self) -> int:
+        """Tokens that were read."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """As many tokens as there are: -1 in transformers' words."""
+        return -1
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Keys that a mask over tokens would have, and where they begin."""
+        return self.length + query_length, 0
+
+
+class RecurrentCache(Cache):
+    """A state for each of the decoder's layers, of a size that does not grow with the text."""
+
+    layers: Any
+
+    def __init__(self, num_hidden_layers: int) -> None:
+        super().__init__(layers=[RecurrentCacheLayer() for _ in range(num_hidden_layers)])
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether a text was begun."""
+        return all(layer.is_initialized for layer in self.layers)

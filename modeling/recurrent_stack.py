@@ -1,0 +1,230 @@
+"""The two halves of a recurrent encoder-decoder: one reads a text into memory, the other writes with it in view.
+
+Shapes: B batch, T targets, S sources, D hidden_size, M memory_size, P readout_size, R vectors of a cell's state.
+"""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from ..configuration.configuration_recurrent import QkvRecurrentConfig
+from .base import QkvPreTrainedModel, exactly_one
+from .check import refuse_embeddings, refuse_misspelt, refuse_other_tokens
+from .frontend import FRONTENDS
+from .reader import READERS, READOUTS, Reader, last_states
+from .recurrent import CELLS, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders
+from .recurrent_cache import RecurrentCache
+
+
+def refuse_memory_misfit(memory: Tensor, mask: Tensor | None, hidden: Tensor, width: int) -> None:
+    """Memory is an encoder's output (B, S, M), and its real tokens are marked one by one (B, S)."""
+    if memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != width:
+        raise ValueError(
+            f"encoder_hidden_states of shape {tuple(memory.shape)} are not (batch={hidden.shape[0]}, length, "
+            f"memory_size={width})"
+        )
+    if mask is not None and mask.shape != memory.shape[:2]:
+        raise ValueError(
+            f"encoder_attention_mask of shape {tuple(mask.shape)} does not fit an encoder output of "
+            f"{tuple(memory.shape[:2])} (batch, length)"
+        )
+
+
+def refuse_other_cache(past: Any, layers: int, rows: int) -> None:
+    """A state is no list of keys: only a cache of this family holds it, made for as many layers and rows."""
+    if not isinstance(past, RecurrentCache):
+        raise ValueError(
+            f"past_key_values of type {type(past).__name__} holds no recurrent states; leave it out, or give "
+            "that of an earlier output"
+        )
+    held = [layer.values.shape[0] for layer in past.layers if layer.values is not None]
+    if len(past.layers) != layers or any(count != rows for count in held):
+        raise ValueError(
+            f"past_key_values hold {len(past.layers)} layers of {held or 'any number of'} rows, but the model has "
+            f"{layers} layers and the batch {rows} rows; start a new cache"
+        )
+
+
+def refuse_other_marks(mask: Tensor, hidden: Tensor, past: int) -> None:
+    """Real tokens are marked one by one (B, T): a network that goes from token to token has no pairs to mask."""
+    if mask.ndim != 2:
+        raise ValueError(
+            f"attention_mask of shape {tuple(mask.shape)} is not (batch, length), and a recurrent network can skip "
+            "tokens only; give one value for each token"
+        )
+    refuse_other_tokens(mask, hidden, past, hidden.shape[1])
+
+
+class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
+    """What all models of the family share: how cells start, and that no attention backend of transformers is used."""
+
+    config: QkvRecurrentConfig
+    _supports_flash_attn = False
+    _supports_sdpa = False
+    _supports_flex_attn = False
+    _supports_attention_backend = False
+    _can_compile_fullgraph = False
+
+    @torch.no_grad()
+    def _init_weights(self, module: Any) -> None:
+        super()._init_weights(module)
+        if isinstance(module, nn.RNNBase):
+            self.init_cell(module)
+
+    def init_cell(self, cell: Any) -> None:
+        """Recurrent matrices start orthogonal, so that a state keeps its length, and a forget gate starts open.
+
+        Source: Bahdanau et al. 2015, appendix B.1, https://arxiv.org/abs/1409.0473; forget gate: Jozefowicz et al.
+            2015, §2.2, https://proceedings.mlr.press/v37/jozefowicz15.html
+        """
+        size, bias = cell.hidden_size, torch.zeros(cell.bias_ih_l0.shape, dtype=torch.float32)
+        gates = [nn.init.orthogonal_(torch.zeros(size, size, dtype=torch.float32)) for _ in range(len(bias) // size)]
+        bias[size : 2 * size] = float(cell.vectors - 1)
+        init.normal_(cell.weight_ih_l0, std=self.config.initializer_range)
+        init.copy_(cell.weight_hh_l0, torch.cat(gates))
+        init.copy_(cell.bias_ih_l0, bias)
+        init.zeros_(cell.bias_hh_l0)
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+        """Both tables follow."""
+        if (args or kwargs) and self.get_encoder() is not self and not self.config.share_embeddings:
+            self.get_decoder().resize_token_embeddings(*args, **kwargs)
+        return super().resize_token_embeddings(*args, **kwargs)
+
+
+class QkvRecurrentEncoder(QkvRecurrentPreTrainedModel):
+    """The encoder half: `input_ids -> TokenFrontend -> RecurrentLayers -> last_hidden_state (B, S, M)`."""
+
+    _no_split_modules = ["RecurrentLayer"]
+    _can_record_outputs = {"hidden_states": OutputRecorder(RecurrentLayer, num_hidden_layers_key="num_encoder_layers")}
+
+    def __init__(self, config: QkvRecurrentConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = FRONTENDS[config.frontend](config)
+        self.embed_dropout = nn.Dropout(config.embedding_dropout)
+        widths = [config.embedding_size] + [config.memory_size] * (int(config.num_encoder_layers) - 1)
+        self.layers = nn.ModuleList(RecurrentLayer(config, width) for width in widths)
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Exactly one of `input_ids` and `inputs_embeds`; padding may stand anywhere, its outputs are zero."""
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        refuse_misspelt(type(self).forward, kwargs)
+        refuse_embeddings(hidden, self.config.embedding_width)
+        keep = real(attention_mask, hidden)
+        orders = reading_orders(keep)
+        hidden = self.embed_dropout(hidden)
+        for layer in self.layers:
+            hidden = layer(hidden, *orders)
+        return BaseModelOutput(last_hidden_state=hidden.masked_fill(~keep[..., None], 0))
+
+
+def real(mask: Tensor | None, hidden: Tensor) -> Tensor:
+    """(B, S) booleans that mark real tokens, all of them without a mask."""
+    if mask is None:
+        return hidden.new_ones(hidden.shape[:2], dtype=torch.bool)
+    refuse_other_marks(mask, hidden, 0)
+    return mask.to(hidden.device, torch.bool)
+
+
+class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
+    """The decoder half: `decoder_input_ids, memory -> reader -> layers -> readout -> last_hidden_state (B, T, P)`.
+
+    The first layer starts from what the encoder's backward direction ended with, or its only one, and so do the others.
+    """
+
+    _can_record_outputs = {
+        "hidden_states": [OutputRecorder(Reader), OutputRecorder(RecurrentDecoderLayer)],
+        "cross_attentions": OutputRecorder(Reader, index=3),
+    }
+
+    def __init__(self, config: QkvRecurrentConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = FRONTENDS[config.frontend](config)
+        self.embed_dropout = nn.Dropout(config.embedding_dropout)
+        self.vectors = CELLS[config.cell].vectors
+        self.bridge = nn.Linear(
+            int(config.encoder_hidden_size), config.num_hidden_layers * self.vectors * config.hidden_size
+        )
+        above = (RecurrentDecoderLayer(config) for _ in range(config.num_hidden_layers - 1))
+        self.layers = nn.ModuleList([READERS[config.attention](config), *above])
+        self.readout = READOUTS[config.readout](config)
+        self._no_split_modules = sorted({type(layer).__name__ for layer in self.layers})
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """`attention_mask` covers tokens in the cache too; padding may stand anywhere and changes no state."""
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        refuse_misspelt(type(self).forward, kwargs)
+        refuse_embeddings(hidden, self.config.embedding_width)
+        memory: Any = encoder_hidden_states
+        refuse_memory_misfit(memory, encoder_attention_mask, hidden, self.config.memory_size)
+        keep, cache = self.marks(attention_mask, hidden, past_key_values), past_key_values
+        hidden = self.run(self.embed_dropout(hidden), memory, real(encoder_attention_mask, memory), keep, cache)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=cache)
+
+    def marks(self, mask: Tensor | None, hidden: Tensor, cache: Any) -> Tensor | None:
+        """(B, T) booleans for the new tokens, of a mask over all there were; None when none is padding."""
+        past = 0
+        if cache is not None:
+            refuse_other_cache(cache, self.config.num_hidden_layers, hidden.shape[0])
+            past = cache.get_seq_length()
+        if mask is None:
+            return None
+        refuse_other_marks(mask, hidden, past)
+        return mask[:, -hidden.shape[1] :].to(hidden.device, torch.bool)
+
+    def run(self, embedded: Tensor, memory: Tensor, memory_keep: Tensor, keep: Tensor | None, cache: Any) -> Tensor:
+        """Embeddings in, what the head reads out: (B, T, embedding_size) -> (B, T, P)."""
+        keys, before = self.begin(memory, memory_keep, cache)
+        pace = Pace(keep, cache is not None and (keep is not None or cache.is_recording_past(0)))
+        reader, *above = self.layers
+        hidden, states, contexts, _ = reader(embedded, before[0], pace, memory, keys, memory_keep)
+        every = [states]
+        for layer, state in zip(above, before[1:], strict=True):
+            hidden, states = layer(hidden, state, pace)
+            every.append(states)
+        for index, states in enumerate(every if cache is not None else ()):
+            cache.update(None, states, index, length=embedded.shape[1])
+        return self.readout(hidden, embedded, contexts)
+
+    def begin(self, memory: Tensor, keep: Tensor, cache: Any) -> tuple[Tensor, list[Tensor]]:
+        """What steps look up, and each layer's state (B, R, D): from the cache, or made from memory."""
+        if cache is not None and cache.is_initialized:
+            return cache.layers[0].keys, [layer.values[:, -1] for layer in cache.layers]
+        width, reader = int(self.config.encoder_hidden_size), cast(Any, self.layers[0])
+        ends = last_states(memory, keep, width)[:, -width:]
+        states = torch.tanh(self.bridge(ends)).unflatten(-1, (-1, self.vectors, self.config.hidden_size)).unbind(1)
+        keys = reader.keys(memory, keep)
+        for index, state in enumerate(states if cache is not None else ()):
+            cache.layers[index].lazy_initialization(None if index else keys, state[:, None])
+        return keys, list(states)

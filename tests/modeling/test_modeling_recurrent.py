@@ -1,0 +1,294 @@
+"""Recurrent translators by the numbers of their paper: counts, losses, decoding in every way, and what they attend to."""
+
+import itertools
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import PreTrainedModel
+
+import tiny
+from qkv import QkvRecurrentConfig, presets
+from qkv.configuration.axes import AlignmentName, CellName, ReadoutName
+from qkv.modeling import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
+from qkv.modeling.recurrent_cache import RecurrentCache
+from thinned import thinned
+
+# Every size another one, so that no two can be mistaken for each other.
+ODD = {"vocab_size": 23, "embedding_size": 7, "attention_size": 9, "num_encoder_layers": 2, "num_hidden_layers": 2}
+COMBINATIONS = list(
+    itertools.product(get_args(CellName), get_args(AlignmentName), get_args(ReadoutName), (True, False))
+)
+every_combination = pytest.mark.parametrize(
+    ("cell", "attention", "readout", "bidirectional"), thinned(COMBINATIONS, 5), ids=str
+)
+
+
+def odd(cell: str, attention: str, readout: str, bidirectional: bool, **fields: Any) -> PreTrainedModel:
+    """A jittered model in double precision."""
+    words = {"cell": cell, "attention": attention, "readout": readout, "bidirectional": bidirectional}
+    if readout != "none":
+        fields = {"readout_size": 5, **fields}
+    torch.manual_seed(0)
+    config = QkvRecurrentConfig(**{**ODD, "hidden_size": 8, "eos_token_id": None, **words, **fields})
+    return tiny.jitter(QkvRecurrentForConditionalGeneration(config)).double().eval()
+
+
+def batch(rows: int = 3) -> dict[str, Tensor]:
+    """Sources padded on the right, on the left, and with a hole."""
+    generator = torch.Generator().manual_seed(1)
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0], [0, 0, 0, 1, 1, 1], [1, 0, 1, 1, 1, 0]])[:rows]
+    return {"input_ids": torch.randint(3, 23, (rows, 6), generator=generator), "attention_mask": mask}
+
+
+def targets(rows: int = 3, length: int = 5) -> Tensor:
+    return torch.randint(3, 23, (rows, length), generator=torch.Generator().manual_seed(2))
+
+
+def test_the_number_of_parameters_is_the_papers() -> None:
+    """Appendix A.2 and B.1: matrices of n, m, n', l and K; the paper leaves biases out, so they are counted apart."""
+    n, m, inner, maxout, words = 1000, 620, 1000, 500, 30_000
+    embeddings = 2 * words * m
+    encoder = 2 * 3 * (n * m + n * n)  # W, W_z, W_r, U, U_z, U_r in both directions
+    decoder = 3 * (n * m + n * n + n * 2 * n) + n * n  # and C, C_z, C_r; W_s of the first state
+    alignment = inner + inner * n + inner * 2 * n  # v, W, U
+    readout = 2 * maxout * (n + m + 2 * n) + words * maxout  # U_o, V_o, C_o; W_o
+    matrices = embeddings + encoder + decoder + alignment + readout
+    assert matrices == 80_401_000
+    # Two for each gate of a cell, as fused kernels have them; W_s, U, the readout and the scores have one each.
+    biases = 3 * (2 * 3 * n) + n + inner + 2 * maxout + words
+    with torch.device("meta"):
+        model = QkvRecurrentForConditionalGeneration(presets.rnnsearch_50())
+    assert model.num_parameters() == matrices + biases == 80_452_000
+    assert sum(p.numel() for name, p in model.named_parameters() if "bias" in name) == biases
+
+
+@every_combination
+def test_rows_are_translated_as_if_alone_wherever_they_are_padded(
+    cell: str, attention: str, readout: str, bidirectional: bool
+) -> None:
+    model, inputs, labels = odd(cell, attention, readout, bidirectional), batch(), targets()
+    with torch.no_grad():
+        output = model(**inputs, labels=labels, output_attentions=True)
+        for row, keep in enumerate(inputs["attention_mask"].bool()):
+            alone = model(inputs["input_ids"][row][None, keep], labels=labels[row][None], output_attentions=True)
+            assert_close(output.logits[row], alone.logits[0], rtol=0, atol=1e-12)
+            for weights, own in zip(output.cross_attentions or (), alone.cross_attentions or (), strict=True):
+                assert weights.shape == (3, 1, 5, 6)
+                assert_close(weights[row][..., keep], own[0], rtol=0, atol=1e-12)
+                assert (weights[row][..., ~keep] == 0).all()
+    assert (output.cross_attentions is None) == (attention == "none")
+
+
+@every_combination
+def test_decoding_step_by_step_is_teacher_forcing(cell: str, attention: str, readout: str, bidirectional: bool) -> None:
+    model, inputs, ids = odd(cell, attention, readout, bidirectional), batch(), targets()
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 1, 1, 1], [1, 1, 0, 1, 0]])
+    with torch.no_grad():
+        memory = model.get_encoder()(**inputs)
+        for more in ({}, {"decoder_attention_mask": mask}):
+            real = mask.bool() if more else torch.ones_like(ids, dtype=torch.bool)
+            whole = model(**inputs, decoder_input_ids=ids, **more, use_cache=False)
+            cached = model(**inputs, decoder_input_ids=ids, **more)
+            assert_close(cached.logits[real], whole.logits[real], rtol=0, atol=1e-12)
+            for ends in ((1, 2, 3, 4, 5), (2, 5)):
+                parts, cache, start = [], None, 0
+                for end in ends:
+                    given = {name: value[:, :end] for name, value in more.items()}
+                    given |= {"encoder_outputs": memory, "attention_mask": inputs["attention_mask"]}
+                    output = model(**given, decoder_input_ids=ids[:, start:end], past_key_values=cache, use_cache=True)
+                    parts, cache, start = [*parts, output.logits], output.past_key_values, end
+                assert_close(torch.cat(parts, 1)[real], whole.logits[real], rtol=0, atol=1e-12)
+                assert isinstance(cache, RecurrentCache) and cache.get_seq_length() == 5
+                for layer, other in zip(cache.layers, cached.past_key_values.layers, strict=True):
+                    assert_close(layer.values, other.values, rtol=0, atol=1e-12)
+
+
+@every_combination
+def test_every_combination_learns_and_is_saved(
+    cell: str, attention: str, readout: str, bidirectional: bool, tmp_path: Any
+) -> None:
+    model = odd(cell, attention, readout, bidirectional).train()
+    output = model(**batch(), labels=targets())
+    assert output.past_key_values is None
+    output.loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all() and parameter.grad.abs().max() > 0, name
+    model.eval().save_pretrained(tmp_path)
+    loaded = QkvRecurrentForConditionalGeneration.from_pretrained(tmp_path)
+    weights = loaded.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in model.state_dict().items())
+    with torch.no_grad():
+        given = {**batch(), "labels": targets()}
+        assert_close(loaded(**given).logits, model(**given).logits, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_each_position_predicts_its_own_label(smoothing: float) -> None:
+    model = odd("gru", "additive", "maxout", True, label_smoothing=smoothing)
+    labels = targets()
+    labels[1, 3:] = -100
+    output = model(**batch(), labels=labels)
+    chances, due = output.logits.log_softmax(-1), labels != -100
+    right = chances.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    assert_close(output.loss, (-(1 - smoothing) * right - smoothing * chances.mean(-1))[due].mean())
+    fed = model.prepare_decoder_input_ids_from_labels(labels)
+    assert fed[1].tolist() == [0, *labels[1, :3].tolist(), 0]
+    assert torch.equal(model(**batch(), decoder_input_ids=fed).logits, output.logits)
+    counted = model(**batch(), labels=labels, num_items_in_batch=torch.tensor(40)).loss
+    assert_close(counted, output.loss * int(due.sum()) / 40)
+
+
+def test_memory_is_compared_with_once() -> None:
+    model, inputs, calls = odd("gru", "additive", "tanh", True), batch(), []
+    model.get_decoder().layers[0].step.alignment.k_proj.register_forward_hook(lambda *_: calls.append(1))
+    model.generate(**inputs, max_new_tokens=5, do_sample=False)
+    assert len(calls) == 1
+
+
+def log_likelihoods(model: PreTrainedModel, source: Tensor, sequences: Tensor) -> Tensor:
+    with torch.no_grad():
+        logits = model(source.expand(len(sequences), -1), labels=sequences).logits
+    return logits.log_softmax(-1).gather(2, sequences[..., None]).sum((1, 2))
+
+
+@pytest.mark.parametrize(("cell", "attention"), [("gru", "additive"), ("lstm", "none")])
+def test_beams_find_what_looking_at_every_sequence_finds(cell: str, attention: str) -> None:
+    """Five words, four tokens, and room for every beginning: nothing can be lost on the way."""
+    words, length = 5, 4
+    fields = {"vocab_size": words, "initializer_range": 1.0, "pad_token_id": 0, "decoder_start_token_id": 0}
+    model, source = odd(cell, attention, "tanh", True, **fields), torch.tensor([[1, 4, 2, 3]])
+    every = torch.tensor(list(itertools.product(range(words), repeat=length)))
+    scores = log_likelihoods(model, source, every)
+    best = scores.topk(10)
+    options = {"num_beams": words ** (length - 1), "num_return_sequences": 10, "return_dict_in_generate": True}
+    found = model.generate(
+        source, max_new_tokens=length, do_sample=False, length_penalty=0.0, output_scores=True, **options
+    )
+    assert torch.equal(found.sequences[:, 1:], every[best.indices])
+    assert_close(found.sequences_scores.double(), best.values, rtol=0, atol=1e-5)
+    # Narrow beams lose some of it, or the search was not needed; what they find is scored right all the same.
+    narrow = model.generate(source, max_new_tokens=length, do_sample=False, num_beams=2)
+    assert log_likelihoods(model, source, narrow[:, 1:])[0] <= best.values[0] + 1e-9
+
+
+def test_an_assistant_that_is_wrong_is_taken_back() -> None:
+    model, assistant = (odd(cell, "additive", "tanh", True) for cell in ("lstm", "gru"))
+    taken_back, crop = [], RecurrentCache.crop
+    source = batch(1)["input_ids"]
+    expected = model.generate(source, max_new_tokens=8, do_sample=False)
+    try:
+        RecurrentCache.crop = lambda cache, tokens: (taken_back.append(tokens), crop(cache, tokens))[1]
+        assert torch.equal(
+            model.generate(source, max_new_tokens=8, do_sample=False, assistant_model=assistant), expected
+        )
+    finally:
+        RecurrentCache.crop = crop
+    assert min(taken_back) < 0
+
+
+@pytest.mark.parametrize("implementation", ["quantized", "offloaded"])
+def test_caches_for_keys_and_values_are_refused(implementation: str) -> None:
+    model = odd("gru", "dot", "none", True)
+    with pytest.raises(ValueError, match=f"cache_implementation='{implementation}' is for keys and values, a recurr"):
+        model.generate(**batch(), max_new_tokens=2, cache_implementation=implementation)
+
+
+def test_attention_backends_are_refused() -> None:
+    model = odd("gru", "dot", "none", True)
+    assert model.config._attn_implementation == "eager"
+    with pytest.raises(ValueError, match="does not support"):
+        model.set_attn_implementation("sdpa")
+
+
+def test_generation_shows_the_alignment_of_each_step() -> None:
+    model, inputs = odd("lstm", "additive", "tanh", True), batch()
+    options = {"return_dict_in_generate": True, "output_attentions": True, "output_hidden_states": True}
+    output = model.generate(**inputs, max_new_tokens=4, do_sample=False, **options)
+    alignment = torch.cat([step[0] for step in output.cross_attentions], dim=2)
+    assert alignment.shape == (3, 1, 4, 6)
+    forced = model(**inputs, decoder_input_ids=output.sequences[:, :-1], output_attentions=True)
+    assert_close(alignment, forced.cross_attentions[0], rtol=0, atol=1e-12)
+    assert len(output.decoder_hidden_states) == 4 and len(output.encoder_hidden_states) == 3
+
+
+def test_without_anything_to_decode_there_is_one_sentence() -> None:
+    for model in (odd("gru", "dot", "none", True), odd("gru", "dot", "none", True).model):
+        with pytest.raises(ValueError, match="give decoder_input_ids, decoder_inputs_embeds, or labels"):
+            model(**batch())
+
+
+def test_two_tables_are_resized_together() -> None:
+    model = odd("gru", "additive", "tanh", True)
+    model.resize_token_embeddings(30)
+    tables = (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens)
+    assert [table.num_embeddings for table in tables] == [30, 30] and model.config.vocab_size == 30
+    assert model.lm_head.out_features == 30 and tables[0] is not tables[1]
+    with torch.no_grad():
+        assert model(torch.tensor([[29]]), labels=torch.tensor([[29]])).logits.shape == (1, 1, 30)
+
+
+def reversals(rows: int, generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    """Words of 3 to 6 letters, and the same backward with an end."""
+    length, letters = 6, torch.arange(6)
+    count = torch.randint(3, length + 1, (rows, 1), generator=generator)
+    ids = torch.randint(3, 11, (rows, length), generator=generator)
+    mask = letters < count
+    backward = ids.gather(1, (count - 1 - letters) % length).masked_fill(~mask, -100)
+    labels = torch.cat((backward, torch.full((rows, 1), -100)), dim=1).scatter(1, count, 1)
+    return {"input_ids": ids.masked_fill(~mask, 0), "attention_mask": mask.long(), "labels": labels}, count[:, 0]
+
+
+def test_a_network_that_learnt_to_reverse_looks_along_the_antidiagonal() -> None:
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 11, "hidden_size": 32, "encoder_hidden_size": 16, "embedding_size": 12}
+    model = QkvRecurrentForConditionalGeneration(
+        QkvRecurrentConfig(**sizes, initializer_range=0.15, decoder_start_token_id=2)
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, total_iters=STEPS)
+    for _ in range(STEPS):
+        model(**reversals(48, generator)[0]).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+    inputs, counts = reversals(50, generator)
+    with torch.no_grad():
+        output = model.eval()(**inputs, output_attentions=True)
+    due = inputs["labels"] != -100
+    assert (output.logits.argmax(-1) == inputs["labels"])[due].double().mean() > 0.97
+    looked = output.cross_attentions[0][:, 0].argmax(-1)
+    right = [(looked[row, :n] == torch.arange(n - 1, -1, -1)).double().mean() for row, n in enumerate(counts.tolist())]
+    assert torch.stack(right).mean() > 0.97
+
+
+STEPS = 130
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["rnnsearch", "sutskever"])
+def test_it_compiles_and_is_exported_at_fixed_sizes(kind: str) -> None:
+    """torch breaks the graph at every recurrent network, and unrolls one to export it."""
+    case = next(case for case in tiny.CASES if case.name == f"RecurrentForConditionalGeneration-{kind}")
+    model, inputs = case.build(), {**case.inputs(), "use_cache": False}
+    with torch.no_grad():
+        expected = model(**inputs).logits
+        assert_close(torch.compile(model, backend="aot_eager")(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
+    program = torch.export.export(model, (), inputs)
+    assert_close(program.module()(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_base_models_give_what_heads_read() -> None:
+    model, inputs = odd("lstm", "dot", "maxout", True), batch()
+    base = model.model
+    assert isinstance(base, QkvRecurrentModel)
+    with torch.no_grad():
+        output = base(**inputs, decoder_input_ids=targets(), output_hidden_states=True)
+        assert output.last_hidden_state.shape == (3, 5, 5)
+        assert_close(model.lm_head(output.last_hidden_state), model(**inputs, decoder_input_ids=targets()).logits)
+    assert [state.shape[-1] for state in output.decoder_hidden_states] == [7, 8, 5]
+    assert [state.shape[-1] for state in output.encoder_hidden_states] == [7, 8, 8]

@@ -1,0 +1,158 @@
+"""The two halves: how a decoder starts, how weights start, what is recomputed, and what neither half can read."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import DynamicCache
+
+import tiny
+from qkv.modeling.recurrent_cache import RecurrentCache
+from qkv.modeling.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder
+
+ODD = {"hidden_size": 6, "encoder_hidden_size": 5, "embedding_size": 7, "attention_size": 9, "readout_size": 3}
+KEEP = torch.tensor([[1, 1, 1, 1, 0], [0, 0, 1, 1, 1]])
+
+
+def half(part: Any, **fields: Any) -> Any:
+    torch.manual_seed(0)
+    return tiny.jitter(part(tiny.recurrent(**{**ODD, **fields}))).double().eval()
+
+
+def tokens(rows: int = 2, length: int = 5) -> Tensor:
+    return torch.randint(4, tiny.VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_memory_of_padding_is_zero_and_that_of_a_row_is_its_own(layers: int) -> None:
+    encoder = half(QkvRecurrentEncoder, num_encoder_layers=layers)
+    ids = tokens()
+    output = encoder(ids, KEEP, output_hidden_states=True)
+    assert output.last_hidden_state.shape == (2, 5, 10)
+    assert [state.shape[-1] for state in output.hidden_states] == [7, *[10] * layers]
+    assert (output.last_hidden_state[~KEEP.bool()] == 0).all()
+    for index, keep in enumerate(KEEP.bool()):
+        alone = encoder(ids[index][None, keep]).last_hidden_state[0]
+        assert_close(output.last_hidden_state[index][keep], alone, rtol=0, atol=1e-12)
+    assert [len(encoder(ids, output_hidden_states=[-1]).hidden_states)] == [layers + 1]
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_decoder_starts_from_what_was_read_last_backward(bidirectional: bool) -> None:
+    """s_0 = tanh(W h), h the backward state at the first token; of one direction, the state at the last."""
+    decoder = half(QkvRecurrentDecoder, bidirectional=bidirectional, num_hidden_layers=2, cell="lstm")
+    memory = torch.randn(2, 5, 10 if bidirectional else 5, dtype=torch.float64)
+    cache = RecurrentCache(2)
+    _, states = decoder.begin(memory, KEEP.bool(), cache)
+    ends = torch.stack((memory[0, 0, 5:], memory[1, 2, 5:])) if bidirectional else memory[[0, 1], [3, 4]]
+    expected = torch.tanh(ends @ decoder.bridge.weight.T + decoder.bridge.bias).view(2, 2, 2, 6)
+    for layer, state in enumerate(states):
+        assert_close(state, expected[:, layer])
+        assert torch.equal(cache.layers[layer].values[:, -1], state)
+
+
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_cells_start_orthogonal_and_an_lstm_remembers(name: str) -> None:
+    torch.manual_seed(0)
+    cell = QkvRecurrentEncoder(tiny.recurrent(cell=name, hidden_size=16)).layers[0].cells[0]
+    for gate in cell.weight_hh_l0.split(16):
+        assert_close(gate @ gate.T, torch.eye(16), rtol=0, atol=1e-5)
+    assert float(cell.weight_ih_l0.std()) == pytest.approx(0.1, rel=0.1)
+    assert (cell.bias_hh_l0 == 0).all() and cell.bias_ih_l0.sum() == (16 if name == "lstm" else 0)
+    assert (cell.bias_ih_l0[16:32] == (name == "lstm")).all()
+
+
+def test_gradient_checkpointing_recomputes_every_step_and_layer() -> None:
+    named = "RecurrentForConditionalGeneration-luong"
+    model = next(case for case in tiny.CASES if case.name == named).build()
+    inputs = tiny.translations()
+    length, calls = inputs["labels"].shape[1], []
+    for module in model.modules():
+        if type(module).__name__ in ("AttendedStep", "RecurrentLayer", "RecurrentDecoderLayer"):
+            # Hooks stand outside of what is recomputed, its cells are inside.
+            for part in module.modules():
+                if type(part).__name__ == "LSTM":
+                    part.register_forward_pre_hook(lambda *_: calls.append(1))
+    once = length + 2 * 2 + 1
+    model.train()(**inputs).loss.backward()
+    assert len(calls) == once
+    calls.clear()
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model(**inputs).loss.backward()
+    assert len(calls) == 2 * once
+
+
+def test_the_future_leaves_the_past_untouched() -> None:
+    for attention in ("none", "additive"):
+        decoder = half(QkvRecurrentDecoder, attention=attention, num_hidden_layers=2)
+        memory, ids = torch.randn(2, 5, 10, dtype=torch.float64), tokens()
+        before = decoder(ids, encoder_hidden_states=memory).last_hidden_state
+        for first in range(1, 5):
+            changed = ids.clone()
+            changed[:, first:] = 4 + (changed[:, first:] - 3) % 50
+            after = decoder(changed, encoder_hidden_states=memory).last_hidden_state
+            assert torch.equal(before[:, :first], after[:, :first])
+            assert ((before - after)[:, first:].abs().amax(-1) > 1e-6).all()
+
+
+MEMORY = torch.zeros(2, 5, 10, dtype=torch.float64)
+REFUSED = {
+    "width": (
+        lambda: {"encoder_hidden_states": MEMORY[..., :9]},
+        r"\(2, 5, 9\) are not \(batch=2, length, memory_size=1",
+    ),
+    "rows": (
+        lambda: {"encoder_hidden_states": MEMORY[:1]},
+        r"encoder_hidden_states of shape \(1, 5, 10\) are not \(bat",
+    ),
+    "memory-mask": (
+        lambda: {"encoder_hidden_states": MEMORY, "encoder_attention_mask": KEEP[:, :4]},
+        r"encoder_attention_mask of shape \(2, 4\) does not fit an encoder output of \(2, 5\)",
+    ),
+    "mask": (
+        lambda: {"encoder_hidden_states": MEMORY, "attention_mask": KEEP[:, :4]},
+        r"attention_mask of shape \(2, 4\) does not fit a batch of 2 rows of 5 tokens",
+    ),
+    "pairs": (
+        lambda: {"encoder_hidden_states": MEMORY, "attention_mask": torch.ones(2, 1, 5, 5)},
+        r"attention_mask of shape \(2, 1, 5, 5\) is not \(batch, length\), and a recurrent network can skip tokens only",
+    ),
+    "other-cache": (
+        lambda: {"encoder_hidden_states": MEMORY, "past_key_values": DynamicCache()},
+        "past_key_values of type DynamicCache holds no recurrent states; leave it out",
+    ),
+    "layers-of-cache": (
+        lambda: {"encoder_hidden_states": MEMORY, "past_key_values": RecurrentCache(3)},
+        "hold 3 layers of any number of rows, but the model has 1 layers and the batch 2 rows; start a new cache",
+    ),
+    "misspelt": (
+        lambda: {"encoder_hidden_states": MEMORY, "attention_maks": KEEP},
+        "there is no input 'attention_maks'; did you mean 'attention_mask'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_said_in_a_sentence(name: str) -> None:
+    inputs, sentence = REFUSED[name]
+    with pytest.raises(ValueError, match=sentence):
+        half(QkvRecurrentDecoder)(tokens(), **inputs())
+
+
+def test_a_cache_of_other_rows_is_refused() -> None:
+    decoder, cache = half(QkvRecurrentDecoder), RecurrentCache(1)
+    decoder(tokens(), encoder_hidden_states=MEMORY, past_key_values=cache)
+    with pytest.raises(
+        ValueError, match=r"hold 1 layers of \[2\] rows, but the model has 1 layers and the batch 3 rows"
+    ):
+        decoder(tokens(3), encoder_hidden_states=torch.zeros(3, 5, 10, dtype=torch.float64), past_key_values=cache)
+
+
+def test_an_encoder_refuses_masks_and_embeddings_of_another_size() -> None:
+    encoder = half(QkvRecurrentEncoder)
+    with pytest.raises(ValueError, match=r"attention_mask of shape \(2, 4\) does not fit"):
+        encoder(tokens(), KEEP[:, :4])
+    with pytest.raises(ValueError, match=r"embeddings of shape \(2, 5, 6\) are not"):
+        encoder(inputs_embeds=torch.zeros(2, 5, 6, dtype=torch.float64))
