@@ -3,7 +3,15 @@
 # size: most of it is sentences for wrong values, and papers as presets
 from . import presets
 from .configuration_decoder import QkvDecoderConfig
+from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 
-__all__ = ["QkvDecoderConfig", "QkvEncoderConfig", "QkvEncoderDecoderConfig", "presets"]
+__all__ = [
+    "QkvDecoderConfig",
+    "QkvDualEncoderConfig",
+    "QkvEncoderConfig",
+    "QkvEncoderDecoderConfig",
+    "QkvTextEncoderConfig",
+    "presets",
+]

@@ -11,7 +11,7 @@ KernelName = Literal["softmax"]
 NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches"]
-PoolingName = Literal["first", "dense", "mean", "distilled", "first_mean"]
+PoolingName = Literal["first", "dense", "mean", "distilled", "first_mean", "first_norm", "end", "highest"]
 ActivationName = Literal[
     "relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_bloom", "quick_gelu", "silu", "tanh", "sigmoid"
 ]

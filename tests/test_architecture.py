@@ -21,6 +21,7 @@ RANKS = {
         {"configuration_stack"},
         {"configuration_encoder", "configuration_decoder"},
         {"configuration_encoder_decoder"},
+        {"configuration_dual_encoder"},
         {"presets"},
     ],
     "modeling": [
@@ -34,7 +35,7 @@ RANKS = {
         {"stack"},
         {"head"},
         {"modeling_encoder", "modeling_decoder"},
-        {"modeling_encoder_image", "modeling_encoder_pretraining", "modeling_encoder_decoder"},
+        {"modeling_encoder_image", "modeling_encoder_pretraining", "modeling_encoder_decoder", "modeling_dual_encoder"},
         {"modeling_encoder_decoder_heads"},
         {"conversion"},
     ],

@@ -23,7 +23,10 @@ from tiny import CASES, HEADS, Case
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 each_head = pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
-CONFIGS = {"encoder": tiny.encoder, "vision": tiny.vision, "decoder": tiny.decoder, "translator": tiny.translator}
+CONFIGS = {
+    **{"encoder": tiny.encoder, "vision": tiny.vision, "decoder": tiny.decoder, "translator": tiny.translator},
+    **{"reader": tiny.reader, "pair": tiny.pair},
+}
 OVER_PIXELS = {"AutoModelForImageClassification", "AutoModelForMaskedImageModeling"}
 AUTO_CLASSES = [
     pytest.param(make, name, id=f"{family}-{name}")

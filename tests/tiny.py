@@ -9,7 +9,13 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import qkv.modeling as models
-from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+from qkv.configuration import (
+    QkvDecoderConfig,
+    QkvDualEncoderConfig,
+    QkvEncoderConfig,
+    QkvEncoderDecoderConfig,
+    QkvTextEncoderConfig,
+)
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 DROPOUT = {"embedding_dropout": 0.1, "attention_dropout": 0.1, "residual_dropout": 0.1}
@@ -84,6 +90,15 @@ TRANSLATORS = {
     "deep": {"position": "rope", "encoder": {"num_hidden_layers": 3}, "decoder": {"num_key_value_heads": 2}},
 }
 
+CLIP_IMAGE = {"patch_bias": False, "embedding_norm": True, "final_norm": False, "pooling": "first_norm"}
+DUAL = {
+    "clip": {**SIZES, **DROPOUT, "hidden_act": "quick_gelu", "vision_config": CLIP_IMAGE},
+    "chunked": {
+        **{"hidden_act": "quick_gelu", "text_config": {"pooling": "highest"}, "embedding_chunk_size": 1},
+        "vision_config": {"class_token": False, "pooling": "mean", "hidden_size": 24, "num_attention_heads": 3},
+    },
+}
+
 
 def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
     return QkvEncoderConfig(**{**TEXT, **IDS, **ENCODERS[kind], **fields})
@@ -99,6 +114,23 @@ def decoder(kind: str = "gpt2", **fields: Any) -> QkvDecoderConfig:
 
 def translator(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
     return QkvEncoderDecoderConfig(**{**TEXT, **IDS, "decoder_start_token_id": START, **TRANSLATORS[kind], **fields})
+
+
+def pair(kind: str = "clip", **fields: Any) -> QkvDualEncoderConfig:
+    """A text encoder and an image encoder, of other widths where the kind says so."""
+    own = DUAL[kind]
+    words = {name: value for name, value in TEXT.items() if name not in SIZES}
+    image = {name: value for name, value in IMAGE.items() if name not in (*SIZES, "num_labels")}
+    parts = {
+        "text_config": {**words, **IDS, **own.get("text_config", {})},
+        "vision_config": {**image, **own.get("vision_config", {})},
+    }
+    return QkvDualEncoderConfig(**{**SIZES, "projection_dim": 20, **own, **parts, **fields})
+
+
+def reader(kind: str = "clip", **fields: Any) -> QkvTextEncoderConfig:
+    """The text half alone."""
+    return QkvTextEncoderConfig(**{**TEXT, **IDS, **DROPOUT, **fields})
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
@@ -199,6 +231,23 @@ def twice_read_spans() -> dict[str, Tensor]:
     return {**read_twice(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
 
 
+def sentences() -> dict[str, Tensor]:
+    """Texts whose last real token is the end."""
+    inputs = text()
+    last = inputs["attention_mask"].sum(-1, keepdim=True) - 1
+    return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, END)}
+
+
+def captions() -> dict[str, Tensor]:
+    return {**sentences(), **images(), "return_loss": True}
+
+
+def summits() -> dict[str, Tensor]:
+    """The same where the last real token has the highest id."""
+    inputs = captions()
+    return {**inputs, "input_ids": inputs["input_ids"].where(inputs["input_ids"] != END, VOCABULARY - 1)}
+
+
 @dataclass(frozen=True)
 class Case:
     """A head of a family at one configuration, the inputs it takes, and the Auto class that finds it."""
@@ -285,6 +334,8 @@ HEADS = [
         translator,
         "marian",
     ),
+    case(models.QkvTextEncoderModel, "AutoModel", sentences, reader, "clip"),
+    case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", captions, pair, "clip"),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
@@ -327,5 +378,6 @@ VARIANTS = [
         case(models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)
         for kind in ("t5", "bart", "marian", "deep")
     ),
+    case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "chunked"),
 ]
 CASES = HEADS + VARIANTS
