@@ -93,8 +93,8 @@ TRANSLATORS = {
 CLIP_IMAGE = {"patch_bias": False, "embedding_norm": True, "final_norm": False, "pooling": "first_norm"}
 DUAL = {
     "clip": {**SIZES, **DROPOUT, "hidden_act": "quick_gelu", "vision_config": CLIP_IMAGE},
-    "chunked": {
-        **{"hidden_act": "quick_gelu", "text_config": {"pooling": "highest"}, "embedding_chunk_size": 1},
+    "uneven": {
+        "text_config": {"pooling": "highest"},
         "vision_config": {"class_token": False, "pooling": "mean", "hidden_size": 24, "num_attention_heads": 3},
     },
 }
@@ -239,13 +239,14 @@ def sentences() -> dict[str, Tensor]:
 
 
 def captions() -> dict[str, Tensor]:
-    return {**sentences(), **images(), "return_loss": True}
+    return {**sentences(), **images(), "return_loss": torch.tensor(True)}
 
 
 def summits() -> dict[str, Tensor]:
     """The same where the last real token has the highest id."""
     inputs = captions()
-    return {**inputs, "input_ids": inputs["input_ids"].where(inputs["input_ids"] != END, VOCABULARY - 1)}
+    ids = inputs["input_ids"]
+    return {**inputs, "input_ids": ids.clamp(max=VOCABULARY - 2).where(ids != END, VOCABULARY - 1)}
 
 
 @dataclass(frozen=True)
@@ -378,6 +379,6 @@ VARIANTS = [
         case(models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)
         for kind in ("t5", "bart", "marian", "deep")
     ),
-    case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "chunked"),
+    case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "uneven"),
 ]
 CASES = HEADS + VARIANTS
