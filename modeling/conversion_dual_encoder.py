@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ..configuration.configuration_encoder import QkvEncoderConfig
-from .conversion_config import BASE, Architecture, Codec, Fields, Head, activation, canonical, same
+from .conversion_config import BASE, Architecture, Codec, Fields, Head, activation, same
 from .conversion_weights import placed
 from .modeling_dual_encoder import QkvDualEncoderModel, QkvTextEncoderModel
 from .modeling_encoder import QkvEncoderModel
@@ -17,11 +17,7 @@ STACK: Fields = {
 }
 # What the first release called the end of a text was another token, so the text is read at the highest instead.
 LEGACY_END = 2
-IMAGE_FIELDS: Fields = {
-    **STACK,
-    **same("image_size num_channels"),
-    "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),
-}
+IMAGE_FIELDS: Fields = {**STACK, **same("image_size patch_size num_channels")}
 IMAGE_WORDS = {
     **{"frontend": "patches", "patch_bias": False, "pooling": "first_norm"},
     **{"embedding_norm": True, "final_norm": False},

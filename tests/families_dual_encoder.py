@@ -29,9 +29,7 @@ CLIP = Family(
     told="positions",
 )
 TEXT_ALONE = Family("clip_text_model", "CLIPText", {"Model": texts}, TEXT, {"hidden_act": "relu"}, told="positions")
-IMAGE_ALONE = Family(
-    "clip_vision_model", "CLIPVision", {"Model": images}, IMAGE, {"embedding_norm": False}, sides=("none",)
-)
+IMAGE_ALONE = Family("clip_vision_model", "CLIPVision", {"Model": images}, IMAGE, {"norm_eps": 1e-1}, sides=("none",))
 
 FAMILIES = [CLIP, TEXT_ALONE, IMAGE_ALONE]
 VARIANTS = [
@@ -47,7 +45,7 @@ VARIANTS = [
         "gelu",
         {"text_config.hidden_act": "quick_gelu"},
         text_config={**TEXT, "hidden_act": "gelu"},
-        vision_config={**IMAGE, "hidden_act": "gelu", "patch_size": [4, 4]},
+        vision_config={**IMAGE, "hidden_act": "gelu"},
     ),
     TEXT_ALONE.variant("Model", "first release", {"pooling": "first"}, eos_token_id=2),
 ]

@@ -777,3 +777,16 @@ def noam_rate(step, hidden_size, warmup_steps):
     Source: Vaswani et al. 2017, §5.3, eq. 3, https://arxiv.org/abs/1706.03762
     """
     return hidden_size**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
+
+
+def contrastive(images, texts, scale, count=None):
+    """Each pair, twice: -log of the share that its own score has among the image's, and among the text's."""
+    pairs = range(len(images))
+    total = images.new_zeros(())
+    for own in pairs:
+        with_texts = [scale * (images[own] * texts[other]).sum() for other in pairs]
+        with_images = [scale * (images[other] * texts[own]).sum() for other in pairs]
+        for scores in (with_texts, with_images):
+            shares = sum(score.exp() for score in scores)
+            total = total - (scores[own].exp() / shares).log() / 2
+    return total / (count or len(images))
