@@ -121,7 +121,8 @@ def test_pairs_in_chunks_are_one_big_batch(references: dict) -> None:
 
 
 def test_pairs_in_micro_batches_are_the_mean_of_smaller_contests(references: dict) -> None:
-    actual = worker.trainer_step(worker.PAIRS, 0.0, batch_size=2, accumulate=4, collate=worker.paired)
+    options = {"collate": worker.paired, "train_sampling_strategy": "sequential"}
+    actual = worker.trainer_step(worker.PAIRS, 0.0, batch_size=2, accumulate=4, **options)
     contests = [worker.contest(worker.PAIRS, slice(at, at + 2)) for at in range(0, ROWS, 2)]
     expected = {name: sum(contest[name] for contest in contests) / 4 for name in actual}
     assert_same_gradients(actual, expected)

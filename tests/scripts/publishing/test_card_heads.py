@@ -6,7 +6,7 @@ from transformers.pipelines import SUPPORTED_TASKS
 import qkv
 from qkv.scripts.publishing.card_heads import HEADS, IMAGE_FEATURES, KINDS, Head
 
-FAMILIES = (qkv.QkvEncoderConfig, qkv.QkvDecoderConfig, qkv.QkvEncoderDecoderConfig)
+FAMILIES = (qkv.QkvEncoderConfig, qkv.QkvDecoderConfig, qkv.QkvEncoderDecoderConfig, qkv.QkvDualEncoderConfig)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
