@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from transformers import GenerationConfig
+
 from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .conversion_config import BASE, Architecture, Codec, Fields, Head, activation, same
@@ -29,6 +31,13 @@ UNREAD = frozenset(
 UNREAD |= {"tie_word_embeddings"}
 # Starts of training, the width of another class, and what the first release wrote beside.
 INERT = frozenset("initializer_factor projection_dim".split())
+# How to write, which neither half does.
+INERT |= GenerationConfig._get_default_generation_params().keys()
+# The first releases wrote these into every part.
+ASSUMED = {
+    **dict.fromkeys("add_cross_attention is_decoder tie_encoder_decoder use_bfloat16".split(), False),
+    **{"dropout": 0.0, "tie_word_embeddings": True},
+}
 
 
 def text_fields(part: str = "") -> Fields:
@@ -98,6 +107,7 @@ CLIP = Architecture(
     (Head(QkvDualEncoderModel, "CLIPModel", prefixes=BASE),),
     free=frozenset({"embedding_chunk_size"}).union(*(under(part, UNREAD) for part in PARTS)),
     inert=frozenset({"initializer_factor"}).union(*(under(part, INERT) for part in PARTS)),
+    assumed={f"{part}.{name}": value for part in PARTS for name, value in ASSUMED.items()},
 )
 CLIP_TEXT = Architecture(
     "clip_text_model",
@@ -108,6 +118,7 @@ CLIP_TEXT = Architecture(
     (Head(QkvTextEncoderModel, "CLIPTextModel", prefixes=BASE),),
     free=UNREAD,
     inert=INERT,
+    assumed=ASSUMED,
 )
 CLIP_IMAGE = Architecture(
     "clip_vision_model",
@@ -118,5 +129,6 @@ CLIP_IMAGE = Architecture(
     (Head(QkvEncoderModel, "CLIPVisionModel", prefixes=BASE),),
     free=UNREAD,
     inert=INERT,
+    assumed=ASSUMED,
 )
 DUAL_ENCODERS = (CLIP, CLIP_TEXT, CLIP_IMAGE)

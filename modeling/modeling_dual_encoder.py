@@ -31,6 +31,7 @@ class QkvTextEncoderModel(QkvEncoderModel):
     config: QkvTextEncoderConfig
 
 
+# size: each half and the whole name every input they take
 class QkvDualEncoderModel(QkvPreTrainedModel):
     """Texts and images in one space: CLIP by configuration.
 
