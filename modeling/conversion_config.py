@@ -185,7 +185,7 @@ def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedCo
     values = {
         name: value
         for name, value in flat(config).items()
-        if value is not None and name not in skipped and name.rpartition(".")[2] not in BOOKKEEPING
+        if value is not None and not {name, name.rpartition(".")[2]} & (skipped | BOOKKEEPING)
     }
     return different(values, {**architecture.assumed, **again})
 
