@@ -72,11 +72,6 @@ class QkvDualEncoderConfig(QkvConfig):
         "AutoModelForZeroShotImageClassification": "modeling_dual_encoder.QkvDualEncoderModel",
         "AutoModel": "modeling_dual_encoder.QkvDualEncoderModel",
     }
-    base_model_tp_plan: ClassVar[dict[str, str]] = {
-        f"{side}.{name}": style
-        for side in ("text_model", "vision_model")
-        for name, style in QkvEncoderConfig.base_model_tp_plan.items()
-    }
 
     text_config: TextPart = None
     vision_config: VisionPart = None
@@ -89,6 +84,12 @@ class QkvDualEncoderConfig(QkvConfig):
         self.vision_config = part(QkvEncoderConfig, self.vision_config, {"frontend": "patches", **kwargs})
         shared = self.known_fields() - {field.name for field in fields(self)}
         super().__post_init__(**{name: value for name, value in kwargs.items() if name not in shared})
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
+        """The plans of both halves."""
+        halves = (("text_model", self.text_config), ("vision_model", self.vision_config))
+        return {f"{half}.{name}": how for half, config in halves for name, how in config.base_model_tp_plan.items()}
 
     @classmethod
     def known_fields(cls) -> set[str]:

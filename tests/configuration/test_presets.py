@@ -9,7 +9,7 @@ import torch
 from qkv import QkvEncoderDecoderForConditionalGeneration, presets
 
 NAMES = (
-    "bart_base bert_base bert_large deit_small_16 gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b roberta_base t5_base "
+    "bart_base bert_base bert_large clip_vit_b32 deit_small_16 gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b roberta_base t5_base "
     "t5_small transformer_base transformer_big vit_base_16 vit_large_16"
 ).split()
 BERT = {"vocab_size": 30522, "type_vocab_size": 2, "max_position_embeddings": 512, "position": "learned"}
