@@ -66,7 +66,6 @@ class QkvDualEncoderConfig(QkvConfig):
         "text_config": QkvTextEncoderConfig,
         "vision_config": QkvEncoderConfig,
     }
-    # Cards and tests take the first Auto class that names the model: the one of its task.
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_dual_encoder.QkvDualEncoderConfig",
         "AutoModelForZeroShotImageClassification": "modeling_dual_encoder.QkvDualEncoderModel",
