@@ -3,8 +3,17 @@
 # size: most of it is sentences for wrong values, and papers as presets
 from . import presets
 from .configuration_decoder import QkvDecoderConfig
+from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .configuration_recurrent import QkvRecurrentConfig
 
-__all__ = ["QkvDecoderConfig", "QkvEncoderConfig", "QkvEncoderDecoderConfig", "QkvRecurrentConfig", "presets"]
+__all__ = [
+    "QkvDecoderConfig",
+    "QkvDualEncoderConfig",
+    "QkvEncoderConfig",
+    "QkvEncoderDecoderConfig",
+    "QkvRecurrentConfig",
+    "QkvTextEncoderConfig",
+    "presets",
+]

@@ -146,7 +146,8 @@ class QkvConfig(PreTrainedConfig):
             if isinstance(error.__cause__, TypeError):
                 kind, wanted = type(value).__name__, spell(field.type)
                 reason = f"is of type {kind}, expected {wanted}; its default is {field.default!r}"
-            raise ValueError(f"{name}={value!r} {reason}") from None
+            given = name if isinstance(value, PreTrainedConfig) else f"{name}={value!r}"
+            raise ValueError(f"{given} {reason}") from None
 
     @property
     def output_attentions(self) -> bool:

@@ -1,4 +1,4 @@
-"""Encoders: BERT and RoBERTa over tokens, ViT and DeiT over patches."""
+"""Encoders: BERT and RoBERTa over tokens, ViT and DeiT over patches, CLIP's over either."""
 
 from typing import Any, ClassVar
 
@@ -12,16 +12,20 @@ def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
     return size >= 1 if isinstance(size, int) else len(size) == 2 and min(size) >= 1
 
 
+# size: a field for each thing that a frontend or a head can have
 @checked
 class QkvEncoderConfig(StackConfig):
     """A bidirectional stack over tokens or image patches.
 
-    `image_size` is a side or (height, width); `patch_size` must divide it. `class_token` and `distillation_token` are
+    `image_size` is a side or (height, width); `patch_size` must divide it. `patch_bias=False` maps patches by a matrix
+    alone (CLIP). `class_token` and `distillation_token` are
     put before the patches. `pooling` says what a sequence-level head reads: `first` token, `dense` (tanh of a linear
     map of the first token, BERT), `mean` over real tokens, `distilled` (class and distillation token, DeiT),
-    `first_mean` (class token beside the mean of the patches, DINOv2). `scale_embedding` multiplies token embeddings by
-    sqrt(hidden_size); `embedding_size` is their width where it differs (ELECTRA). `interpolate_positions` admits images
-    of any size without being asked. `label_smoothing` acts inside the model's loss.
+    `first_mean` (class token beside the mean of the patches, DINOv2), `first_norm` (norm of the first token, CLIP),
+    `end` (first `eos_token_id`, CLIP), `highest` (highest token id, the first CLIP). `scale_embedding` multiplies
+    token embeddings by sqrt(hidden_size); `embedding_size` is their width where it differs (ELECTRA).
+    `interpolate_positions` admits images of any size without being asked. `label_smoothing` acts inside the model's
+    loss.
     Heads: `head_transform` puts a linear map, activation and norm before each classifier (ModernBERT); `head_act` is
     that activation and that of dense pooling, otherwise `hidden_act` and tanh; `head_bias` and `lm_head_bias` are the
     biases of that map and of the scores of words. Dropout: `pooling_dropout` before dense pooling (RoBERTa),
@@ -50,6 +54,7 @@ class QkvEncoderConfig(StackConfig):
     image_size: int | list[int] | tuple[int, int] = bounded(224, is_size, "be a side or (height, width) in pixels")
     patch_size: int = at_least(1, 16)
     num_channels: int = at_least(1, 3)
+    patch_bias: bool = True
     class_token: bool = True
     distillation_token: bool = False
     mask_token: bool = False
@@ -119,9 +124,13 @@ class QkvEncoderConfig(StackConfig):
     def validate_pooling(self) -> None:
         """A head can only read tokens that are there."""
         patches = self.frontend == "patches"
+        if self.pooling in ("end", "highest") and patches:
+            raise ValueError(f"pooling={self.pooling!r} reads a token of a text; use 'first' or 'mean' for patches")
+        if self.pooling == "end" and not isinstance(self.eos_token_id, int):
+            raise ValueError(f"pooling='end' needs one eos_token_id, got {self.eos_token_id}; set it or pooling='mean'")
         if self.pooling == "distilled" and not (patches and self.class_token and self.distillation_token):
             raise ValueError("pooling='distilled' needs frontend='patches' with class_token and distillation_token")
         if self.pooling == "first_mean" and not (patches and self.class_token):
             raise ValueError("pooling='first_mean' needs frontend='patches' with class_token")
-        if patches and self.pooling in ("first", "dense") and not self.class_token:
+        if patches and self.pooling in ("first", "dense", "first_norm") and not self.class_token:
             raise ValueError(f"pooling={self.pooling!r} reads the class token: set class_token=True or pooling='mean'")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from .configuration_decoder import QkvDecoderConfig
+from .configuration_dual_encoder import QkvDualEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .configuration_recurrent import QkvRecurrentConfig
@@ -142,3 +143,15 @@ def rnnsearch_50(**differences: Any) -> QkvRecurrentConfig:
     width = {"vocab_size": 30000, "embedding_size": 620, "hidden_size": 1000, "attention_size": 1000}
     readout = {"readout": "maxout", "readout_size": 500}
     return QkvRecurrentConfig(**{**width, **readout, "initializer_range": 0.01, **differences})
+
+
+def clip_vit_b32(**differences: Any) -> QkvDualEncoderConfig:
+    """CLIP with ViT-B/32; `text_config` and `vision_config` may say what differs in one of them. Radford et al. 2021,
+    §2.4 and table 20, https://arxiv.org/abs/2103.00020"""
+    text = {"hidden_size": 512, "num_attention_heads": 8, "pad_token_id": 1}
+    image = {"patch_size": 32, "patch_bias": False, "embedding_norm": True, "final_norm": False}
+    parts: dict[str, dict[str, Any]] = {"text_config": text, "vision_config": {**image, "pooling": "first_norm"}}
+    for name, own in parts.items():
+        flat = {field: value for field, value in own.items() if field not in differences}
+        parts[name] = {**flat, **differences.pop(name, {})}
+    return QkvDualEncoderConfig(**{"hidden_act": "quick_gelu", **parts, **differences})

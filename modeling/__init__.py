@@ -5,6 +5,7 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
+from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
@@ -16,6 +17,7 @@ from .modeling_decoder import (
     QkvDecoderForTokenClassification,
     QkvDecoderModel,
 )
+from .modeling_dual_encoder import QkvDualEncoderModel, QkvTextEncoderModel
 from .modeling_encoder import (
     QkvEncoderForMultipleChoice,
     QkvEncoderForQuestionAnswering,
@@ -45,7 +47,16 @@ NAME_TABLES = {
 # Where one Auto class has several of ours, `architectures` of the config decides.
 SEVERAL = {"AutoModelForPreTraining": (QkvEncoderForPreTraining, QkvEncoderForReplacedTokenDetection)}
 
-for config_class in (QkvEncoderConfig, QkvDecoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig):
+CONFIGS = (
+    QkvEncoderConfig,
+    QkvDecoderConfig,
+    QkvEncoderDecoderConfig,
+    QkvRecurrentConfig,
+    QkvTextEncoderConfig,
+    QkvDualEncoderConfig,
+)
+
+for config_class in CONFIGS:
     transformers.AutoConfig.register(config_class.model_type, config_class)
     for auto_class, reference in config_class.auto_classes.items():
         if auto_class != "AutoConfig":
@@ -62,6 +73,7 @@ __all__ = [
     "QkvDecoderForSequenceClassification",
     "QkvDecoderForTokenClassification",
     "QkvDecoderModel",
+    "QkvDualEncoderModel",
     "QkvEncoderDecoderForConditionalGeneration",
     "QkvEncoderDecoderForQuestionAnswering",
     "QkvEncoderDecoderForSequenceClassification",
@@ -78,6 +90,7 @@ __all__ = [
     "QkvEncoderModel",
     "QkvRecurrentForConditionalGeneration",
     "QkvRecurrentModel",
+    "QkvTextEncoderModel",
     "from_transformers",
     "to_transformers",
 ]

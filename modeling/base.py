@@ -62,6 +62,10 @@ class QkvPreTrainedModel(PreTrainedModel):
         elif name == "mask_token":
             init.zeros_(parameter)
 
+    def recorded(self) -> dict[str, bool]:
+        """What this config asks the stacks inside to record, whose own configs do not say."""
+        return {flag: True for flag in ("output_attentions", "output_hidden_states") if getattr(self.config, flag)}
+
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """The ties that hold for this config; transformers asks before it loads, saves or moves weights."""
         if all_submodels:

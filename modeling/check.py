@@ -124,6 +124,31 @@ def refuse_misfits(stack: nn.Module, hidden: Tensor, past: Any, kwargs: dict[str
         raise ValueError("cross_attention=True needs encoder_hidden_states, got None; pass an encoder's output")
 
 
+def refuse_alone(pixel_values: Tensor | None) -> None:
+    """Texts are compared with images."""
+    if pixel_values is None:
+        raise ValueError("give pixel_values beside the text, got none; get_text_features reads texts alone")
+
+
+def refuse_unpaired(images: Tensor, texts: Tensor) -> None:
+    """Images and texts (B, D) come in pairs, as many of the one as of the other."""
+    if images.shape != texts.shape or not len(images):
+        raise ValueError(
+            f"{len(images)} images and {len(texts)} texts are no pairs; for the loss give each image its own text, or "
+            "leave return_loss out"
+        )
+
+
+def refuse_endless(ends: Tensor, end: Any) -> None:
+    """A text that is read at its end has one: booleans (B, T)."""
+    if free_to_look(ends) and not bool(ends.any(-1).all()):
+        row = int(ends.any(-1).int().argmin())
+        raise ValueError(
+            f"row {row} of input_ids has no eos_token_id={end}, at which pooling='end' reads a text; use the model's "
+            "own tokenizer or append it"
+        )
+
+
 def refuse_embeddings(hidden: Tensor, width: int) -> None:
     """Embeddings are (B, T, D) with at least one token."""
     if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:

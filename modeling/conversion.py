@@ -16,6 +16,7 @@ from ..configuration.configuration_base import QkvConfig
 from .base import QkvPreTrainedModel
 from .conversion_config import Architecture, Head, lost_on_reading, lost_on_writing, read_config, write_config
 from .conversion_decoder import DECODERS
+from .conversion_dual_encoder import DUAL_ENCODERS
 from .conversion_encoder import ENCODERS
 from .conversion_encoder_decoder import ENCODER_DECODERS
 from .conversion_encoder_image import IMAGE_ENCODERS
@@ -25,7 +26,9 @@ from .conversion_llama import LLAMAS
 from .conversion_weights import Row, Weights, alternatives, convert, owned, placed
 
 logger = logging.get_logger(__name__)
-ARCHITECTURES = (*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS)
+ARCHITECTURES = (
+    *(*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS, *DUAL_ENCODERS),
+)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
     "tie_word_embeddings": (
@@ -233,13 +236,14 @@ def observe(config: QkvConfig, weights: Weights) -> None:
 
 def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:
     """Queries that absorb the factor by which this model's scores differ from those of its stock architecture."""
+    parts = {part.replace("_config", "_model"): part for part in config.sub_configs} or {"": ""}
     factors = {
-        part: multiplier(getattr(config, part, config)) / multiplier(getattr(again, part, again))
-        for part in ("encoder", "decoder")
+        module: multiplier(getattr(config, part, config)) / multiplier(getattr(again, part, again))
+        for module, part in parts.items()
     }
     result = dict(weights)
     for name, weight in weights.items():
-        factor = factors["decoder" if "decoder" in name.split(".") else "encoder"]
+        factor = next((factors[module] for module in ("", *name.split(".")) if module in factors), 1.0)
         if ".q_proj." in name and factor != 1.0:
             result[name] = weight.detach() * factor
     return result

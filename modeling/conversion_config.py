@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
 from ..configuration.configuration_attention import CACHE_LAYER_TYPES
 from ..configuration.configuration_base import QkvConfig
@@ -36,7 +36,8 @@ MATTERS_WITH = {
     "position_offset": ("position", "learned sinusoidal sinusoidal_concat sinusoidal_t2t"),
     "rope_parameters": ("position", "rope"),
     **dict.fromkeys(
-        "image_size patch_size num_channels class_token distillation_token mask_token interpolate_positions".split(),
+        "image_size patch_size num_channels patch_bias class_token distillation_token mask_token "
+        "interpolate_positions".split(),
         ("frontend", "patches"),
     ),
     "pooling_dropout": ("pooling", "dense"),
@@ -58,11 +59,8 @@ READ_BY = {
     "lm_head_bias": ("ForMaskedLM", "ForPreTraining", "ForCausalLM"),
     "mask_token": ("Model", "ForImageClassification"),
 }
-# What a part of an encoder-decoder leaves to the whole.
-DECIDED_BY_THE_WHOLE = frozenset(
-    f"{CARRIED} tie_word_embeddings label_smoothing classifier_dropout initializer_range use_cache pooling "
-    "pad_token_id bos_token_id eos_token_id is_encoder_decoder".split()
-)
+# What a part is not asked, beside what the whole says itself.
+UNASKED = frozenset({"encoder.pooling"})
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def flat(config: PreTrainedConfig) -> Values:
     for name, value in config.to_dict().items():
         inner = value if name in config.sub_configs else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
-    for prefix in ("", "encoder.", "decoder."):
+    for prefix in ("", *(f"{part}." for part in config.sub_configs)):
         patterns = set(values.get(f"{prefix}attention_patterns") or ())
         if len(patterns) == 1:  # the same pattern in every layer, said at length
             values[f"{prefix}pattern"], values[f"{prefix}attention_patterns"] = patterns.pop(), None
@@ -165,7 +163,7 @@ def rows_of(architecture: Architecture, head: Head) -> Iterator[tuple[str, Codec
 
 def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig) -> QkvConfig:
     """Their config in our words."""
-    theirs = config.to_dict()
+    theirs = flat(config)
     values = {ours: codec.read(theirs.get(codec.name), theirs) for ours, codec in rows_of(architecture, head)}
     return architecture.family(
         **nested({**values, **architecture.words, **head.words}, architecture.family.sub_configs)
@@ -176,14 +174,19 @@ def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> P
     """Our config in their words."""
     ours = flat(config)
     values = {codec.name: codec.write(ours.get(name), ours) for name, codec in rows_of(architecture, head)}
-    return AutoConfig.for_model(architecture.model_type, **copy.deepcopy(values))
+    parts = CONFIG_MAPPING[architecture.model_type].sub_configs_defaults
+    return AutoConfig.for_model(architecture.model_type, **nested(values, parts))
 
 
 def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedConfig) -> list[str]:
     """What reading this config would change; a field left None stands for whatever it becomes."""
-    again = write_config(architecture, head, read_config(architecture, head, config)).to_dict()
-    skipped = BOOKKEEPING | architecture.inert | head.inert
-    values = {name: value for name, value in config.to_dict().items() if value is not None and name not in skipped}
+    again = flat(write_config(architecture, head, read_config(architecture, head, config)))
+    skipped = architecture.inert | head.inert
+    values = {
+        name: value
+        for name, value in flat(config).items()
+        if value is not None and not {name, name.rpartition(".")[2]} & (skipped | BOOKKEEPING)
+    }
     return different(values, {**architecture.assumed, **again})
 
 
@@ -252,8 +255,8 @@ def canonical(value: Any) -> Any:
 def matters(name: str, ours: Values) -> bool:
     """Whether a field of ours says anything about the numbers of this model."""
     part, _, key = name.rpartition(".")
-    # A factor on the scores is absorbed by the queries.
-    if key in BOOKKEEPING | {"attention_multiplier"} or (part and key in DECIDED_BY_THE_WHOLE):
+    # A factor on the scores is absorbed by the queries; a part leaves to the whole what that says as well.
+    if key in BOOKKEEPING | {"attention_multiplier"} or (part and key in ours) or name in UNASKED:
         return False
     if key not in MATTERS_WITH:
         return True

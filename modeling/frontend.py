@@ -47,7 +47,8 @@ class PatchFrontend(nn.Module):
         super().__init__()
         self.config = config
         size = config.patch_size
-        self.projection = nn.Conv2d(config.num_channels, config.hidden_size, kernel_size=size, stride=size)
+        shape = (config.num_channels, config.hidden_size)
+        self.projection = nn.Conv2d(*shape, kernel_size=size, stride=size, bias=config.patch_bias)
         self.class_token = special_token(config) if config.class_token else None
         self.distillation_token = special_token(config) if config.distillation_token else None
         self.mask_token = special_token(config) if config.mask_token else None

@@ -3,12 +3,15 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P patch_size.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_stack import StackConfig
+from .check import refuse_endless
 from .feed_forward import ACTIVATIONS
 from .loss import Count, cross_entropy, span
 from .normalization import NORMS
@@ -82,7 +85,7 @@ class FirstTokenPooler(nn.Module):
         super().__init__()
         self.config = config
 
-    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         if keep is None or self.config.frontend == "patches":
             return hidden[:, 0]
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), keep.to(hidden.device).int().argmax(-1)]
@@ -106,7 +109,7 @@ class DensePooler(FirstTokenPooler):
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
         self.act_fn = ACTIVATIONS[config.head_act or "tanh"]
 
-    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         return self.act_fn(self.dense(self.dropout(super().forward(hidden, keep))))
 
 
@@ -117,7 +120,7 @@ class MeanPooler(FirstTokenPooler):
     Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
     """
 
-    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         hidden = hidden[:, self.config.num_prefix_tokens :]
         if keep is None or self.config.frontend == "patches":
             return hidden.mean(1)
@@ -132,7 +135,7 @@ class DistilledPooler(FirstTokenPooler):
     Shapes: hidden (B, T, D), keep unused -> (B, 2, D)
     """
 
-    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         return hidden[:, :2]
 
     @staticmethod
@@ -163,12 +166,60 @@ class FirstMeanPooler(FirstTokenPooler):
     Shapes: hidden (B, T, D), keep unused -> (B, 2 * D)
     """
 
-    def forward(self, hidden: Tensor, keep: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         return torch.cat((hidden[:, 0], hidden[:, self.config.num_prefix_tokens :].mean(1)), dim=-1)
 
     @staticmethod
     def classifier(config: QkvEncoderConfig) -> nn.Module:
         return nn.Linear(2 * config.hidden_size, int(config.num_labels or 0))
+
+
+class NormedPooler(FirstTokenPooler):
+    """Normalise the first token alone, so that the states of all others stay as the last layer left them.
+
+    Source: Radford et al. 2021, CLIP, §2.4 and its code, https://arxiv.org/abs/2103.00020
+    Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
+    """
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.norm = NORMS[config.norm](config)
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
+        return self.norm(super().forward(hidden, keep))
+
+
+class EndTokenPooler(FirstTokenPooler):
+    """Read the first end-of-text token, which in a causal stack has read the whole text and none of the padding.
+
+    Where embeddings are given for ids it is taken to be the last real token.
+
+    Source: Radford et al. 2021, CLIP, §2.4, https://arxiv.org/abs/2103.00020
+    Shapes: hidden (B, T, D), keep (B, T) or None, input_ids (B, T) or None -> (B, D)
+    """
+
+    def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
+        if input_ids is None:
+            return last_token(hidden, keep)
+        return hidden[torch.arange(hidden.shape[0], device=hidden.device), self.end(input_ids).to(hidden.device)]
+
+    def end(self, input_ids: Tensor) -> Tensor:
+        """The index of the token to read: (B, T) -> (B,)."""
+        end: Any = self.config.eos_token_id
+        ends = input_ids.eq(end)
+        refuse_endless(ends, end)
+        return ends.int().argmax(-1)
+
+
+class HighestTokenPooler(EndTokenPooler):
+    """Read the token of the highest id: the end of a text, in a vocabulary that it is the last of.
+
+    Source: Radford et al. 2021, CLIP, its code (`text.argmax`), https://github.com/openai/CLIP
+    Shapes: hidden (B, T, D), keep (B, T) or None, input_ids (B, T) or None -> (B, D)
+    """
+
+    def end(self, input_ids: Tensor) -> Tensor:
+        return input_ids.int().argmax(-1)
 
 
 POOLINGS = {
@@ -177,6 +228,9 @@ POOLINGS = {
     "mean": MeanPooler,
     "distilled": DistilledPooler,
     "first_mean": FirstMeanPooler,
+    "first_norm": NormedPooler,
+    "end": EndTokenPooler,
+    "highest": HighestTokenPooler,
 }
 
 

@@ -11,11 +11,12 @@ Shapes: B batch, T tokens, V classes or vocabulary, C channels.
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch.distributed.nn import functional as collective
 from torch.nn import functional as F
 
 from ..configuration.configuration_base import QkvConfig
-from .check import refuse_labels, refuse_outside, refuse_scores
+from .check import refuse_labels, refuse_outside, refuse_scores, refuse_unpaired
 
 IGNORED = -100
 # Targets of a whole optimizer step, where that is more than this batch.
@@ -161,3 +162,45 @@ def masked_pixels(
     error = (F.l1_loss(pixels, reconstruction, reduction="none") * mask).sum()
     items = None if num_items_in_batch is None else num_items_in_batch * patch_size**2
     return normalise(error, mask.sum() + 1e-5, items) / pixels.shape[1]
+
+
+def contrastive(images: Tensor, texts: Tensor, scale: Tensor, num_items_in_batch: Count = None) -> Tensor:
+    """Each image has to find its text among all, and each text its image: 2 x (B, D) of length 1, row i a pair.
+
+    With a process group the pairs of all processes compete, so that the loss and, under DDP's mean over processes, its
+    gradients do not depend on their number; every process has to take part. Accumulated micro-batches do not compete:
+    with `num_items_in_batch` (pairs of the step) theirs add up to the mean over pairs, each among those of its own
+    micro-batch alone.
+
+    Source: Radford et al. 2021, CLIP, §2.3, figure 3, https://arxiv.org/abs/2103.00020
+    """
+    refuse_unpaired(images, texts)
+    all_images, all_texts, first = competitors(images, texts)
+    labels = torch.arange(len(images), device=images.device) + first
+    found = [negative_log_likelihood(scale * images @ all_texts.T, labels, 1)]
+    found += [negative_log_likelihood(scale * texts @ all_images.T, labels.to(texts.device), 1).to(images.device)]
+    total = (found[0] + found[1]) / 2
+    if num_items_in_batch is None and together():
+        total = collective.all_reduce(total)
+    return normalise(total, len(all_images), num_items_in_batch)
+
+
+def together() -> bool:
+    """Whether several processes share a step."""
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+def competitors(images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, int]:
+    """The pairs of all processes, which may have different numbers of them, and where those of this one begin."""
+    if not together():
+        return images, texts, 0
+    counts = images.new_zeros(distributed.get_world_size(), dtype=torch.long)
+    counts[distributed.get_rank()] = len(images)
+    distributed.all_reduce(counts)
+    sizes = counts.tolist()
+    # One collective for both, of rows as many as the largest has.
+    pairs = F.pad(torch.stack((images, texts.to(images.device)), 1), (0, 0, 0, 0, 0, max(sizes) - len(images)))
+    gathered = collective.all_gather(pairs)
+    everyone = torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
+    all_images, all_texts = everyone.unbind(1)
+    return all_images, all_texts.to(texts.device), sum(sizes[: distributed.get_rank()])

@@ -64,7 +64,8 @@ class QkvEncoderModel(Stack):
             inputs_embeds = self.embed_tokens(input_ids)
         hidden = self.embed_types(inputs_embeds, token_type_ids)
         hidden = self.run(hidden, attention_mask, position_ids, grid=grid, **kwargs)
-        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=self.pool(hidden, attention_mask))
+        pooled = self.pool(hidden, attention_mask, input_ids)
+        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=pooled)
 
     def embed_image(self, pixels: Tensor, masked: Tensor | None, *, resample: bool) -> tuple[Tensor, tuple[int, int]]:
         """Patches of an image (B, C, height, width) -> (B, T, D) and their grid."""
@@ -81,10 +82,10 @@ class QkvEncoderModel(Stack):
         table = self.embed_token_types
         return hidden + (table.weight[0] if token_type_ids is None else table(token_type_ids))
 
-    def pool(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+    def pool(self, hidden: Tensor, attention_mask: Tensor | None, input_ids: Tensor | None) -> Tensor | None:
         """What sequence-level heads read."""
         keep = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
-        return None if self.pooler is None else self.pooler(hidden, keep)
+        return None if self.pooler is None else self.pooler(hidden, keep, input_ids)
 
 
 class PooledClassifier(QkvPreTrainedModel):

@@ -126,10 +126,6 @@ class QkvEncoderDecoderModel(SourceAndTarget, OneVocabulary):
         outputs = self.decoder(*target, use_cache=use_cache, **memory, **kwargs)
         return both_sides(encoder_outputs, outputs)
 
-    def recorded(self) -> dict[str, bool]:
-        """What this config asks both stacks to record, whose own configs do not say."""
-        return {flag: True for flag in ("output_attentions", "output_hidden_states") if getattr(self.config, flag)}
-
     def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
         """A cache for both kinds of attention; cross-attention's fills at the first step."""
         use_cache = self.config.use_cache if use_cache is None else use_cache

@@ -3,12 +3,13 @@
 from typing import Any
 
 import families_decoder
+import families_dual_encoder
 import families_encoder
 import families_encoder_decoder
 import families_image
 from families_base import Family, Row
 
-MODULES = (families_encoder, families_image, families_decoder, families_encoder_decoder)
+MODULES = (families_encoder, families_image, families_decoder, families_encoder_decoder, families_dual_encoder)
 FAMILIES: dict[str, Family] = {family.model_type: family for module in MODULES for family in module.FAMILIES}
 ROWS = [
     *(row for family in FAMILIES.values() for row in family.rows()),
@@ -17,7 +18,10 @@ ROWS = [
 # Official classes without a counterpart of ours, and why.
 MADE_CAUSAL = "an encoder made causal, with token types and a transform before its scores, which no decoder here has"
 DECODER_ALONE = "a decoder alone that keeps cross-attention weights which nothing reads; ours has no place for them"
+PROJECTED = "half of a dual encoder; get_text_features and get_image_features of QkvDualEncoderModel give the same"
 LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(("CLIPTextModelWithProjection", "CLIPVisionModelWithProjection"), PROJECTED),
+    "CLIPForImageClassification": "keeps a norm that nothing reads; ours has no place for it",
     **dict.fromkeys(
         ("BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "ElectraForCausalLM"), MADE_CAUSAL
     ),

@@ -188,7 +188,7 @@ class Row:
         if "num_labels" not in fields and not self.head.endswith(("QuestionAnswering", "Teacher")):
             fields["id2label"] = {0: "no", 1: "yes", 2: "who knows"}
             fields["label2id"] = {"no": 0, "yes": 1, "who knows": 2}
-        ids = {} if "image_size" in fields else {**IDS, "vocab_size": VOCABULARY}
+        ids = {} if fields.keys() & {"image_size", "vision_config"} else {**IDS, "vocab_size": VOCABULARY}
         return transformers.AutoConfig.for_model(self.family.model_type, **{**ids, **fields, **self.fields})
 
     def build(self) -> PreTrainedModel:

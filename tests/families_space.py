@@ -26,6 +26,13 @@ def joined(*axes: Axis) -> Axis:
     return [fields for axis in axes for fields in axis]
 
 
+def crossed(*axes: Axis) -> Axis:
+    """A few alternatives that take one of each axis, in turn."""
+    count = max(map(len, axes))
+    turns = [[axis[(number + shift) % len(axis)] for shift, axis in enumerate(axes)] for number in range(count)]
+    return [{name: value for fields in turn for name, value in fields.items()} for turn in turns]
+
+
 WIDTHS: Axis = [
     {"hidden_size": 32, "num_attention_heads": 4},
     {"hidden_size": 30, "num_attention_heads": 5},
@@ -196,6 +203,22 @@ GPT_NEOX = [
     each("use_parallel_residual", True, False),
     each("attention_bias", True, False),
 ]
+SIDE = [WIDTHS, INNER, DEPTH, EPSILON, RANGE, each("hidden_act", *ACTIVATIONS)]
+CLIP_TEXT = [*SIDE, each("eos_token_id", 2, 3), each("max_position_embeddings", 24, 13), each("vocab_size", 61, 83)]
+CLIP_IMAGE = [*SIDE, [{"image_size": 12, "patch_size": 4}, {"image_size": 12, "patch_size": 2}]]
+
+
+def part(name: str, axis: Axis, **fixed: Any) -> Axis:
+    """An axis of each alternative inside a part of a config, beside what every one of them has."""
+    return [{name: {**fixed, **fields}} for fields in axis]
+
+
+CLIP = [
+    part("text_config", crossed(*CLIP_TEXT), pad_token_id=1, bos_token_id=2),
+    part("vision_config", crossed(*CLIP_IMAGE)),
+    each("projection_dim", 20, 7),
+    each("logit_scale_init_value", 2.6592, 0.0),
+]
 M2M100 = [axis for axis in BART if "scale_embedding" not in axis[0]] + [each("scale_embedding", True, False)]
 SPACES: dict[str, list[Axis]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta"), [*BERT, LABELS]),
@@ -215,6 +238,9 @@ SPACES: dict[str, list[Axis]] = {
     **dict.fromkeys(("t5", "mt5"), T5),
     **dict.fromkeys(("bart", "mbart", "pegasus"), [*BART, TIED]),
     "m2m_100": M2M100,
+    "clip": CLIP,
+    "clip_text_model": CLIP_TEXT,
+    "clip_vision_model": CLIP_IMAGE,
     "marian": [*BART, [{}, {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 65}]],
 }
 

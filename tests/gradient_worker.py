@@ -170,6 +170,22 @@ TASKS = {
         smoothed=False,
     ),
 }
+
+
+def captions() -> list[Example]:
+    """Texts that end, each with an image."""
+    images = [{"pixel_values": example["pixel_values"]} for example in pictures()]
+    return [{"input_ids": [*ids(length, row), tiny.END], **images[row]} for row, length in enumerate(LENGTHS)]
+
+
+def paired(examples: list[Example]) -> dict[str, Tensor]:
+    return {**pad(examples), "return_loss": torch.tensor(True)}
+
+
+# Pairs compete, so that a part of a batch is another task: only processes and chunks may split it.
+PAIRS = task(models.QkvDualEncoderModel, tiny.pair, "clip", captions)
+CHUNKED = task(models.QkvDualEncoderModel, tiny.pair, "clip", captions, fields={"embedding_chunk_size": 3})
+CONTESTS = {"pairs": PAIRS, "pairs in chunks": CHUNKED}
 ROUNDS = [
     (name, smoothing) for name, task in TASKS.items() for smoothing in SMOOTHING if task.smoothed or not smoothing
 ]
@@ -180,7 +196,7 @@ SHARED = [
     for name, smoothing in ROUNDS
     for how in ("trainer", "accelerate", "trainer, accumulated", "accelerate, accumulated")
     if (name in MAIN and not smoothing) or ("accumulated" in how and (name in MAIN or not smoothing))
-]
+] + [(name, 0.0, how) for name in CONTESTS for how in ("trainer", "uneven", "counted")]
 
 
 def one_batch(task: Task, smoothing: float, rows: int = ROWS) -> Gradients:
@@ -197,6 +213,19 @@ def double(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 def moved(model: PreTrainedModel, start: Gradients) -> Gradients:
     """After one step of plain descent at rate 1 the weights have moved by their gradients."""
     return {name: start[name] - value.detach() for name, value in model.named_parameters()}
+
+
+def contest(task: Task, rows: slice, count: int | None = None) -> Gradients:
+    """Gradients and value of the contrastive loss, of which this process has some of the pairs."""
+    model = task.model().train()
+    together = torch.distributed.is_initialized()
+    wrapped = torch.nn.parallel.DistributedDataParallel(model) if together else model
+    loss = wrapped(**double(paired(task.examples()[rows])), num_items_in_batch=count).loss
+    if count is not None and together:  # a part of the step's loss, of whose gradients the mean is taken
+        loss = loss * torch.distributed.get_world_size()
+    loss.backward()
+    gradients = {name: value.grad for name, value in model.named_parameters()}
+    return gradients if count is not None else {**gradients, "loss": loss.detach()}
 
 
 def start_of(model: PreTrainedModel) -> Gradients:
@@ -270,6 +299,11 @@ def accelerate_step(task: Task, smoothing: float, *, batch_size: int) -> Gradien
 
 def step(name: str, smoothing: float, how: str) -> Gradients:
     """One of several processes takes its part of the eight examples, in one micro-batch or in several."""
+    if name in CONTESTS:
+        own = slice(0, 5) if os.environ["RANK"] == "0" else slice(5, ROWS)
+        if how == "trainer":
+            return trainer_step(CONTESTS[name], smoothing, batch_size=4, accumulate=1, collate=paired)
+        return contest(CONTESTS[name], own, ROWS if how == "counted" else None)
     if how == "trainer":
         return trainer_step(TASKS[name], smoothing, batch_size=4, accumulate=1)
     if how == "trainer, accumulated":

@@ -851,3 +851,16 @@ def maxout(x, weight, bias):
     """
     maps = [sum(w * v for w, v in zip(row, x, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
     return torch.stack([torch.maximum(maps[unit], maps[unit + 1]) for unit in range(0, len(maps), 2)])
+
+
+def contrastive(images, texts, scale, count=None):
+    """Each pair, twice: -log of the share that its own score has among the image's, and among the text's."""
+    pairs = range(len(images))
+    total = images.new_zeros(())
+    for own in pairs:
+        with_texts = [scale * (images[own] * texts[other]).sum() for other in pairs]
+        with_images = [scale * (images[other] * texts[own]).sum() for other in pairs]
+        for scores in (with_texts, with_images):
+            shares = sum(score.exp() for score in scores)
+            total = total - (scores[own].exp() / shares).log() / 2
+    return total / (count or len(images))

@@ -21,7 +21,7 @@ RANKS = {
         {"configuration_stack"},
         {"configuration_encoder", "configuration_decoder"},
         {"configuration_encoder_decoder"},
-        {"configuration_recurrent"},
+        {"configuration_recurrent", "configuration_dual_encoder"},
         {"presets"},
     ],
     "modeling": [
@@ -38,7 +38,7 @@ RANKS = {
         {"reader"},
         {"recurrent_stack"},
         {"modeling_encoder", "modeling_decoder"},
-        {"modeling_encoder_image", "modeling_encoder_pretraining", "modeling_encoder_decoder"},
+        {"modeling_encoder_image", "modeling_encoder_pretraining", "modeling_encoder_decoder", "modeling_dual_encoder"},
         {"modeling_encoder_decoder_heads", "modeling_recurrent"},
         {"conversion"},
     ],

@@ -3,6 +3,8 @@
 import copy
 import json
 from collections.abc import Iterator
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,8 @@ from tiny import CASES, HEADS, Case
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 each_head = pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
 CONFIGS = {
-    "encoder": tiny.encoder,
-    "vision": tiny.vision,
-    "decoder": tiny.decoder,
-    "translator": tiny.translator,
-    "recurrent": tiny.recurrent,
+    **{"encoder": tiny.encoder, "vision": tiny.vision, "decoder": tiny.decoder, "translator": tiny.translator},
+    **{"recurrent": tiny.recurrent, "reader": tiny.reader, "pair": tiny.pair},
 }
 # Those whose attention is transformers': a recurrent decoder has its own, at every step.
 with_backends = pytest.mark.parametrize(
@@ -253,10 +252,11 @@ def is_layer(module: torch.nn.Module, model: PreTrainedModel) -> bool:
 
 
 def place(module: torch.nn.Module, name: str, model: PreTrainedModel) -> Iterator[tuple[str, str]]:
-    """A row for each layer and for each largest module beside the layers."""
+    """A row for each layer, for each largest module beside the layers, and for a parameter beside modules."""
     if is_layer(module, model) or not any(is_layer(part, model) for part in module.modules()):
         yield name, "cpu"
     else:
+        yield from ((f"{name}.{own}".strip("."), "cpu") for own, _ in module.named_parameters(recurse=False))
         for child_name, child in module.named_children():
             yield from place(child, f"{name}.{child_name}".strip("."), model)
 
@@ -278,7 +278,7 @@ def test_base_and_head_read_each_other(make: Any, auto_class: str, tmp_path: Pat
     base = tiny.jitter(transformers.AutoModel.from_config(config))
     base.save_pretrained(tmp_path / "base")
     head, report = automatic.from_pretrained(tmp_path / "base", output_loading_info=True)
-    prefix = "" if auto_class == "AutoModel" else "model."
+    prefix = "" if type(head) is type(base) else "model."
     weights = head.state_dict()
     assert [key for key in report["missing_keys"] if key.startswith(prefix or "-") and "mask_token" not in key] == []
     # A head that does not pool has no pooler to fill.
@@ -318,8 +318,16 @@ def stacks(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, tuple
         target = inputs["decoder_input_ids"] if "decoder_input_ids" in inputs else inputs["labels"]
         encoder, decoder = (getattr(config, side, config) for side in ("encoder", "decoder"))
         return {"encoder_": (encoder, tiny.SOURCE), "decoder_": (decoder, target.shape[1])}
-    image = getattr(config, "frontend", "") == "patches"
-    return {"": (config, config.max_position_embeddings if image else tiny.LENGTH)}
+    parts = {f"{part.replace('config', 'model')}_output.": getattr(config, part) for part in config.sub_configs}
+    return {
+        prefix: (part, part.max_position_embeddings if part.frontend == "patches" else tiny.LENGTH)
+        for prefix, part in (parts or {"": config}).items()
+    }
+
+
+def found(output: Any, path: str) -> Any:
+    """A part of an output, or of one inside it."""
+    return reduce(getitem, path.split("."), output)
 
 
 @each_case
@@ -328,27 +336,28 @@ def test_hidden_states_are_those_of_each_layer(case: Case) -> None:
     plain = run(model, inputs)
     output = run(model, inputs, output_hidden_states=True)
     for prefix, (config, length) in stacks(model, inputs).items():
-        states = output[f"{prefix}hidden_states"]
+        states = found(output, f"{prefix}hidden_states")
         assert len(states) == config.num_hidden_layers + 1
         assert {state.shape[1:] for state in states} == {(length, config.hidden_size)}
         for chosen in ([-1], [0, 1]):
-            selected = run(model, inputs, output_hidden_states=chosen)[f"{prefix}hidden_states"]
+            selected = found(run(model, inputs, output_hidden_states=chosen), f"{prefix}hidden_states")
             kept = {index % len(states) for index in chosen}
             assert_same(selected, [state if index in kept else None for index, state in enumerate(states)])
-    assert_same({name: output[name] for name in plain}, plain)
+    assert_same({name: value for name, value in numbers(output) if "hidden_states" not in name}, dict(numbers(plain)))
     model.config.output_hidden_states = True
     assert_same(run(model, inputs), output)
 
 
 @each_case
 def test_last_hidden_state_is_the_last_of_the_hidden_states(case: Case) -> None:
-    output = run(case.build(), case.inputs(), output_hidden_states=True)
+    model = case.build()
+    output = run(model, case.inputs(), output_hidden_states=True)
     for last, states in (
         ("last_hidden_state", "hidden_states"),
         ("last_hidden_state", "decoder_hidden_states"),
         ("encoder_last_hidden_state", "encoder_hidden_states"),
     ):
-        if last in output and states in output and "vit" not in case.name:
+        if last in output and states in output and getattr(model.config, "tie_last_hidden_states", True):
             assert_same(output[states][-1], output[last])
 
 
@@ -362,7 +371,7 @@ def test_attentions_are_real_whatever_the_backend(case: Case, implementation: st
     output = run(model, inputs, output_attentions=True)
     assert_same(output, expected)
     for prefix, (config, length) in stacks(model, inputs).items():
-        weights = output[f"{prefix}attentions"]
+        weights = found(output, f"{prefix}attentions")
         assert len(weights) == config.num_hidden_layers
         assert {w.shape[1:] for w in weights} == {(config.num_attention_heads, length, length)}
     if model.config.is_encoder_decoder:
@@ -546,7 +555,7 @@ def vocabulary_sizes(model: PreTrainedModel) -> set[int]:
     configs = [config, *(getattr(config, part) for part in config.sub_configs)]
     sizes = {part.vocab_size for part in configs}
     for name, module in model.named_modules():
-        if name.endswith("embed_tokens"):
+        if name.endswith("embed_tokens") and hasattr(module, "num_embeddings"):  # patches have no vocabulary
             sizes |= {module.num_embeddings, len(module.weight)}
     head = model.get_output_embeddings()
     if head is not None:
@@ -579,8 +588,8 @@ def check_resize(case: Case, model: PreTrainedModel, sizes: tuple[int, int | Non
     assert ties(model) == tied
     kept = min(expected, tiny.VOCABULARY)
     for name, value in model.state_dict().items():
-        rows = kept if weights[name].shape[:1] == (tiny.VOCABULARY,) else None
-        assert torch.equal(value[:rows], weights[name][:rows]), name
+        vocabulary = weights[name].shape[:1] == (tiny.VOCABULARY,)
+        assert torch.equal(*((each[:kept] if vocabulary else each) for each in (value, weights[name]))), name
         assert value.isfinite().all(), name
     after = run(model, inputs)
     for name in ("logits", "prediction_logits"):
@@ -613,7 +622,9 @@ def test_resize_of_the_same_size_or_none_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", [(12, 16), (20, 8), (16, 16), (4, 24)], ids=str)
-@pytest.mark.parametrize("name", [case.name for case in CASES if "pixel_values" in case.inputs()])
+@pytest.mark.parametrize(
+    "name", [case.name for case in CASES if case.inputs().keys() & {"pixel_values", "input_ids"} == {"pixel_values"}]
+)
 def test_positions_are_resampled_to_images_of_another_size(name: str, size: tuple[int, int]) -> None:
     case = named(name)
     model = case.build()
@@ -659,6 +670,7 @@ ADAPTED = [
     ("DecoderForCausalLM-llama", "CAUSAL_LM", None),
     ("EncoderDecoderForConditionalGeneration-t5", "SEQ_2_SEQ_LM", None),
     ("RecurrentForConditionalGeneration-rnnsearch", "SEQ_2_SEQ_LM", None),
+    ("DualEncoderModel-clip", None, None),
 ]
 
 

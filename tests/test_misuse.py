@@ -82,7 +82,7 @@ ENCODERS: list[tuple[dict[str, Any], str]] = [
     ({"frontend": "images"}, "frontend='images' is not one of tokens, patches"),
     (
         {"pooling": "mena"},
-        "pooling='mena' is not one of first, dense, mean, distilled, first_mean; did you mean 'mean'?",
+        "pooling='mena' is not one of first, dense, mean, distilled, first_mean, first_norm, end, highest; did you mean 'mean'?",
     ),
     ({"dtype": "float23"}, f"dtype='float23' is not one of {DTYPES}; did you mean 'float32'?"),
     ({"problem_type": "regresion"}, f"problem_type='regresion' is not one of {PROBLEMS}; did you mean 'regression'?"),

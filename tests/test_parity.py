@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
 
 from comparison import exact
 from families import ROWS
@@ -64,11 +65,20 @@ def precise_pair(row: Row) -> tuple[PreTrainedModel, PreTrainedModel]:
     return official, from_transformers(official)
 
 
+def flattened(output: ModelOutput, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The parts of an output, and those of an output inside it."""
+    for name, value in output.items():
+        if isinstance(value, ModelOutput):
+            yield from flattened(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
 def run(row: Row, model: PreTrainedModel, side: str, *, ours: bool) -> dict[str, Tensor]:
     """Every tensor of an output by its name, at real tokens."""
     inputs = row.inputs(side)
     output = model(**row.placed(inputs, ours=ours), output_hidden_states=True, output_attentions=True)
-    values = {name: (value,) if isinstance(value, Tensor) else value for name, value in output.items()}
+    values = {name: (value,) if isinstance(value, Tensor) else value for name, value in flattened(output)}
     return {
         f"{name}[{index}]": row.real(name, tensor, inputs)
         for name, tensors in values.items()

@@ -4,6 +4,7 @@ import importlib
 import re
 
 from transformers import PreTrainedModel
+from transformers.models.auto.configuration_auto import model_type_to_module_name
 
 from families import FAMILIES, LEFT_OUT, ROWS
 from parity_table import PAGE
@@ -29,7 +30,7 @@ def test_every_architecture_was_drawn_from() -> None:
 
 def official_classes(model_type: str) -> set[str]:
     """Every model that transformers publishes for an architecture."""
-    folder = model_type.replace("-", "_")
+    folder = model_type_to_module_name(model_type)
     module = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
     classes = {name: getattr(module, name) for name in module.__all__}
     models = {name for name, found in classes.items() if isinstance(found, type) and issubclass(found, PreTrainedModel)}

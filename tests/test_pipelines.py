@@ -1,5 +1,6 @@
 """transformers' pipelines load a saved folder, tokenizer or image processor and all, and give the model's own numbers."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,12 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 from transformers import (
     AutoImageProcessor,
+    AutoModelForZeroShotImageClassification,
+    AutoProcessor,
     AutoTokenizer,
+    CLIPImageProcessorPil,
+    CLIPProcessor,
+    CLIPTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     ViTImageProcessorPil,
@@ -243,3 +249,89 @@ def test_image_classification(kind: str, tmp_path: Path) -> None:
         expected = scores(model, pixels)[0].softmax(-1).tolist()
         found = {row["label"]: row["score"] for row in rows}
         assert [found[config.id2label[index]] for index in range(3)] == pytest.approx(expected, rel=1e-4)
+
+
+# Texts and images -----------------------------------------------------------------------------------------------------
+
+
+def clip_processor() -> CLIPProcessor:
+    """transformers' own: pairs of bytes merged inside words that end with </w>, and images without torchvision."""
+    untrained = CLIPTokenizer().backend_tokenizer
+    letters = " ".join(map(chr, range(33, 127)))  # each inside a word and as its end
+    special = ["<|startoftext|>", "<|endoftext|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, special_tokens=special, initial_alphabet=alphabet, end_of_word_suffix="</w>"
+    )
+    untrained.train_from_iterator([*CORPUS, letters], trainer)
+    model = json.loads(untrained.to_str())["model"]
+    tokenizer = CLIPTokenizer(model["vocab"], list(map(tuple, model["merges"])), model_max_length=48)
+    images = CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 12, "width": 16})
+    return CLIPProcessor(images, tokenizer)
+
+
+SUBJECTS = ["a word", "a layer", "a sentence"]
+NOISE = np.random.default_rng(0).integers(0, 256, (30, 40, 3), dtype=np.uint8)
+FILES: dict[str, Image.Image] = {
+    "colours.png": Image.fromarray(NOISE),
+    "grey.png": Image.fromarray(NOISE[..., 0]),
+    "palette.png": Image.fromarray(NOISE).quantize(16),
+    "transparent.png": Image.fromarray(np.dstack((NOISE, NOISE[..., 0]))),
+    "print.jpg": Image.fromarray(NOISE).convert("CMYK"),
+    "point.png": Image.fromarray(NOISE[:1, :1]),
+    "line.png": Image.fromarray(NOISE[:1]),
+}
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dual encoder and its processor, and files to look at."""
+    folder, processor = tmp_path_factory.mktemp("clip"), clip_processor()
+    ids = {name: getattr(processor.tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    texts = {"vocab_size": len(processor.tokenizer), "max_position_embeddings": 48, **ids}
+    save(qkv_models.QkvDualEncoderModel(tiny.pair(text_config=texts)), processor, folder)
+    for name, picture in FILES.items():
+        picture.save(folder / name)
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "cut.png").write_bytes((folder / "colours.png").read_bytes()[:900])
+    return folder
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_zero_shot_image_classification(file: str, clip: Path) -> None:
+    processor = AutoProcessor.from_pretrained(clip)
+    assert type(processor) is CLIPProcessor and type(processor.image_processor) is CLIPImageProcessorPil
+    model = AutoModelForZeroShotImageClassification.from_pretrained(clip)
+    choose = pipeline("zero-shot-image-classification", model=str(clip))
+    texts = [f"This is a photo of {subject}." for subject in SUBJECTS]
+    picture = Image.open(clip / file).convert("RGB")
+    inputs = processor(text=texts, images=picture, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = model(**inputs).logits_per_image[0].softmax(-1).tolist()
+    assert len(set(expected)) == 3
+    found = {row["label"]: row["score"] for row in choose(str(clip / file), candidate_labels=SUBJECTS)}
+    assert [found[subject] for subject in SUBJECTS] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"), [("empty.png", "cannot identify image file"), ("cut.png", "image file is truncated")]
+)
+def test_a_file_that_is_no_image_gets_a_sentence(file: str, sentence: str, clip: Path) -> None:
+    with pytest.raises(OSError, match=sentence):
+        pipeline("zero-shot-image-classification", model=str(clip))(str(clip / file), candidate_labels=SUBJECTS)
+
+
+def test_the_image_processor_is_resize_crop_and_normalise() -> None:
+    """Fifty random images of any shape, worked out with Pillow and numpy alone."""
+    processor, random = clip_processor().image_processor, np.random.default_rng(1)
+    mean, std = np.array(processor.image_mean), np.array(processor.image_std)
+    for _ in range(50):
+        height, width = random.integers(1, 60, 2)
+        image = Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        short, long = min(height, width), max(height, width)
+        sides = (16, int(16 * long / short))
+        resized = image.resize(sides if width <= height else sides[::-1], Image.Resampling.BICUBIC)
+        left, top = (resized.width - 16) // 2, (resized.height - 12) // 2
+        pixels = np.asarray(resized.crop((left, top, left + 16, top + 12))) / 255
+        expected = ((pixels - mean) / std).transpose(2, 0, 1)
+        assert np.allclose(processor(image, return_tensors="np")["pixel_values"][0], expected, atol=1e-5)

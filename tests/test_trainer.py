@@ -41,11 +41,12 @@ def assert_same_gradients(actual: Gradients, expected: Gradients) -> None:
 
 @pytest.fixture(scope="module")
 def references() -> dict[tuple[str, float], Gradients]:
-    return {(name, smoothing): worker.one_batch(TASKS[name], smoothing) for name, smoothing in ROUNDS}
+    contests = {(name, 0.0): worker.contest(task, slice(ROWS)) for name, task in worker.CONTESTS.items()}
+    return {(name, smoothing): worker.one_batch(TASKS[name], smoothing) for name, smoothing in ROUNDS} | contests
 
 
 def furthest(one: Gradients, other: Gradients) -> float:
-    return float(torch.stack([(one[name] - value).abs().max() for name, value in other.items()]).max())
+    return float(torch.stack([(value - other[name]).abs().max() for name, value in one.items()]).max())
 
 
 @pytest.mark.parametrize("name", worker.MAIN)
@@ -111,6 +112,21 @@ def test_two_processes_are_one_big_batch(references: dict[tuple[str, float], Gra
     assert list(results) == SHARED
     distances = {shared: furthest(found, references[shared[:2]]) for shared, found in results.items()}
     assert {shared: distance for shared, distance in distances.items() if not distance <= 1e-10} == {}
+
+
+def test_pairs_in_chunks_are_one_big_batch(references: dict) -> None:
+    actual = worker.trainer_step(worker.CHUNKED, 0.0, batch_size=ROWS, accumulate=1, collate=worker.paired)
+    assert furthest(actual, references["pairs", 0.0]) <= 1e-10
+    assert furthest(references["pairs in chunks", 0.0], references["pairs", 0.0]) <= 1e-10
+
+
+def test_pairs_in_micro_batches_are_the_mean_of_smaller_contests(references: dict) -> None:
+    options = {"collate": worker.paired, "train_sampling_strategy": "sequential"}
+    actual = worker.trainer_step(worker.PAIRS, 0.0, batch_size=2, accumulate=4, **options)
+    contests = [worker.contest(worker.PAIRS, slice(at, at + 2)) for at in range(0, ROWS, 2)]
+    expected = {name: sum(contest[name] for contest in contests) / 4 for name in actual}
+    assert_same_gradients(actual, expected)
+    assert furthest(actual, references["pairs", 0.0]) > 1e-2
 
 
 @pytest.mark.parametrize("name", worker.MAIN)

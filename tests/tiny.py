@@ -9,7 +9,14 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import qkv.modeling as models
-from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig
+from qkv.configuration import (
+    QkvDecoderConfig,
+    QkvDualEncoderConfig,
+    QkvEncoderConfig,
+    QkvEncoderDecoderConfig,
+    QkvRecurrentConfig,
+    QkvTextEncoderConfig,
+)
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 DROPOUT = {"embedding_dropout": 0.1, "attention_dropout": 0.1, "residual_dropout": 0.1}
@@ -95,6 +102,15 @@ RECURRENT = {
     },
 }
 
+CLIP_IMAGE = {"patch_bias": False, "embedding_norm": True, "final_norm": False, "pooling": "first_norm"}
+DUAL = {
+    "clip": {**SIZES, **DROPOUT, "hidden_act": "quick_gelu", "vision_config": CLIP_IMAGE},
+    "uneven": {
+        "text_config": {"pooling": "highest"},
+        "vision_config": {"class_token": False, "pooling": "mean", "hidden_size": 24, "num_attention_heads": 3},
+    },
+}
+
 
 def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
     return QkvEncoderConfig(**{**TEXT, **IDS, **ENCODERS[kind], **fields})
@@ -115,6 +131,23 @@ def translator(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderCon
 def recurrent(kind: str = "rnnsearch", **fields: Any) -> QkvRecurrentConfig:
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "encoder_hidden_size": 16, "initializer_range": 0.1}
     return QkvRecurrentConfig(**{**sizes, **IDS, "decoder_start_token_id": START, **RECURRENT[kind], **fields})
+
+
+def pair(kind: str = "clip", **fields: Any) -> QkvDualEncoderConfig:
+    """A text encoder and an image encoder, of other widths where the kind says so."""
+    own = DUAL[kind]
+    words = {name: value for name, value in TEXT.items() if name not in SIZES}
+    image = {name: value for name, value in IMAGE.items() if name not in (*SIZES, "num_labels")}
+    parts = {
+        "text_config": {**words, **IDS, **own.get("text_config", {})},
+        "vision_config": {**image, **own.get("vision_config", {})},
+    }
+    return QkvDualEncoderConfig(**{**SIZES, "projection_dim": 20, **own, **parts, **fields})
+
+
+def reader(kind: str = "clip", **fields: Any) -> QkvTextEncoderConfig:
+    """The text half alone."""
+    return QkvTextEncoderConfig(**{**TEXT, **IDS, **DROPOUT, **fields})
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
@@ -215,6 +248,24 @@ def twice_read_spans() -> dict[str, Tensor]:
     return {**read_twice(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
 
 
+def sentences() -> dict[str, Tensor]:
+    """Texts whose last real token is the end."""
+    inputs = text()
+    last = inputs["attention_mask"].sum(-1, keepdim=True) - 1
+    return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, END)}
+
+
+def captions() -> dict[str, Tensor]:
+    return {**sentences(), **images(), "return_loss": torch.tensor(True)}
+
+
+def summits() -> dict[str, Tensor]:
+    """The same where the last real token has the highest id."""
+    inputs = captions()
+    ids = inputs["input_ids"]
+    return {**inputs, "input_ids": ids.clamp(max=VOCABULARY - 2).where(ids != END, VOCABULARY - 1)}
+
+
 @dataclass(frozen=True)
 class Case:
     """A head of a family at one configuration, the inputs it takes, and the Auto class that finds it."""
@@ -303,6 +354,8 @@ HEADS = [
     ),
     case(models.QkvRecurrentModel, "AutoModel", pairs, recurrent, "rnnsearch"),
     case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"),
+    case(models.QkvTextEncoderModel, "AutoModel", sentences, reader, "clip"),
+    case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", captions, pair, "clip"),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
@@ -349,5 +402,6 @@ VARIANTS = [
         case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, kind)
         for kind in ("luong", "cho", "sutskever")
     ),
+    case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "uneven"),
 ]
 CASES = HEADS + VARIANTS

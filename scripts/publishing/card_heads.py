@@ -5,6 +5,10 @@ from dataclasses import dataclass
 TEXT = '"The sky is blue."'
 READ_TEXT = f'inputs = tokenizer({TEXT}, return_tensors="pt")'
 READ_IMAGE = 'inputs = processor(Image.open("image.png"), return_tensors="pt")'
+LABELS = '["a cat", "a dog"]'
+READ_PAIRS = f"""\
+image, labels = Image.open("image.png"), {LABELS}
+inputs = processor(text=labels, images=image, padding=True, return_tensors="pt")"""
 READ_CHOICES = """\
 pairs = tokenizer(["The sky is"] * 2, ["blue.", "a fish."], padding=True, return_tensors="pt")
 inputs = {name: value[None] for name, value in pairs.items()}"""
@@ -24,7 +28,7 @@ class Head:
 
     `tag` is the Hub's name of the task, and the pipeline's where `pipeline` says what that is called with. `answer`
     shows what is in the `outputs`, or the `tokens` of models that generate; `numbers` are inputs for a model that has
-    neither tokenizer nor image processor.
+    neither tokenizer nor image processor. `reads_both` says that texts and images are read together.
     """
 
     tag: str | None
@@ -33,6 +37,7 @@ class Head:
     pipeline: str | None = None
     generates: bool = False
     numbers: str = NUMBERS
+    reads_both: bool = False
 
 
 # By Auto class; the first one that knows an official class is the one it is loaded with.
@@ -66,6 +71,13 @@ HEADS = {
     ),
     "AutoModelForImageClassification": Head("image-classification", BEST, READ_IMAGE, pipeline='"image.png"'),
     "AutoModelForMaskedImageModeling": Head(None, "print(outputs.reconstruction.shape)", READ_IMAGE),
+    "AutoModelForZeroShotImageClassification": Head(
+        "zero-shot-image-classification",
+        "print(dict(zip(labels, outputs.logits_per_image[0].softmax(-1).tolist())))",
+        READ_PAIRS,
+        pipeline=f'"image.png", candidate_labels={LABELS}',
+        reads_both=True,
+    ),
     "AutoModelForPreTraining": Head(None, "print(outputs[0].shape)"),
     "AutoModel": Head("feature-extraction", STATES, pipeline=TEXT),
 }

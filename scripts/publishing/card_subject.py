@@ -110,9 +110,10 @@ def changed(values: Config, defaults: Config) -> Config:
 
 
 def auto_class(config: Config, architecture: str) -> str:
-    """The Auto class that loads a class of ours; AutoModel, which loads its base, where it has none of its own."""
+    """The Auto class of the task of a class of ours; AutoModel, which loads its base, where it has none of its own."""
     references = config.get("auto_map", {}).items()
-    return next((name for name, target in references if target.endswith(f".{architecture}")), "AutoModel")
+    named = [name for name, target in references if target.endswith(f".{architecture}") and name != "AutoModel"]
+    return next(iter(named), "AutoModel")
 
 
 def official_auto_class(config: Config, architecture: str) -> str:

@@ -1,5 +1,7 @@
 """How is a published model used? The Python that stands in its card; tests/test_cards.py runs it as it stands there."""
 
+from typing import Any
+
 from qkv.scripts.publishing.card_subject import Subject
 
 
@@ -26,9 +28,11 @@ def pipeline(subject: Subject) -> str:
 def by_hand(subject: Subject) -> str:
     """The program that shows the model's own outputs; the processor is left out where the folder has none."""
     head, reads = subject.head, subject.place.get("processor", True)
+    sees = subject.reads_images or head.reads_both
     reader = "AutoImageProcessor" if subject.reads_images else "AutoTokenizer"
+    reader = "AutoProcessor" if head.reads_both else reader
     libraries = [] if head.generates and reads else ["import torch"]
-    libraries += ["from PIL import Image"] if subject.reads_images and reads else []
+    libraries += ["from PIL import Image"] if sees and reads else []
     classes = sorted([subject.auto_class, reader] if reads else [subject.auto_class])
     inputs = [opened(subject, reader), head.inputs] if reads else [numbers(subject)]
     outputs = ["tokens = model.generate(**inputs, max_new_tokens=20, do_sample=False)", "print(tokens)"]
@@ -48,19 +52,28 @@ def by_hand(subject: Subject) -> str:
 
 
 def opened(subject: Subject, reader: str) -> str:
-    """The line that opens an image processor or a tokenizer, which looks at the model's config as well."""
+    """The line that opens what makes inputs; a tokenizer looks at the model's config as well."""
     if subject.reads_images:
         return f"processor = {reader}.from_pretrained(repo)"
+    if subject.head.reads_both:
+        return f"processor = {reader}.from_pretrained(repo{trust(subject)})"
     return f"tokenizer = {reader}.from_pretrained(repo{trust(subject)})"
 
 
 def numbers(subject: Subject) -> str:
     """Inputs for a model that comes without a processor."""
-    if not subject.reads_images:
-        return subject.head.numbers
-    size = subject.config["image_size"]
+    if subject.head.reads_both:
+        end = subject.config["text_config"]["eos_token_id"]
+        ids = f'inputs = {{"input_ids": torch.tensor([[1, 2, {end}]])}}'
+        return f'{ids}\ninputs["pixel_values"] = {blank(subject.config["vision_config"])}'
+    return f'inputs = {{"pixel_values": {blank(subject.config)}}}' if subject.reads_images else subject.head.numbers
+
+
+def blank(config: dict[str, Any]) -> str:
+    """An image of the size that a config of patches says."""
+    size = config["image_size"]
     height, width = size if isinstance(size, list | tuple) else (size, size)
-    return f'inputs = {{"pixel_values": torch.zeros(1, {subject.config["num_channels"]}, {height}, {width})}}'
+    return f"torch.zeros(1, {config['num_channels']}, {height}, {width})"
 
 
 def trust(subject: Subject) -> str:

@@ -45,7 +45,7 @@ HEADER = """\
 # The package words the errors of huggingface_hub's decorator; a copy uses that itself.
 RENAMED = {"@checked": "@strict"}
 # transformers' linter wants its generated docstrings on these, which print an error for each field it does not know.
-PUBLIC = re.compile(r"^(?:class (?:Qkv\w+|\w+Config)\(.*\):|    def forward\()$", re.MULTILINE)
+PUBLIC = re.compile(r"^(?:class (?:Qkv\w+|\w+Config)\(.*\):|    def (?:forward|get_\w+_features)\()$", re.MULTILINE)
 BY_HAND = "  # trf-ignore: TRF057"
 
 

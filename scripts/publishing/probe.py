@@ -51,23 +51,29 @@ def questions(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, Ten
     """Inputs of a forward pass that both models take: padded rows of tokens, images, or a source and its target."""
     config, name = ours.config, type(ours).__name__
     generator = torch.Generator().manual_seed(SEED)
-    if getattr(config, "frontend", "tokens") == "patches":
-        found = images(config, generator, masked=name.endswith("MaskedImageModeling"))
-    elif config.is_encoder_decoder:
-        found = translation(config, generator, name)
-    else:
-        # The last real token of a row, which decides its class, is found by the padding id.
-        found = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
-        if getattr(config, "type_vocab_size", 0) > 1:
-            found["token_type_ids"] = (
-                torch.arange(found["input_ids"].shape[-1]).gt(5).long().expand_as(found["input_ids"])
-            )
+    found = fitting(config, generator, name)
     if name.endswith("MultipleChoice"):
         found = {name: torch.stack((value, value.flip(0)), 1) for name, value in found.items()}
     understood = [set(signature(model.forward).parameters) for model in (ours, official)]
     if lacking := set(found) - understood[0] & understood[1] - {"token_type_ids"}:
         raise ValueError(f"{name} cannot be checked yet: it takes no {min(lacking)}; convert it without --check")
     return {name: value for name, value in found.items() if all(name in names for names in understood)}
+
+
+def fitting(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
+    """Inputs for what the model reads."""
+    if "vision_config" in config.sub_configs:
+        captions = ended(tokens(config.text_config, generator), config.text_config)
+        return captions | images(config.vision_config, generator, masked=False)
+    if getattr(config, "frontend", "tokens") == "patches":
+        return images(config, generator, masked=name.endswith("MaskedImageModeling"))
+    if config.is_encoder_decoder:
+        return translation(config, generator, name)
+    # The last real token of a row, which decides its class, is found by the padding id.
+    found = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
+    if getattr(config, "type_vocab_size", 0) > 1:
+        found["token_type_ids"] = torch.arange(found["input_ids"].shape[-1]).gt(5).long().expand_as(found["input_ids"])
+    return ended(found, config) if getattr(config, "pooling", "first") == "end" else found
 
 
 def has_padding(config: Any) -> bool:
@@ -87,6 +93,12 @@ def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch:
     return {"input_ids": ids.masked_fill(~real, config.pad_token_id or 0), "attention_mask": real.long()}
 
 
+def ended(inputs: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+    """Texts whose last real token is the end, at which they are read."""
+    last = inputs["attention_mask"].sum(1, keepdim=True) - 1
+    return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, as_list(config.eos_token_id)[0])}
+
+
 def translation(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
     """A source and its target, as labels where the model makes decoder inputs of them.
 
@@ -94,8 +106,7 @@ def translation(config: Any, generator: torch.Generator, name: str) -> dict[str,
     """
     source = tokens(config.encoder, generator)
     if name.endswith("SequenceClassification"):
-        last = source["attention_mask"].sum(1, keepdim=True) - 1
-        return {**source, "input_ids": source["input_ids"].scatter(1, last, as_list(config.eos_token_id)[0])}
+        return ended(source, config)
     target = tokens(config.decoder, generator, TARGET)
     if name.endswith("ConditionalGeneration"):
         return source | {"labels": target["input_ids"].masked_fill(target["attention_mask"] == 0, -100)}
@@ -121,13 +132,22 @@ def images(config: Any, generator: torch.Generator, *, masked: bool) -> dict[str
 def answers(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Every tensor that a forward pass gives, at real tokens, by its name; hidden states by their layer."""
     inputs = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
-    output = model(**inputs, output_hidden_states=True)
+    output = flattened(model(**inputs, output_hidden_states=True))
     found: dict[str, Tensor] = {}
     for name in sorted(output, key=depth):
         value = output[name]
         for index, tensor in enumerate((value,) if isinstance(value, Tensor) else value):
             if isinstance(tensor, Tensor):
                 found[layer(name, index) if "hidden_states" in name else name] = real(name, tensor, inputs)
+    return found
+
+
+def flattened(output: Any) -> dict[str, Any]:
+    """The parts of an output, those of an output inside it with its name in front."""
+    found: dict[str, Any] = {}
+    for name, value in output.items():
+        inner = value if isinstance(value, dict) else {}
+        found |= {f"{name.removesuffix('output')}{key}": item for key, item in inner.items()} or {name: value}
     return found
 
 

@@ -17,6 +17,7 @@ DEFAULTS = {
     "image_size": 224,
     "patch_size": 16,
     "num_channels": 3,
+    "patch_bias": True,
     "class_token": True,
     "distillation_token": False,
     "mask_token": False,

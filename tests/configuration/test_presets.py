@@ -9,8 +9,8 @@ import torch
 from qkv import QkvEncoderDecoderForConditionalGeneration, presets
 
 NAMES = (
-    "bart_base bert_base bert_large deit_small_16 gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b rnnsearch_50 "
-    "roberta_base t5_base t5_small transformer_base transformer_big vit_base_16 vit_large_16"
+    "bart_base bert_base bert_large clip_vit_b32 deit_small_16 gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b "
+    "rnnsearch_50 roberta_base t5_base t5_small transformer_base transformer_big vit_base_16 vit_large_16"
 ).split()
 BERT = {"vocab_size": 30522, "type_vocab_size": 2, "max_position_embeddings": 512, "position": "learned"}
 BERT_LAYER = {"norm_first": False, "embedding_norm": True, "norm_eps": 1e-12, "hidden_act": "gelu", "pooling": "dense"}
@@ -20,7 +20,7 @@ PAPER = {"position": "sinusoidal", "norm_first": False, "hidden_act": "relu", "s
 T5 = {"position": "t5", "norm": "rms", "attention_multiplier": 1.0, "attention_bias": False, "vocab_size": 32128}
 
 # (width, layers, heads, inner width) and what else is the paper's own.
-VALUES: dict[str, tuple[tuple[int, int, int, int], dict[str, Any]]] = {
+VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "bert_base": ((768, 12, 12, 3072), {**BERT, **BERT_LAYER, "residual_dropout": 0.1}),
     "bert_large": ((1024, 24, 16, 4096), {**BERT, **BERT_LAYER}),
     "roberta_base": ((768, 12, 12, 3072), {"vocab_size": 50265, "position_offset": 2, "pad_token_id": 1}),
@@ -44,6 +44,10 @@ VALUES: dict[str, tuple[tuple[int, int, int, int], dict[str, Any]]] = {
     "vit_base_16": ((768, 12, 12, 3072), VIT),
     "vit_large_16": ((1024, 24, 16, 4096), VIT),
     "deit_small_16": ((384, 12, 6, 1536), {**VIT, "drop_path_rate": 0.1}),
+    "clip_vit_b32": (
+        {"text_config": (512, 12, 8, 2048), "vision_config": (768, 12, 12, 3072)},
+        {"projection_dim": 512, "hidden_act": "quick_gelu", "norm_eps": 1e-5},
+    ),
 }
 each_preset = pytest.mark.parametrize("name", NAMES)
 
@@ -60,9 +64,11 @@ def test_names_are_the_functions() -> None:
 def test_values_are_those_of_the_paper(name: str) -> None:
     config = preset(name)
     sizes, rest = VALUES[name]
-    for part in [getattr(config, part) for part in config.sub_configs] or [config]:
+    for name in config.sub_configs or [""]:
+        part = getattr(config, name, config)
         names = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-        assert tuple(getattr(part, name, 0) for name in names) == sizes
+        width = tuple(getattr(part, field, 0) for field in names)
+        assert width == (sizes[name] if isinstance(sizes, dict) else sizes)
         assert {field: getattr(part, field) for field in rest if hasattr(part, field)} == {
             field: value for field, value in rest.items() if hasattr(part, field)
         }

@@ -306,7 +306,7 @@ def test_presets_are_the_official_configs(name: str) -> None:
     assert different(wanted, flat(read_config(architecture, head, config))) == []
 
 
-@pytest.mark.parametrize("make", [tiny.encoder, tiny.vision, tiny.decoder, tiny.translator])
+@pytest.mark.parametrize("make", [tiny.encoder, tiny.vision, tiny.decoder, tiny.translator, tiny.pair])
 def test_nested_undoes_flat(make: Any) -> None:
     config = make()
     values = {name: value for name, value in flat(config).items() if name.rpartition(".")[2] not in BOOKKEEPING}

@@ -101,6 +101,21 @@ def test_first_token_beside_the_mean_of_the_patches():
     assert_same(POOLINGS["first_mean"](config)(hidden), expected, hidden)
 
 
+def test_first_token_normalised():
+    pooler, hidden = jittered(POOLINGS["first_norm"](vision(pooling="first_norm"))), draw(3, 8, 6)
+    expected = reference.layer_norm(hidden[:, 0], pooler.norm.weight, pooler.norm.bias, pooler.norm.eps)
+    assert_same(pooler(hidden), expected, hidden, *pooler.parameters())
+
+
+@pytest.mark.parametrize(("kind", "places"), [("end", [1, 4, 0]), ("highest", [2, 0, 1])])
+def test_end_of_a_text(kind, places):
+    ids = torch.tensor([[4, 3, 10, 3, 3], [10, 5, 5, 5, 3], [3, 9, 9, 3, 1]])
+    pooler, hidden = POOLINGS[kind](encoder(pooling=kind, eos_token_id=3)), draw(3, 5, 6)
+    expected = torch.stack([row[place] for row, place in zip(hidden, places, strict=True)])
+    assert_same(pooler(hidden, KEEP["right"], ids), expected, hidden)
+    assert_same(pooler(hidden, KEEP["left"]), last_token(hidden, KEEP["left"]), hidden)  # embeddings given for ids
+
+
 @pytest.mark.parametrize("act", [None, "relu", "gelu"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_dense_pooling_may_have_another_activation(act, bias):
@@ -144,7 +159,8 @@ def test_words_are_scored_at_the_width_of_their_table():
 
 @pytest.mark.parametrize("word", [word for word in POOLINGS if word != "distilled"])
 def test_classifier_scores_each_label(word):
-    config = vision(pooling=word, num_labels=5)
+    config = encoder(pooling=word, num_labels=5, eos_token_id=3) if word in ("end", "highest") else None
+    config = config or vision(pooling=word, num_labels=5)
     pooled = draw(3, 12 if word == "first_mean" else 6)
     classifier = jittered(POOLINGS[word].classifier(config))
     assert_same(classifier(pooled), scores(classifier, pooled), pooled, *classifier.parameters())

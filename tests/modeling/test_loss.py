@@ -5,7 +5,16 @@ import torch
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact
-from qkv.modeling.loss import IGNORED, classification, cross_entropy, masked_pixels, next_token, problem_type, span
+from qkv.modeling.loss import (
+    IGNORED,
+    classification,
+    contrastive,
+    cross_entropy,
+    masked_pixels,
+    next_token,
+    problem_type,
+    span,
+)
 
 LABELS = torch.tensor([[0, 3, IGNORED, 6, 2], [IGNORED, IGNORED, 5, 1, 1]])
 SMOOTHING = pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
@@ -165,3 +174,26 @@ def test_without_labels_there_is_no_loss():
     assert cross_entropy(logits, None) is None and next_token(logits) is None
     assert classification(logits[:, 0], None, encoder()) is None
     assert span(logits[..., 0], logits[..., 1], None, torch.zeros(2)) is None
+
+
+@COUNTS
+def test_contrastive(count):
+    images, texts, scale = draw(5, 3), draw(5, 3), draw(1)[0]
+    expected = reference.contrastive(images, texts, scale, None if count is None else 13)
+    assert_same(contrastive(images, texts, scale, count), expected, images, texts, scale)
+
+
+def test_contrastive_parts_are_contests_of_their_own():
+    """They add up to the mean over pairs, which is not the loss of all pairs in one contest."""
+    images, texts, scale = draw(5, 3), draw(5, 3), torch.tensor(2.0, dtype=torch.float64)
+    parts = [(images[:2], texts[:2]), (images[2:], texts[2:])]
+    total = sum(contrastive(*part, scale, 5) for part in parts)
+    means = [contrastive(*part, scale) * len(part[0]) / 5 for part in parts]
+    assert_same(total, means[0] + means[1], images, texts)
+    assert (total - contrastive(images, texts, scale)).abs() > 1e-1
+
+
+@pytest.mark.parametrize(("images", "texts"), [(3, 4), (0, 0)])
+def test_what_is_no_pair_is_refused(images, texts):
+    with pytest.raises(ValueError, match=f"{images} images and {texts} texts are no pairs; for the loss give each"):
+        contrastive(torch.ones(images, 2), torch.ones(texts, 2), torch.tensor(1.0))

@@ -6,7 +6,13 @@ from transformers.pipelines import SUPPORTED_TASKS
 import qkv
 from qkv.scripts.publishing.card_heads import HEADS, IMAGE_FEATURES, KINDS, Head
 
-FAMILIES = (qkv.QkvEncoderConfig, qkv.QkvDecoderConfig, qkv.QkvEncoderDecoderConfig, qkv.QkvRecurrentConfig)
+FAMILIES = (
+    qkv.QkvEncoderConfig,
+    qkv.QkvDecoderConfig,
+    qkv.QkvEncoderDecoderConfig,
+    qkv.QkvRecurrentConfig,
+    qkv.QkvDualEncoderConfig,
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -18,7 +18,13 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerFast, ViTImageProcessorPil
+from transformers import (
+    CLIPImageProcessorPil,
+    CLIPProcessor,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    ViTImageProcessorPil,
+)
 
 import qkv
 from qkv.scripts.publishing.card import make_card, plain_card
@@ -63,6 +69,20 @@ def pair(head: str) -> PreTrainedModel:
     return getattr(qkv, f"QkvEncoderDecoder{head}")(qkv.QkvEncoderDecoderConfig(**tokens, **TINY))
 
 
+def dual() -> PreTrainedModel:
+    config = {name: value for name, value in TINY.items() if name != "id2label"}
+    parts = {"text_config": {"vocab_size": len(WORDS), "eos_token_id": 3}, "vision_config": PIXELS}
+    return qkv.QkvDualEncoderModel(qkv.QkvDualEncoderConfig(**config, **parts, projection_dim=8))
+
+
+def paired() -> CLIPProcessor:
+    """Words that end, and images."""
+    tokenizer = words()
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A [EOS]", special_tokens=[("[EOS]", 3)])
+    size = {"height": 8, "width": 8}
+    return CLIPProcessor(CLIPImageProcessorPil(size=size, crop_size=size), tokenizer)
+
+
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "AutoModelForCausalLM": decoder,
     "AutoModelForSeq2SeqLM": lambda: pair("ForConditionalGeneration"),
@@ -73,6 +93,7 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "AutoModelForMultipleChoice": lambda: encoder("ForMultipleChoice"),
     "AutoModelForImageClassification": lambda: encoder("ForImageClassification", **PIXELS),
     "AutoModelForMaskedImageModeling": lambda: encoder("ForMaskedImageModeling", mask_token=True, **PIXELS),
+    "AutoModelForZeroShotImageClassification": dual,
     "AutoModelForPreTraining": lambda: encoder("ForPreTraining"),
     "AutoModel": lambda: encoder("Model"),
     "AutoModel, images": lambda: encoder("Model", **PIXELS),
@@ -85,6 +106,7 @@ BARE = {
     "bare text": "AutoModelForCausalLM",
     "bare choices": "AutoModelForMultipleChoice",
     "bare images": "AutoModelForImageClassification",
+    "bare pairs": "AutoModelForZeroShotImageClassification",
     "bare both": "AutoModel, both",
 }
 KINDS = {name: name for name in MODELS} | RECORDED | {"native text": "AutoModelForCausalLM"} | BARE
@@ -109,6 +131,7 @@ def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
     """A model that lies in a folder now, and the text of its card, in which the folder has taken its name's place."""
     model = jittered(MODELS[KINDS[name]]())
     reader = IMAGES if model.config.to_dict().get("frontend") == "patches" else WORD_READER
+    reader = paired() if "vision_config" in model.config.sub_configs else reader
     if name in NATIVE:
         qkv.to_transformers(model).save_pretrained(folder)
         reader.save_pretrained(folder)
@@ -180,6 +203,15 @@ def written(model: PreTrainedModel) -> str:
 MASKED = read(f"The sky is {WORD_READER.mask_token}.")
 PICTURE = dict(IMAGES(IMAGE, return_tensors="pt"))
 BOTH = {**read(), "decoder_input_ids": read()["input_ids"]}
+CHOICES = ("a cat", "a dog")
+
+
+def matched(model: PreTrainedModel, sentence: str = "{}") -> list[float]:
+    texts = [sentence.format(choice) for choice in CHOICES]
+    inputs = paired()(text=texts, images=IMAGE.convert("RGB"), padding=True, return_tensors="pt")
+    return model(**inputs).logits_per_image[0].softmax(-1).tolist()
+
+
 # What the program that asks the model itself shall print, from the model in memory.
 SAID: dict[str, Callable[[PreTrainedModel], str]] = {
     "AutoModelForCausalLM": written,
@@ -191,6 +223,7 @@ SAID: dict[str, Callable[[PreTrainedModel], str]] = {
     "AutoModelForMultipleChoice": choice,
     "AutoModelForImageClassification": lambda model: label(model, PICTURE),
     "AutoModelForMaskedImageModeling": lambda model: str(model(**PICTURE).reconstruction.shape),
+    "AutoModelForZeroShotImageClassification": lambda model: str(dict(zip(CHOICES, matched(model), strict=True))),
     "AutoModelForPreTraining": lambda model: str(model(**read())[0].shape),
     "AutoModel": lambda model: str(model(**read()).last_hidden_state.shape),
     "AutoModel, images": lambda model: str(model(**PICTURE).last_hidden_state.shape),
@@ -228,6 +261,11 @@ def check_written(answer: Any, model: PreTrainedModel) -> None:
     assert found["generated_text"].replace(" ", "") == written(model).replace(" ", "")
 
 
+def check_matched(answer: Any, model: PreTrainedModel) -> None:
+    expected = dict(zip(CHOICES, matched(model, "This is a photo of {}."), strict=True))
+    assert {item["label"]: item["score"] for item in answer} == pytest.approx(expected, abs=1e-5)
+
+
 # Whether a pipeline's answer is that of the model in memory.
 CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
     "AutoModelForCausalLM": check_written,
@@ -235,6 +273,7 @@ CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
     "AutoModelForSequenceClassification": lambda answer, model: check_labels(answer, model, scores(model, read())),
     "AutoModelForTokenClassification": lambda answer, model: check_labels(answer, model, scores(model, read())),
     "AutoModelForImageClassification": lambda answer, model: check_labels(answer, model, scores(model, PICTURE)),
+    "AutoModelForZeroShotImageClassification": check_matched,
     "AutoModel": lambda answer, model: check_states(answer, model, read()),
     "AutoModel, images": lambda answer, model: check_states(answer, model, PICTURE),
 }
@@ -258,6 +297,7 @@ def test_programs_need_no_processor(cards: dict[str, Card]) -> None:
         "bare text": lambda model: generated(model, {"input_ids": text}),
         "bare choices": lambda model: model(input_ids=choices)[0].shape,
         "bare images": lambda model: model(torch.zeros(1, 3, 8, 8))[0].shape,
+        "bare pairs": lambda model: torch.Size((1, 1)),
         "bare both": lambda model: model(input_ids=text, decoder_input_ids=text)[0].shape,
     }
     for name, compute in expected.items():

@@ -1,0 +1,170 @@
+"""Dual encoders: input_ids -> text encoder, pixel_values -> image encoder; both -> one space -> cosines.
+
+Shapes: B images, N texts, T tokens, C channels, D projection_dim.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.models.clip.modeling_clip import CLIPOutput
+
+from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
+from .base import QkvPreTrainedModel, can_return_tuple
+from .check import refuse_alone
+from .loss import contrastive
+from .modeling_encoder import QkvEncoderModel
+
+# Cosines are multiplied by no more than 100.
+HIGHEST_LOGIT_SCALE = math.log(100)
+
+
+class QkvTextEncoderModel(QkvEncoderModel):
+    """Causal encoder over tokens, read where the text ends: `input_ids -> Stack -> pooler_output (N, D)`."""
+
+    config: QkvTextEncoderConfig
+
+
+# size: each half and the whole name every input they take
+class QkvDualEncoderModel(QkvPreTrainedModel):
+    """Texts and images in one space: CLIP by configuration.
+
+    `input_ids -> text_model -> text_embeds (N, D), pixel_values -> vision_model -> image_embeds (B, D) -> cosines`
+    """
+
+    config: QkvDualEncoderConfig
+
+    def __init__(self, config: QkvDualEncoderConfig) -> None:
+        super().__init__(config)
+        text, vision, width = config.text_config, config.vision_config, config.projection_dim
+        self.text_model = QkvTextEncoderModel(text)
+        self.vision_model = QkvEncoderModel(vision)
+        self.text_projection = nn.Linear(text.hidden_size, width, bias=False)
+        self.visual_projection = nn.Linear(vision.hidden_size, width, bias=False)
+        self.logit_scale = nn.Parameter(torch.tensor(float(config.logit_scale_init_value)))
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: Any) -> None:
+        super()._init_weights(module)
+        if module in (self.text_projection, self.visual_projection):
+            init.normal_(module.weight, std=module.in_features**-0.5)
+        elif module is self:
+            init.constant_(self.logit_scale, self.config.logit_scale_init_value)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.text_model.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.text_model.embed_tokens = value
+
+    @can_return_tuple
+    def get_text_features(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """What the text encoder gives, its `pooler_output` (N, D) in the common space, of any length."""
+        outputs = self.text_model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        outputs.pooler_output = self.text_projection(outputs.pooler_output)
+        return outputs
+
+    @can_return_tuple
+    def get_image_features(
+        self, pixel_values: Tensor, interpolate_pos_encoding: bool | None = None, **kwargs: Any
+    ) -> BaseModelOutputWithPooling:
+        """What the image encoder gives, its `pooler_output` (B, D) in the common space, of any length."""
+        options = {"interpolate_pos_encoding": interpolate_pos_encoding, **kwargs}
+        outputs = self.vision_model(pixel_values=pixel_values, **options)
+        outputs.pooler_output = self.visual_projection(outputs.pooler_output)
+        return outputs
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        pixel_values: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        return_loss: bool | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> CLIPOutput:
+        """`return_loss=True` takes text i for that of image i; pairs of all processes compete."""
+        refuse_alone(pixel_values)
+        kwargs = {**self.recorded(), **kwargs}
+        text = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
+        text |= {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
+        texts = self.encode(self.get_text_features, text, **kwargs)
+        kwargs["interpolate_pos_encoding"] = interpolate_pos_encoding
+        images = self.encode(self.get_image_features, {"pixel_values": pixel_values}, **kwargs)
+        embeds = [functional.normalize(side.pooler_output, dim=-1) for side in (texts, images)]
+        return self.compared(texts, images, embeds, return_loss=return_loss, num_items_in_batch=num_items_in_batch)
+
+    def encode(self, features: Callable[..., BaseModelOutputWithPooling], rows: dict[str, Any], **options: Any) -> Any:
+        """What one half makes of its rows; in training chunk by chunk, if the config wants it, each computed twice."""
+        size = self.config.embedding_chunk_size
+        if size is None or not (self.training and torch.is_grad_enabled()):
+            return features(**rows, **options)
+        count = max(len(value) for value in rows.values() if value is not None)
+        outputs = []
+        for start in range(0, count, size):
+            chunk = {
+                name: value[start : start + size] if value is not None and len(value) == count else value
+                for name, value in rows.items()
+            }
+            outputs.append(checkpoint(features, **chunk, **options, use_reentrant=False))
+        return joined(outputs)
+
+    def compared(
+        self, texts: BaseModelOutputWithPooling, images: BaseModelOutputWithPooling, embeds: list[Tensor], **loss: Any
+    ) -> CLIPOutput:
+        """Cosines of each image and each text, times the learned scale."""
+        text_embeds, image_embeds = embeds
+        scale = self.scale()
+        logits = scale.to(text_embeds.device) * text_embeds @ image_embeds.to(text_embeds.device).T
+        wanted = loss.pop("return_loss")
+        return CLIPOutput(
+            loss=contrastive(image_embeds, text_embeds, scale, **loss) if wanted else None,
+            logits_per_image=logits.T,
+            logits_per_text=logits,
+            text_embeds=text_embeds,
+            image_embeds=image_embeds,
+            text_model_output=texts,
+            vision_model_output=images,
+        )
+
+    def scale(self) -> Tensor:
+        """What cosines are multiplied by; a step of training that led beyond the limit is taken back.
+
+        Source: Radford et al. 2021, CLIP, §2.5, https://arxiv.org/abs/2103.00020
+        """
+        if self.training and self.logit_scale.requires_grad:
+            with torch.no_grad():
+                self.logit_scale.clamp_(max=HIGHEST_LOGIT_SCALE)
+        return self.logit_scale.exp()
+
+
+def joined(outputs: Sequence[Any]) -> Any:
+    """One output from those of the chunks of a batch: tensors, and tuples of them, by rows."""
+    first = outputs[0]
+    if isinstance(first, Tensor):
+        return torch.cat(list(outputs))
+    if isinstance(first, tuple):
+        return tuple(map(joined, zip(*outputs, strict=True)))
+    if first is None:
+        return None
+    return type(first)(**{name: joined([output[name] for output in outputs]) for name in first})

@@ -1,0 +1,68 @@
+"""Do the halves of a dual encoder get what is theirs, and is what cannot be one refused?"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qkv.configuration import QkvDecoderConfig, QkvDualEncoderConfig, QkvEncoderConfig, QkvTextEncoderConfig, presets
+
+SMALL = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
+
+
+def test_the_text_half_looks_back_only_and_the_image_half_everywhere() -> None:
+    config = QkvDualEncoderConfig()
+    assert config.text_config.causal and not config.vision_config.causal
+    assert (config.text_config.frontend, config.vision_config.frontend) == ("tokens", "patches")
+    assert not config.text_config.tie_last_hidden_states and config.vocab_size == config.text_config.vocab_size
+
+
+def test_flat_fields_are_shared_and_parts_say_what_differs() -> None:
+    config = QkvDualEncoderConfig(**SMALL, vision_config={"hidden_size": 12}, projection_dim=5)
+    assert (config.text_config.hidden_size, config.vision_config.hidden_size) == (8, 12)
+    assert config.text_config.num_hidden_layers == config.vision_config.num_hidden_layers == 1
+    assert "hidden_size" not in vars(config)
+    made = QkvDualEncoderConfig(text_config=QkvTextEncoderConfig(**SMALL), vision_config={"image_size": 32})
+    assert made.text_config.hidden_size == 8 and made.vision_config.image_size == 32
+
+
+def test_a_saved_config_is_the_config(tmp_path: Path) -> None:
+    config = presets.clip_vit_b32(num_hidden_layers=2, text_config={"pooling": "highest"}, embedding_chunk_size=4)
+    config.save_pretrained(tmp_path)
+    loaded = QkvDualEncoderConfig.from_pretrained(tmp_path)
+    assert loaded.to_dict() == {**config.to_dict(), "_name_or_path": loaded.name_or_path}
+    assert loaded.text_config.pooling == "highest" and type(loaded.text_config) is QkvTextEncoderConfig
+
+
+def test_a_preset_takes_differences_flat_and_by_part() -> None:
+    config = presets.clip_vit_b32(hidden_act="gelu", hidden_size=64, vision_config={"hidden_size": 96})
+    assert (config.text_config.hidden_act, config.vision_config.hidden_act) == ("gelu", "gelu")
+    assert (config.text_config.hidden_size, config.vision_config.hidden_size) == (64, 96)
+    assert config.vision_config.patch_size == 32 and not config.vision_config.patch_bias
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"vision_config": {"frontend": "tokens"}}, "vision_config of frontend='tokens' reads no images; set frontend="),
+    (
+        {"vision_config": QkvDecoderConfig()},
+        "vision_config is of type QkvDecoderConfig, expected QkvEncoderConfig, dict",
+    ),
+    (
+        {"text_config": QkvEncoderConfig()},
+        "text_config is of type QkvEncoderConfig, expected QkvTextEncoderConfig, dict",
+    ),
+    ({"text_config": {"frontend": "patches"}}, "frontend='patches' is not for QkvTextEncoderConfig, which reads"),
+    ({"text_config": {"eos_token_id": None}}, "pooling='end' needs one eos_token_id, got None; set it or pooling="),
+    ({"text_config": {"eos_token_id": [1, 2]}}, r"pooling='end' needs one eos_token_id, got \[1, 2\]"),
+    ({"vision_config": {"pooling": "highest"}}, "pooling='highest' reads a token of a text; use 'first' or 'mean'"),
+    ({"vision_config": {"pooling": "first_norm", "class_token": False}}, "pooling='first_norm' reads the class token"),
+    ({"embedding_chunk_size": 0}, "embedding_chunk_size=0 must be at least 1"),
+    ({"projection_dims": 3}, "has no field 'projection_dims'; did you mean 'projection_dim'"),
+    ({"hiden_size": 3}, "has no field 'hiden_size'; did you mean 'hidden_size'"),
+]
+
+
+@pytest.mark.parametrize(("fields", "sentence"), REFUSED)
+def test_what_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        QkvDualEncoderConfig(**fields)

@@ -1,0 +1,189 @@
+"""Do texts and images meet in one space, is a text read where it ends, and do chunks of a batch make the whole?"""
+
+import copy
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from transformers.exporters import DynamoConfig, DynamoExporter
+
+import tiny
+from qkv.configuration import presets
+from qkv.modeling import QkvDualEncoderModel, QkvTextEncoderModel
+from qkv.modeling.modeling_dual_encoder import HIGHEST_LOGIT_SCALE
+
+PLAIN = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout": 0.0}
+
+
+def build(kind: str = "clip", **fields: Any) -> QkvDualEncoderModel:
+    torch.manual_seed(0)
+    return tiny.jitter(QkvDualEncoderModel(tiny.pair(kind, **{**PLAIN, **fields}))).eval()
+
+
+def rows(count: int = 5, length: int = 9) -> dict[str, Tensor]:
+    """Texts of the same length, each with its end, and an image for each."""
+    inputs = tiny.text(batch=count, length=length)
+    ids = inputs["input_ids"].clone()
+    ids[torch.arange(count), inputs["attention_mask"].sum(-1) - 1] = tiny.END
+    return {**inputs, "input_ids": ids, **tiny.images(batch=count)}
+
+
+def test_it_is_clip() -> None:
+    with torch.device("meta"):
+        assert QkvDualEncoderModel(presets.clip_vit_b32()).num_parameters() == 151_277_313
+
+
+@torch.no_grad()
+def test_scores_are_cosines_times_the_scale() -> None:
+    model, inputs = build(), rows()
+    output = model(**inputs)
+    texts = model.get_text_features(inputs["input_ids"], inputs["attention_mask"]).pooler_output
+    images = model.get_image_features(inputs["pixel_values"]).pooler_output
+    cosines = torch.nn.functional.cosine_similarity(images[:, None], texts[None], dim=-1)
+    assert_close(output.logits_per_image, cosines * model.logit_scale.exp())
+    assert torch.equal(output.logits_per_text, output.logits_per_image.T)
+    for embeds in (output.text_embeds, output.image_embeds):
+        assert_close(embeds.norm(dim=-1), torch.ones(5))
+    assert output.loss is None and model.get_image_features(inputs["pixel_values"], return_dict=False)[1].shape == (
+        5,
+        20,
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("images", [1, 3])
+def test_any_number_of_texts_is_compared_with_any_number_of_images(images: int) -> None:
+    model, inputs = build(), rows()
+    inputs["pixel_values"] = inputs["pixel_values"][:images]
+    assert model(**inputs).logits_per_image.shape == (images, 5)
+    with pytest.raises(ValueError, match=f"{images} images and 5 texts are no pairs"):
+        model(**inputs, return_loss=True)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pooling", ["end", "highest"])
+def test_what_stands_behind_the_end_changes_nothing(pooling: str) -> None:
+    model = QkvTextEncoderModel(tiny.reader(pooling=pooling)).eval()
+    end = {"end": tiny.END, "highest": tiny.VOCABULARY - 1}[pooling]
+    ids = torch.randint(4, tiny.VOCABULARY - 1, (2, 9))
+    ids[0, 4] = ids[1, 8] = end
+    other = ids.clone()
+    other[0, 5:] = 7
+    one, two = (model(each) for each in (ids, other))
+    assert_close(one.pooler_output, two.pooler_output)
+    assert not torch.allclose(one.last_hidden_state[0, 5:], two.last_hidden_state[0, 5:])
+    assert_close(one.pooler_output, one.last_hidden_state[[0, 1], [4, 8]])
+    other[0, 3] = 8
+    assert not torch.allclose(model(other).pooler_output[0], one.pooler_output[0])
+
+
+def test_a_text_without_an_end_is_refused() -> None:
+    inputs = rows()
+    inputs["input_ids"][2] = 5
+    with pytest.raises(ValueError, match="row 2 of input_ids has no eos_token_id=3, at which pooling='end' reads"):
+        build()(**inputs)
+
+
+def test_a_text_alone_is_not_compared() -> None:
+    with pytest.raises(ValueError, match="give pixel_values beside the text, got none; get_text_features reads texts"):
+        build()(rows()["input_ids"])
+
+
+@torch.no_grad()
+def test_images_of_another_size() -> None:
+    model, inputs = build(), rows()
+    inputs["pixel_values"] = tiny.images(batch=5, size=(20, 8))["pixel_values"]
+    with pytest.raises(ValueError, match=r"images are 20x8 but image_size=\[12, 16\]; resize them, or pass"):
+        model(**inputs)
+    output = model(**inputs, interpolate_pos_encoding=True)
+    assert output.vision_model_output.last_hidden_state.shape == (5, 11, 32)
+
+
+# Training -------------------------------------------------------------------------------------------------------------
+
+
+def learned(model: QkvDualEncoderModel, **inputs: Any) -> tuple[Any, dict[str, Tensor]]:
+    """The output in training, and the gradients of its loss."""
+    model = copy.deepcopy(model).double().train()
+    inputs["pixel_values"] = inputs["pixel_values"].double()
+    output = model(**inputs, return_loss=True)
+    output.loss.backward()
+    return output, {name: value.grad for name, value in model.named_parameters()}
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 7])
+def test_chunks_make_the_whole_batch(size: int) -> None:
+    asked = {"output_hidden_states": True, "output_attentions": True, "position_ids": torch.arange(9)[None]}
+    whole, expected = learned(build(), **rows(), **asked)
+    output, found = learned(build(embedding_chunk_size=size), **rows(), **asked)
+    for name, value in expected.items():
+        assert_close(found[name], value, rtol=0, atol=1e-10, msg=name)
+    assert_close(output.loss, whole.loss, rtol=0, atol=1e-10)
+    for part in ("text_model_output", "vision_model_output"):
+        assert output[part].keys() == whole[part].keys()
+        for one, other in zip(output[part].to_tuple(), whole[part].to_tuple(), strict=True):
+            assert_close(one, other)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_chunks_are_for_training_alone(training: bool) -> None:
+    model, sizes = build(embedding_chunk_size=2).train(training), []
+    model.vision_model.embed_tokens.register_forward_hook(lambda *args: sizes.append(len(args[2])))
+    loss = model(**rows(), return_loss=True).loss
+    assert sizes == ([2, 2, 1] if training else [5])
+    loss.backward()
+    assert sorted(sizes) == ([1, 1, 2, 2, 2, 2] if training else [5])  # each a second time, on the way back
+
+
+def test_the_scale_is_taken_back_to_its_limit_in_training() -> None:
+    model, inputs = build(logit_scale_init_value=9.0), rows()
+    with torch.no_grad():
+        assert_close(model(**inputs).logits_per_image.abs().max() > 1000, torch.tensor(True))
+        model.logit_scale.fill_(9.0)
+    model.train()
+    model(**inputs, return_loss=True).loss.backward()
+    assert model.logit_scale.item() == pytest.approx(HIGHEST_LOGIT_SCALE) == pytest.approx(math.log(100))
+    assert model.logit_scale.grad.abs() > 0  # so that it may come down again
+    model.logit_scale.requires_grad_(False).fill_(9.0)
+    model(**inputs)
+    assert model.logit_scale == 9.0
+
+
+def test_it_learns_which_text_is_whose() -> None:
+    model, inputs = build().train(), rows()
+    descent = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(40):
+        descent.zero_grad()
+        model(**inputs, return_loss=True).loss.backward()
+        descent.step()
+    assert torch.equal(model.eval()(**inputs).logits_per_image.argmax(-1), torch.arange(5))
+
+
+# Compilers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("training", [True, False])
+def test_compiled_it_gives_the_same(training: bool) -> None:
+    model, inputs = build().train(training), rows()
+    expected = model(**inputs, return_loss=True)
+    expected.loss.backward()
+    gradient = model.logit_scale.grad.clone()
+    model.zero_grad()
+    output = torch.compile(model, fullgraph=True, backend="aot_eager")(**inputs, return_loss=True)
+    assert_close(output.logits_per_image, expected.logits_per_image)
+    assert_close(output.loss, expected.loss)
+    output.loss.backward()
+    assert_close(model.logit_scale.grad, gradient)
+
+
+@pytest.mark.slow
+def test_exported_it_gives_the_same_at_any_size() -> None:
+    model, small, large = build(), rows(2), rows(4, length=12)
+    exported = DynamoExporter().export(model, dict(small), config=DynamoConfig(dynamic=True))
+    for inputs in (small, large):
+        with torch.no_grad():
+            assert_close(exported(**inputs).logits_per_image, model(**inputs).logits_per_image, rtol=1e-5, atol=1e-5)
