@@ -76,7 +76,7 @@ def product(*families: str, positions: Any = POSITIONS, patterns: Any = PATTERNS
 
 
 def every(*families: str, **words: Any) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", thinned(product(*families, **words), 5), ids=str)
+    return pytest.mark.parametrize("case", thinned(product(*families, **words), 7), ids=str)
 
 
 def in_turn(words: Any, *families: str, **choice: Any) -> list[tuple[Case, Any]]:
@@ -177,7 +177,7 @@ def learn(case: Case, norm: str, feed_forward: str) -> None:
 AXES = list(itertools.product(get_args(NormName), get_args(FeedForwardName)))
 
 
-@pytest.mark.parametrize(("case", "words"), thinned(in_turn(AXES), 5), ids=str)
+@pytest.mark.parametrize(("case", "words"), thinned(in_turn(AXES), 7), ids=str)
 def test_every_combination_learns(case: Case, words: tuple[str, str]) -> None:
     """Forward and backward, and every parameter is reached: one that is not crashes data-parallel training."""
     learn(case, *words)
@@ -525,7 +525,7 @@ def save_and_load(case: Case, path: Any, folder: str) -> None:
     assert len(ties[0]) == len(ties[1])
 
 
-@pytest.mark.parametrize(("case", "folder"), thinned(in_turn(FOLDERS), 5), ids=str)
+@pytest.mark.parametrize(("case", "folder"), thinned(in_turn(FOLDERS), 7), ids=str)
 @torch.no_grad()
 def test_saved_is_loaded(case: Case, folder: str, tmp_path: Any) -> None:
     save_and_load(case, tmp_path, folder)
@@ -561,7 +561,7 @@ COVERING = [
 ]
 
 
-@pytest.mark.parametrize("case", thinned(COVERING, 3), ids=str)
+@pytest.mark.parametrize("case", thinned(COVERING, 5), ids=str)
 @torch.no_grad()
 def test_one_graph(case: Case) -> None:
     compiled(case, "eager", num_hidden_layers=1)
@@ -590,7 +590,7 @@ def exported(case: Case, **fields: Any) -> None:
 
 
 # The last of them are one of each family, and the positions that the first of each family leave.
-@pytest.mark.parametrize("case", thinned(COVERING[-len(FAMILIES) :], 3), ids=str)
+@pytest.mark.parametrize("case", thinned(COVERING[-len(FAMILIES) :], 5), ids=str)
 @torch.no_grad()
 def test_export(case: Case) -> None:
     exported(case, num_hidden_layers=1)

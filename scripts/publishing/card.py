@@ -14,6 +14,7 @@ from qkv.scripts.publishing.card_metadata import leaderboard_files, metadata, re
 from qkv.scripts.publishing.card_parity import parity
 from qkv.scripts.publishing.card_subject import Place, Subject
 from qkv.scripts.publishing.card_usage import snippets
+from qkv.scripts.publishing.durable import sync
 
 FOLDER = Path(__file__).parents[2] / "model_cards"
 TEMPLATE = FOLDER / "TEMPLATE.md"
@@ -111,6 +112,7 @@ def write_card(record: Path, card: Path) -> None:
         raise ValueError(f"{card.parent / missing[0]} is missing, which {record} names as a picture; put it there")
     partial = card.with_suffix(".partial")
     partial.write_text(text, encoding="utf-8")
+    sync(partial)
     partial.replace(card)
 
 

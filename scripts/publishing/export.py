@@ -1,7 +1,6 @@
 """How does a model become a folder that loads anywhere? Weights, config, flattened code, processor, card, license."""
 
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
+from qkv.scripts.publishing.durable import make_durable, sync
 from qkv.scripts.publishing.flatten import FlatCode, flatten
 from qkv.scripts.publishing.manifest import identity, list_document, write_manifest
 
@@ -96,19 +96,3 @@ def license_text() -> str:
     if text is None:
         raise FileNotFoundError("the installed qkv has lost its LICENSE, without which its code may not be copied")
     return text
-
-
-def make_durable(folder: Path) -> None:
-    """Force every file of a folder to the disk."""
-    for path in folder.rglob("*"):
-        sync(path)
-    sync(folder)
-
-
-def sync(path: Path) -> None:
-    """Force a file, or the entries of a folder, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

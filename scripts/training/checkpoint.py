@@ -1,7 +1,6 @@
 """Which states of a run are on disk? Folders that are whole or not there, and the newest of them that is complete."""
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from qkv.scripts.publishing.certificate import file_hash
+from qkv.scripts.publishing.durable import make_durable, sync
 
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{6,})")
@@ -76,7 +76,7 @@ class Checkpoints:
             fill(partial, snapshot)
             shutil.rmtree(final, ignore_errors=True)  # incomplete, or nobody would have come from before it to it
             partial.rename(final)
-            synchronize(self.folder)
+            sync(self.folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise OSError(
@@ -161,18 +161,7 @@ def fill(folder: Path, snapshot: Snapshot) -> None:
     files = {path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in sorted(folder.iterdir())}
     whole = {"step": snapshot.step, "best": snapshot.best, "files": files}
     (folder / MANIFEST).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
-    for path in folder.iterdir():
-        synchronize(path)
-    synchronize(folder)
-
-
-def synchronize(path: Path) -> None:
-    """Return when a file or folder is on disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    make_durable(folder)
 
 
 def reason(error: Exception) -> str:

@@ -89,7 +89,7 @@ class Order:
             permutation = np.random.default_rng((self.seed, epoch)).permutation(self.size).tolist()
             first = epoch * self.size
             skipped = max(start - first, 0)
-            yield from zip(count(first + skipped), permutation[skipped:])  # noqa: B905  count has no end
+            yield from zip(count(first + skipped), permutation[skipped:], strict=False)
 
     def by_length(self, done: int, lengths: Sequence[int]) -> Iterator[list[Place]]:
         """Steps of examples of like length."""

@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from transformers import PreTrainedModel
 
 import qkv
+from qkv.scripts.publishing.durable import sync
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.start import kind_of
 from qkv.scripts.training.task import Task
@@ -74,8 +75,10 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
 def write(folder: Path, record: dict[str, Any]) -> None:
     """Write the record, whole or not at all."""
     path = folder / "record.json"
-    path.with_suffix(".partial").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    path.with_suffix(".partial").replace(path)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    sync(partial)
+    partial.replace(path)
 
 
 def versions() -> dict[str, str]:

@@ -10,7 +10,8 @@ from typing import Any, NoReturn, Protocol
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from qkv.scripts.training.checkpoint import Checkpoints, Snapshot, manifest, synchronize
+from qkv.scripts.publishing.durable import sync
+from qkv.scripts.training.checkpoint import Checkpoints, Snapshot, manifest
 from qkv.scripts.training.interrupt import Interrupt, Interrupted
 from qkv.scripts.training.journal import Journal
 from qkv.scripts.training.loop import Loop
@@ -192,6 +193,6 @@ class Keeper:
         checkpoints.best = manifest(folder)["best"]
         partial = self.journal.path.with_suffix(".partial")
         partial.write_bytes((folder / LOG).read_bytes())
-        synchronize(partial)
+        sync(partial)
         partial.replace(self.journal.path)
         return state, skipped or f"resuming from {folder}"

@@ -8,7 +8,7 @@ from transformers import AutoConfig, ViTImageProcessorPil
 
 import qkv
 from qkv.modeling.conversion_files import read_json
-from qkv.scripts.publishing import export
+from qkv.scripts.publishing import durable
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.manifest import MANIFEST, identity
 
@@ -43,8 +43,8 @@ def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path) -> None:
 
 def test_files_go_along_by_their_paths(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forced: list[str] = []
-    sync = export.sync
-    monkeypatch.setattr(export, "sync", lambda path: (forced.append(path.name), sync(path)))
+    sync = durable.sync
+    monkeypatch.setattr(durable, "sync", lambda path: (forced.append(path.name), sync(path)))
     files = {"curve.png": b"drawn", ".eval_results/digits.yaml": b"measured"}
     folder = build_folder(model, tmp_path / "hub", files=files)
     assert {name: (folder / name).read_bytes() for name in files} == files
@@ -55,7 +55,7 @@ def test_a_failure_leaves_nothing(model, tmp_path: Path, monkeypatch: pytest.Mon
     def fail(path: Path) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(export, "sync", fail)
+    monkeypatch.setattr(durable, "sync", fail)
     with pytest.raises(OSError, match="disk full"):
         build_folder(model, tmp_path / "hub")
     assert os.listdir(tmp_path) == []
