@@ -10,7 +10,11 @@ PatternName = Literal["full", "sliding", "block_sparse"]
 KernelName = Literal["softmax"]
 NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]
-FrontendName = Literal["tokens", "patches"]
+FrontendName = Literal["tokens", "patches", "spectrogram"]
+ConvolutionName = Literal["plain", "gated"]
+FrameLayoutName = Literal["frames_first", "bins_first"]
+FramePaddingName = Literal["silenced", "masked", "heard"]
+TranscriptionName = Literal["whole", "windows"]
 PoolingName = Literal["first", "dense", "mean", "distilled", "first_mean"]
 ActivationName = Literal[
     "relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_bloom", "quick_gelu", "silu", "tanh", "sigmoid"

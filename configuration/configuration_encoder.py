@@ -1,10 +1,10 @@
-"""Encoders: BERT and RoBERTa over tokens, ViT and DeiT over patches."""
+"""Encoders: BERT and RoBERTa over tokens, ViT and DeiT over patches, speech over frames of a spectrogram."""
 
 from typing import Any, ClassVar
 
 from .axes import ActivationName, FrontendName, PoolingName
 from .configuration_base import Derived, at_least, bounded, checked, rate
-from .configuration_stack import StackConfig
+from .configuration_spectrogram import SpectrogramConfig
 
 
 def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
@@ -13,14 +13,14 @@ def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
 
 
 @checked
-class QkvEncoderConfig(StackConfig):
-    """A bidirectional stack over tokens or image patches.
+class QkvEncoderConfig(SpectrogramConfig):
+    """A bidirectional stack over tokens, image patches or sound.
 
     `image_size` is a side or (height, width); `patch_size` must divide it. `class_token` and `distillation_token` are
     put before the patches. `pooling` says what a sequence-level head reads: `first` token, `dense` (tanh of a linear
     map of the first token, BERT), `mean` over real tokens, `distilled` (class and distillation token, DeiT),
-    `first_mean` (class token beside the mean of the patches, DINOv2). `scale_embedding` multiplies token embeddings by
-    sqrt(hidden_size); `embedding_size` is their width where it differs (ELECTRA). `interpolate_positions` admits images
+    `first_mean` (class token beside the mean of the patches, DINOv2). `scale_embedding` multiplies embeddings of
+    tokens and sound by sqrt(hidden_size); `embedding_size` is their width where it differs (ELECTRA). `interpolate_positions` admits images
     of any size without being asked. `label_smoothing` acts inside the model's loss.
     Heads: `head_transform` puts a linear map, activation and norm before each classifier (ModernBERT); `head_act` is
     that activation and that of dense pooling, otherwise `hidden_act` and tanh; `head_bias` and `lm_head_bias` are the
@@ -40,6 +40,7 @@ class QkvEncoderConfig(StackConfig):
         "AutoModelForMultipleChoice": "modeling_encoder.QkvEncoderForMultipleChoice",
         "AutoModelForImageClassification": "modeling_encoder.QkvEncoderForImageClassification",
         "AutoModelForMaskedImageModeling": "modeling_encoder.QkvEncoderForMaskedImageModeling",
+        "AutoModelForCTC": "modeling_encoder.QkvEncoderForCTC",
     }
 
     frontend: FrontendName = "tokens"
@@ -100,8 +101,8 @@ class QkvEncoderConfig(StackConfig):
 
     @property
     def tie_last_hidden_states(self) -> bool:
-        """Whether the last recorded hidden state is the normalised one: for text it is, for images it is not."""
-        return self.frontend == "tokens"
+        """Whether the last recorded hidden state is the normalised one: for images it is not."""
+        return self.frontend != "patches"
 
     def validate_patches(self) -> None:
         """Patches tile the image."""
@@ -113,8 +114,10 @@ class QkvEncoderConfig(StackConfig):
 
     def validate_embedding_size(self) -> None:
         """Only tokens are looked up in a table that may be narrower."""
-        if self.frontend == "patches" and self.embedding_size != self.hidden_size:
-            raise ValueError(f"embedding_size={self.embedding_size} is for frontend='tokens'; leave it out for patches")
+        if self.frontend != "tokens" and self.embedding_size != self.hidden_size:
+            raise ValueError(
+                f"embedding_size={self.embedding_size} is for frontend='tokens'; leave it out for {self.frontend}"
+            )
 
     def validate_pooling(self) -> None:
         """A head can only read tokens that are there."""
