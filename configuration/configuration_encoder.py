@@ -20,8 +20,9 @@ class QkvEncoderConfig(SpectrogramConfig):
     put before the patches. `pooling` says what a sequence-level head reads: `first` token, `dense` (tanh of a linear
     map of the first token, BERT), `mean` over real tokens, `distilled` (class and distillation token, DeiT),
     `first_mean` (class token beside the mean of the patches, DINOv2). `scale_embedding` multiplies embeddings of
-    tokens and sound by sqrt(hidden_size); `embedding_size` is their width where it differs (ELECTRA). `interpolate_positions` admits images
-    of any size without being asked. `label_smoothing` acts inside the model's loss.
+    tokens and sound by sqrt(hidden_size); `embedding_size` is the width of the former where it differs (ELECTRA).
+    `interpolate_positions` admits images of any size without being asked. `label_smoothing` acts inside the model's
+    loss.
     Heads: `head_transform` puts a linear map, activation and norm before each classifier (ModernBERT); `head_act` is
     that activation and that of dense pooling, otherwise `hidden_act` and tanh; `head_bias` and `lm_head_bias` are the
     biases of that map and of the scores of words. Dropout: `pooling_dropout` before dense pooling (RoBERTa),

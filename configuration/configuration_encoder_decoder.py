@@ -31,9 +31,9 @@ class QkvEncoderDecoderConfig(QkvConfig):
     Saved, `encoder` and `decoder` are full configs. `share_embeddings` ties the encoder's token embedding to the
     decoder's; `tie_word_embeddings` ties the output head to it. Decoder inputs are made by a shift to the right, with
     `decoder_start_token_id` first or, with `start_with_last_token`, each text's own last token: mBART's language.
-    `classifier_dropout` acts before both linear maps of the sequence classifier. `transcription` is how sound is written
-    down: the `whole` of it at once, or in `windows` of what the encoder reads, with the task, language and time tokens
-    of Whisper; `median_filter_width` then smooths the alignment that times of words are read from.
+    `classifier_dropout` acts before both linear maps of the sequence classifier. `transcription` is how sound is
+    written down: the `whole` of it at once, or in `windows` of what the encoder reads, with the task, language and time
+    tokens of Whisper; `median_filter_width` then smooths the alignment that times of words are read from.
     """
 
     model_type = "qkv_encoder_decoder"

@@ -1,4 +1,4 @@
-"""Everything a config says about sound: how frames of a spectrogram become tokens, what is hidden of them in training."""
+"""Everything a config says about sound: how frames of a spectrogram become tokens, what training hides of them."""
 
 from math import prod
 from typing import Any

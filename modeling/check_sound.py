@@ -55,8 +55,8 @@ def refuse_ctc_labels(labels: Tensor, lengths: Tensor, vocab_size: int, blank: i
     """Labels (B, words) are words of the vocabulary, none of them the blank, and need no more tokens than there are."""
     if labels.ndim != 2 or labels.is_floating_point() or len(labels) != len(lengths):
         raise ValueError(
-            f"labels of shape {tuple(labels.shape)} and type {labels.dtype} are not whole numbers (batch={len(lengths)}, "
-            f"length); pad them with {ignored}"
+            f"labels of shape {tuple(labels.shape)} and type {labels.dtype} are not whole numbers (batch, length) for "
+            f"{len(lengths)} rows of sound; pad them with {ignored}"
         )
     due = labels != ignored
     refuse_outside("labels", labels[due], vocab_size, "vocabulary", f"set vocab_size, or {ignored} where none is due")

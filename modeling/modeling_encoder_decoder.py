@@ -175,7 +175,7 @@ class Writer(StaticMasks, OneVocabulary):
         """`shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
         return shift_right(labels, self.config)
 
-    def scored(self, outputs: Seq2SeqModelOutput, labels: Tensor | None, num_items_in_batch: Count) -> Seq2SeqLMOutput:
+    def scored(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Count) -> Seq2SeqLMOutput:
         """The scores of words, and their loss where there are labels."""
         logits = self.lm_head(scale_for_head(outputs.last_hidden_state, self.config.decoder))
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)

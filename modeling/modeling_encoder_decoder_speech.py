@@ -24,19 +24,18 @@ from .modeling_encoder_decoder import Writer
 MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES["qkv_encoder_decoder"] = "QkvEncoderDecoderForSpeechSeq2Seq"
 
 
-def whole(model: Any, input_features: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+def whole(model: Any, features: Tensor | None, *args: Any, **kwargs: Any) -> Any:
     """Write down all of the sound at once; without a mask all of its frames are real."""
-    features = kwargs.get("inputs") if input_features is None else input_features
-    if features is not None and kwargs.get("attention_mask") is None and kwargs.get("encoder_outputs") is None:
+    if features is not None and kwargs.get("attention_mask") is None:
         axis = 1 if model.config.encoder.frame_layout == "frames_first" else 2
         size = (features.shape[0], features.shape[axis])
         kwargs["attention_mask"] = torch.ones(size, dtype=torch.long, device=features.device)
-    return GenerationMixin.generate(model, input_features, *args, **kwargs)
+    return GenerationMixin.generate(model, features, *args, **kwargs)
 
 
-def windows(model: Any, input_features: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+def windows(model: Any, features: Tensor | None, *args: Any, **kwargs: Any) -> Any:
     """Write down one window after the other, with tokens that say language, task and time: transformers' own code."""
-    return WhisperGenerationMixin.generate(model, input_features, *args, **kwargs)
+    return WhisperGenerationMixin.generate(model, features, *args, **kwargs)
 
 
 TRANSCRIPTIONS = {"whole": whole, "windows": windows}
@@ -60,9 +59,11 @@ class QkvEncoderDecoderForSpeechSeq2Seq(Writer, WhisperGenerationMixin):
         encoder: Any = self.model.encoder
         encoder.conv1, encoder.conv2 = SimpleNamespace(stride=(prod(config.encoder.conv_strides),)), ONE_BY_ONE
 
-    def generate(self, input_features: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         """transformers' `generate`, with the options of Whisper where the config transcribes in windows."""
-        return TRANSCRIPTIONS[self.config.transcription](self, input_features, *args, **kwargs)
+        named = (kwargs.pop("inputs", None), kwargs.pop("input_features", None))
+        features = args or [value for value in named if value is not None][:1] or (None,)
+        return TRANSCRIPTIONS[self.config.transcription](self, *features, **kwargs)
 
     @can_return_tuple
     def forward(

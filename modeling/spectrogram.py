@@ -29,8 +29,8 @@ class Convolution(nn.Conv1d):
         sizes, last = config.conv_kernel_sizes, len(config.conv_kernel_sizes) - 1
         given = config.conv_channels if index else config.num_mel_bins
         wanted = config.hidden_size if index == last else config.conv_channels
-        options = {"stride": config.conv_strides[index], "padding": sizes[index] // 2}
-        super().__init__(given, self.filters * wanted, sizes[index], **options)
+        stride, padding = config.conv_strides[index], sizes[index] // 2
+        super().__init__(given, self.filters * wanted, sizes[index], stride=stride, padding=padding)
 
     def forward(self, input: Tensor) -> Tensor:
         return self.activation(super().forward(input))
@@ -56,40 +56,60 @@ CONVOLUTIONS: dict[str, Any] = {"plain": Convolution, "gated": GatedConvolution}
 
 
 def frames_first(features: Tensor) -> Tensor:
-    """(B, L, M) -> (B, M, L)."""
+    """Every frame with all of its bins, as Kaldi has it.
+
+    Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
+    Shapes: (B, L, M) -> (B, M, L)
+    """
     return features.transpose(1, 2)
 
 
 def bins_first(features: Tensor) -> Tensor:
-    """(B, M, L) as it is."""
+    """Every bin over all frames, as an image has it.
+
+    Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
+    Shapes: (B, M, L) -> same
+    """
     return features
 
 
 FRAME_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {"frames_first": frames_first, "bins_first": bins_first}
 
 
-def silenced(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Padding is zero wherever it is read, as beyond the end of a row alone: a batch gives what its rows give."""
+def silence_padding(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Padding is zero wherever it is read, as beyond the end of a row alone: a batch gives what its rows give.
+
+    Source: Gulati et al. 2020, Conformer, as NVIDIA NeMo masks its convolutions, https://arxiv.org/abs/2005.08100
+    Shapes: (B, C, L), lengths (B,) or None -> both
+    """
     if lengths is None:
         return features, None
     return features * marks(lengths, features.shape[-1])[:, None], lengths
 
 
-def masked(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """No token attends to padding; the last tokens of a row see some of it through the convolutions (Speech2Text)."""
+def mask_padding(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """No token attends to padding; the last tokens of a row see some of it through the convolutions.
+
+    Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
+    Shapes: (B, C, L), lengths (B,) or None -> both
+    """
     return features, lengths
 
 
-def heard(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Padding is the silence that it stands for, as in training (Whisper)."""
+def hear_padding(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Padding is the silence that it stands for, as in training: no length is told.
+
+    Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
+    Shapes: (B, C, L), lengths (B,) or None -> the first, None
+    """
     return features, None
 
 
 # What becomes of padded frames: (B, C, L) and lengths (B,) -> both, before every convolution and after the last.
 FRAME_PADDINGS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
-    "silenced": silenced,
-    "masked": masked,
-    "heard": heard,
+    "silenced": silence_padding,
+    "masked": mask_padding,
+    "heard": hear_padding,
 }
 
 
@@ -119,7 +139,7 @@ class SpectrogramFrontend(nn.Module):
     def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         refuse_features(input_features, self.config)
         hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features)
-        lengths = frames(attention_mask, hidden)
+        lengths = frame_lengths(attention_mask, hidden)
         if self.config.apply_spec_augment and self.training:
             hidden = augment(hidden, lengths, self.config)
         for convolution in self.convolutions:
@@ -133,15 +153,15 @@ class SpectrogramFrontend(nn.Module):
         if attention_mask is None:
             return None
         marked = attention_mask[:, None]
-        _, lengths = FRAME_PADDINGS[self.config.frame_padding](marked, frames(attention_mask, marked))
-        if lengths is None or attention_mask.shape[1] == length:
-            return None if lengths is None else attention_mask
+        _, lengths = FRAME_PADDINGS[self.config.frame_padding](marked, frame_lengths(attention_mask, marked))
+        if lengths is not None and attention_mask.shape[1] == length:
+            return attention_mask
         for convolution in self.convolutions:
-            lengths = convolution.lengths(lengths)
-        return marks(lengths, length).long()
+            lengths = shortened(convolution, lengths)
+        return None if lengths is None else marks(lengths, length).long()
 
 
-def frames(attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
+def frame_lengths(attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
     """How many frames of each row are real (B,)."""
     if attention_mask is None:
         return None

@@ -5,6 +5,18 @@ from dataclasses import dataclass
 TEXT = '"The sky is blue."'
 READ_TEXT = f'inputs = tokenizer({TEXT}, return_tensors="pt")'
 READ_IMAGE = 'inputs = processor(Image.open("image.png"), return_tensors="pt")'
+OPEN_SOUND = """\
+import wave
+
+import numpy as np
+"""
+HEAR = """\
+with wave.open("speech.wav") as file:  # 16 bits, one channel, as many samples a second as the model heard in training
+    waves = np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(32768)
+    speech = {"raw": waves, "sampling_rate": file.getframerate()}"""
+READ_SOUND = f"""\
+{HEAR}
+inputs = extractor(speech["raw"], sampling_rate=speech["sampling_rate"], return_tensors="pt")"""
 READ_CHOICES = """\
 pairs = tokenizer(["The sky is"] * 2, ["blue.", "a fish."], padding=True, return_tensors="pt")
 inputs = {name: value[None] for name, value in pairs.items()}"""
@@ -24,7 +36,7 @@ class Head:
 
     `tag` is the Hub's name of the task, and the pipeline's where `pipeline` says what that is called with. `answer`
     shows what is in the `outputs`, or the `tokens` of models that generate; `numbers` are inputs for a model that has
-    neither tokenizer nor image processor.
+    no processor. `before` are imports, and lines in front of the pipeline's call, where sound has to be read.
     """
 
     tag: str | None
@@ -33,6 +45,7 @@ class Head:
     pipeline: str | None = None
     generates: bool = False
     numbers: str = NUMBERS
+    before: tuple[str, str] = ("", "")
 
 
 # By Auto class; the first one that knows an official class is the one it is loaded with.
@@ -66,10 +79,26 @@ HEADS = {
     ),
     "AutoModelForImageClassification": Head("image-classification", BEST, READ_IMAGE, pipeline='"image.png"'),
     "AutoModelForMaskedImageModeling": Head(None, "print(outputs.reconstruction.shape)", READ_IMAGE),
+    "AutoModelForSpeechSeq2Seq": Head(
+        "automatic-speech-recognition",
+        WRITTEN,
+        READ_SOUND,
+        pipeline="speech, max_new_tokens=20, num_beams=1",
+        generates=True,
+        before=(OPEN_SOUND, HEAR),
+    ),
+    "AutoModelForCTC": Head(
+        "automatic-speech-recognition",
+        "print(tokenizer.decode(outputs.logits[0].argmax(-1), skip_special_tokens=True))",
+        READ_SOUND,
+        pipeline="speech",
+        before=(OPEN_SOUND, HEAR),
+    ),
     "AutoModelForPreTraining": Head(None, "print(outputs[0].shape)"),
     "AutoModel": Head("feature-extraction", STATES, pipeline=TEXT),
 }
 IMAGE_FEATURES = Head("image-feature-extraction", STATES, READ_IMAGE, pipeline='"image.png"')
+SOUND_FEATURES = Head("feature-extraction", STATES, READ_SOUND, before=(OPEN_SOUND, HEAR))
 PAIR_FEATURES = Head(
     "feature-extraction", STATES, READ_BOTH, numbers=f'{NUMBERS}\ninputs["decoder_input_ids"] = inputs["input_ids"]'
 )

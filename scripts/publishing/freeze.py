@@ -18,8 +18,8 @@ from qkv.scripts.publishing.known import MISSING, Facts
 from qkv.scripts.publishing.text import Text, replace
 
 FAMILIES = (QkvEncoderConfig, QkvDecoderConfig)
-# Switches that decide nothing about the code, or that transformers sets itself.
-FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder"})
+# Switches that decide nothing about the code, that who trains the model sets, or transformers itself.
+FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder", "apply_spec_augment", "ctc_zero_infinity"})
 # Numbers that shape the code by being there at all.
 OPTIONAL = ("layer_scale", "attention_multiplier")
 # What code asks of a config besides its fields.
