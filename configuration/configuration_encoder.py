@@ -12,6 +12,7 @@ def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
     return size >= 1 if isinstance(size, int) else len(size) == 2 and min(size) >= 1
 
 
+# size: four kinds of input and nine heads, each a row or a field
 @checked
 class QkvEncoderConfig(SpectrogramConfig):
     """A bidirectional stack over tokens, image patches or sound.

@@ -24,6 +24,7 @@ else:
     DecoderPart = QkvDecoderConfig | dict | None
 
 
+# size: names under which transformers looks for its parts
 @checked
 class QkvEncoderDecoderConfig(QkvConfig):
     """Two stacks: fields given flat are shared by both, `encoder=` and `decoder=` hold what differs.

@@ -99,6 +99,12 @@ HEADS = {
 }
 IMAGE_FEATURES = Head("image-feature-extraction", STATES, READ_IMAGE, pipeline='"image.png"')
 SOUND_FEATURES = Head("feature-extraction", STATES, READ_SOUND, before=(OPEN_SOUND, HEAR))
+SPOKEN_FEATURES = Head(
+    "feature-extraction",
+    STATES,
+    f'{READ_SOUND}\ninputs["decoder_input_ids"] = torch.tensor([[1, 2, 3]])',
+    before=(OPEN_SOUND, HEAR),
+)
 PAIR_FEATURES = Head(
     "feature-extraction", STATES, READ_BOTH, numbers=f'{NUMBERS}\ninputs["decoder_input_ids"] = inputs["input_ids"]'
 )

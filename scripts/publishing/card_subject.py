@@ -10,7 +10,14 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from qkv import modeling
 from qkv.modeling.conversion import chosen, our_pairs
 from qkv.modeling.conversion_config import lost_on_writing
-from qkv.scripts.publishing.card_heads import HEADS, IMAGE_FEATURES, PAIR_FEATURES, SOUND_FEATURES, Head
+from qkv.scripts.publishing.card_heads import (
+    HEADS,
+    IMAGE_FEATURES,
+    PAIR_FEATURES,
+    SOUND_FEATURES,
+    SPOKEN_FEATURES,
+    Head,
+)
 
 # Of which frontend a field tells that only stock models have alone.
 NAMED_FRONTENDS = {"patch_size": "patches", "num_mel_bins": "spectrogram", "input_feat_per_channel": "spectrogram"}
@@ -19,7 +26,13 @@ Config = dict[str, Any]
 # What a config says beside the shape of the model.
 ELSEWHERE = frozenset("_name_or_path architectures auto_map id2label label2id model_type transformers_version".split())
 
-FEATURES = {"patches": IMAGE_FEATURES, "spectrogram": SOUND_FEATURES}
+# What a model without a head is for, by what it reads and whether it writes as well.
+FEATURES = {
+    ("tokens", True): PAIR_FEATURES,
+    ("patches", False): IMAGE_FEATURES,
+    ("spectrogram", False): SOUND_FEATURES,
+    ("spectrogram", True): SPOKEN_FEATURES,
+}
 
 
 class Place(TypedDict, total=False):
@@ -88,10 +101,8 @@ class Subject:
     @property
     def head(self) -> Head:
         """What its head is for."""
-        if self.auto_class == "AutoModel" and self.frontend in FEATURES:
-            return FEATURES[self.frontend]
-        if self.auto_class == "AutoModel" and self.config.get("is_encoder_decoder"):
-            return PAIR_FEATURES
+        if self.auto_class == "AutoModel":
+            return FEATURES.get((self.frontend, bool(self.config.get("is_encoder_decoder"))), HEADS["AutoModel"])
         return HEADS[self.auto_class]
 
     def differences(self) -> Config:

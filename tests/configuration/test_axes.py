@@ -10,9 +10,11 @@ from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontend import FRONTENDS
 from qkv.modeling.head import POOLINGS
 from qkv.modeling.kernel import KERNELS
+from qkv.modeling.modeling_encoder_decoder_speech import TRANSCRIPTIONS
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.pattern import PATTERNS
 from qkv.modeling.position import POSITIONS
+from qkv.modeling.spectrogram import CONVOLUTIONS, FRAME_LAYOUTS, FRAME_PADDINGS
 
 TABLES = {
     "PositionName": POSITIONS,
@@ -22,6 +24,10 @@ TABLES = {
     "FeedForwardName": FEED_FORWARDS,
     "FrontendName": FRONTENDS,
     "PoolingName": POOLINGS,
+    "ConvolutionName": CONVOLUTIONS,
+    "FrameLayoutName": FRAME_LAYOUTS,
+    "FramePaddingName": FRAME_PADDINGS,
+    "TranscriptionName": TRANSCRIPTIONS,
 }
 
 
