@@ -139,21 +139,13 @@ def speech_transformer_s(**differences: Any) -> QkvEncoderDecoderConfig:
     """Speech Transformer, small: convolutions that read a fourth of the frames, 12 and 6 layers. Wang et al. 2020,
     fairseq S2T, §2 and table 2 (T-S), https://arxiv.org/abs/2010.05171; Dong et al. 2018, Speech-Transformer"""
     width = {"hidden_size": 256, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 2048}
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "vocab_size": 10000}
+    whole = {**width, **ids, **dropout(0.1), "hidden_act": "relu", "share_embeddings": False, "label_smoothing": 0.1}
     sound = {"frontend": "spectrogram", "conv_channels": 512, "apply_spec_augment": True}
-    tokens = {
-        "num_hidden_layers": 12,
-        "vocab_size": 10000,
-        "pad_token_id": 1,
-        "bos_token_id": 0,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 2,
-    }
-    paper = {"position": "sinusoidal_t2t", "scale_embedding": True, "share_embeddings": False, "label_smoothing": 0.1}
     depth = {"num_hidden_layers": differences.get("num_hidden_layers", 6)}
     sides = {"encoder": sound | differences.pop("encoder", {}), "decoder": depth | differences.pop("decoder", {})}
-    return QkvEncoderDecoderConfig(
-        **{**width, **ids, **paper, **dropout(0.1), "hidden_act": "relu", **sides, **differences}
-    )
+    whole |= {"position": "sinusoidal_t2t", "scale_embedding": True}
+    return QkvEncoderDecoderConfig(**{**whole, **sides, **differences})
 
 
 def whisper_tiny(**differences: Any) -> QkvEncoderDecoderConfig:

@@ -1,7 +1,7 @@
 """Which published models that hear are ours? Whisper and Speech2Text, as tables.
 
-The sinusoids of Whisper's encoder are weights in its checkpoints, which training leaves alone; here they are the rows
-of a learned table, which training moves unless `model.get_encoder().position.requires_grad_(False)` is said.
+The sinusoids of Whisper's encoder are weights in its checkpoints; here they are the rows of a learned table, whatever
+they are. Training moves them, as it does in a stock model that was loaded: only a new one leaves them alone.
 """
 
 from typing import Any

@@ -76,37 +76,35 @@ def bins_first(features: Tensor) -> Tensor:
 FRAME_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {"frames_first": frames_first, "bins_first": bins_first}
 
 
-def silence_padding(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def silence_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
     """Padding is zero wherever it is read, as beyond the end of a row alone: a batch gives what its rows give.
 
     Source: Gulati et al. 2020, Conformer, as NVIDIA NeMo masks its convolutions, https://arxiv.org/abs/2005.08100
-    Shapes: (B, C, L), lengths (B,) or None -> both
+    Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
     """
-    if lengths is None:
-        return features, None
-    return features * marks(lengths, features.shape[-1])[:, None], lengths
+    return features if lengths is None else features * marks(lengths, features.shape[-1])[:, None]
 
 
-def mask_padding(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
+def mask_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
     """No token attends to padding; the last tokens of a row see some of it through the convolutions.
 
     Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
-    Shapes: (B, C, L), lengths (B,) or None -> both
+    Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
     """
-    return features, lengths
+    return features
 
 
-def hear_padding(features: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Padding is the silence that it stands for, as in training: no length is told.
+def hear_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
+    """Padding is the silence that it stands for, as in training; nobody asks for lengths.
 
     Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
-    Shapes: (B, C, L), lengths (B,) or None -> the first, None
+    Shapes: (B, C, L), lengths None -> (B, C, L)
     """
-    return features, None
+    return features
 
 
-# What becomes of padded frames: (B, C, L) and lengths (B,) -> both, before every convolution and after the last.
-FRAME_PADDINGS: dict[str, Callable[..., tuple[Tensor, Tensor | None]]] = {
+# What becomes of padded frames before every convolution.
+FRAME_PADDINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
     "silenced": silence_padding,
     "masked": mask_padding,
     "heard": hear_padding,
@@ -139,34 +137,30 @@ class SpectrogramFrontend(nn.Module):
     def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         refuse_features(input_features, self.config)
         hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features)
-        lengths = frame_lengths(attention_mask, hidden)
+        lengths = self.lengths(attention_mask, hidden)
         if self.config.apply_spec_augment and self.training:
             hidden = augment(hidden, lengths, self.config)
         for convolution in self.convolutions:
-            hidden, lengths = FRAME_PADDINGS[self.config.frame_padding](hidden, lengths)
-            hidden = convolution(hidden)
+            hidden = convolution(FRAME_PADDINGS[self.config.frame_padding](hidden, lengths))
             lengths = shortened(convolution, lengths)
         return hidden.transpose(1, 2) * self.scale
 
     def keep(self, attention_mask: Tensor | None, length: int) -> Tensor | None:
         """Which of the tokens made of masked frames are real: (B, L) -> (B, T); what marks tokens passes."""
-        if attention_mask is None:
-            return None
-        marked = attention_mask[:, None]
-        _, lengths = FRAME_PADDINGS[self.config.frame_padding](marked, frame_lengths(attention_mask, marked))
-        if lengths is not None and attention_mask.shape[1] == length:
-            return attention_mask
+        if attention_mask is not None and attention_mask.shape[1] == length:
+            return attention_mask if self.config.frame_padding != "heard" else None
+        lengths = None if attention_mask is None else self.lengths(attention_mask, attention_mask[:, None])
         for convolution in self.convolutions:
             lengths = shortened(convolution, lengths)
         return None if lengths is None else marks(lengths, length).long()
 
-
-def frame_lengths(attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
-    """How many frames of each row are real (B,)."""
-    if attention_mask is None:
-        return None
-    refuse_frame_mask(attention_mask, features)
-    return attention_mask.long().sum(-1)
+    def lengths(self, attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
+        """How many frames of each row are real (B,), where that matters."""
+        # CODEPATH: Whisper, whose own code hands on the mask of a recording with each window of it
+        if attention_mask is None or self.config.frame_padding == "heard":
+            return None
+        refuse_frame_mask(attention_mask, features)
+        return attention_mask.long().sum(-1)
 
 
 def shortened(convolution: Any, lengths: Tensor | None) -> Tensor | None:

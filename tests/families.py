@@ -23,7 +23,7 @@ LEFT_OUT: dict[str, str] = {
         ("BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "ElectraForCausalLM"), MADE_CAUSAL
     ),
     **dict.fromkeys(("BartForCausalLM", "MBartForCausalLM", "PegasusForCausalLM", "MarianForCausalLM"), DECODER_ALONE),
-    "WhisperForAudioClassification": "a class for a whole recording, which no head of ours gives yet",
+    "WhisperForAudioClassification": "a class for a whole recording, and no head of ours pools sound",
     "WhisperForCausalLM": DECODER_ALONE,
     "BertForNextSentencePrediction": "ours learns next sentences beside masked words only, in QkvEncoderForPreTraining",
     "GPT2DoubleHeadsModel": "words and a choice at once, which no decoder here has",

@@ -27,10 +27,12 @@ WHISPER = {
 @cache
 def whispers() -> tuple[PreTrainedModel, PreTrainedModel]:
     """Stock Whisper with all that its `generate` asks of a generation config, and ours."""
-    official = variant("whisper", "ForConditionalGeneration", "", eos_token_id=2, bos_token_id=2).build()
+    fields = {"eos_token_id": 2, "bos_token_id": 2, "tie_word_embeddings": False}
+    official = variant("whisper", "ForConditionalGeneration", "", **fields).build()
     with torch.no_grad():
         for name, parameter in official.named_parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter) * ("conv" in name or "embed_tokens" in name))
+            loud = "conv" in name or "embed" in name or "proj_out" in name
+            parameter.add_((1.0 if loud else 0.1) * torch.randn_like(parameter))
     for name, value in WHISPER.items():
         setattr(official.generation_config, name, value)
     return official, qkv.from_transformers(official)
