@@ -67,6 +67,7 @@ def test_a_row_alone_has_the_scores_it_has_in_a_batch() -> None:
         torch.testing.assert_close(together[row, : len(alone)], alone, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_said() -> None:
     torch.manual_seed(0)
     model, inputs = QkvEncoderForCTC(tiny.hearer(apply_spec_augment=False)).train(), tiny.heard()
