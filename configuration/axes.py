@@ -6,6 +6,8 @@ A word here is a row of the table of the same axis in `modeling/` (a test keeps 
 from typing import Literal
 
 PositionName = Literal["none", "learned", "sinusoidal", "sinusoidal_concat", "sinusoidal_t2t", "rope", "alibi", "t5"]
+# Those that add to the scores, for each head an amount of its own.
+BIASED: tuple[PositionName, ...] = ("alibi", "t5")
 PatternName = Literal["full", "sliding", "block_sparse"]
 KernelName = Literal["softmax"]
 NormName = Literal["layer", "rms"]

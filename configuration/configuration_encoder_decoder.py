@@ -48,13 +48,6 @@ class QkvEncoderDecoderConfig(QkvConfig):
         "AutoModelForSequenceClassification": "modeling_encoder_decoder.QkvEncoderDecoderForSequenceClassification",
         "AutoModelForQuestionAnswering": "modeling_encoder_decoder.QkvEncoderDecoderForQuestionAnswering",
     }
-    base_model_tp_plan: ClassVar[dict[str, str]] = {
-        f"{side}.{key}": style
-        for side, cross in (("encoder", ()), ("decoder", ("cross_attn",)))
-        for base, style in QkvDecoderConfig.base_model_tp_plan.items()
-        for key in (base, *(base.replace("self_attn", name) for name in cross if "self_attn" in base))
-    }
-
     encoder: EncoderPart = None
     decoder: DecoderPart = None
     share_embeddings: bool = True
@@ -82,6 +75,14 @@ class QkvEncoderDecoderConfig(QkvConfig):
         own = {field.name for field in fields(self)}
         given = self.known_fields() - own
         super().__post_init__(**{name: value for name, value in kwargs.items() if name not in given})
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
+        """The plans of both sides."""
+        sides = {"encoder": self.encoder, "decoder": self.decoder}
+        return {
+            f"{side}.{name}": style for side, part in sides.items() for name, style in part.base_model_tp_plan.items()
+        }
 
     @classmethod
     def known_fields(cls) -> set[str]:

@@ -1,8 +1,8 @@
 """One stack of layers: width, depth, norm placement, feed-forward, dropout."""
 
-from typing import Any, ClassVar
+from typing import Any
 
-from .axes import ActivationName, FeedForwardName, NormName
+from .axes import BIASED, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
 from .configuration_base import Derived, at_least, checked, positive, rate
 
@@ -20,18 +20,6 @@ class StackConfig(AttentionConfig):
     branch, `activation_dropout` inside the feed-forward, `final_dropout` after the last norm (T5); `drop_path_rate` is
     stochastic depth at the last layer; `layerdrop` skips a whole layer for a whole batch (M2M100).
     """
-
-    base_model_tp_plan: ClassVar[dict[str, str]] = {
-        "layers.*.self_attn.q_proj": "colwise",
-        "layers.*.self_attn.k_proj": "colwise",
-        "layers.*.self_attn.v_proj": "colwise",
-        "layers.*.self_attn.q_norm": "replicated_with_grad_allreduce",
-        "layers.*.self_attn.k_norm": "replicated_with_grad_allreduce",
-        "layers.*.self_attn.o_proj": "rowwise",
-        "layers.*.mlp.gate_proj": "colwise",
-        "layers.*.mlp.up_proj": "colwise",
-        "layers.*.mlp.down_proj": "rowwise",
-    }
 
     intermediate_size: Derived = at_least(1)
     hidden_act: ActivationName = "gelu"
@@ -60,6 +48,28 @@ class StackConfig(AttentionConfig):
         if self.final_norm is None:
             self.final_norm = self.norm_first
         super().__post_init__(**kwargs)
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
+        """Which matrices tensor-parallel processes cut by output or by input, as transformers reads it.
+
+        Where scores are biased every process computes all heads: the bias of each head is made in one place for all.
+        """
+        heads = {
+            **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "colwise"),
+            # Each process normalises its own heads with the same gain, whose gradient they add up.
+            **dict.fromkeys(("q_norm", "k_norm") if self.query_key_norm else (), "replicated_with_grad_allreduce"),
+            "o_proj": "rowwise",
+        }
+        attentions = [] if self.position in BIASED else ["self_attn"]
+        attentions += ["cross_attn"] if getattr(self, "cross_attention", False) else []
+        gate = {"mlp.gate_proj": "colwise"} if self.feed_forward == "glu" else {}
+        return {
+            **{f"layers.*.{attention}.{name}": style for attention in attentions for name, style in heads.items()},
+            **{f"layers.*.{name}": style for name, style in gate.items()},
+            "layers.*.mlp.up_proj": "colwise",
+            "layers.*.mlp.down_proj": "rowwise",
+        }
 
     @property
     def embedding_width(self) -> int:

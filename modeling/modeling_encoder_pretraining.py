@@ -21,6 +21,7 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
 
     config: QkvEncoderConfig
     reads = "tokens"
+    _tp_plan = {"lm_head.decoder": "colwise_gather_output"}
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)

@@ -10,11 +10,13 @@ from typing import NoReturn
 from transformers.utils import logging
 
 import qkv
+from qkv.scripts.training.interrupt import Interrupted
 from qkv.scripts.training.recipe import meant
 
 COMMANDS = {
     "train": "train a recipe",
     "quickstart": "train a recipe, draw and describe the model, build its Hub folder, load that without qkv",
+    "plan": "say what a training takes: parameters, FLOPs, memory and traffic of each device, time",
     "convert": "turn an official checkpoint into a qkv model, or back, and prove that nothing changed",
     "publish": "put a model on the Hub, or in a folder, so that people load it without qkv",
     "verify": "check a folder or Hub repository against its manifest: every file, tensor and way of loading",
@@ -41,6 +43,10 @@ def main(words: Sequence[str] | None = None) -> int:
         return dispatch(words)
     except KeyboardInterrupt:
         return 130
+    except Interrupted as interrupted:
+        if str(interrupted):
+            print(f"qkv: {interrupted}", file=sys.stderr)
+        return interrupted.status
     except EXPECTED as error:
         if "--debug" in words:
             raise

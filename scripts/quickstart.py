@@ -8,33 +8,37 @@ from types import SimpleNamespace
 
 import torch
 from PIL import Image
-from torch import Tensor
 
 from qkv.scripts.publishing.card import auto_class, companions, make_card
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 from qkv.scripts.train import add_arguments as add_arguments
-from qkv.scripts.training.digits import support_vectors
+from qkv.scripts.training.evaluation import inputs
 from qkv.scripts.training.picture import draw_attention
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.report import files, measures, show
 from qkv.scripts.training.run import Run, train
-from qkv.scripts.training.task import Batch, Task
+from qkv.scripts.training.task import Batch, Example, Task
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
 ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}
 # Images on the attention picture, one for each of the first labels.
 DRAWN = 6
+# Texts whose scores are compared: those of more words than images have labels.
+TEXTS = 16
 
 
 def run(arguments: Namespace) -> None:
     """Do it all and print one table; RuntimeError when the folder does not load to the same model."""
-    finished = train(load(arguments.recipe, arguments.overrides), arguments.words)
+    recipe = load(arguments.recipe, arguments.overrides)
+    if recipe.model_source != "qkv":
+        raise ValueError(f"model_source={recipe.model_source}: the quick start is for models of qkv; use qkv train")
+    finished = train(recipe, arguments.words)
     if not finished.is_main:
         return
-    machine = support_vectors(finished.task)
-    finished.record["baselines"] = {"SVM (scikit-learn)": {split: {"accuracy": machine[split]} for split in machine}}
-    draw(finished)
+    finished.record["baselines"] = finished.task.baselines()
+    if finished.task.kind == "image-classification":
+        draw(finished)
     finished.save()
     publish(finished)
     finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
@@ -44,7 +48,7 @@ def run(arguments: Namespace) -> None:
 
 def draw(finished: Run) -> None:
     """Draw what the class token reads in one image of each label."""
-    examples = whole(finished.task, next(iter(finished.task.splits)))
+    examples = batch(finished.task, next(iter(finished.task.splits)))
     labels, names = examples["labels"].tolist(), finished.task.labels
     chosen = [labels.index(label) for label in range(min(DRAWN, len(names)))]
     images = examples["pixel_values"][chosen].to(finished.model.device)
@@ -63,40 +67,55 @@ def publish(finished: Run) -> None:
     )
 
 
-def whole(task: Task, split: str) -> Batch:
-    """All examples of a split."""
+def batch(task: Task, split: str, count: int | None = None) -> Batch:
+    """The first examples of a split, or all of them."""
     examples = task.splits[split]
-    return task.collate(examples.__getitems__(range(len(examples))), None)
+    size = len(examples) if count is None else min(count, len(examples))
+    return task.collate(examples.__getitems__(range(size)), None)
 
 
 def compare(finished: Run, split: str) -> dict[str, float]:
-    """Metrics of the Hub folder on a split, loaded without qkv; RuntimeError unless it is the same model."""
-    columns, hub = whole(finished.task, split), finished.folder / "hub"
-    inputs = {"pixel_values": columns["pixel_values"]}
+    """Metrics of the Hub folder on a split of images, loaded without qkv; of texts only their scores are compared.
+
+    RuntimeError unless it is the same model, and its pipeline answers as it does.
+    """
+    task, model = finished.task, finished.model
+    whole = task.kind == "image-classification"
+    columns = batch(task, split, None if whole else TEXTS)
+    given = {name: value for name, value in inputs(columns).items() if name != "labels"}
+    if model.config.is_encoder_decoder:
+        given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(columns["labels"])
+    example = task.example(model)
     with tempfile.TemporaryDirectory() as place:
-        example = Path(place) / "example.png"
-        to_image(columns["pixel_values"][0]).save(example)
-        (found,) = reload([Job(hub, auto_class(finished.record), inputs, pipeline=finished.task.kind, example=example)])
-    refuse_difference(found, outputs(finished.model, inputs)["logits"], finished.task.labels)
-    sums = finished.task.score(SimpleNamespace(**found.outputs), columns)
-    return {name: value.item() / finished.task.count(columns) for name, value in sums.items()}
+        shown, options = placed(example, Path(place)), example.options if example else {}
+        job = Job(finished.folder / "hub", auto_class(finished.record), given, pipeline=task.kind if example else None,
+                  example=shown, options=options)  # fmt: skip
+        (found,) = reload([job])
+    refuse_difference(found, outputs(model, given)["logits"], example)
+    if not whole:
+        return {}
+    sums = task.score(SimpleNamespace(**found.outputs), columns)
+    return {name: value.item() / task.count(columns) for name, value in sums.items()}
 
 
-def to_image(pixels: Tensor) -> Image.Image:
-    """The picture whose processed pixels (3, height, width) in [-1, 1] these are."""
-    levels = ((pixels + 1) * 127.5).round().to(torch.uint8)
-    return Image.fromarray(levels.permute(1, 2, 0).numpy())
+def placed(example: Example | None, folder: Path) -> Path | str | None:
+    """What is handed to a pipeline in another process: a text, or the file of an image."""
+    if example is None or not isinstance(example.given, Image.Image):
+        return None if example is None else str(example.given)
+    example.given.save(folder / "example.png")
+    return folder / "example.png"
 
 
-def refuse_difference(found: Found, expected: Tensor, labels: list[str]) -> None:
-    """Raise RuntimeError unless logits are the same bit by bit, and the pipeline sees in a file what the model sees."""
+def refuse_difference(found: Found, expected: torch.Tensor, example: Example | None) -> None:
+    """Raise RuntimeError unless scores are the same bit by bit, and the pipeline answers as the model does."""
     logits = found.outputs["logits"]
     if not torch.equal(logits, expected):
         difference = (logits - expected).abs().max().item()
         raise RuntimeError(f"the Hub folder loads to a model with other logits, by up to {difference}")
-    label = labels[int(expected[0].argmax())]
-    if found.answer[0]["label"] != label:
-        raise RuntimeError(f"the pipeline calls the first image {found.answer[0]['label']!r}, the model {label!r}")
+    for name, value in example.expected.items() if example else ():
+        if found.answer[0][name] != value:
+            answer = found.answer[0][name]
+            raise RuntimeError(f"the pipeline answers the example with {name} {answer!r}, the model with {value!r}")
 
 
 if __name__ == "__main__":

@@ -102,7 +102,8 @@ def write_card(record: Path, card: Path) -> None:
         facts = json.loads(record.read_text(encoding="utf-8"))
         refuse_unfit(facts)
         facts["pictures"] = {place + name: caption for name, caption in facts.get("pictures", {}).items()}
-        text = str(make_card(facts))
+        native: Place = {} if facts["config"]["model_type"].startswith("qkv_") else {"form": "native"}
+        text = str(make_card(facts, **native))
     except ValueError as error:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
     if missing := [name for name in facts["pictures"] if not (card.parent / name).is_file()]:

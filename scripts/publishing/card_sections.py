@@ -67,7 +67,8 @@ def pictures(record: Record) -> str:
 def facts(record: Record) -> str:
     """Where, when, on what and with what the model was trained."""
     time, task, data = record["time"], record["task"], record["data"]
-    sizes = ", ".join(f"{size:,} {split}" for split, size in data["sizes"].items())
+    known = {split: "streamed" if size is None else f"{size:,}" for split, size in data["sizes"].items()}
+    sizes = ", ".join(f"{size} {split}" for split, size in known.items())
     rows = {
         "command": f"`{published(record['command'])}`",
         "commit": record["commit"] or "unknown",

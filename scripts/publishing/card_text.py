@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 # Metrics that are no share of anything.
-PLAIN = ("loss", "perplexity", "bleu", "chrf", "examples_per_second")
+PLAIN = ("loss", "perplexity", "bits_per_byte", "bleu", "chrf", "examples_per_second")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

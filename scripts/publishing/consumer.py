@@ -2,7 +2,8 @@
 
 Reads jobs as JSON from standard input: `source` (a folder, or a repo with its `revision`), `auto_class`, `inputs` and
 `outputs` (safetensors files); optionally `copy`, a folder to save the model to and to load it from once more, or
-`pipeline`, a task to run on the file `example` and to put the answer of which into the file `answer`.
+`pipeline`, a task to run on the file or text `example`, with `options` in JSON, and to put the answer of which into
+the file `answer`.
 """
 
 import copy
@@ -43,7 +44,7 @@ def do(job: dict[str, Any]) -> None:
             job["pipeline"], model=job["source"], revision=job.get("revision"), trust_remote_code=True
         )
         with open(job["answer"], "w", encoding="utf-8") as file:
-            json.dump(pipe(job["example"]), file)
+            json.dump(pipe(job["example"], **json.loads(job.get("options", "{}"))), file)
 
 
 def main() -> None:

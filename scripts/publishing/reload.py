@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ CONSUMER = Path(__file__).with_name("consumer.py")
 class Job:
     """A folder, or a repo of the Hub with a revision, the Auto class to load it with, and inputs for its model.
 
-    `again` saves what was loaded and loads that; `pipeline` names a task, to be run on the file `example`.
+    `again` saves what was loaded and loads that; `pipeline` names a task, to be run on the file or text `example` with
+    these `options`.
     """
 
     source: Path | str
@@ -32,7 +33,8 @@ class Job:
     revision: str | None = None
     again: bool = False
     pipeline: str | None = None
-    example: Path | None = None
+    example: Path | str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
     def order(self, place: Path) -> dict[str, str]:
         """The job as `consumer.py` reads it, with its files in the given folder."""
@@ -41,10 +43,11 @@ class Job:
         files: dict[str, Any] = {"inputs": place / "inputs", "outputs": place / "outputs"}
         files |= {"source": self.source} if isinstance(self.source, Path) else {}
         files |= {"copy": place / "copy"} if self.again else {}
-        files |= {"example": self.example, "answer": place / "answer"} if self.example else {}
+        files |= {"example": self.example} if isinstance(self.example, Path) else {}
+        files |= {"answer": place / "answer"} if self.example else {}
         order = {name: str(path.resolve()) for name, path in files.items()}
         words = {"source": self.source, "auto_class": self.auto_class, "revision": self.revision}
-        words |= {"pipeline": self.pipeline}
+        words |= {"pipeline": self.pipeline, "example": self.example, "options": json.dumps(self.options)}
         return {**{name: str(word) for name, word in words.items() if word is not None}, **order}
 
 

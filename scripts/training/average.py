@@ -1,10 +1,11 @@
 """Which weights are best at the end of a noisy training? An exponential moving average of those on the way."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
@@ -26,11 +27,11 @@ class Average:
         """Take the model's weights after another step into the average."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        get_ema_multi_avg_fn(decay)(list(self.weights.values()), self.now(), self.steps)
+        get_ema_multi_avg_fn(decay)(pieces(self.weights.values()), self.now(), self.steps)
 
     def now(self) -> list[Tensor]:
-        """The model's own weights."""
-        return [weight.detach() for weight in self.model.parameters()]
+        """The model's own weights, or what this process has of them."""
+        return pieces(weight.detach() for weight in self.model.parameters())
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -44,4 +45,9 @@ class Average:
 
     def put(self, weights: list[Tensor]) -> None:
         """Give the model these weights."""
-        torch._foreach_copy_(self.now(), weights)
+        torch._foreach_copy_(self.now(), pieces(weights))
+
+
+def pieces(weights: Iterable[Tensor]) -> list[Tensor]:
+    """What this process has of each weight, itself: kernels over many tensors know no others."""
+    return [weight.to_local() if isinstance(weight, DTensor) else weight for weight in weights]

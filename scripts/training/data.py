@@ -1,16 +1,66 @@
-"""What is learned from? The data sets that a recipe can name, each made into a Task."""
+"""What is learned from? The data sets that a recipe can name, each made into the task of the recipe's head."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+from qkv.scripts.training import dates, django_docs, docstrings, number_words, symbols
+from qkv.scripts.training.classification import classification
+from qkv.scripts.training.complaint import Complaints
+from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.digits import digits
+from qkv.scripts.training.language import language, streamed_language
+from qkv.scripts.training.masked import masked, streamed_masked
+from qkv.scripts.training.outside import outside
 from qkv.scripts.training.recipe import Recipe, meant
+from qkv.scripts.training.seq2seq import seq2seq
 from qkv.scripts.training.task import Task
 
-TASKS: dict[str, Callable[[Recipe], Task]] = {"digits": digits}
+IMAGES: dict[str, Callable[[Recipe], Task]] = {"digits": digits}
+TEXTS: dict[str, Callable[[Recipe], Corpus]] = {
+    "copy": symbols.copy,
+    "reverse": symbols.reverse,
+    "numbers": number_words.numbers,
+    "dates": dates.dates,
+    "docstrings": docstrings.docstrings,
+    "django-docs": django_docs.documents,
+    "django-paragraphs": django_docs.paragraphs,
+}
+# What a head is trained for, by the end of its name.
+TASKS: dict[str, Callable[[Recipe, Corpus], Task]] = {
+    "ForCausalLM": language,
+    "ForMaskedLM": masked,
+    "ForSequenceClassification": classification,
+    "ForConditionalGeneration": seq2seq,
+}
+# Those of them that need not have all texts at once.
+STREAMS: dict[str, Callable[[Recipe], Task]] = {"ForCausalLM": streamed_language, "ForMaskedLM": streamed_masked}
 
 
 def load(recipe: Recipe) -> Task:
-    """The recipe's data; ValueError when there is no data set of that name."""
-    if recipe.data not in TASKS:
-        raise ValueError(f"there is no data set {recipe.data!r}; {meant(recipe.data, list(TASKS), 'data sets')}")
-    return TASKS[recipe.data](recipe)
+    """The recipe's data, as its architecture learns from it.
+
+    ValueError when there is no data set of that name, and for an architecture that does not learn from texts.
+    """
+    if recipe.data in IMAGES:
+        return IMAGES[recipe.data](recipe)
+    if recipe.data not in TEXTS and not elsewhere(recipe.data):
+        known = [*IMAGES, *TEXTS]
+        raise ValueError(f"there is no data set {recipe.data!r}; {meant(recipe.data, known, 'data sets')}")
+    table = STREAMS if recipe.streaming else TASKS
+    ending = next((name for name in table if recipe.architecture.endswith(name)), None)
+    if ending is None:
+        raise ValueError(
+            f"architecture={recipe.architecture!r} does not learn from the texts of data={recipe.data!r}"
+            f"{' as a stream' if recipe.streaming else ''}; take one that ends in {', '.join(table)}"
+        )
+    if recipe.streaming:
+        return STREAMS[ending](recipe)
+    complaints = Complaints(recipe.bad_records)
+    corpus = TEXTS[recipe.data](recipe) if recipe.data in TEXTS else outside(recipe, complaints)
+    return replace(TASKS[ending](recipe, corpus.limited(recipe.text.evaluated)), complaints=complaints)
+
+
+def elsewhere(where: str) -> bool:
+    """Whether data are a file, a folder or a name on the Hub, which has an author, and no word of ours."""
+    return "/" in where or Path(where).exists()

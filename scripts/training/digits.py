@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import astuple
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 from transformers import ViTImageProcessorPil
 
 from qkv.scripts.training.recipe import Augmentation, Recipe
-from qkv.scripts.training.task import Batch, Columns, Examples, Record, Task, stack
+from qkv.scripts.training.task import Batch, Columns, Example, Examples, Record, Task, stack
 
 
 def digits(recipe: Recipe) -> Task:
@@ -32,7 +33,7 @@ def digits(recipe: Recipe) -> Task:
     pixels = processor([Image.fromarray(level) for level in levels], return_tensors="pt")["pixel_values"]
     train, test = split_off(Columns({"pixel_values": pixels, "labels": torch.from_numpy(bundled.target)}), 0.2)
     train, *held_out = split_off(train, recipe.holdout) if recipe.holdout else (train,)
-    return Task(
+    task = Task(
         name="digits",
         title="scikit-learn digits",
         kind="image-classification",
@@ -44,7 +45,10 @@ def digits(recipe: Recipe) -> Task:
         count=lambda batch: int((batch["labels"] != -100).sum()),
         score=lambda outputs, batch: {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()},
         collate=partial(changed, recipe=recipe) if recipe.augment != Augmentation() else stack,
+        example=lambda model: recognised(model, train, task.labels),
+        baselines=lambda: {"SVM (scikit-learn)": support_vectors(task)},
     )
+    return task
 
 
 def split_off(examples: Columns, share: float) -> tuple[Columns, Columns]:
@@ -86,10 +90,24 @@ def distort(pixels: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor
     return F.grid_sample(pixels - dark, grid, padding_mode="zeros", align_corners=False) + dark
 
 
-def support_vectors(task: Task) -> dict[str, float]:
+def recognised(model: Any, digits: Columns, labels: list[str]) -> Example:
+    """The first image, and what the model sees in it."""
+    pixels = digits.columns["pixel_values"][:1]
+    with torch.no_grad():
+        label = int(model(pixel_values=pixels.to(model.device)).logits.argmax())
+    return Example(to_image(pixels[0]), {"label": labels[label]})
+
+
+def to_image(pixels: Tensor) -> Image.Image:
+    """The picture whose processed pixels (3, height, width) in [-1, 1] these are."""
+    levels = ((pixels + 1) * 127.5).round().to(torch.uint8)
+    return Image.fromarray(levels.permute(1, 2, 0).numpy())
+
+
+def support_vectors(task: Task) -> dict[str, dict[str, float]]:
     """Accuracy on each evaluated split of scikit-learn's support vector machine, set as in its own digits example."""
-    machine = SVC(gamma=0.001).fit(*grey_levels(task.train))
-    return {name: float(machine.score(*grey_levels(split))) for name, split in task.splits.items()}
+    machine = SVC(gamma=0.001).fit(*grey_levels(task.examples()))
+    return {name: {"accuracy": float(machine.score(*grey_levels(split)))} for name, split in task.splits.items()}
 
 
 def grey_levels(digits: Examples) -> tuple[np.ndarray, np.ndarray]:

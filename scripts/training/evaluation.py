@@ -8,6 +8,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
 
+from qkv.scripts.training.engine import data_parallel, put_away, tensor_parallel
 from qkv.scripts.training.task import Answer, Batch, Examples, Task
 
 
@@ -24,7 +25,7 @@ def inputs(batch: Batch) -> Batch:
 @torch.no_grad()
 def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Examples, size: int) -> dict[str, float]:
     """Metrics over a split, of which every process takes every n-th batch."""
-    rank, processes = accelerator.process_index, accelerator.num_processes
+    rank, processes = data_parallel(accelerator)
     starts = range(0, len(split), size)
     sums: dict[str, float] = defaultdict(float)
     answers: list[Answer] = []
@@ -41,8 +42,9 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
             for name, value in {"loss": outputs.loss, **task.score(outputs, batch)}.items():
                 sums[name] += float(value)
             answers += found
+    put_away(model)
     model.train(was_training)
-    return combined(task, dict(sums), answers)
+    return combined(task, accelerator, dict(sums), answers)
 
 
 def collated(task: Task, split: Examples, start: int, size: int, accelerator: Accelerator) -> Batch:
@@ -51,9 +53,9 @@ def collated(task: Task, split: Examples, start: int, size: int, accelerator: Ac
     return place(task.collate(records, None), accelerator)
 
 
-def combined(task: Task, sums: dict[str, float], answers: list[Answer]) -> dict[str, float]:
-    """The metrics that the sums and answers of all processes give."""
-    parts: list[Any] = gather_object([(sums, answers)])
+def combined(task: Task, accelerator: Accelerator, sums: dict[str, float], answers: list[Answer]) -> dict[str, float]:
+    """The metrics that the sums and answers of all processes give, one of each tensor-parallel group."""
+    parts: list[Any] = gather_object([(sums, answers)])[:: tensor_parallel(accelerator)]
     names = sorted({name for part, _ in parts for name in part})
     totals = {name: sum(part.get(name, 0.0) for part, _ in parts) for name in names}
     return task.measure(totals, [answer for _, found in parts for answer in found])

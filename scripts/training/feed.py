@@ -10,6 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, Dataset
 
+from qkv.scripts.training.engine import data_parallel
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.task import Batch, Examples, Record, Task
 
@@ -26,10 +27,13 @@ class Feed(Protocol):
         """Batches without end, `accumulate` of them for each optimizer step, from the step after `done` on."""
 
     def state(self) -> dict[str, Any]:
-        """What `parts` needs beside the number of steps to go on after the last step taken, as JSON."""
+        """What `parts` needs beside the number of steps to go on after the last step taken, as JSON.
+
+        What processes say in groups of the same name is put together; what several say by one name is the same.
+        """
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take up a state; the number of processes may be another now."""
+        """Take up what all processes said together; their number may be another now."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Share:
     @classmethod
     def of(cls, accelerator: Accelerator, recipe: Recipe) -> "Share":
         """This process's share; ValueError when the batch cannot be cut that way."""
-        share = cls(accelerator.process_index, accelerator.num_processes, recipe.accumulate, recipe.batch_size)
+        share = cls(*data_parallel(accelerator), recipe.accumulate, recipe.batch_size)
         if share.batch_size % (share.count * share.accumulate):
             raise ValueError(
                 f"batch_size={share.batch_size} cannot be shared by {share.count} processes in parts of "
@@ -129,12 +133,12 @@ class IndexedFeed:
     def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
         self.task, self.share, self.workers = task, share, recipe.workers
         lengths = task.lengths() if recipe.group_by_length else None
-        self.order = Order(len(task.train), recipe, lengths)
+        self.order = Order(len(task.examples()), recipe, lengths)
 
     def parts(self, done: int) -> Iterator[Batch]:
         """Batches of this process's share, made ahead by `workers` further processes where there are any."""
         loader = DataLoader(
-            Drawn(self.task.train),
+            Drawn(self.task.examples()),
             batch_sampler=Parts(self.order, self.share, done),
             collate_fn=self.collate,
             num_workers=self.workers,

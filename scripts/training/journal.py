@@ -1,6 +1,7 @@
 """What is written and shown while a training runs? A line of metrics for each logged step, and a progress bar."""
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ class Journal:
 
     def __init__(self, folder: Path, recipe: Recipe, accelerator: Accelerator) -> None:
         self.folder, self.recipe, self.accelerator = folder, recipe, accelerator
+        self.path = folder / "metrics.jsonl"
         self.losses: list[float] = []
         self.tokens = 0
-        self.state: dict[str, float] = {}
+        self.shown: dict[str, float] = {}
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
         self.progress = Progress(
             TextColumn("{task.description}"), *columns, TextColumn("{task.fields[state]}"),
@@ -36,11 +38,11 @@ class Journal:
         self.losses.append(loss)
         self.tokens += int(step.tokens)
         if step.number % self.recipe.log_every == 0 or step.number == self.recipe.max_steps:
-            self.state["loss"] = sum(self.losses) / len(self.losses)
+            self.shown["loss"] = sum(self.losses) / len(self.losses)
             self.losses.clear()
             self.write(
                 step=step.number,
-                loss=self.state["loss"],
+                loss=self.shown["loss"],
                 lr=step.learning_rate,
                 grad_norm=step.grad_norm.item(),
                 samples=step.number * self.recipe.batch_size,
@@ -52,8 +54,21 @@ class Journal:
         """Take note of an evaluation after that many steps."""
         for split, metrics in results.items():
             self.write(step=number, split=split, **metrics)
-            self.state |= {f"{split} {name}": value for name, value in metrics.items() if name != "loss"}
+            self.shown |= {f"{split} {name}": value for name, value in metrics.items() if name != "loss"}
         self.show(number)
+
+    def state(self) -> dict[str, Any]:
+        """What is noted and not yet written, as JSON."""
+        return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state."""
+        self.losses, self.tokens, self.shown = state["losses"], state["tokens"], state["shown"]
+
+    def say(self, sentence: str) -> None:
+        """Tell the user something, above the progress bar."""
+        if self.accelerator.is_main_process and sentence:
+            print(f"qkv: {sentence}", file=sys.stderr)
 
     def write(self, **line: Any) -> None:
         """Add a line to the metrics."""
@@ -65,5 +80,5 @@ class Journal:
 
     def show(self, number: int) -> None:
         """Bring the progress bar up to date."""
-        state = "  ".join(f"{name} {value:.4f}" for name, value in self.state.items())
+        state = "  ".join(f"{name} {value:.4f}" for name, value in self.shown.items())
         self.progress.update(self.bar, completed=number, state=state)

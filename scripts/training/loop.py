@@ -4,7 +4,7 @@ A model here is anything whose forward takes a batch and `num_items_in_batch` an
 divided by that count. The count is taken over the whole optimizer step first, so the parts add up exactly.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,25 +12,32 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv.scripts.training.average import Average
+from qkv.scripts.training.engine import data_parallel, prepare, total
 from qkv.scripts.training.evaluation import evaluate, inputs, place
-from qkv.scripts.training.feed import Feed, IndexedFeed, Share
+from qkv.scripts.training.feed import Feed, Share
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.schedule import SCHEDULES
+from qkv.scripts.training.stream import make_feed
 from qkv.scripts.training.task import Batch, Examples, Task
 
 
 @dataclass
 class Step:
-    """One optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes."""
+    """One optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes.
+
+    `stop` says on every process that one of them was asked to end the training.
+    """
 
     number: int
     learning_rate: float
     loss: Tensor
     grad_norm: Tensor
     tokens: Tensor
+    stop: bool = False
 
 
 @dataclass
@@ -46,15 +53,17 @@ class Loop:
     feed: Feed
     average: Average | None = None
     done: int = 0
+    # Whether this process should end the training; asked before each step, and answered by all together after it.
+    asked: Callable[[], bool] = lambda: False
 
     @classmethod
     def of(cls, accelerator: Accelerator, model: PreTrainedModel, recipe: Recipe, task: Task) -> "Loop":
         """Wrap the model for its devices, with AdamW and the recipe's schedule; ValueError for an unfit batch size."""
-        feed = IndexedFeed(task, recipe, Share.of(accelerator, recipe))
+        feed = make_feed(task, recipe, Share.of(accelerator, recipe))
         if recipe.gradient_checkpointing:
             model.activation_checkpointing_enable()
         optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate, fused=True)
-        prepared, optimizer = accelerator.prepare(model, optimizer)
+        prepared, optimizer = prepare(accelerator, model, optimizer)
         # Not prepared: Accelerate would advance it once for each process.
         schedule = SCHEDULES[recipe.schedule](optimizer, recipe)
         average = Average(prepared, recipe.ema_decay) if recipe.ema_decay else None
@@ -71,31 +80,43 @@ class Loop:
             self.done += 1
             yield Step(self.done, learning_rate, *found)
 
-    def step(self, parts: Sequence[Batch]) -> tuple[Tensor, Tensor, Tensor]:
-        """One optimizer step on this process's parts: loss, gradient norm, tokens, the same on every process."""
+    def step(self, parts: Sequence[Batch]) -> tuple[Tensor, Tensor, Tensor, bool]:
+        """One optimizer step on this process's parts: loss, gradient norm, tokens, stop, the same on every process."""
         accelerator = self.accelerator
         config = accelerator.unwrap_model(self.model).config
-        mine = [sum(self.task.count(part) for part in parts), sum(positions(part, config) for part in parts)]
-        targets, tokens = accelerator.reduce(torch.tensor(mine, device=accelerator.device), "sum")
+        mine = [
+            sum(self.task.count(part) for part in parts),
+            sum(positions(part, config) for part in parts),
+            self.asked(),
+        ]
+        targets, tokens, stop = total(accelerator, torch.tensor(mine, device=accelerator.device))
         losses = []
+        _, shares = data_parallel(accelerator)
         for index, part in enumerate(parts):
-            last = index == len(parts) - 1
+            # DeepSpeed takes its step within the backward pass that it is told is the last.
+            accelerator.sync_gradients = last = index == len(parts) - 1
             with nullcontext() if last else accelerator.no_sync(self.model):
                 loss = self.model(**inputs(part), num_items_in_batch=targets).loss
-                # Gradients are averaged over processes, but each process holds its part of one sum.
-                accelerator.backward(loss * accelerator.num_processes)
+                # Gradients are averaged over shares of the data, but each holds its part of one sum.
+                accelerator.backward(loss * shares)
             losses.append(loss.detach())
-        norm = accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.max_grad_norm)
+        norm = clip(accelerator, self.model, self.recipe.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
         if self.average:
             self.average.update()
-        return accelerator.reduce(torch.stack(losses).sum(), "sum"), norm, tokens
+        return total(accelerator, torch.stack(losses).sum()), norm, tokens, bool(stop)
 
     def kept(self) -> AbstractContextManager[None]:
         """Within this the model has the weights that are evaluated and kept."""
         return self.average.in_use() if self.average else nullcontext()
+
+    def settle(self) -> None:
+        """Give the model for good the weights that are kept; it is not trained any more."""
+        if self.average:
+            self.average.put(list(self.average.weights.values()))
+            self.average = None
 
     def evaluate(self, split: Examples) -> dict[str, float]:
         """Metrics of the model as it is now over a split."""
@@ -110,9 +131,22 @@ def positions(batch: Batch, config: PreTrainedConfig) -> int:
     return batch["input_ids"].numel()
 
 
+def clip(accelerator: Accelerator, model: nn.Module, largest: float) -> Tensor:
+    """The norm of the gradient of the whole model, before it was scaled down to the largest that is allowed."""
+    norm: Any = accelerator.clip_grad_norm_(model.parameters(), largest)
+    return norm.full_tensor() if isinstance(norm, DTensor) else torch.as_tensor(norm)
+
+
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Decay matrices only: biases, norms and single tokens are no directions to shrink."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    matrices = [parameter for parameter in trained if parameter.squeeze().ndim > 1]
-    others = [parameter for parameter in trained if parameter.squeeze().ndim <= 1]
-    return [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    """Decay matrices only: biases, norms and single tokens are no directions to shrink.
+
+    Parameters that are cut over other processes have groups of their own, for one kernel cannot take them together.
+    """
+    groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            cuts = parameter.device_mesh.ndim if isinstance(parameter, DTensor) else 0
+            vector = sum(size > 1 for size in parameter.shape) <= 1
+            groups.setdefault((cuts, vector), []).append(parameter)
+    decay = {False: weight_decay, True: 0.0}
+    return [{"params": groups[cuts, vector], "weight_decay": decay[vector]} for cuts, vector in sorted(groups)]

@@ -11,14 +11,19 @@ import yaml
 
 FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
-LEAST = {"max_steps": 1, "batch_size": 1, "accumulate": 1, "threads": 1, "log_every": 1, "eval_every": 1, "patience": 1}
+LEAST = dict.fromkeys(
+    ("max_steps", "batch_size", "accumulate", "threads", "log_every", "eval_every", "save_every", "keep", "patience",
+     "tensor_parallel", "shards", "buffer", "vocab_size", "made", "symbols"), 1
+) | {"length": 4}  # fmt: skip
 POSITIVE = ("learning_rate", "max_grad_norm")
 SHARES = {
     "holdout": "leaves nothing to train on; give a share below 1, such as 0.2",
+    "mask": "leaves nothing to guess from; give a share below 1, such as 0.15",
+    "bad_records": "lets every record be bad; give a share below 1, such as 0.01",
     "ema_decay": "never forgets the random start; give a share below 1, such as 0.999",
 }
 NOT_NEGATIVE = (
-    "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear",
+    "weight_decay", "warmup_steps", "decay_steps", "seed", "workers", "degrees", "shift", "scale", "shear", "evaluated",
 )  # fmt: skip
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false"}
 
@@ -39,6 +44,35 @@ class Augmentation:
         refuse_out_of_range(asdict(self))
 
 
+@dataclass(frozen=True)
+class Text:
+    """How texts become tokens, and how many of those that are made on the spot there are.
+
+    The `tokenizer` is trained on the training split, to `vocab_size` tokens or what the texts have: `bpe` over bytes
+    as GPT-2's, `wordpiece` over words as BERT's, `characters`, or the 256 `bytes` themselves. All of these come out
+    the same each time; those of a unigram model do not, so there is none. Any other word is the folder or Hub id of a
+    tokenizer that there is. `column`, `target` and `label` name the columns of `data=` that is read from elsewhere;
+    `translation.en` is the English of a column of translations. `length` is the most tokens of a row, and
+    `mask` the share of them that masked language modeling asks for. Of made data there are `made` examples, of up to
+    `symbols` symbols in copies and reversals; of an evaluated split the first `evaluated` examples are looked at, or
+    all of them when 0.
+    """
+
+    tokenizer: str = "bpe"
+    vocab_size: int = 2048
+    length: int = 128
+    mask: float = 0.15
+    made: int = 12000
+    symbols: int = 32
+    evaluated: int = 0
+    column: str = "text"
+    target: str | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        refuse_out_of_range(asdict(self))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Feeding:
     """How examples become steps.
@@ -47,6 +81,10 @@ class Feeding:
     (`accumulate`) each takes its share. `group_by_length` puts examples of like length into a step, and `workers`
     processes make batches ahead. `holdout` keeps that share of the training data back, to be watched; the test split
     is scored once, at the end.
+
+    `streaming` reads records as they are needed: in `shards`, whose number is that of no device but part of the order,
+    each shuffled within a `buffer` of records. `documents` says what a document of plain text is. A share of more than
+    `bad_records` that cannot be learned from ends the run.
     """
 
     batch_size: int = 32
@@ -54,7 +92,13 @@ class Feeding:
     group_by_length: bool = False
     workers: int = 0
     holdout: float = 0.0
+    streaming: bool = False
+    shards: int = 8
+    buffer: int = 1000
+    documents: Literal["line", "paragraph", "file"] = "paragraph"
+    bad_records: float = 0.01
     augment: Augmentation = field(default_factory=Augmentation)
+    text: Text = field(default_factory=Text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +127,15 @@ class Optimization:
 class Running:
     """Where a training leaves what, and how often it looks up.
 
-    `threads` limits torch's CPU threads. `resume="never"`: a folder that is not empty is refused. What is logged also
+    `threads` limits torch's CPU threads. The state is saved at the end, when a signal ends the training and every
+    `save_every` steps, in the background with `async_save`; the newest `keep` stay. `resume="auto"`: the same recipe
+    in the same folder goes on from the newest; with "never" a folder that is not empty is refused. What is logged also
     goes to the `tracker`, one that Accelerate knows, such as tensorboard.
+    With `watch`, such as "validation loss", the weights of the best evaluation are kept instead of the last, and the
+    training ends early after `patience` evaluations without a better one.
+    Several processes each have a whole model (`strategy="ddp"`), or share its weights (`"fsdp2"`); `"auto"` does what
+    the config file of `accelerate launch` says, and `ddp` without one. With `tensor_parallel` as many processes work on
+    each example, every one with its share of the heads and inner units.
     """
 
     out: str | None = None
@@ -92,8 +143,15 @@ class Running:
     threads: int | None = None
     log_every: int = 10
     eval_every: int = 100
-    resume: Literal["never"] = "never"
+    save_every: int | None = None
+    keep: int = 2
+    async_save: bool = False
+    resume: Literal["auto", "never"] = "auto"
     tracker: str | None = None
+    watch: str | None = None
+    patience: int | None = None
+    strategy: Literal["auto", "ddp", "fsdp2"] = "auto"
+    tensor_parallel: int = 1
 
 
 @dataclass(frozen=True)
@@ -101,7 +159,10 @@ class Recipe(Feeding, Optimization, Running):
     """One training, from data to the last step.
 
     `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
-    that differ from it.
+    that differ from it. `init` is the model folder of an earlier run, whose weights are taken over where names and
+    shapes agree, and whose tokenizer reads the texts. `model_source="stock"` trains what the model is compared with
+    instead: the model of transformers that `stock` describes by its `model_type` and the fields of its config, or,
+    where it says nothing, the one of the same architecture.
     """
 
     name: str
@@ -110,6 +171,9 @@ class Recipe(Feeding, Optimization, Running):
     architecture: str
     preset: str | None = None
     model: dict[str, Any] = field(default_factory=dict)
+    init: str | None = None
+    model_source: Literal["qkv", "stock"] = "qkv"
+    stock: dict[str, Any] = field(default_factory=dict)
     limits: str = ""
 
     def __post_init__(self) -> None:

@@ -6,21 +6,19 @@ import platform
 import subprocess
 import time
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
 import qkv
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.task import Task
 
-DEPENDENCIES = ("torch", "transformers", "accelerate", "numpy", "scikit-learn")
+DEPENDENCIES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scikit-learn", "sacrebleu")
 
 
 @dataclass
@@ -38,24 +36,17 @@ class Clock:
         now = Clock()
         return {"wall_s": round(now.wall - self.wall, 1), "cpu_s": round(now.cpu - self.cpu, 1)}
 
-
-def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
-    """The run folder, new or empty; FileExistsError when it holds something."""
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    # The clocks of processes differ.
-    (name,) = broadcast_object_list([recipe.out or f"runs/{recipe.name}-{stamp}"])
-    folder = Path(name)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise FileExistsError(f"{folder} is not empty; give another out=, or remove it")
-    accelerator.wait_for_everyone()
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    def forward(self, earlier: dict[str, float]) -> None:
+        """Count seconds from before it was made, too."""
+        self.wall -= earlier["wall_s"]
+        self.cpu -= earlier["cpu_s"]
 
 
 def log(folder: Path, **line: Any) -> None:
     """Add one line to the run's metrics."""
-    with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    # In one piece, or a training that is killed leaves half a line.
+    with (folder / "metrics.jsonl").open("ab", buffering=0) as file:
+        file.write(json.dumps(line).encode() + b"\n")
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
@@ -70,6 +61,7 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
         "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source},
+        "signatures": task.signatures,
         "data": {"sizes": task.sizes(), "sha256": task.fingerprint()},
         "seed": recipe.seed,
         "device": device(accelerator),

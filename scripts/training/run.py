@@ -1,30 +1,34 @@
 """How does a recipe become a trained model in a run folder?"""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.tracking import get_available_trackers
 from accelerate.utils import set_seed
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.publishing.card import write_card
-from qkv.scripts.training import data, record
+from qkv.scripts.training import data, engine, record
 from qkv.scripts.training.energy import Energy
+from qkv.scripts.training.interrupt import Interrupt
 from qkv.scripts.training.journal import Journal
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.picture import draw_curve
+from qkv.scripts.training.processes import agreed, join
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
+from qkv.scripts.training.resume import Keeper, finished, open_folder
+from qkv.scripts.training.start import start
+from qkv.scripts.training.state import put
 from qkv.scripts.training.task import Task
+from qkv.scripts.training.watch import Watch, refuse_unwatched
 
 CURVE = {"curve.png": "Loss and metrics by optimizer step"}
-PRECISIONS = {"fp32": "no", "bf16": "bf16"}
 
 
 @dataclass
@@ -44,6 +48,16 @@ class Run:
         record.write(self.folder, self.record)
         write_card(self.folder / "record.json", self.folder / "card.md")
 
+    def again(self, earlier: dict[str, Any]) -> "Run":
+        """This run as it was finished earlier, which that record tells."""
+        steps = earlier["recipe"]["max_steps"]
+        if self.is_main:
+            print(f"qkv: {self.folder} is finished, all {steps} steps; nothing was trained", file=sys.stderr)
+        self.model = type(self.model).from_pretrained(self.folder / "model").eval()
+        self.record = earlier
+        self.clock.forward(earlier["time"])
+        return self
+
 
 def train(recipe: Recipe, command: str) -> Run:
     """Train, evaluate and save as the recipe says; `command` is what the record will say was typed.
@@ -53,25 +67,26 @@ def train(recipe: Recipe, command: str) -> Run:
     clock = Clock(cpu=0.0)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
-    accelerator = make_accelerator(recipe)
+    join()
+    accelerator = engine.accelerate(recipe)
     task = data.load(recipe)
+    refuse_unwatched(recipe.watch, task.splits)
     set_seed(recipe.seed)
-    model = build(recipe, task)
+    model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
-    folder = record.open_folder(recipe, accelerator)
+    facts = record.describe(recipe, task, model, accelerator) | {"command": command}
+    kind = kind_of(recipe, model)
+    facts["recipe"]["architecture"] = kind.__name__
+    folder = open_folder(recipe, accelerator)
+    run = Run(folder, model, task, facts, clock, accelerator.is_main_process)
+    earlier = agreed(accelerator, lambda: finished(folder, facts))
+    if earlier is not None:
+        return run.again(earlier)
     accelerator.project_configuration.logging_dir = str(folder)
     accelerator.init_trackers(recipe.name)
-    facts = record.describe(recipe, task, model, accelerator) | {"command": command}
-    # Every process began with the same model; from here each draws dropout and augmentation of its own.
-    set_seed(recipe.seed, device_specific=True)
-    training, energy = Clock(), Energy.of(accelerator)
-    facts["metrics"] = fit(loop, folder, energy)
-    facts["energy"] = energy.read()
-    facts["time"] = {f"training_{name}": seconds for name, seconds in training.read().items()}
-    trained = accelerator.unwrap_model(loop.model, keep_torch_compile=False).eval()
-    if loop.average:
-        loop.average.put(list(loop.average.weights.values()))
-    run = Run(folder, trained, task, facts, clock, accelerator.is_main_process)
+    task.complaints.open(folder, is_main=accelerator.is_main_process)
+    engine.draw_apart(accelerator, recipe.seed)
+    fit(loop, run, kind)
     accelerator.end_training()
     if run.is_main:
         run.model.save_pretrained(folder / "model")
@@ -82,24 +97,8 @@ def train(recipe: Recipe, command: str) -> Run:
     return run
 
 
-def make_accelerator(recipe: Recipe) -> Accelerator:
-    """What knows devices and processes; ValueError for a tracker that is not installed."""
-    trackers = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
-    if recipe.tracker and recipe.tracker not in trackers:
-        raise ValueError(f"tracker={recipe.tracker!r} is not installed; here are {', '.join(trackers) or 'none'}")
-    return Accelerator(
-        # Told that there is only the CPU, or several processes would each train alone.
-        cpu=not torch.accelerator.is_available(),
-        mixed_precision=PRECISIONS[recipe.precision],
-        dynamo_backend="inductor" if recipe.compile else "no",
-        log_with=recipe.tracker,
-        # Trackers write to the run folder, which is opened later.
-        project_dir="runs",
-    )
-
-
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
-    """The recipe's model with random weights; ValueError for an unknown architecture or config field."""
+    """The recipe's model as training starts from it; ValueError for an unknown architecture or config field."""
     architectures = [name for name in modeling.__all__ if "For" in name]
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
@@ -110,12 +109,17 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
         refuse_unknown(f"model.{key}", known)
     id2label = dict(enumerate(task.labels))
     label2id = {label: index for index, label in id2label.items()}
-    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id}
-    config = starting_point(recipe, architecture)(**{**labels, **recipe.model})
+    labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} if task.labels else {}
+    config = starting_point(recipe, architecture)(**{**labels, **task.config, **recipe.model})
     if not isinstance(config, architecture.config_class):
         kind, wanted = type(config).__name__, architecture.config_class.__name__
         raise ValueError(f"preset={recipe.preset!r} is a {kind}, and {recipe.architecture} takes a {wanted}")
-    return architecture(config)
+    return start(recipe, architecture(config))
+
+
+def kind_of(recipe: Recipe, model: PreTrainedModel) -> Any:
+    """The class of the model that is trained, whatever an engine has made of it."""
+    return getattr(modeling, recipe.architecture) if recipe.model_source == "qkv" else type(model)
 
 
 def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:
@@ -127,21 +131,47 @@ def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
     return getattr(presets, recipe.preset)
 
 
-def fit(loop: Loop, folder: Path, energy: Energy) -> dict[str, dict[str, float]]:
-    """Take every step, and return the last evaluation of each split: that of the weights that are kept.
+def fit(loop: Loop, run: Run, kind: Any) -> None:
+    """Take the steps that are left with a model of that kind, and note in the run's record what came of them."""
+    journal = Journal(run.folder, loop.recipe, loop.accelerator)
+    watch = Watch(loop.recipe.watch, loop.recipe.patience)
+    keeper = Keeper.of(loop, journal, watch, run.record)
+    journal.say(keeper.resume())
+    run.clock.forward(keeper.earlier)
+    energy = Energy.of(loop.accelerator)
+    step_through(loop, journal, keeper, energy)
+    loop.settle()
+    if watch.step != loop.done:
+        put(loop, keeper.tensors(watch.step))
+    # The test split is looked at once, by the weights that are kept: who could watch it would choose by it.
+    tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
+    journal.results(loop.done, tested)
+    run.model = engine.whole(loop.accelerator, loop.model, kind).eval()
+    run.record["metrics"] = {**watch.results, **tested}
+    run.record["steps"] = {"taken": loop.done, "kept": watch.step}
+    run.record["bad_records"] = run.task.complaints.summary()
+    # The processors' counters know nothing of what was before.
+    run.record["energy"] = None if keeper.resumed else energy.read()
+    run.record["resumed"] = list(keeper.resumed)
+    run.record["time"] = {f"training_{name}": seconds for name, seconds in keeper.clock.read().items()}
 
-    The test split is looked at once, after the last step: who could watch it would choose by it.
-    """
-    recipe = loop.recipe
-    journal = Journal(folder, recipe, loop.accelerator)
-    results: dict[str, dict[str, float]] = {}
-    with journal.progress:
-        for step in loop.steps():
+
+def step_through(loop: Loop, journal: Journal, keeper: Keeper, energy: Energy) -> None:
+    """Take the steps that are left, and evaluate and save on the way; Interrupted when a signal came."""
+    recipe, watch = loop.recipe, keeper.watch
+    watched = {name: split for name, split in loop.task.splits.items() if name != "test"}
+    with journal.progress, keeper.checkpoints.writer, Interrupt() as interrupt:
+        loop.asked = lambda: interrupt.number is not None or keeper.checkpoints.failed()
+        for step in () if watch.exhausted else loop.steps():
             journal.step(step)
             energy.note()
-            last = step.number == recipe.max_steps
-            watched = {name: split for name, split in loop.task.splits.items() if last or name != "test"}
-            if watched and (last or step.number % recipe.eval_every == 0):
-                results = {name: loop.evaluate(split) for name, split in watched.items()}
-                journal.results(step.number, results)
-    return results
+            last, best = step.number == recipe.max_steps, False
+            if last or step.number % recipe.eval_every == 0:
+                best = keeper.note({name: loop.evaluate(split) for name, split in watched.items()})
+            if last or best or step.stop or (recipe.save_every and step.number % recipe.save_every == 0):
+                keeper.save()
+            if step.stop and not last:
+                keeper.leave(interrupt)
+            if watch.exhausted:
+                break
+        keeper.wait()

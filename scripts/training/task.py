@@ -1,15 +1,21 @@
 """What does a training ask of its data? A task: examples in splits, how they become batches, how answers are scored."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
+from qkv.scripts.training.complaint import Complaints
+from qkv.scripts.training.fingerprint import contents
+from qkv.scripts.training.reading import Record as Record
+
+if TYPE_CHECKING:
+    from qkv.scripts.training.stream import Stream
+
 Batch = dict[str, Tensor]
-Record = dict[str, Any]
 # What was predicted, and what would have been right.
 Answer = tuple[Any, Any]
 
@@ -25,16 +31,26 @@ class Examples(Protocol):
 
 
 class Columns:
-    """Examples that fit in memory: tensors of equal length, such as images and their labels."""
+    """Examples that fit in memory: tensors of equal length, such as images and their labels.
 
-    def __init__(self, columns: Batch) -> None:
+    Rows that were padded to one length may say in `lengths` how long they are.
+    """
+
+    def __init__(self, columns: Batch, lengths: Sequence[int] | None = None) -> None:
         self.columns = columns
+        self.lengths = lengths
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Record]:
         return [{name: column[index] for name, column in self.columns.items()} for index in indices]
+
+    def contents(self) -> Iterator[bytes]:
+        """Every value, and how it is stored."""
+        for column, values in self.columns.items():
+            yield f"{column} {values.dtype} {tuple(values.shape)}".encode()
+            yield values.numpy().tobytes()
 
 
 def stack(records: Sequence[Record], places: Sequence[int] | None = None) -> Batch:
@@ -45,6 +61,15 @@ def stack(records: Sequence[Record], places: Sequence[int] | None = None) -> Bat
 def mean(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
     """Each sum divided by the number of targets."""
     return {name: total / sums["targets"] for name, total in sums.items() if name != "targets"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a pipeline is given, with what options, and what its first answer must then hold."""
+
+    given: Any
+    expected: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,40 +86,60 @@ class Task:
     `count` says how many targets a batch has. `score` sums up what adds over batches and processes, such as right
     answers; `answer` (model, outputs, batch) gives what has to be seen together, such as translations beside their
     references. From the sums (`loss` and `targets` among them) and all answers of a split `measure` makes its metrics.
+
+    `config` are the fields of the model's config that follow from the data, such as `vocab_size`; `signatures` say how
+    metrics were computed where that has a name. `baselines` measures what the model is compared with, and `example`
+    (model) gives what shows the pipeline of this kind at work.
+
+    `complaints` are the bad records that were skipped.
     """
 
     name: str
     title: str
     kind: str
     source: str
-    train: Examples
-    splits: dict[str, Examples]
+    train: "Examples | Stream"
+    splits: Mapping[str, Examples]
     labels: list[str]
     processor: Any
     count: Callable[[Batch], int]
     score: Callable[[Any, Batch], dict[str, Tensor]] = lambda outputs, batch: {}
     answer: Callable[[Any, Any, Batch], list[Answer]] = lambda model, outputs, batch: []
     measure: Callable[[dict[str, float], Sequence[Answer]], dict[str, float]] = mean
+    complaints: Complaints = field(default_factory=Complaints)
     collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] = stack
+    config: dict[str, Any] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
+    baselines: Callable[[], dict[str, dict[str, dict[str, float]]]] = dict
+    example: Callable[[Any], "Example | None"] = lambda model: None
+
+    def examples(self) -> Examples:
+        """The training examples by index; TypeError where they are a stream."""
+        if not isinstance(self.train, Sized):
+            raise TypeError(f"the examples of {self.name} are a stream: they have no index")
+        return self.train
 
     def lengths(self) -> list[int]:
-        """How long each training example is, for batches of like length; ValueError where they all have one length."""
-        column = getattr(self.train, "lengths", None)
+        """How long each training example is, for batches of like length; ValueError where they all have one length.
+
+        Lengths are the attribute `lengths`, or of a table the column `length`.
+        """
+        train: Any = self.train
+        named = "length" in getattr(train, "column_names", ())
+        column = train["length"] if named else getattr(train, "lengths", None)
         if column is None:
             raise ValueError(f"group_by_length=true: the examples of {self.name} have no lengths; leave it out")
         return list(column)
 
     def fingerprint(self) -> str:
-        """SHA-256 over every example of every split, in order."""
+        """SHA-256 over every example of every split, in order; of a stream, over what says which it is."""
         digest = hashlib.sha256()
         for name, split in {"train": self.train, **self.splits}.items():
-            if not isinstance(split, Columns):
-                raise TypeError(f"{type(split).__name__} has no fingerprint")
-            for column, values in split.columns.items():
-                digest.update(f"{name} {column} {values.dtype} {tuple(values.shape)}".encode())
-                digest.update(values.numpy().tobytes())
+            for part in contents(split):
+                digest.update(name.encode() + part)
         return digest.hexdigest()
 
-    def sizes(self) -> dict[str, int]:
-        """Examples in each split."""
-        return {name: len(split) for name, split in {"train": self.train, **self.splits}.items()}
+    def sizes(self) -> dict[str, int | None]:
+        """Examples in each split, as far as it has an end."""
+        splits = {"train": self.train, **self.splits}
+        return {name: len(split) if isinstance(split, Sized) else None for name, split in splits.items()}

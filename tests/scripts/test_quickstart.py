@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from transformers import AutoModelForImageClassification
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    pipeline,
+)
 
 from qkv.scripts import quickstart
 from qkv.scripts.cli import main
@@ -15,6 +21,7 @@ from qkv.scripts.publishing.card import make_card
 from qkv.scripts.publishing.manifest import identity
 from qkv.scripts.publishing.reload import Found, Job, outputs
 from qkv.scripts.training.record import Clock
+from qkv.scripts.training.task import Example
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
 
@@ -59,22 +66,50 @@ def test_it_leaves_everything_it_promises(
 
 
 def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
-    expected, labels = torch.tensor([[0.0, 2.0, 1.0]]), ["a", "b", "c"]
-    quickstart.refuse_difference(
-        Found({"logits": expected.clone()}, [{"label": "b"}, {"label": "c"}]), expected, labels
-    )
+    expected, example = torch.tensor([[0.0, 2.0, 1.0]]), Example("", {"label": "b"})
+    same = {"logits": expected.clone()}
+    quickstart.refuse_difference(Found(same, [{"label": "b"}, {"label": "c"}]), expected, example)
+    quickstart.refuse_difference(Found(same), expected, None)
     with pytest.raises(RuntimeError, match="the Hub folder loads to a model with other logits, by up to 2"):
-        quickstart.refuse_difference(
-            Found({"logits": expected.nextafter(expected + 1)}, [{"label": "b"}]), expected, labels
-        )
-    with pytest.raises(RuntimeError, match="the pipeline calls the first image 'c', the model 'b'"):
-        quickstart.refuse_difference(Found({"logits": expected.clone()}, [{"label": "c"}]), expected, labels)
+        other = {"logits": expected.nextafter(expected + 1)}
+        quickstart.refuse_difference(Found(other, [{"label": "b"}]), expected, example)
+    with pytest.raises(RuntimeError, match="the pipeline answers the example with label 'c', the model with 'b'"):
+        quickstart.refuse_difference(Found(same, [{"label": "c"}]), expected, example)
 
 
-def test_pictures_come_back_from_pixels() -> None:
-    levels = torch.randint(0, 256, (3, 4, 5))
-    image = quickstart.to_image(levels / 127.5 - 1)
-    assert image.size == (5, 4) and image.getpixel((2, 1)) == tuple(levels[:, 1, 2].tolist())
+TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "text.made=60", "text.evaluated=4", "max_steps=2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "auto_class"),
+    [
+        (["copy", "text.symbols=8"], AutoModelForCausalLM),
+        pytest.param(["translate"], AutoModelForSeq2SeqLM, marks=pytest.mark.slow),
+        pytest.param(["docs-mlm", "data=numbers"], AutoModelForMaskedLM, marks=pytest.mark.slow),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_texts_go_the_whole_way_too(
+    words: list[str], auto_class: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reloaded(jobs: Sequence[Job]) -> list[Found]:
+        (job,) = jobs
+        model = auto_class.from_pretrained(job.source)
+        answer = pipeline(job.pipeline, model=str(job.source))(job.example, **job.options) if job.example else None
+        return [Found(outputs(model, job.inputs), answer)]
+
+    monkeypatch.setattr(quickstart, "reload", reloaded)
+    assert main(["quickstart", *words, *TEXT, f"out={tmp_path / 'run'}"]) == 0
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["reload"] == {"test": {}} and "test" in record["metrics"]
+    assert (tmp_path / "run" / "hub" / "tokenizer.json").is_file()
+    if words[0] == "translate":
+        assert record["signatures"]["bleu"].startswith("nrefs:1|") and record["baselines"]["the source, copied"]
+
+
+def test_stock_models_have_no_folder_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quickstart", "copy", "model_source=stock", f"out={tmp_path / 'run'}"]) == 1
+    assert "the quick start is for models of qkv" in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

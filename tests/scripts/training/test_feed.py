@@ -15,7 +15,7 @@ RECIPE = Recipe("tiny", "", "", "", batch_size=8)
 
 
 def share(recipe: Recipe, rank: int = 0, processes: int = 1) -> Share:
-    return Share.of(SimpleNamespace(process_index=rank, num_processes=processes), recipe)
+    return Share.of(SimpleNamespace(process_index=rank, num_processes=processes, parallelism_config=None), recipe)
 
 
 def task(size: int) -> Task:

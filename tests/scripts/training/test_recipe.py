@@ -62,7 +62,9 @@ def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ("title.x=3", "'title.x' is not a recipe key: 'title' holds a single value"),
         ("holdout=1", "holdout=1.0 leaves nothing to train on; give a share below 1, such as 0.2"),
         ("schedule=cosin", "schedule='cosin' is not allowed; did you mean 'cosine'?"),
-        ("resume=auto", "resume='auto' is not allowed; the words are never"),
+        ("resume=yes", "resume=True is not allowed; the words are auto, never"),
+        ("save_every=0", "save_every=0 must be at least 1"),
+        ("keep=0", "keep=0 must be at least 1"),
         ("precision=int8", "precision='int8' is not allowed; the words are fp32, bf16"),
     ],
 )

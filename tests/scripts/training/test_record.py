@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,31 +13,6 @@ import qkv
 from qkv.scripts.training import data, record
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.run import build
-
-
-def test_a_folder_is_made_and_a_full_one_refused(tmp_path: Path) -> None:
-    recipe = replace(load("digits"), out=str(tmp_path / "a" / "b"))
-    folder = record.open_folder(recipe, Accelerator(cpu=True))
-    assert folder.is_dir() and record.open_folder(recipe, Accelerator(cpu=True)) == folder
-    (folder / "x").touch()
-    with pytest.raises(FileExistsError, match="b is not empty; give another out=, or remove it"):
-        record.open_folder(recipe, Accelerator(cpu=True))
-
-
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
-    (tmp_path / "x").touch()
-    with pytest.raises(FileExistsError):
-        record.open_folder(replace(load("digits"), out=str(tmp_path / "x")), Accelerator(cpu=True))
-
-
-def test_without_out_the_folder_is_named_by_recipe_and_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    folder = record.open_folder(load("digits"), Accelerator(cpu=True))
-    assert (
-        folder.parent.name == "runs"
-        and folder.name.startswith("digits-2")
-        and len(folder.name) == len("digits-YYYYmmdd-HHMMSS")
-    )
 
 
 def test_metrics_are_lines(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_folder_holds_what_is_promised(finished: Run) -> None:
     assert {path.name for path in finished.folder.iterdir()} == {
-        "record.json", "metrics.jsonl", "curve.png", "card.md", "model",
+        "record.json", "metrics.jsonl", "curve.png", "card.md", "model", "checkpoints",
     }  # fmt: skip
     lines = record.read_log(finished.folder)
     assert [line["step"] for line in lines if "split" not in line] == [2, 4, 6]

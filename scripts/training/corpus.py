@@ -1,0 +1,50 @@
+"""What is read? Texts in splits: alone, each with a label, or each with what is to be written from it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Splits = dict[str, list[Item]]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Texts in splits, `train` and `test` among them, the same ones every time.
+
+    A text is one document. `labels` has the number of its class in `names`, `targets` what is to be written from it.
+    """
+
+    name: str
+    title: str
+    source: str
+    texts: Splits[str]
+    labels: Splits[int] = field(default_factory=dict)
+    names: Sequence[str] = ()
+    targets: Splits[str] = field(default_factory=dict)
+
+    def limited(self, evaluated: int) -> "Corpus":
+        """The same with only the first examples of evaluated splits, or with all of them when that is 0."""
+        if not evaluated:
+            return self
+        texts, labels = first(self.texts, evaluated), first(self.labels, evaluated)
+        return replace(self, texts=texts, labels=labels, targets=first(self.targets, evaluated))
+
+
+def first(splits: Splits[Item], count: int) -> Splits[Item]:
+    """That many examples of every split but the training's, which stays whole."""
+    return {name: items if name == "train" else items[:count] for name, items in splits.items()}
+
+
+def pairs(name: str, title: str, source: str, found: Sequence[tuple[str, str]]) -> Corpus:
+    """A corpus of texts and what is to be written from them, every tenth pair for the test."""
+    test = list(found[::10])
+    train = [pair for index, pair in enumerate(found) if index % 10]
+    splits = {"train": train, "test": test}
+    return Corpus(
+        name,
+        title,
+        source,
+        texts={split: [text for text, _ in part] for split, part in splits.items()},
+        targets={split: [target for _, target in part] for split, part in splits.items()},
+    )

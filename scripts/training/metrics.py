@@ -1,0 +1,188 @@
+"""How good is it? Metrics of `evaluate` that need no download: the computing is done by those who define them.
+
+Each is made by name from METRICS, keeps everything in memory, and takes `predictions` and `references`:
+`METRICS["bleu"]().compute(predictions=["Le chat."], references=["Le chat."])`. Without anything to score, `measure`
+raises a ValueError.
+"""
+
+import math
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any, ClassVar
+
+import evaluate
+import jiwer
+from datasets import Features, Value
+from datasets import Sequence as Row
+from sacrebleu.metrics.bleu import BLEU
+from sacrebleu.metrics.chrf import CHRF
+from seqeval.metrics import accuracy_score as tag_accuracy
+from seqeval.metrics import f1_score as span_f1
+from seqeval.metrics import precision_score as span_precision
+from seqeval.metrics import recall_score as span_recall
+from sklearn.metrics import accuracy_score, f1_score
+
+TEXT, NUMBER, REAL = Value("string"), Value("int64"), Value("float64")
+
+
+class Local(evaluate.Metric):  # type: ignore[misc]
+    """A metric that is here already: nothing is fetched, and no file holds what is compared."""
+
+    kinds: ClassVar[tuple[Any, Any]] = (TEXT, TEXT)
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"keep_in_memory": True, **kwargs})
+
+    def _info(self) -> evaluate.MetricInfo:
+        predictions, references = self.kinds
+        features = Features({"predictions": predictions, "references": references})
+        return evaluate.MetricInfo(
+            description=type(self).__doc__ or "", citation="", inputs_description="", features=features
+        )
+
+
+class Accuracy(Local):
+    """Share of classes that are right."""
+
+    kinds = (NUMBER, NUMBER)
+
+    def _compute(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
+        return {"accuracy": float(accuracy_score(references, predictions))}
+
+
+class MacroF1(Local):
+    """F1 of each class, every class alike."""
+
+    kinds = (NUMBER, NUMBER)
+    average: ClassVar[str] = "macro"
+
+    def _compute(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
+        found = f1_score(references, predictions, average=self.average, zero_division=0)
+        return {f"f1_{self.average}": float(found)}
+
+
+class WeightedF1(MacroF1):
+    """F1 of each class, weighted by how often it is right."""
+
+    average = "weighted"
+
+
+class ExactMatch(Local):
+    """Share of texts that are the reference, character by character."""
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        right = sum(one == other for one, other in zip(predictions, references, strict=True))
+        return {"exact_match": right / len(references)}
+
+
+class Perplexity(Local):
+    """e to the mean negative log-likelihood of a token: `predictions` are sums in nats, `references` token counts."""
+
+    kinds = (REAL, NUMBER)
+
+    def _compute(self, predictions: Sequence[float], references: Sequence[int]) -> dict[str, float]:
+        nats = math.fsum(predictions) / sum(references)
+        # A model that diverged is past what a float holds.
+        return {"perplexity": math.exp(nats) if nats < 700 else math.inf}
+
+
+class BitsPerByte(Local):
+    """Bits that a byte of the text costs: `predictions` are sums in nats, `references` byte counts.
+
+    Other than perplexity it compares models of different vocabularies.
+    """
+
+    kinds = (REAL, NUMBER)
+
+    def _compute(self, predictions: Sequence[float], references: Sequence[int]) -> dict[str, float]:
+        return {"bits_per_byte": math.fsum(predictions) / math.log(2) / sum(references)}
+
+
+class Bleu(Local):
+    """BLEU of a corpus from 0 to 100; a reference is a text, or a list of them.
+
+    Source: Post 2018, A Call for Clarity in Reporting BLEU Scores, https://arxiv.org/abs/1804.08771
+    """
+
+    scorer: ClassVar[Any] = BLEU
+
+    def _info(self) -> evaluate.MetricInfo:
+        info = super()._info()
+        info.features = [info.features, Features({"predictions": TEXT, "references": Row(TEXT)})]
+        return info
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[Any]) -> dict[str, Any]:
+        several = [[found] if isinstance(found, str) else found for found in references]
+        scorer = self.scorer()
+        score = scorer.corpus_score(predictions, [list(column) for column in zip_longest(*several)])
+        name = self.scorer.__name__.lower()
+        return {name: score.score, f"{name}_signature": str(scorer.get_signature())}
+
+
+class ChrF(Bleu):
+    """chrF2 of a corpus, from 0 to 100. Source: Popović 2015, https://aclanthology.org/W15-3049"""
+
+    scorer = CHRF
+
+
+class WordErrorRate(Local):
+    """Words put in, left out or replaced, by word of the references."""
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        return {"wer": float(jiwer.wer(list(references), list(predictions)))}
+
+
+class CharacterErrorRate(Local):
+    """Characters put in, left out or replaced, by character of the references."""
+
+    def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        return {"cer": float(jiwer.cer(list(references), list(predictions)))}
+
+
+class SeqEval(Local):
+    """Named spans in rows of IOB tags: a span is right when its kind and both ends are."""
+
+    kinds = (Row(TEXT), Row(TEXT))
+
+    def _compute(self, predictions: list[list[str]], references: list[list[str]]) -> dict[str, float]:
+        measures = {"precision": span_precision, "recall": span_recall, "f1": span_f1}
+        found = {name: float(measure(references, predictions, zero_division=0)) for name, measure in measures.items()}
+        return {**found, "accuracy": float(tag_accuracy(references, predictions))}
+
+
+METRICS: dict[str, type[Local]] = {
+    "accuracy": Accuracy,
+    "f1_macro": MacroF1,
+    "f1_weighted": WeightedF1,
+    "exact_match": ExactMatch,
+    "perplexity": Perplexity,
+    "bits_per_byte": BitsPerByte,
+    "bleu": Bleu,
+    "chrf": ChrF,
+    "wer": WordErrorRate,
+    "cer": CharacterErrorRate,
+    "seqeval": SeqEval,
+}
+
+
+def measure(names: Sequence[str], predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+    """The numbers of several metrics; ValueError when there is nothing to score, or not a reference for each."""
+    if not len(references) or len(predictions) != len(references):
+        raise ValueError(
+            f"{', '.join(names)} of {len(predictions)} predictions and {len(references)} references: give as many "
+            "of each, and at least one"
+        )
+    found: dict[str, float] = {}
+    for name in names:
+        values = METRICS[name]().compute(predictions=predictions, references=references)
+        found |= {key: value for key, value in values.items() if not isinstance(value, str)}
+    return found
+
+
+def signatures(names: Sequence[str]) -> dict[str, str]:
+    """What sacrebleu did to arrive at its numbers, with one reference for each text: to be given with them."""
+    found = {}
+    for name in names:
+        if issubclass(METRICS[name], Bleu):
+            found[name] = METRICS[name]().compute(predictions=["a"], references=["a"])[f"{name}_signature"]
+    return found

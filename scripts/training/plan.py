@@ -1,0 +1,116 @@
+"""What will a training take? Parameters, FLOPs, memory, traffic, time: of the real modules without their weights."""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.initialization import no_init_weights
+
+from qkv.scripts.training.plan_device import DEVICES, Estimate
+from qkv.scripts.training.plan_step import Setup, Step, flops, simulate
+from qkv.scripts.training.plan_subject import Subject
+from qkv.scripts.training.plan_traffic import Collective
+
+
+@dataclass
+class Plan:
+    """All of it, for one subject and one setup."""
+
+    subject: Subject
+    setup: Setup
+    parameters: dict[str, int]
+    flops: dict[str, float]
+    plain: Step
+    checkpointed: Step
+    estimate: Estimate | None
+
+    def as_json(self) -> dict[str, Any]:
+        """It as JSON; bytes, FLOPs and seconds."""
+        setup = {name: value for name, value in asdict(self.setup).items() if name not in ("fused", "checkpointing")}
+        return {
+            "subject": self.subject.name,
+            "class": self.subject.model_class.__name__,
+            "length": None if self.subject.is_image else self.subject.length,
+            "setup": setup,
+            "parameters": self.parameters,
+            "flops": self.flops,
+            "memory": {"plain": self.plain.memory, "checkpointed": self.checkpointed.memory},
+            "traffic": [collective.plain() for collective in self.plain.traffic],
+            "estimate": self.estimate.plain() if self.estimate else None,
+        }
+
+
+def plan(subject: Subject, setup: Setup, device: str, utilization: float, steps: int | None) -> Plan:
+    """Count, run a step without numbers with and without gradient checkpointing, and estimate the time."""
+    counted, work = count(subject), per_position(subject)
+    plain, checkpointed = (step(subject, replace(setup, checkpointing=on)) for on in (False, True))
+    estimate = None
+    if device in DEVICES:
+        known = DEVICES[device]
+        examples = setup.batch * setup.data_parallel * setup.accumulate
+        done = work["model"] * subject.positions * examples / setup.world_size
+        peak = getattr(known, setup.precision)
+        sending = sum(found.sent / known.bandwidth(found.devices) for found in plain.traffic)
+        estimate = Estimate(known.name, utilization, done / (peak * utilization), sending, steps)
+    return Plan(subject, setup, counted, work, plain, checkpointed, estimate)
+
+
+def count(subject: Subject) -> dict[str, int]:
+    """Parameters: in all, those of tables that are looked up, and those that are trained; what is tied counts once."""
+    with torch.device("meta"), no_init_weights():
+        model: Any = subject.build(fused=False)
+    model.tie_weights()
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    parameters = list(model.parameters())
+    return {
+        "total": sum(parameter.numel() for parameter in parameters),
+        "embedding": sum(parameter.numel() for parameter in parameters if id(parameter) in tables),
+        "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+    }
+
+
+def per_position(subject: Subject) -> dict[str, float]:
+    """FLOPs for a token or an image: forward, a training step as the kernels do it, and what of that is the model's.
+
+    The last is three times forward, what utilization is measured by; for a decoder it is 6 N D and attention.
+
+    Source: Kaplan et al. 2020, §2.1, https://arxiv.org/abs/2001.08361
+    """
+    forward, training = flops(subject)
+    each = subject.positions
+    return {"forward": forward / each, "training": training / each, "model": 3 * forward / each}
+
+
+def step(subject: Subject, setup: Setup) -> Step:
+    """What a step takes on one device."""
+    if setup.strategy in ("fsdp2", "tp"):
+        return simulate(subject, setup)
+    alone = simulate(subject, setup)
+    trained = count(subject)["trained"]
+    if setup.strategy != "ddp":
+        return zero(alone, trained, setup)
+    if setup.world_size == 1:
+        return alone
+    # Gradients are reduced in buckets of their own, which are never given up.
+    gradients = trained * setup.stored.itemsize
+    reduced = Collective("all-reduce", setup.world_size, calls=1, bytes=gradients)
+    return Step({**alone.memory, "buckets": gradients}, [reduced])
+
+
+def zero(alone: Step, parameters: int, setup: Setup) -> Step:
+    """DeepSpeed's stages, by formula: sharded optimizer and gradients (2), and weights as well (3).
+
+    Adam keeps two moments and weights in single precision, 12 bytes for each parameter.
+
+    Source: Rajbhandari et al. 2020, ZeRO, §3.1, §5 and §7, https://arxiv.org/abs/1910.02054
+    """
+    devices, whole = setup.world_size, parameters * setup.stored.itemsize
+    shared = whole if setup.strategy == "zero2" else whole // devices
+    memory = {"weights": shared, "gradients": whole // devices, "optimizer": 12 * parameters // devices}
+    gathers = 1 if setup.strategy == "zero2" else 2
+    traffic = [
+        Collective("all-gather", devices, gathers, gathers * whole),
+        Collective("reduce-scatter", devices, 1, whole),
+    ]
+    return Step({**alone.memory, **memory}, traffic if devices > 1 else [])

@@ -1,0 +1,175 @@
+"""What does an optimizer step take? It is run on tensors that have a shape and no numbers, on one device of many."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import distributed, nn
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils import flop_counter
+from torch.utils.flop_counter import FlopCounterMode
+from transformers.distributed import DistributedConfig
+from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+from transformers.initialization import no_init_weights, no_tie_weights
+from transformers.modeling_utils import local_torch_dtype
+
+from qkv.scripts.training.plan_ledger import Ledger
+from qkv.scripts.training.plan_subject import Subject
+from qkv.scripts.training.plan_traffic import Collective, Traffic
+
+Strategy = Literal["ddp", "fsdp2", "tp", "zero2", "zero3"]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a step is taken: `batch` examples at once on each of `world_size` devices.
+
+    With tensor parallelism `split` devices share each layer, and the rest share the data as in FSDP2. `fused` says
+    whether kernels are those of GPUs.
+    """
+
+    world_size: int
+    strategy: Strategy
+    batch: int
+    precision: Literal["fp32", "bf16"]
+    fused: bool
+    checkpointing: bool = False
+    split: int = 1
+    accumulate: int = 1
+
+    @property
+    def stored(self) -> torch.dtype:
+        """The precision of weights: DeepSpeed keeps those of double length with the optimizer."""
+        return DTYPES[self.precision] if self.strategy.startswith("zero") else torch.float32
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """What DeepSpeed shares out, and no step on one device shows."""
+        return ("weights", "gradients", "optimizer") if self.strategy.startswith("zero") else ()
+
+    @property
+    def data_parallel(self) -> int:
+        """Devices with data of their own."""
+        return self.world_size // self.split
+
+
+@dataclass
+class Step:
+    """What a step takes on one device: bytes by use at the moment that most are in use, and what it sends."""
+
+    memory: dict[str, int]
+    traffic: list[Collective]
+
+
+def attention_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    """Of the CPU's attention kernel, which torch's counter does not know: as of the GPU's."""
+    return flop_counter.sdpa_flop_count(query, key, value)
+
+
+def attention_backward_flops(gradient: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+    """The same of its gradient, which computes the scores again."""
+    return flop_counter.sdpa_backward_flop_count(gradient, query, key, value)
+
+
+FLOPS = {
+    aten._scaled_dot_product_flash_attention_for_cpu: attention_flops,
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward_flops,
+}
+
+
+def flops(subject: Subject) -> tuple[int, int]:
+    """Of one example: (forward, forward and backward), of every matrix product and attention, as the kernels do them.
+
+    Causal attention counts in full, as is the custom (Chowdhery et al. 2022, appendix B,
+    https://arxiv.org/abs/2204.02311), and its backward computes the scores once more.
+    """
+    with FakeTensorMode():
+        with no_init_weights():
+            model = subject.build(fused=True)
+        with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
+            loss = model(**subject.inputs(1)).loss
+            forward = counter.get_total_flops()
+            loss.backward()
+        return forward, counter.get_total_flops()
+
+
+def simulate(subject: Subject, setup: Setup) -> Step:
+    """Run the second step of a training, when the optimizer has its state, on the first of the devices."""
+    with processes(setup) as meshes, FakeTensorMode():
+        model = build(subject, setup, meshes)
+        optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
+        batch = {
+            name: value.to(setup.stored) if value.is_floating_point() else value
+            for name, value in subject.inputs(setup.batch).items()
+        }
+        take(model, optimizer, batch, setup, Ledger())
+        ledger, traffic = Ledger(setup.ignored), Traffic(setup.split if setup.split > 1 else setup.world_size)
+        ledger.note(model.parameters(), "weights")
+        ledger.note((value for state in optimizer.state.values() for value in state.values()), "optimizer")
+        with ledger, traffic:
+            take(model, optimizer, batch, setup, ledger)
+        return Step({kind: size for kind, size in ledger.peak.items() if size}, list(traffic.found.values()))
+
+
+def take(model: nn.Module, optimizer: Any, batch: dict[str, Any], setup: Setup, ledger: Ledger) -> None:
+    """One step."""
+    hooks = ledger.watch(model)
+    ledger.note(batch.values(), "activations")
+    mixed = setup.precision == "bf16" and not setup.strategy.startswith("zero")
+    with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
+        loss = model(**batch).loss
+    ledger.kind = "temporary"
+    loss.backward()
+    del loss
+    optimizer.step()
+    optimizer.zero_grad()
+    for hook in hooks:
+        hook.remove()
+
+
+def build(subject: Subject, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
+    """The model as one device holds it."""
+    with no_init_weights(), no_tie_weights(), local_torch_dtype(setup.stored):
+        model: Any = subject.build(fused=setup.fused)
+    if "tensor" in meshes:
+        plan, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=setup.split))
+        apply_tensor_parallelism(model, meshes["tensor"], plan)
+    model.tie_weights()
+    if setup.checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    if "data" in meshes:
+        shard(model, meshes["data"], DTYPES[setup.precision])
+    return model
+
+
+def shard(model: Any, mesh: DeviceMesh, dtype: torch.dtype) -> None:
+    """FSDP2 as Accelerate sets it up: each layer is gathered by itself, what is tied and the rest once."""
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, output_dtype=dtype)
+    # Numbers of devices are numbers, and parameters stay without them.
+    with unset_fake_temporarily():
+        for module in model.modules():
+            if type(module).__name__ in model._no_split_modules:
+                fully_shard(module, mesh=mesh, mp_policy=policy)
+        fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+@contextmanager
+def processes(setup: Setup) -> Iterator[dict[str, DeviceMesh]]:
+    """The groups that one device belongs to, of a process group of which there is only the first."""
+    if setup.strategy not in ("fsdp2", "tp") or setup.world_size == 1:
+        yield {}
+        return
+    distributed.init_process_group("fake", rank=0, world_size=setup.world_size, store=FakeStore())
+    try:
+        sizes = {"data": setup.data_parallel, "tensor": setup.split}
+        mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        yield {name: mesh[name] for name, size in sizes.items() if size > 1}
+    finally:
+        distributed.destroy_process_group()

@@ -1,0 +1,96 @@
+"""What is to be written from it? Texts and their targets, for an encoder-decoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+
+from qkv.scripts.training.baselines import copied
+from qkv.scripts.training.corpus import Corpus
+from qkv.scripts.training.metrics import measure, signatures
+from qkv.scripts.training.padded import IGNORED, cut, padded
+from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.task import Answer, Batch, Columns, Record, Task
+from qkv.scripts.training.tokenizer import AFTER, fields, ids, tokenizer_for
+
+METRICS = ("exact_match", "bleu", "chrf")
+# Tokens that may be written beyond the longest target.
+SPARE = 4
+
+
+def seq2seq(recipe: Recipe, corpus: Corpus) -> Task:
+    """Texts and targets, each cut to `text.length` tokens; ValueError for a corpus without targets.
+
+    Metrics are of what the model writes by itself, word after word, about the texts of an evaluated split.
+    """
+    if not corpus.targets:
+        raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers or data=dates")
+    tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"], AFTER)
+    writer = Writer(tokenizer, [target for found in corpus.targets.values() for target in found], recipe.text.length)
+    splits = writer.splits(corpus)
+    config = fields(tokenizer)
+    return Task(
+        name=corpus.name,
+        title=corpus.title,
+        kind="translation",
+        source=corpus.source,
+        train=splits.pop("train"),
+        splits=splits,
+        labels=[],
+        processor=tokenizer,
+        count=lambda batch: int((batch["labels"] != IGNORED).sum()),
+        answer=writer.answer,
+        measure=measured,
+        collate=partial(collate, pad=tokenizer.pad_token_id),
+        config={**config, "decoder_start_token_id": config["pad_token_id"], "max_position_embeddings": writer.longest},
+        signatures=signatures(METRICS),
+        baselines=partial(copied, corpus, METRICS),
+    )
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Lets a model write about texts, and puts beside it what was wanted: `wanted` are the targets of all splits."""
+
+    tokenizer: PreTrainedTokenizerFast
+    wanted: list[str]
+    length: int
+
+    @property
+    def longest(self) -> int:
+        """Positions that a model needs."""
+        return self.length + SPARE
+
+    def splits(self, corpus: Corpus) -> dict[str, Columns]:
+        """The examples of each split, with the number of the target of each among those of all."""
+        found, start = {}, 0
+        for name, texts in corpus.texts.items():
+            limits = {"truncation": True, "max_length": self.length}
+            sources = ids(self.tokenizer, texts, **limits)
+            labels = ids(self.tokenizer, corpus.targets[name], **limits)
+            columns = {"input_ids": (sources, self.tokenizer.pad_token_id), "labels": (labels, IGNORED)}
+            found[name] = padded(columns, _target=range(start, start + len(texts)))
+            start += len(texts)
+        return found
+
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """What the model writes about each text, always the likeliest token, and what was wanted."""
+        room = batch["labels"].shape[1] + SPARE
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        tokens = model.generate(**inputs, max_new_tokens=min(room, self.longest), do_sample=False, num_beams=1)
+        texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        return [(text, self.wanted[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
+
+
+def collate(records: Sequence[Record], places: Sequence[int] | None, pad: int) -> Batch:
+    """A batch of texts and targets, none longer than its longest."""
+    batch = cut(records, {"input_ids": pad, "labels": IGNORED})
+    return {**batch, "attention_mask": (batch["input_ids"] != pad).long()}
+
+
+def measured(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+    """Loss by token; exact matches, BLEU and chrF of what was written."""
+    predictions, references = zip(*answers, strict=True)
+    return {"loss": sums["loss"] / sums["targets"], **measure(METRICS, predictions, references)}

@@ -1,0 +1,66 @@
+"""`qkv plan`: a table and its figures, and one sentence for what cannot be planned."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import qkv
+from qkv.scripts.cli import main
+
+SMALL = [
+    "hidden_size=32",
+    "num_hidden_layers=1",
+    "num_attention_heads=4",
+    "vocab_size=101",
+    "max_position_embeddings=32",
+]
+
+
+def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["gpt2", *SMALL, "--world-size=4", "--strategy=tp", "--steps=100", f"--json={tmp_path / 'plan.json'}"]
+    assert main(["plan", *words]) == 0
+    found = json.loads((tmp_path / "plan.json").read_text())
+    printed = " ".join(capsys.readouterr().out.split())
+    assert found["setup"]["split"] == 4 and found["length"] == 32
+    assert f"{found['parameters']['total']:,}" in printed and "assuming 40% of the peak" in printed
+    assert "hours for 100 steps, estimate" in printed and found["estimate"]["steps"] == 100
+    assert found["memory"]["plain"]["weights"] < 4 * found["parameters"]["total"]
+
+
+def test_a_recipe_is_planned_with_its_own_batch_and_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["digits", "model.num_hidden_layers=1", "accumulate=2", "--world-size=4", "--device=a100"]
+    assert main(["plan", *words]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "4 x ddp, 4 images each, fp32" in printed and "hours for 2,400 steps" in printed
+
+
+def test_a_saved_model_is_planned_from_its_config_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = qkv.presets.bert_base(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=101)
+    config.architectures = ["QkvEncoderForSequenceClassification"]
+    config.save_pretrained(tmp_path)
+    assert main(["plan", str(tmp_path), "--length=16", "--device=cpu"]) == 0
+    count = qkv.QkvEncoderForSequenceClassification(config).num_parameters()
+    printed = capsys.readouterr().out
+    assert f"{count:,}" in printed and "estimate" not in printed
+
+
+WRONG = {
+    "gtp2": "'gtp2' is no recipe, preset or folder with a config.json; did you mean 'gpt2'?",
+    "gpt2 hiden_size=8": "QkvDecoderConfig has no field 'hiden_size'; did you mean 'hidden_size'?",
+    "gpt2 8": "'8' is not key=value; write for example num_hidden_layers=24",
+    "gpt2 --length=2048": "--length=2048 is more than max_position_embeddings=1024; change one of them",
+    "gpt2 --world-size=0": "--world-size=0 must be at least 1",
+    "gpt2 --utilization=40": "--utilization=40.0 is not a share of the peak; give one such as 0.4",
+    "gpt2 --split=2": "--split=2 needs --strategy tp",
+    "gpt2 --strategy=tp --world-size=10 --split=5": "--split=5 does not divide the 12 heads of keys and values",
+    "gpt2 --strategy=tp --world-size=3 --split=2": "--world-size=3 is no multiple of --split=2",
+    "digits --world-size=5": "batch_size=32 cannot be shared by 5 parts; give another, or --batch",
+    "digits model.hiden_size=8": "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?",
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_cannot_be_planned_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", *words.split()]) == 1
+    assert capsys.readouterr().err == f"qkv: {WRONG[words]}\n"

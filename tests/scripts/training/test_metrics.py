@@ -1,0 +1,117 @@
+"""Metrics: the numbers of the libraries that define them, and those that one can work out by hand."""
+
+import math
+
+import jiwer
+import pytest
+import sacrebleu
+from seqeval.metrics import f1_score as span_f1
+from sklearn.metrics import f1_score
+
+from qkv.scripts.training.metrics import METRICS, measure, signatures
+
+ENGLISH = ["The cat sat on the mat.", "Où est la gare ?", "東京は大きい。", ""]
+OTHERS = ["The cat sat on a mat.", "Où est le musée ?", "東京は広い。", "something"]
+
+
+def score(name: str, predictions: list, references: list) -> dict:
+    return METRICS[name]().compute(predictions=predictions, references=references)
+
+
+def test_classes() -> None:
+    predictions, references = [0, 1, 1, 2, 2, 2], [0, 1, 2, 2, 2, 0]
+    assert score("accuracy", predictions, references) == {"accuracy": pytest.approx(4 / 6)}
+    for average in ("macro", "weighted"):
+        expected = f1_score(references, predictions, average=average)
+        assert score(f"f1_{average}", predictions, references) == {f"f1_{average}": pytest.approx(expected)}
+    # By hand: class 0 has precision 1 and recall 1/2, class 1 the other way round, class 2 has 2/3 of both.
+    assert score("f1_macro", predictions, references)["f1_macro"] == pytest.approx((2 / 3 + 2 / 3 + 2 / 3) / 3)
+
+
+def test_a_class_that_was_never_right_counts_as_nothing() -> None:
+    assert score("f1_macro", [0, 0], [1, 1]) == {"f1_macro": 0.0}
+
+
+def test_a_match_is_exact_to_the_character() -> None:
+    predictions = ["é", "e\u0301", " a", "", "b"]
+    assert score("exact_match", predictions, ["é", "é", "a", "", "b"]) == {"exact_match": 3 / 5}
+
+
+def test_bits_are_counted_over_bytes_and_perplexity_over_tokens() -> None:
+    # Two batches, each token costs one of four, each byte half a token.
+    nats, tokens = [math.log(4) * 10, math.log(4) * 30], [10, 30]
+    assert score("perplexity", nats, tokens) == {"perplexity": pytest.approx(4)}
+    assert score("bits_per_byte", nats, [20, 60]) == {"bits_per_byte": pytest.approx(1)}
+    assert score("perplexity", [1e6], [1]) == {"perplexity": math.inf}
+
+
+@pytest.mark.parametrize(
+    ("name", "direct"), [("bleu", sacrebleu.corpus_bleu), ("chrf", sacrebleu.corpus_chrf)], ids=["bleu", "chrf"]
+)
+def test_translations_are_scored_by_sacrebleu(name: str, direct: object) -> None:
+    found = score(name, OTHERS, ENGLISH)
+    assert found[name] == pytest.approx(direct(OTHERS, [ENGLISH]).score) and 0 < found[name] < 100
+    assert found[f"{name}_signature"].startswith("nrefs:1|case:mixed|")
+    assert score(name, ENGLISH[:3], ENGLISH[:3])[name] == pytest.approx(100)
+    several = [[one, other] for one, other in zip(ENGLISH, OTHERS, strict=True)]
+    assert score(name, OTHERS, several)[name] == pytest.approx(direct(OTHERS, [ENGLISH, OTHERS]).score)
+
+
+def test_a_text_may_have_more_references_than_another() -> None:
+    found = score(
+        "bleu", ["the cat sat on a mat", "one two three four"], [["the cat sat on a mat", "x"], ["one two three four"]]
+    )
+    assert found["bleu"] == pytest.approx(100)
+
+
+def test_nothing_said_is_nothing_right() -> None:
+    silence = [""] * 3
+    assert measure(["exact_match", "bleu", "chrf"], silence, ENGLISH[:3]) == {"exact_match": 0, "bleu": 0, "chrf": 0}
+    assert measure(["wer", "cer"], silence, ENGLISH[:3]) == {"wer": 1, "cer": 1}
+
+
+@pytest.mark.parametrize(("name", "direct"), [("wer", jiwer.wer), ("cer", jiwer.cer)], ids=["wer", "cer"])
+def test_speech_is_scored_by_jiwer(name: str, direct: object) -> None:
+    assert score(name, OTHERS, ENGLISH[:3] + ["anything"])[name] == direct(ENGLISH[:3] + ["anything"], OTHERS)
+    assert score(name, ENGLISH, ENGLISH)[name] == 0
+
+
+def test_one_of_three_words_is_wrong() -> None:
+    assert score("wer", ["eins zwo drei"], ["eins zwei drei"])["wer"] == pytest.approx(1 / 3)
+    assert score("cer", ["straße"], ["strasse"])["cer"] == pytest.approx(2 / 7)
+
+
+def test_spans_are_scored_whole() -> None:
+    references = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "O"]]
+    predictions = [["B-PER", "I-PER", "O", "O"], ["B-LOC", "O"]]
+    found = score("seqeval", predictions, references)
+    assert found == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "accuracy": pytest.approx(4 / 6)}
+    assert found["f1"] == span_f1(references, predictions)
+    assert score("seqeval", [["B-PER", "O"]], [["B-PER", "I-PER"]])["f1"] == 0
+
+
+def test_signatures_are_numbers_apart() -> None:
+    found = signatures(["bleu", "exact_match", "chrf"])
+    assert set(found) == {"bleu", "chrf"} and all(f"version:{sacrebleu.__version__}" in text for text in found.values())
+    assert all(isinstance(value, float) for value in measure(["bleu", "chrf"], OTHERS, ENGLISH).values())
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_nothing_to_score_is_refused_in_one_sentence(name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} of 0 predictions and 0 references: give as many of each"):
+        measure([name], [], [])
+
+
+def test_each_prediction_needs_a_reference() -> None:
+    with pytest.raises(ValueError, match="1 predictions and 2 references"):
+        measure(["exact_match"], ["a"], ["a", "b"])
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_nothing_is_written_or_fetched(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    metric = METRICS[name]()
+    assert metric.keep_in_memory and metric.info.description

@@ -1,0 +1,85 @@
+"""Plans: counts and FLOPs by closed formulas, strategies by what they are known to share."""
+
+import pytest
+
+import qkv
+from qkv.scripts.training.plan import count, per_position, plan, step
+from qkv.scripts.training.plan_step import Setup
+from qkv.scripts.training.plan_subject import Subject, find
+
+SMALL = [
+    "hidden_size=32",
+    "num_hidden_layers=2",
+    "num_attention_heads=4",
+    "vocab_size=101",
+    "max_position_embeddings=32",
+]
+
+
+def small(name: str = "gpt2", *words: str) -> Subject:
+    return find(name, [*SMALL, *words], None)
+
+
+def setup(strategy: str = "ddp", world_size: int = 4, **fields: object) -> Setup:
+    return Setup(**{"batch": 2, "precision": "fp32", "fused": True, **fields}, world_size=world_size, strategy=strategy)
+
+
+def test_parameters_are_those_of_the_model() -> None:
+    model = qkv.QkvDecoderForCausalLM(small().config)
+    assert count(small()) == {
+        "total": model.num_parameters(),
+        "embedding": (101 + 32) * 32,
+        "trained": model.num_parameters(),
+    }
+    assert count(find("gpt2", [], None))["total"] == 124_439_808
+
+
+def test_flops_of_gpt2_follow_the_formula() -> None:
+    """Forward 2 N + 4 L T D per token, N without the tables but with the head; flash attention's backward 2.5 times."""
+    found = per_position(find("gpt2", [], 512))
+    matrices, attention = 12 * 12 * 768**2 + 50257 * 768, 4 * 12 * 512 * 768
+    assert found["forward"] == 2 * matrices + attention
+    assert found["model"] == 6 * matrices + 3 * attention
+    assert found["training"] == 6 * matrices + 3.5 * attention
+
+
+def test_flops_of_a_vision_transformer_follow_the_formula() -> None:
+    found = per_position(find("vit_base_16", [], None))
+    layers, attention = 197 * 2 * 12 * 12 * 768**2, 4 * 12 * 197**2 * 768
+    patches, head = 2 * 196 * 768**2, 2 * 768 * 1000
+    assert found["forward"] == layers + attention + patches + head
+    # The first layer's input needs no gradient: nothing is computed for pixels.
+    assert found["training"] == 3 * (layers + head) + 3.5 * attention + 2 * patches
+
+
+def test_data_parallel_devices_hold_everything_and_sum_gradients() -> None:
+    alone, four = step(small(), setup(world_size=1)), step(small(), setup())
+    weights = 4 * count(small())["total"]
+    assert alone.memory["weights"] == weights and alone.traffic == []
+    assert four.memory == {**alone.memory, "buckets": weights}
+    (reduced,) = four.traffic
+    assert (reduced.kind, reduced.bytes, reduced.sent) == ("all-reduce", weights, 1.5 * weights)
+
+
+def test_zero_shares_what_its_stage_says() -> None:
+    parameters = count(small())["trained"]
+    two, three = (step(small(), setup(strategy, precision="bf16")) for strategy in ("zero2", "zero3"))
+    assert two.memory["weights"] == 2 * parameters and three.memory["weights"] == parameters // 2
+    assert two.memory["gradients"] == three.memory["gradients"] == parameters // 2
+    assert two.memory["optimizer"] == 3 * parameters
+    assert sum(found.bytes for found in two.traffic) == 4 * parameters
+    assert sum(found.bytes for found in three.traffic) == 6 * parameters
+
+
+def test_the_estimate_is_what_the_table_says() -> None:
+    found = plan(small(), setup(accumulate=3), "a100", 0.5, 10)
+    assert found.estimate is not None
+    tokens = 2 * 3 * 32
+    assert found.estimate.computing == pytest.approx(found.flops["model"] * tokens / (19.5e12 * 0.5))
+    assert found.estimate.hours == pytest.approx(found.estimate.step * 10 / 3600)
+    assert plan(small(), setup(), "cpu", 0.5, 10).estimate is None
+
+
+def test_checkpointing_takes_less_memory() -> None:
+    found = plan(small("gpt2", "vocab_size=7"), setup(batch=8), "h100", 0.4, None)
+    assert found.checkpointed.memory["activations"] < found.plain.memory["activations"] / 2

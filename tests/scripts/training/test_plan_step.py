@@ -1,0 +1,160 @@
+"""A step without numbers takes the memory and sends the bytes of the real one."""
+
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from qkv.scripts.training.plan import step
+from qkv.scripts.training.plan_ledger import Ledger
+from qkv.scripts.training.plan_step import DTYPES, Setup, shard, simulate, take
+from qkv.scripts.training.plan_subject import Subject, find
+from qkv.scripts.training.plan_traffic import Collective, Traffic
+
+WIDE = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=301"]
+TEXT = [*WIDE, "max_position_embeddings=64"]
+SUBJECTS = {
+    "gpt2": TEXT,
+    "bert_base": TEXT,
+    "t5_small": [*TEXT, "intermediate_size=128"],
+    "vit_base_16": [*WIDE, "image_size=[32, 32]", "patch_size=8"],
+}
+
+
+def here(**fields: Any) -> Setup:
+    return Setup(**{"world_size": 1, "strategy": "ddp", "batch": 4, "precision": "fp32", "fused": False, **fields})
+
+
+def real(subject: Subject, setup: Setup) -> tuple[Any, Any, dict[str, torch.Tensor]]:
+    """A model with numbers after its first step."""
+    model = subject.build(fused=False)
+    if setup.checkpointing:
+        model.activation_checkpointing_enable({"use_reentrant": False})
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    batch = subject.inputs(setup.batch)
+    take(model, optimizer, batch, setup, Ledger())
+    return model, optimizer, batch
+
+
+@pytest.fixture
+def pair() -> Iterator[None]:
+    """A group of two, of which this is the first and the other never answers."""
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield
+    distributed.destroy_process_group()
+
+
+def allocated(action: Any) -> int:
+    """Bytes that torch's allocator gives out at the most, beyond what it has given before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        action()
+    now = peak = 0
+    for event in found.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak
+
+
+MEASURED = [("gpt2", False), ("gpt2", True), ("vit_base_16", False)]
+REST = [(name, on) for name in SUBJECTS for on in (False, True) if (name, on) not in MEASURED]
+
+
+@pytest.mark.parametrize(
+    ("name", "checkpointing"), [*MEASURED, *(pytest.param(*row, marks=pytest.mark.slow) for row in REST)]
+)
+def test_memory_is_what_the_allocator_gives_out(name: str, checkpointing: bool) -> None:
+    subject, setup = find(name, SUBJECTS[name], 64), here(checkpointing=checkpointing)
+    memory = simulate(subject, setup).memory
+    model, optimizer, batch = real(subject, setup)
+    assert memory["weights"] == sum(weight.nbytes for weight in model.parameters())
+    assert memory["optimizer"] == sum(value.nbytes for state in optimizer.state.values() for value in state.values())
+    measured = allocated(lambda: take(model, optimizer, batch, setup, Ledger()))
+    measured += sum(value.nbytes for value in batch.values())
+    predicted = sum(memory.values()) - memory["weights"] - memory["optimizer"]
+    assert predicted == pytest.approx(measured, rel=0.01)
+
+
+def sums(found: list[Collective]) -> dict[str, tuple[int, int]]:
+    return {collective.kind: (collective.calls, collective.bytes) for collective in found}
+
+
+def test_ddp_sends_what_the_plan_says() -> None:
+    """A group of one reduces as much as one of two, with itself."""
+    distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
+    try:
+        subject = find("gpt2", TEXT, None)
+        model, optimizer, batch = real(subject, here())
+        wrapped = DistributedDataParallel(model)
+        take(wrapped, optimizer, batch, here(), Ledger())
+        with Traffic(2) as traffic:
+            take(wrapped, optimizer, batch, here(), Ledger())
+    finally:
+        distributed.destroy_process_group()
+    (traced,) = traffic.found.values()
+    (planned,) = step(subject, here(world_size=2)).traffic
+    assert (traced.kind, traced.devices, traced.bytes) == (planned.kind, planned.devices, planned.bytes)
+
+
+def test_fsdp2_gathers_layers_twice_and_the_rest_once() -> None:
+    subject = find("gpt2", TEXT, None)
+    found = simulate(subject, here(world_size=2, strategy="fsdp2"))
+    model = subject.build(fused=False)
+    layers = sum(weight.nbytes for weight in model.model.layers.parameters())
+    # Every parameter is cut along its first side, which two devices share evenly but for the tables' odd row.
+    rest = sum(weight.nbytes for weight in model.parameters()) - layers + 4 * 64
+    assert sums(found.traffic) == {"all-gather": (5, 2 * layers + rest), "reduce-scatter": (3, layers + rest)}
+    assert found.memory["weights"] == (layers + rest) // 2 and found.memory["optimizer"] >= layers + rest
+    assert found.memory["gathered"] >= rest
+
+
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
+def test_fsdp2_without_numbers_sends_what_it_sends_with_them(pair: None, precision: str) -> None:
+    subject, setup = find("bert_base", TEXT, None), here(world_size=2, strategy="fsdp2", precision=precision)
+    model = subject.build(fused=False)
+    shard(model, init_device_mesh("cpu", (2,)), DTYPES[setup.precision])
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    batch = subject.inputs(setup.batch)
+    take(model, optimizer, batch, setup, Ledger())
+    with CommDebugMode() as counts, Traffic(2) as traffic:
+        take(model, optimizer, batch, setup, Ledger())
+    distributed.destroy_process_group()
+    planned = simulate(subject, setup).traffic
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    assert sums(planned) == sums(list(traffic.found.values()))
+    assert counts.get_total_counts() == sum(collective.calls for collective in planned)
+
+
+def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
+    """Shoeybi et al. 2019, §3: two sums forward in a layer; backward one for each matrix that is cut by columns."""
+    subject = find("gpt2", TEXT, None)
+    found = simulate(subject, here(world_size=2, strategy="tp", split=2))
+    hidden = 4 * 64 * 64 * 4
+    # Beside them one for the embeddings, one for the gradient of the head's input, and the scores of all words.
+    calls = 2 * (2 + 4) + 2
+    traffic = sums(found.traffic)
+    assert traffic["all-reduce"] == (calls, calls * hidden)
+    assert found.memory["weights"] < 0.6 * simulate(subject, here()).memory["weights"]
+
+
+def test_tensor_and_data_parallel_share_everything() -> None:
+    subject = find("gpt2", TEXT, None)
+    found = simulate(subject, here(world_size=8, strategy="tp", split=2))
+    assert {collective.devices for collective in found.traffic} == {2, 4}
+    assert found.memory["weights"] < 0.15 * simulate(subject, here()).memory["weights"]
+
+
+def test_no_weights_are_allocated() -> None:
+    wide = ["hidden_size=8192", "num_hidden_layers=2", "intermediate_size=28672", "num_attention_heads=64"]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = simulate(find("llama_3_2_1b", wide, 2048), here(world_size=64, strategy="fsdp2", fused=True))
+    assert 64 * found.memory["weights"] > 10e9
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB
