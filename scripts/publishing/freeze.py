@@ -107,6 +107,8 @@ def words_gone(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) ->
     """Words of the vocabulary that nothing in this config says."""
     known = {word for part in parts(config) for field in fields(part) for word in words_of(field)}
     said = {value for values in decided.values() for value in values}
+    # What one part decides in its fields, another may have by its class: a decoder reads tokens whatever is encoded.
+    said |= {getattr(part, name, None) for part in parts(config) for name in DERIVED}
     return frozenset(known - said - {word for stack in stacks(config) for word in stack.layer_patterns})
 
 
