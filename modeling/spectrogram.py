@@ -132,18 +132,19 @@ class SpectrogramFrontend(nn.Module):
         self.config = config
         convolution = CONVOLUTIONS[config.convolution]
         self.convolutions = nn.ModuleList(convolution(config, index) for index in range(len(config.conv_strides)))
-        self.scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 
     def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         refuse_features(input_features, self.config)
         hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features)
         lengths = self.lengths(attention_mask, hidden)
+        # CODEPATH: any, where its trainer asks for SpecAugment
         if self.config.apply_spec_augment and self.training:
             hidden = augment(hidden, lengths, self.config)
         for convolution in self.convolutions:
             hidden = convolution(FRAME_PADDINGS[self.config.frame_padding](hidden, lengths))
             lengths = shortened(convolution, lengths)
-        return hidden.transpose(1, 2) * self.scale
+        return hidden.transpose(1, 2) * self.embed_scale
 
     def keep(self, attention_mask: Tensor | None, length: int) -> Tensor | None:
         """Which of the tokens made of masked frames are real: (B, L) -> (B, T); what marks tokens passes."""

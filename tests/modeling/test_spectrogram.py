@@ -31,7 +31,7 @@ def by_hand(front: SpectrogramFrontend, frames: Tensor) -> Tensor:
     for convolution in front.convolutions:
         hidden = reference.frame_convolution(hidden, convolution.weight, convolution.bias, convolution.stride[0])
         hidden = ACTIVATIONS[front.config.convolution](hidden)
-    return hidden.T * front.scale
+    return hidden.T * front.embed_scale
 
 
 def padded(*lengths: int) -> Tensor:

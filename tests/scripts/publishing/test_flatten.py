@@ -31,6 +31,8 @@ CONFIGS = {
     "bert": qkv.presets.bert_base(),
     "vit": qkv.presets.vit_base_16(),
     "bart": qkv.presets.bart_base(encoder={"norm_first": True}),
+    "whisper": qkv.presets.whisper_tiny(),
+    "speech": qkv.presets.speech_transformer_s(),
 }
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "open", "__import__", "globals", "input", "breakpoint"}
 FORBIDDEN_NAMES = {
@@ -157,6 +159,8 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
         assert (f"class {owner}(" in text) == (word in said), owner
     assert ("class CrossAttention(" in text) == config.is_encoder_decoder
     assert ("class PatchFrontend(" in text) == (getattr(config, "frontend", "tokens") == "patches")
+    assert ("class SpectrogramFrontend(" in text) == (getattr(config, "frontend", "tokens") == "spectrogram")
+    assert ("class TokenFrontend(" in text) == (config.is_encoder_decoder or config.frontend == "tokens")
 
 
 @each
