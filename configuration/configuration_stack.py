@@ -55,21 +55,15 @@ class StackConfig(AttentionConfig):
 
         Where scores are biased every process computes all heads: the bias of each head is made in one place for all.
         """
-        heads = {
-            **dict.fromkeys(("q_proj", "k_proj", "v_proj"), "colwise"),
-            # Each process normalises its own heads with the same gain, whose gradient they add up.
-            **dict.fromkeys(("q_norm", "k_norm") if self.query_key_norm else (), "replicated_with_grad_allreduce"),
-            "o_proj": "rowwise",
-        }
-        attentions = [] if self.position in BIASED else ["self_attn"]
-        attentions += ["cross_attn"] if getattr(self, "cross_attention", False) else []
-        gate = {"mlp.gate_proj": "colwise"} if self.feed_forward == "glu" else {}
-        return {
-            **{f"layers.*.{attention}.{name}": style for attention in attentions for name, style in heads.items()},
-            **{f"layers.*.{name}": style for name, style in gate.items()},
-            "layers.*.mlp.up_proj": "colwise",
-            "layers.*.mlp.down_proj": "rowwise",
-        }
+        heads = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "colwise") | {"o_proj": "rowwise"}
+        if self.query_key_norm:  # each process normalises its own heads with the same gain, whose gradient they add up
+            heads |= dict.fromkeys(("q_norm", "k_norm"), "replicated_with_grad_allreduce")
+        readers = [] if self.position in BIASED else ["self_attn"]
+        readers += ["cross_attn"] if getattr(self, "cross_attention", False) else []
+        plan = {f"{reader}.{name}": style for reader in readers for name, style in heads.items()}
+        plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"}
+        plan |= {"mlp.gate_proj": "colwise"} if self.feed_forward == "glu" else {}
+        return {f"layers.*.{name}": style for name, style in plan.items()}
 
     @property
     def embedding_width(self) -> int:

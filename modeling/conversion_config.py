@@ -197,7 +197,8 @@ def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedCo
 def lost_on_writing(architecture: Architecture, head: Head, config: QkvConfig) -> list[str]:
     """What writing this config as theirs would change."""
     ours, again = flat(config), flat(read_config(architecture, head, write_config(architecture, head, config)))
-    free = architecture.free | unread(head, ours)
+    # Stock models have no place for label smoothing, which changes no output: it is Trainer's label_smoothing_factor.
+    free = architecture.free | unread(head, ours) | {"label_smoothing"}
     if len(defaults := default_activations(head, ours)) == 1:
         for values in (ours, again):
             values["head_act"] = values["head_act"] or values.get(defaults[0], defaults[0])

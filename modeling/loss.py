@@ -170,11 +170,16 @@ def connectionist(
     return normalise(total, due.sum().clamp(min=1), num_items_in_batch)
 
 
-def masked_pixels(pixels: Tensor, reconstruction: Tensor, masked: Tensor, patch_size: int) -> Tensor:
+def masked_pixels(
+    pixels: Tensor, reconstruction: Tensor, masked: Tensor, patch_size: int, num_items_in_batch: Count = None
+) -> Tensor:
     """Mean absolute error over the pixels of masked patches: 2 x (B, C, height, width), masked (B, rows, columns).
+
+    `num_items_in_batch` counts masked patches.
 
     Source: Xie et al. 2022, SimMIM, §3.4, https://arxiv.org/abs/2111.09886
     """
     mask = masked.repeat_interleave(patch_size, 1).repeat_interleave(patch_size, 2)[:, None]
     error = (F.l1_loss(pixels, reconstruction, reduction="none") * mask).sum()
-    return error / (mask.sum() + 1e-5) / pixels.shape[1]
+    items = None if num_items_in_batch is None else num_items_in_batch * patch_size**2
+    return normalise(error, mask.sum() + 1e-5, items) / pixels.shape[1]

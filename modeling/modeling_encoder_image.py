@@ -58,6 +58,7 @@ class QkvEncoderForMaskedImageModeling(QkvPreTrainedModel):
         pixel_values: Tensor,
         bool_masked_pos: Tensor | None = None,
         interpolate_pos_encoding: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> MaskedImageModelingOutput:
         """`bool_masked_pos` (B, N) marks hidden patches, and the loss is taken on them."""
@@ -72,7 +73,7 @@ class QkvEncoderForMaskedImageModeling(QkvPreTrainedModel):
         image = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :], grid)
         loss = None
         if bool_masked_pos is not None:
-            loss = masked_pixels(pixel_values, image, bool_masked_pos.unflatten(1, grid), size)
+            loss = masked_pixels(pixel_values, image, bool_masked_pos.unflatten(1, grid), size, num_items_in_batch)
         return MaskedImageModelingOutput(
             loss=loss, reconstruction=image, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

@@ -5,6 +5,7 @@ import tempfile
 from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from PIL import Image
@@ -84,7 +85,8 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     columns = batch(task, split, None if whole else TEXTS)
     given = {name: value for name, value in inputs(columns).items() if name != "labels"}
     if model.config.is_encoder_decoder:
-        given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(columns["labels"])
+        shift: Any = model.prepare_decoder_input_ids_from_labels
+        given["decoder_input_ids"] = shift(columns["labels"])
     example = task.example(model)
     with tempfile.TemporaryDirectory() as place:
         shown, options = placed(example, Path(place)), example.options if example else {}

@@ -1,7 +1,8 @@
 """Train a recipe.
 
-On several GPUs: `accelerate launch scripts/train.py digits`. In several processes of one CPU, which that launcher does
-not start: `torchrun --nproc-per-node 2 scripts/train.py digits`.
+In several processes, on GPUs or on one CPU: `torchrun --nproc-per-node 2 scripts/train.py digits`, or
+`accelerate launch --config_file scripts/accelerate/ddp.yaml --num_processes 2 scripts/train.py digits`.
+Accelerate's own `--cpu` starts a single process, however many are asked for.
 """
 
 import sys

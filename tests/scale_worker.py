@@ -168,6 +168,12 @@ def curve(name: str, dtype: str, steps: int, **fields: Any) -> tuple[Curve, PreT
         # What every process has a copy of must stay the same on all.
         "copies": [value.double().sum().item() for value in loop.model.parameters() if not isinstance(value, DTensor)],
     }
+    if name == "encoder-decoder":
+        # Processes that share weights need each other to the end of the longest text.
+        longest = 4 + 2 * accelerator.process_index * accelerator.is_fsdp2
+        plain = accelerator.unwrap_model(loop.model).eval()
+        written = plain.generate(words(2, 7, seed=3), max_new_tokens=longest, eos_token_id=None, do_sample=False)
+        found["written"] = written[:, :5].flatten().tolist()
     if loop.average:
         loop.average.put(list(loop.average.weights.values()))
     return found, engine.whole(accelerator, loop.model, kind)

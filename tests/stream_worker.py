@@ -13,7 +13,7 @@ import qkv
 from qkv.scripts.training.complaint import Complaints, text
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.stream import Stream
+from qkv.scripts.training.shard import Stream
 from qkv.scripts.training.task import Record, Task
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -24,8 +24,8 @@ def letters(records: list[Record]) -> list[list[Record]]:
     return [[{"input_ids": [ord(letter) - ord("a") + 1 for letter in record["text"]]}] for record in records]
 
 
-def trained(path: Path, shards: int) -> dict[str, Tensor]:
-    """The weights, and the losses on the way, after some steps on the lines of a file."""
+def prepared(path: Path, shards: int) -> Loop:
+    """A training on the lines of a file."""
     torch.manual_seed(0)
     recipe = Recipe(
         "tiny", "", str(path), "", max_steps=12, batch_size=8, accumulate=2, learning_rate=1e-2, shards=shards, buffer=5,
@@ -38,9 +38,15 @@ def trained(path: Path, shards: int) -> dict[str, Tensor]:
         "t", "t", "t", "t", stream, {}, [], None,
         lambda batch: int((batch["labels"][:, 1:] != -100).sum()), complaints=complaints,
     )  # fmt: skip
-    loop = Loop.of(Accelerator(cpu=True), model, recipe, task)
+    return Loop.of(Accelerator(cpu=True), model, recipe, task)
+
+
+def trained(path: Path, shards: int) -> dict[str, Tensor]:
+    """The weights, and the losses on the way, after some steps on the lines of a file."""
+    loop = prepared(path, shards)
     losses = torch.stack([step.loss for step in loop.steps()])
-    return {**{name: value.detach().clone() for name, value in model.state_dict().items()}, "losses": losses}
+    weights = loop.accelerator.unwrap_model(loop.model).state_dict()
+    return {**{name: value.detach().clone() for name, value in weights.items()}, "losses": losses}
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ RECIPE = Recipe(
     "tiny", "", "", "", max_steps=10, batch_size=4, learning_rate=1e-2, warmup_steps=2, log_every=3, eval_every=5,
     save_every=2,
 )  # fmt: skip
+NO_ENERGY = SimpleNamespace(note=lambda: None)
 DROPOUT = {"embedding_dropout": 0.1, "residual_dropout": 0.2}
 
 
@@ -79,7 +80,7 @@ def go(folder: Path, **fields: object) -> str:
 
 def take_steps(found: Keeper) -> None:
     """Those that are left."""
-    step_through(found.loop, found.journal, found, SimpleNamespace(note=lambda: None))
+    step_through(found.loop, found.journal, found, NO_ENERGY)
 
 
 def result(folder: Path, step: int = RECIPE.max_steps) -> dict[str, str]:

@@ -9,6 +9,7 @@ from qkv.scripts.training.classification import classification
 from qkv.scripts.training.complaint import Complaints
 from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.digits import digits
+from qkv.scripts.training.images import images
 from qkv.scripts.training.language import language, streamed_language
 from qkv.scripts.training.masked import masked, streamed_masked
 from qkv.scripts.training.outside import outside
@@ -47,6 +48,8 @@ def load(recipe: Recipe) -> Task:
     if recipe.data not in TEXTS and not elsewhere(recipe.data):
         known = [*IMAGES, *TEXTS]
         raise ValueError(f"there is no data set {recipe.data!r}; {meant(recipe.data, known, 'data sets')}")
+    if recipe.architecture.endswith("ForImageClassification") and recipe.data not in TEXTS:
+        return images(recipe)
     table = STREAMS if recipe.streaming else TASKS
     ending = next((name for name in table if recipe.architecture.endswith(name)), None)
     if ending is None:

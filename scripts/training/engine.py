@@ -37,12 +37,15 @@ def accelerate(recipe: Recipe) -> Accelerator:
 
     ValueError when recipe and launcher disagree, or for a number of processes or a tracker that cannot be had.
     """
+    # Told that there is only the CPU, or several processes would each train alone.
+    cpu = not torch.accelerator.is_available()
     refuse_two_words(recipe)
     refuse_missing_tracker(recipe.tracker)
+    if cpu and asked("ACCELERATE_USE_DEEPSPEED"):
+        raise ValueError("DeepSpeed needs GPUs, and there is none here; strategy=fsdp2 shards on CPUs too")
     sharding = full_sharding(recipe)
     accelerator = Accelerator(
-        # Told that there is only the CPU, or several processes would each train alone.
-        cpu=not torch.accelerator.is_available(),
+        cpu=cpu,
         mixed_precision=PRECISIONS[recipe.precision],
         dynamo_backend="inductor" if recipe.compile else "no",
         log_with=recipe.tracker,
@@ -167,9 +170,14 @@ def make(accelerator: Accelerator, recipe: Recipe, build: Callable[[], PreTraine
 
 
 def empty(build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-    """A model whose weights are not computed and take no memory until they are written to."""
+    """A model whose weights are not computed and take no memory until they are written to.
+
+    One with buffers is made as usual: nobody sends those that are not saved.
+    """
     with torch.device("meta"):
         model = build()
+    if any(True for _ in model.buffers()):
+        return build()
     # Not left on the meta device: Accelerate knows parameters by their addresses.
     model.to_empty(device="cpu")
     model.tie_weights()
@@ -216,7 +224,11 @@ def prepare(accelerator: Accelerator, model: Model, optimizer: Any) -> tuple[Mod
     """Model and optimizer as Accelerate wraps them; a sliced model exchanges what it needs by itself."""
     if tensor_parallel(accelerator) > 1:
         return accelerator.prepare_model(model, evaluation_mode=True), accelerator.prepare(optimizer)
-    return accelerator.prepare(model, optimizer)
+    prepared, optimizer = accelerator.prepare(model, optimizer)
+    if accelerator.is_fsdp2:
+        # `generate` then goes on until the longest text of all processes ends: they gather each layer together.
+        prepared._is_fsdp_managed_module = True
+    return prepared, optimizer
 
 
 def put_away(model: nn.Module) -> None:

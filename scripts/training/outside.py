@@ -1,5 +1,6 @@
 """What else can be read? Texts of files, folders and the Hub, as `source.py` finds them, by the names of columns."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,8 +13,8 @@ from qkv.scripts.training.complaint import Checks, Complaints, sift, text
 from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.reading import Fault, Record
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.shard import Stream, attempt
 from qkv.scripts.training.source import read, splits
-from qkv.scripts.training.stream import Stream, attempt
 from qkv.scripts.training.tokenizer import MAKERS
 
 Prepare = Callable[[Sequence[str], Sequence[str]], list[list[Record]]]
@@ -31,9 +32,10 @@ class Languages:
 
     def __call__(self, value: Any) -> Any:
         """The texts, none of those in these languages empty."""
+        found = languages(value)
         for name in self.names:
-            text(value.get(name) if isinstance(value, Mapping) else value)
-        return value
+            text(found.get(name))
+        return found
 
 
 def outside(recipe: Recipe, complaints: Complaints) -> Corpus:
@@ -44,7 +46,8 @@ def outside(recipe: Recipe, complaints: Complaints) -> Corpus:
     columns = recipe.text
     names = [name.partition(".")[0] for name in (columns.column, columns.target, columns.label) if name]
     there = splits(recipe.data)
-    tables = {name: table(recipe, name, names, complaints) for name in ("train", "validation", "test") if name in there}
+    wanted: list[str] = [name for name in ("train", "validation", "test") if name in there]
+    tables = {name: table(recipe, name, names, complaints) for name in wanted}
     if "test" not in tables:
         whole = tables["train"]
         tables["test"] = whole.select(range(0, len(whole), TENTH))
@@ -64,16 +67,27 @@ def table(recipe: Recipe, split: str, names: Sequence[str], complaints: Complain
 def checks(recipe: Recipe) -> Checks:
     """What the columns of texts must hold."""
     wanted = [name for name in (recipe.text.column, recipe.text.target) if name]
-    languages: dict[str, tuple[str, ...]] = {}
+    spoken: dict[str, tuple[str, ...]] = {}
     for column, _, language in (name.partition(".") for name in wanted):
-        languages[column] = (*languages.get(column, ()), *([language] if language else []))
-    return {column: Languages(names) if names else text for column, names in languages.items()}
+        spoken[column] = (*spoken.get(column, ()), *([language] if language else []))
+    return {column: Languages(names) if names else text for column, names in spoken.items()}
+
+
+def languages(value: Any) -> Mapping[str, Any]:
+    """The texts by language; files that know no nested columns hold them as JSON."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        found = None
+    if not isinstance(found, Mapping):
+        raise Fault("no texts by language")
+    return found
 
 
 def values(found: Dataset, name: str) -> list[str]:
     """The texts of a column, or of one language of it."""
     column, _, language = name.partition(".")
-    return [value[language] for value in found[column]] if language else list(found[column])
+    return [languages(value)[language] for value in found[column]] if language else list(found[column])
 
 
 def streamed(recipe: Recipe, prepare: Prepare, length: int | None = None) -> tuple[Stream, Corpus]:
@@ -117,7 +131,7 @@ def kept_back(recipe: Recipe, stream: Stream) -> Iterator[Record]:
 def value(record: Record, name: str) -> str:
     """The text in a column of a record, or in one language of it."""
     column, _, language = name.partition(".")
-    found: str = record[column][language] if language else record[column]
+    found: str = languages(record[column])[language] if language else record[column]
     return found
 
 

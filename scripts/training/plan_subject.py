@@ -165,7 +165,7 @@ def saved(name: str, words: Sequence[str]) -> Subject:
 
 
 def of_recipe(name: str, words: Sequence[str]) -> Subject:
-    """The model of a recipe, with as many labels as its `model` says: the data is not looked at."""
+    """The model of a recipe, with labels as its `model` says and all words its tokenizer may have: no data is read."""
     try:
         recipe = recipes.load(name, words)
     except ValueError as error:
@@ -182,5 +182,7 @@ def of_recipe(name: str, words: Sequence[str]) -> Subject:
     model_class: Any = getattr(modeling, recipe.architecture)
     for key in recipe.model:
         refuse_unknown(f"model.{key}", [f"model.{known}" for known in sorted(model_class.config_class.known_fields())])
-    config = starting_point(recipe, model_class)(**recipe.model)
-    return Subject(recipe.name, model_class, config, LENGTH, recipe)
+    own = recipe.preset is None and recipe.model.get("frontend") != "patches"
+    words_known = {"vocab_size": recipe.text.vocab_size} if own else {}
+    config = starting_point(recipe, model_class)(**{**words_known, **recipe.model})
+    return Subject(recipe.name, model_class, config, recipe.text.length, recipe)

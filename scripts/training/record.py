@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 import qkv
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.start import kind_of
 from qkv.scripts.training.task import Task
 
 DEPENDENCIES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scikit-learn", "sacrebleu")
@@ -57,7 +58,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
 def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Accelerator) -> dict[str, Any]:
     """The record of a run before it has results."""
     return {
-        "recipe": asdict(recipe),
+        "recipe": asdict(recipe) | {"architecture": kind_of(recipe, model).__name__},
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
         "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source},

@@ -23,7 +23,7 @@ from qkv.scripts.training.processes import agreed, join
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import Keeper, finished, open_folder
-from qkv.scripts.training.start import start
+from qkv.scripts.training.start import kind_of, start
 from qkv.scripts.training.state import put
 from qkv.scripts.training.task import Task
 from qkv.scripts.training.watch import Watch, refuse_unwatched
@@ -48,12 +48,20 @@ class Run:
         record.write(self.folder, self.record)
         write_card(self.folder / "record.json", self.folder / "card.md")
 
-    def again(self, earlier: dict[str, Any]) -> "Run":
-        """This run as it was finished earlier, which that record tells."""
-        steps = earlier["recipe"]["max_steps"]
+    def finish(self) -> None:
+        """Write the model with its processor, the curve, the record and the card."""
+        self.model.save_pretrained(self.folder / "model")
+        self.task.processor.save_pretrained(self.folder / "model")
+        draw_curve(record.read_log(self.folder), self.folder / "curve.png")
+        self.record["pictures"] = dict(CURVE)
+        self.save()
+
+    def again(self, earlier: dict[str, Any], kind: Any) -> "Run":
+        """This run as it was finished earlier with a model of that kind, which that record tells."""
+        steps = earlier["steps"]["taken"]
         if self.is_main:
             print(f"qkv: {self.folder} is finished, all {steps} steps; nothing was trained", file=sys.stderr)
-        self.model = type(self.model).from_pretrained(self.folder / "model").eval()
+        self.model = kind.from_pretrained(self.folder / "model").eval()
         self.record = earlier
         self.clock.forward(earlier["time"])
         return self
@@ -75,25 +83,18 @@ def train(recipe: Recipe, command: str) -> Run:
     model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
     facts = record.describe(recipe, task, model, accelerator) | {"command": command}
-    kind = kind_of(recipe, model)
-    facts["recipe"]["architecture"] = kind.__name__
     folder = open_folder(recipe, accelerator)
     run = Run(folder, model, task, facts, clock, accelerator.is_main_process)
     earlier = agreed(accelerator, lambda: finished(folder, facts))
     if earlier is not None:
-        return run.again(earlier)
+        return run.again(earlier, kind_of(recipe, model))
     accelerator.project_configuration.logging_dir = str(folder)
     accelerator.init_trackers(recipe.name)
-    task.complaints.open(folder, is_main=accelerator.is_main_process)
     engine.draw_apart(accelerator, recipe.seed)
-    fit(loop, run, kind)
+    fit(loop, run)
     accelerator.end_training()
     if run.is_main:
-        run.model.save_pretrained(folder / "model")
-        task.processor.save_pretrained(folder / "model")
-        draw_curve(record.read_log(folder), folder / "curve.png")
-        facts["pictures"] = dict(CURVE)
-        run.save()
+        run.finish()
     return run
 
 
@@ -117,11 +118,6 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
     return start(recipe, architecture(config))
 
 
-def kind_of(recipe: Recipe, model: PreTrainedModel) -> Any:
-    """The class of the model that is trained, whatever an engine has made of it."""
-    return getattr(modeling, recipe.architecture) if recipe.model_source == "qkv" else type(model)
-
-
 def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:
     """What makes a config of the recipe's fields: its preset, or the config's own defaults."""
     if recipe.preset is None:
@@ -131,8 +127,9 @@ def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
     return getattr(presets, recipe.preset)
 
 
-def fit(loop: Loop, run: Run, kind: Any) -> None:
-    """Take the steps that are left with a model of that kind, and note in the run's record what came of them."""
+def fit(loop: Loop, run: Run) -> None:
+    """Take the steps that are left, and note in the run's record what came of them."""
+    run.task.complaints.open(run.folder, is_main=run.is_main)
     journal = Journal(run.folder, loop.recipe, loop.accelerator)
     watch = Watch(loop.recipe.watch, loop.recipe.patience)
     keeper = Keeper.of(loop, journal, watch, run.record)
@@ -146,7 +143,7 @@ def fit(loop: Loop, run: Run, kind: Any) -> None:
     # The test split is looked at once, by the weights that are kept: who could watch it would choose by it.
     tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
     journal.results(loop.done, tested)
-    run.model = engine.whole(loop.accelerator, loop.model, kind).eval()
+    run.model = engine.whole(loop.accelerator, loop.model, kind_of(loop.recipe, run.model)).eval()
     run.record["metrics"] = {**watch.results, **tested}
     run.record["steps"] = {"taken": loop.done, "kept": watch.step}
     run.record["bad_records"] = run.task.complaints.summary()

@@ -15,7 +15,8 @@ from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.task import Answer, Batch, Columns, Record, Task
 from qkv.scripts.training.tokenizer import AFTER, fields, ids, tokenizer_for
 
-METRICS = ("exact_match", "bleu", "chrf")
+# What translations are judged by, and what is written without spaces between words, of which BLEU knows nothing.
+SENTENCES, WORDS = ("exact_match", "bleu", "chrf"), ("exact_match", "cer")
 # Tokens that may be written beyond the longest target.
 SPARE = 4
 
@@ -30,6 +31,7 @@ def seq2seq(recipe: Recipe, corpus: Corpus) -> Task:
     tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"], AFTER)
     writer = Writer(tokenizer, [target for found in corpus.targets.values() for target in found], recipe.text.length)
     splits = writer.splits(corpus)
+    metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
     config = fields(tokenizer)
     return Task(
         name=corpus.name,
@@ -42,11 +44,11 @@ def seq2seq(recipe: Recipe, corpus: Corpus) -> Task:
         processor=tokenizer,
         count=lambda batch: int((batch["labels"] != IGNORED).sum()),
         answer=writer.answer,
-        measure=measured,
+        measure=partial(measured, metrics),
         collate=partial(collate, pad=tokenizer.pad_token_id),
         config={**config, "decoder_start_token_id": config["pad_token_id"], "max_position_embeddings": writer.longest},
-        signatures=signatures(METRICS),
-        baselines=partial(copied, corpus, METRICS),
+        signatures=signatures(metrics),
+        baselines=partial(copied, corpus, metrics),
     )
 
 
@@ -90,7 +92,7 @@ def collate(records: Sequence[Record], places: Sequence[int] | None, pad: int) -
     return {**batch, "attention_mask": (batch["input_ids"] != pad).long()}
 
 
-def measured(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-    """Loss by token; exact matches, BLEU and chrF of what was written."""
+def measured(metrics: Sequence[str], sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+    """Loss by token, and metrics of what was written."""
     predictions, references = zip(*answers, strict=True)
-    return {"loss": sums["loss"] / sums["targets"], **measure(METRICS, predictions, references)}
+    return {"loss": sums["loss"] / sums["targets"], **measure(metrics, predictions, references)}

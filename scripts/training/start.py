@@ -1,5 +1,6 @@
 """What does a training start from? Random weights, those of an earlier run, or a stock model to compare with."""
 
+import copy
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, PreTrainedModel
 
 import qkv
+from qkv import modeling
 from qkv.modeling.loss import classification, cross_entropy, next_token
 from qkv.scripts.training.recipe import Recipe, refuse_unknown
 
@@ -29,6 +31,13 @@ def start(recipe: Recipe, model: Any) -> PreTrainedModel:
     if recipe.init is not None:
         take_over(model, Path(recipe.init))
     return model
+
+
+def kind_of(recipe: Recipe, model: Any) -> Any:
+    """The class of the model that is trained, whatever an engine has made of it."""
+    if recipe.model_source == "qkv":
+        return getattr(modeling, recipe.architecture)
+    return next(base for base in type(model).__mro__ if base.__module__.startswith("transformers."))
 
 
 def take_over(model: PreTrainedModel, folder: Path) -> list[str]:
@@ -61,10 +70,19 @@ def counterpart(recipe: Recipe, model: Any) -> PreTrainedModel:
         config = described(recipe, model.config)
         official = getattr(transformers, auto_class).from_config(config)
     else:
-        found = qkv.to_transformers(model)
+        found = qkv.to_transformers(unsmoothed(model))
         official = type(found)(found.config)
     smoothing = getattr(model.config, "label_smoothing", 0.0)
     return with_our_loss(official, loss, smoothing)
+
+
+def unsmoothed(model: Any) -> Any:
+    """A model of the same shape without label smoothing, which stock models do not have."""
+    config = copy.deepcopy(model.config)
+    for part in (config, getattr(config, "decoder", config), getattr(config, "encoder", config)):
+        if getattr(part, "label_smoothing", 0.0):
+            part.label_smoothing = 0.0
+    return type(model)(config)
 
 
 def described(recipe: Recipe, ours: Any) -> Any:

@@ -19,6 +19,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from qkv.scripts.training.average import pieces
+from qkv.scripts.training.engine import data_parallel
 from qkv.scripts.training.loop import Loop
 
 Tensors = dict[str, dict[str, Tensor]]
@@ -62,7 +64,7 @@ def adopt(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
     fill_optimizer(loop, tensors, facts)
     if loop.average:
         fill(loop, tensors.get(AVERAGE, {}))
-        torch._foreach_copy_(list(loop.average.weights.values()), loop.average.now())
+        torch._foreach_copy_(pieces(loop.average.weights.values()), loop.average.now())
         loop.average.steps = facts["averaged"]
     fill(loop, tensors.get(MODEL, {}))
     loop.schedule.load_state_dict(facts["schedule"])
@@ -70,7 +72,8 @@ def adopt(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
         loop.accelerator.scaler.load_state_dict(facts["scaler"])
     loop.done = facts["step"]
     loop.feed.restore(facts["feed"])
-    rank = loop.accelerator.process_index
+    # Those that compute one thing together draw alike.
+    rank, _ = data_parallel(loop.accelerator)
     if rank < facts["processes"]:
         generators = {name.partition(":")[2]: value for name, value in drawn.items() if name.startswith(f"{rank}:")}
         randomize(generators, facts["random"][rank])

@@ -13,7 +13,7 @@ from qkv.scripts.training.fingerprint import contents
 from qkv.scripts.training.reading import Record as Record
 
 if TYPE_CHECKING:
-    from qkv.scripts.training.stream import Stream
+    from qkv.scripts.training.shard import Stream
 
 Batch = dict[str, Tensor]
 # What was predicted, and what would have been right.

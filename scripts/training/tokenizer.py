@@ -129,7 +129,7 @@ MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
 
 def ids(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
     """The tokens of each text, with those of the template around them."""
-    found = tokenizer(list(texts), return_attention_mask=False, **options)["input_ids"]
+    found = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
     return [np.asarray(row, dtype=np.int64) for row in found]
 
 

@@ -90,3 +90,11 @@ def test_plan_over_devices_splits_every_matrix_and_keeps_the_norms_of_heads_whol
         whole = "replicated_with_grad_allreduce" if name in norms else None
         assert styles == [whole or ("rowwise" if narrowing else "colwise")], name
     assert all(any(fnmatch(name, key) for name in linears + norms) for key in config.base_model_tp_plan)
+
+
+def test_plan_over_devices_names_what_there_is_and_leaves_biased_attention_whole() -> None:
+    plain = QkvDecoderConfig(**SMALL).base_model_tp_plan
+    assert not any("gate_proj" in key or "norm" in key for key in plain)
+    biased = QkvEncoderDecoderConfig(**SMALL, position="t5").base_model_tp_plan
+    assert {key.split(".")[3] for key in biased} == {"cross_attn", "mlp"}
+    assert "base_model_tp_plan" not in QkvDecoderConfig(**SMALL).to_dict()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch.testing import assert_close
 from transformers import PreTrainedModel
 
 import families
@@ -209,6 +210,23 @@ def test_what_has_no_counterpart_here_is_refused(
         qkv.from_transformers(build(architecture, head, **fields))
 
 
+@pytest.mark.parametrize("name", ["decoder", "translator"])
+def test_label_smoothing_is_no_obstacle(name: str) -> None:
+    """It is the loss's alone, and Trainer's `label_smoothing_factor` there: every output stays what it was."""
+    make = {"decoder": (qkv.QkvDecoderForCausalLM, tiny.decoder("gpt2", label_smoothing=0.1), tiny.text)}
+    make["translator"] = (
+        qkv.QkvEncoderDecoderForConditionalGeneration,
+        tiny.translator("t5", label_smoothing=0.1, mlp_bias=False),
+        tiny.pairs,
+    )
+    model_class, config, inputs = make[name]
+    model = tiny.jitter(model_class(config)).eval()
+    stock = qkv.to_transformers(model).eval()
+    with torch.no_grad():
+        real = inputs()
+        assert_close(stock(**real).logits, model(**real).logits, rtol=1e-4, atol=1e-4)
+
+
 text, image = qkv.QkvEncoderForSequenceClassification, qkv.QkvEncoderForImageClassification
 decoder, translator = qkv.QkvDecoderForCausalLM, qkv.QkvEncoderDecoderForConditionalGeneration
 UNKNOWN_TO_STOCK = [
@@ -218,7 +236,6 @@ UNKNOWN_TO_STOCK = [
     (decoder, tiny.decoder(num_key_value_heads=2), "num_key_value_heads=2 would become 4"),
     (decoder, tiny.decoder(head_dim=6), "head_dim=6 would become 8"),
     (decoder, tiny.decoder(lm_head_bias=True), "lm_head_bias=True would become False"),
-    (decoder, tiny.decoder(label_smoothing=0.1), "label_smoothing=0.1 would become 0.0"),
     (decoder, tiny.decoder("llama", embedding_norm=True), "LlamaForCausalLM, embedding_norm=True"),
     (decoder, tiny.decoder("llama", feed_forward="mlp"), "feed_forward='mlp' would become 'glu'"),
     (decoder, tiny.decoder("llama", pattern="block_sparse"), "pattern='block_sparse' would become 'full'"),

@@ -90,6 +90,25 @@ def test_masked_patches_are_painted_and_only_they_are_judged() -> None:
     assert model(pixels).loss is None
 
 
+def test_masked_patches_of_a_step_count_together() -> None:
+    """One patch hidden in the first image and four in the second: the mean over both is no mean of their means."""
+    model, pixels = exact(QkvEncoderForMaskedImageModeling, "vit"), pictures()
+    masked = (torch.arange(12) < torch.tensor([[1], [4]])).bool()
+    whole = model(pixel_values=pixels, bool_masked_pos=masked, num_items_in_batch=5)
+    assert_close(whole.loss, model(pixel_values=pixels, bool_masked_pos=masked).loss, rtol=1e-6, atol=0)
+    gradients = torch.autograd.grad(whole.loss, list(model.parameters()), allow_unused=True)
+    parts = [
+        model(pixel_values=pixels[[row]], bool_masked_pos=masked[[row]], num_items_in_batch=torch.tensor(5)).loss
+        for row in range(2)
+    ]
+    assert_close(sum(parts), whole.loss, rtol=0, atol=1e-12)
+    assert abs(parts[0] * 5 - parts[1] * 5 / 4) > 1e-3
+    for one, other in zip(
+        torch.autograd.grad(sum(parts), list(model.parameters()), allow_unused=True), gradients, strict=True
+    ):
+        assert_close(one, other, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("head", [QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling])
 def test_a_head_over_images_refuses_a_config_of_tokens(head: Any) -> None:
     with pytest.raises(

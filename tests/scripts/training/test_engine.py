@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DeepSpeedPlugin, DistributedType, FullyShardedDataParallelPlugin
@@ -119,9 +120,14 @@ def test_empty_models_have_shapes_and_ties() -> None:
         ({"strategy": "ddp"}, "ACCELERATE_USE_FSDP", "strategy=ddp and the launcher's FSDP"),
         ({"tensor_parallel": 2}, "ACCELERATE_USE_DEEPSPEED", "tensor_parallel=2 and the launcher's DeepSpeed"),
         ({"tensor_parallel": 2}, None, "tensor_parallel=2 takes 2 processes; got 1"),
+        ({"tracker": "abacus"}, None, "tracker='abacus' is not installed"),
+        ({}, "ACCELERATE_USE_DEEPSPEED", "strategy=fsdp2 shards on CPUs too"),
     ],
 )
-def test_what_contradicts_itself_is_refused(fields: dict[str, Any], variable: str | None, message: str) -> None:
+def test_what_contradicts_itself_is_refused(
+    fields: dict[str, Any], variable: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     with fresh_state(), pytest.raises(ValueError, match=message):
         if variable:
             os.environ[variable] = "true"

@@ -1,6 +1,7 @@
 """A run, start to end on a tiny model: what it leaves, that it repeats, and what it refuses before it begins."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,28 @@ def test_mistakes_are_found_before_anything_is_written(tmp_path: Path, word: str
     with pytest.raises(ValueError) as error:
         run(tmp_path / "out", *word.split())
     assert message in str(error.value) and not (tmp_path / "out").exists()
+
+
+def test_a_finished_run_is_not_trained_again(finished: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")}
+    again = run(finished.folder)
+    said = capsys.readouterr().err.splitlines()[0]
+    assert said == f"qkv: {finished.folder} is finished, all 6 steps; nothing was trained"
+    assert again.record == finished.record
+    assert {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")} == before
+    weights = finished.model.state_dict()
+    assert all(torch.equal(weights[name], value) for name, value in again.model.state_dict().items())
+    with pytest.raises(ValueError, match="is of a training with seed=0, and this one has 1; set it back"):
+        run(finished.folder, "seed=1")
+
+
+def test_a_run_whose_end_was_lost_is_finished_from_its_last_state(finished: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    for name in ("record.json", "card.md"):
+        (folder / name).unlink()
+    again = run(folder)
+    assert again.record["metrics"] == finished.record["metrics"] and again.record["resumed"] == [6]
+    assert (folder / "metrics.jsonl").read_bytes() == (finished.folder / "metrics.jsonl").read_bytes()
+    assert again.record["time"]["training_wall_s"] >= finished.record["time"]["training_wall_s"]
+    assert again.record["energy"] is None

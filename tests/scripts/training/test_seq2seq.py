@@ -38,11 +38,17 @@ def test_answers_are_what_is_generated_beside_the_whole_target(task: Task) -> No
     assert [said for said, _ in answers] == task.processor.batch_decode(expected, skip_special_tokens=True)
 
 
-def test_metrics_are_of_texts(task: Task) -> None:
+def test_metrics_are_of_texts() -> None:
+    task = seq2seq(RECIPE, pairs("c", "t", "s", [("b", "z"), ("a", "x y")]))
     found = task.measure({"loss": 4.0, "targets": 2.0}, [("un deux", "un deux"), ("trois", "quatre")])
     assert found["exact_match"] == 0.5 and found["loss"] == 2.0 and 0 < found["chrf"] < 100
     assert task.signatures["bleu"].startswith("nrefs:1|") and set(task.signatures) == {"bleu", "chrf"}
     assert task.baselines()["the source, copied"]["test"]["exact_match"] == 0
+
+
+def test_what_has_no_words_is_judged_by_its_characters(task: Task) -> None:
+    found = task.measure({"loss": 4.0, "targets": 2.0}, [("abcd", "abcd"), ("abcd", "dcba")])
+    assert found == {"loss": 2.0, "exact_match": 0.5, "cer": 0.5} and task.signatures == {}
 
 
 def test_texts_without_targets_are_refused() -> None:

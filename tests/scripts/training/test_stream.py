@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 import stream_worker
-from qkv.scripts.training import stream
+from qkv.scripts.training import shard, state
 from qkv.scripts.training.complaint import Complaints, text
 from qkv.scripts.training.feed import IndexedFeed, Share
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.shard import Stream
 from qkv.scripts.training.source import read
-from qkv.scripts.training.stream import Stream, StreamFeed, make_feed
+from qkv.scripts.training.stream import StreamFeed, make_feed
 from qkv.scripts.training.task import Batch, Columns, Record, Task, stack
 
 RECIPE = Recipe("tiny", "", "", "", batch_size=8, shards=4, buffer=7)
@@ -269,6 +270,19 @@ def test_a_stream_is_learned(tmp_path: Path) -> None:
     assert losses[-1] < losses[0] and losses.isfinite().all()
 
 
+def test_a_checkpoint_takes_a_stream_up_where_it_was(tmp_path: Path) -> None:
+    path = story(tmp_path)
+    whole = stream_worker.trained(path, 4)
+    first, second = (stream_worker.prepared(path, 4) for _ in range(2))
+    losses = [step.loss for step in islice(first.steps(), 5)]
+    tensors, facts = state.capture(first)
+    state.adopt(second, tensors, json.loads(json.dumps(facts)))
+    losses += [step.loss for step in second.steps()]
+    assert torch.equal(torch.stack(losses), whole.pop("losses"))
+    found = second.model.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in whole.items())
+
+
 @pytest.mark.slow
 def test_two_processes_learn_from_a_stream_what_one_does(tmp_path: Path) -> None:
     path = story(tmp_path)
@@ -321,7 +335,7 @@ def test_what_fails_in_the_thread_is_raised_in_the_loop() -> None:
 
 
 def test_many_small_parts_are_read_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "UNITS", 5)
+    monkeypatch.setattr(shard, "UNITS", 5)
     one = plain(numbers(parts=20))
     assert len(one.parts(4)) == 5 and len(one.parts(8)) == 10
     found = [record["n"] for part in one.parts(8) for record in one.read(*part)]

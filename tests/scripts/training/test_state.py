@@ -1,0 +1,103 @@
+"""A state is that of the training, not of the engine or the number of processes that it came from."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+import qkv
+import tiny_training
+from qkv.scripts.training.state import randomize, randomness, seed, united
+from tiny_training import go, keeper, result
+
+
+def tied() -> torch.nn.Module:
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
+    return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(tie_word_embeddings=True, **small))
+
+
+def draws() -> list[float]:
+    return [random.random(), random.gauss(0, 1), np.random.rand(), np.random.randn(), torch.rand(()).item()]
+
+
+def test_random_numbers_go_on() -> None:
+    draws()
+    state = randomness()
+    expected = draws()
+    assert draws() != expected
+    randomize(*state)
+    assert draws() == expected
+
+
+def test_fresh_random_numbers_differ_by_step_and_process() -> None:
+    found = []
+    for numbers in ((0, 4, 1), (0, 4, 2), (0, 5, 1), (0, 4, 1)):
+        seed(*numbers)
+        found.append(tuple(draws()))
+    assert len(set(found)) == 3 and found[0] == found[3]
+
+
+def test_what_processes_say_is_put_together() -> None:
+    assert united([{"shards": {"0": {"row": 3}}, "step": 1}, {"shards": {"1": {"row": 5}}, "step": 1}]) == {
+        "shards": {"0": {"row": 3}, "1": {"row": 5}},
+        "step": 1,
+    }
+    assert united([{}, {}]) == {}
+
+
+def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
+    from qkv.scripts.training.state import adopt, capture
+
+    loop = keeper(tmp_path, tied()).loop
+    tensors, facts = capture(loop)
+    assert "lm_head.weight" not in tensors["model.safetensors"]
+    expected = {name: value.clone() for name, value in tensors["model.safetensors"].items()}
+    other = keeper(tmp_path, tied(), seed=1).loop
+    adopt(other, {**tensors, "model.safetensors": expected}, facts)
+    assert other.model.lm_head.weight is other.model.model.embed_tokens.weight
+    assert all(torch.equal(other.model.state_dict()[name], value) for name, value in expected.items())
+
+
+def test_the_average_goes_on(tmp_path: Path) -> None:
+    go(tmp_path / "whole", ema_decay=0.9)
+    go(tmp_path / "run", ema_decay=0.9)
+    (tmp_path / "run" / "checkpoints" / "step-000010" / "state.json").unlink()
+    go(tmp_path / "run", ema_decay=0.9)
+    assert result(tmp_path / "run") == result(tmp_path / "whole")
+    last = tmp_path / "run" / "checkpoints" / "step-000010"
+    average, own = (load_file(last / f"{name}.safetensors") for name in ("average", "model"))
+    assert average.keys() == own.keys() and any(not torch.equal(average[name], own[name]) for name in own)
+
+
+class Counted:
+    """A feed whose place is a number of its own, not that of steps."""
+
+    def __init__(self, feed: object) -> None:
+        self.feed, self.given = feed, 0
+
+    def parts(self, done: int) -> object:
+        for part in self.feed.parts(self.given):
+            self.given += 1
+            yield part
+
+    def state(self) -> dict:
+        return {"given": self.given}
+
+    def restore(self, state: dict) -> None:
+        self.given = state["given"]
+
+
+def test_a_feed_goes_on_from_its_own_state(tmp_path: Path) -> None:
+    def train(folder: Path) -> None:
+        found = keeper(folder)
+        found.loop.feed = Counted(found.loop.feed)
+        found.resume()
+        tiny_training.take_steps(found)
+
+    train(tmp_path / "whole")
+    train(tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / "step-000010" / "state.json").unlink()
+    train(tmp_path / "run")
+    assert result(tmp_path / "run") == result(tmp_path / "whole")

@@ -1,0 +1,157 @@
+"""PEFT on every head: an adapter starts as nothing, learns, comes back from its file and melts into the weights."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import IA3Config, LoraConfig, PeftConfig, PeftModel, PrefixTuningConfig, PromptTuningConfig, get_peft_model
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import PreTrainedModel, default_data_collator
+
+import gradient_worker as worker
+import tiny
+from thinned import thinned
+
+LOSSES = [case for case in tiny.CASES if case.auto_class != "AutoModel"]
+BY_NAME = {case.name: case for case in LOSSES}
+EXACT = {"rtol": 0, "atol": 1e-10}
+FEED_FORWARD = ["gate_proj", "up_proj", "down_proj"]
+
+
+def scores(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
+    """Every tensor that comes out, the loss among them."""
+    with torch.no_grad():
+        return [value for value in model.eval()(**inputs).values() if isinstance(value, Tensor)]
+
+
+def assert_equal(actual: list[Tensor], expected: list[Tensor]) -> None:
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one, other, **EXACT)
+
+
+def prepared(case: tiny.Case, **fields: Any) -> tuple[PreTrainedModel, dict[str, Tensor]]:
+    return case.build(**fields).double(), worker.double(case.inputs())
+
+
+def adapt(model: PreTrainedModel, config: PeftConfig) -> Any:
+    """A copy with the adapter, which is double as well: PEFT makes it of single precision."""
+    return get_peft_model(copy.deepcopy(model), config).double()
+
+
+def learn(adapted: Any, inputs: dict[str, Tensor]) -> None:
+    """Three steps, after which the loss is lower and what was frozen is as it was."""
+    adapted.eval()
+    frozen = {name: value.clone() for name, value in adapted.named_parameters() if not value.requires_grad}
+    optimizer = torch.optim.SGD([value for value in adapted.parameters() if value.requires_grad], lr=0.05)
+    before = adapted(**inputs).loss
+    for _ in range(3):
+        adapted(**inputs).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert adapted(**inputs).loss < before
+    parameters = dict(adapted.named_parameters())
+    assert all(torch.equal(parameters[name], value) for name, value in frozen.items())
+
+
+def comes_back(model: PreTrainedModel, adapted: Any, inputs: dict[str, Tensor], folder: Path) -> PeftModel:
+    """The adapter read from its file into the original, with the same numbers."""
+    adapted.save_pretrained(folder)
+    loaded = PeftModel.from_pretrained(copy.deepcopy(model), folder).double()
+    assert_equal(scores(loaded, inputs), scores(adapted, inputs))
+    return loaded
+
+
+@pytest.mark.parametrize("targets", ["all-linear", FEED_FORWARD], ids=["all", "named"])
+@pytest.mark.parametrize("case", thinned(LOSSES, 5), ids=lambda case: case.name)
+def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> None:
+    model, inputs = prepared(case)
+    adapted = adapt(model, LoraConfig(r=2, target_modules=targets))
+    assert_equal(scores(adapted, inputs), scores(model, inputs))
+    learn(adapted, inputs)
+    expected = scores(adapted, inputs)
+    merged = comes_back(model, adapted, inputs, tmp_path).merge_and_unload()
+    assert type(merged) is case.model_class
+    assert_equal(scores(merged, inputs), expected)
+    assert_equal(scores(adapted.unload(), inputs), scores(model, inputs))
+
+
+def test_all_linear_leaves_the_head_that_is_tied() -> None:
+    """An adapter on the head of tied weights would change the embeddings too, once it is merged."""
+    for name in ("DecoderForCausalLM-gpt2", "EncoderForMaskedLM-bert", "EncoderDecoderForConditionalGeneration-bart"):
+        adapted = adapt(BY_NAME[name].build(), LoraConfig(r=2, target_modules="all-linear"))
+        found = [key for key, value in adapted.named_parameters() if value.requires_grad]
+        assert len(found) > 10 and not [key for key in found if "lm_head.lora" in key or "decoder.lora" in key]
+
+
+@pytest.mark.parametrize("name", thinned(["DecoderForCausalLM-llama", "EncoderForImageClassification-vit"], 2))
+def test_scaled_activations(name: str, tmp_path: Path) -> None:
+    model, inputs = prepared(BY_NAME[name])
+    adapted = adapt(
+        model, IA3Config(target_modules=["k_proj", "v_proj", "down_proj"], feedforward_modules=["down_proj"])
+    )
+    learn(adapted, inputs)
+    expected = scores(adapted, inputs)
+    assert_equal(scores(comes_back(model, adapted, inputs, tmp_path).merge_and_unload(), inputs), expected)
+
+
+VIRTUAL = [
+    ("DecoderForCausalLM-bloom", PromptTuningConfig, "CAUSAL_LM"),
+    ("DecoderForCausalLM-gpt2", PromptTuningConfig, "CAUSAL_LM"),
+    ("EncoderForSequenceClassification-bert", PromptTuningConfig, "SEQ_CLS"),
+    ("DecoderForCausalLM-llama", PrefixTuningConfig, "CAUSAL_LM"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "task"), thinned(VIRTUAL, 3))
+def test_virtual_tokens(name: str, kind: Any, task: str, tmp_path: Path) -> None:
+    model, inputs = prepared(BY_NAME[name])
+    adapted = adapt(model, kind(task_type=task, num_virtual_tokens=3))
+    learn(adapted, inputs)
+    for value in adapted.prompt_encoder.parameters():  # PEFT reads them in single precision
+        value.data = value.data.float().double()
+    comes_back(model, adapted, inputs, tmp_path)
+
+
+RECOMPUTED = [
+    (name, reentrant)
+    for name in (
+        "DecoderForCausalLM-gpt2",
+        "EncoderForImageClassification-vit",
+        "EncoderForMaskedLM-bert",
+        "EncoderDecoderForConditionalGeneration-t5",
+    )
+    for reentrant in (True, False)
+]
+
+
+@pytest.mark.parametrize(("name", "reentrant"), thinned(RECOMPUTED, 3))
+def test_checkpointed_layers_teach_the_adapter_the_same(name: str, reentrant: bool) -> None:
+    """Reentrant checkpoints pass gradients only to inputs that want some, and the weights in front are frozen."""
+    model, inputs = prepared(BY_NAME[name], **worker.NO_DROPOUT, drop_path_rate=0.0)
+    plain = adapt(model, LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False))
+    recomputed = copy.deepcopy(plain)
+    recomputed.base_model.model.activation_checkpointing_enable({"use_reentrant": reentrant})
+    recomputed.enable_input_require_grads()
+    for adapted in (plain, recomputed):
+        adapted.train()(**inputs).loss.backward()
+    expected = {key: value.grad for key, value in plain.named_parameters() if value.requires_grad}
+    assert max(value.abs().max() for value in expected.values() if value is not None) > 1e-3
+    for key, value in recomputed.named_parameters():
+        if value.requires_grad:
+            assert_close(value.grad, expected[key], **EXACT, msg=lambda text, key=key: f"{key}: {text}")
+
+
+@pytest.mark.parametrize("name", thinned(["DecoderForCausalLM-llama", "EncoderForTokenClassification-local"], 2))
+def test_trainer_trains_the_adapter_alone(name: str) -> None:
+    model, inputs = prepared(BY_NAME[name])
+    adapted = adapt(model, LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False))
+    examples = [{key: value[row] for key, value in inputs.items()} for row in range(tiny.BATCH)]
+    start = worker.start_of(adapted)
+    options = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}
+    worker.make_trainer(adapted, examples, 1, tiny.BATCH, collate=default_data_collator, **options).train()
+    steps = worker.moved(adapted, start)
+    assert {key for key, step in steps.items() if step.any()} == {key for key in steps if "lora_" in key}
