@@ -65,12 +65,14 @@ class QkvEncoderDecoderForSpeechSeq2Seq(Writer, WhisperGenerationMixin):
         features = args or [value for value in named if value is not None][:1] or (None,)
         return TRANSCRIPTIONS[self.config.transcription](self, *features, **kwargs)
 
-    def _prepare_decoder_input_ids_for_generation(self, *args: Any, model_kwargs: dict[str, Any], **kwargs: Any) -> Any:
+    def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         """Leave a prompt where Whisper has it, before the start token; transformers does so for its own class alone."""
+        parent: Any = super()
+        options = kwargs.get("model_kwargs") or {}
         # CODEPATH: Whisper, with words of before or a prompt
-        if self.config.transcription == "windows" and model_kwargs.get("decoder_input_ids") is not None:
-            return model_kwargs.pop("decoder_input_ids"), model_kwargs
-        return super()._prepare_decoder_input_ids_for_generation(*args, model_kwargs=model_kwargs, **kwargs)
+        if self.config.transcription == "windows" and options.get("decoder_input_ids") is not None:
+            return options.pop("decoder_input_ids"), options
+        return parent._prepare_decoder_input_ids_for_generation(*args, **kwargs)
 
     @can_return_tuple
     def forward(

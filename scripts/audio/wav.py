@@ -15,7 +15,13 @@ from scipy.signal import resample_poly
 
 # What programs write that stream and so cannot know the length (espeak-ng, ffmpeg): no length at all.
 UNKNOWN = 0x7FFFF000
-SAMPLES = {1: (np.uint8, 128), 2: (np.dtype("<i2"), 0), 3: (np.uint8, 0), 4: (np.dtype("<i4"), 0)}
+# Bytes of a sample -> how it is written, and which number is silence.
+SAMPLES: dict[int, tuple[Any, int]] = {
+    1: (np.uint8, 128),
+    2: (np.dtype("<i2"), 0),
+    3: (np.uint8, 0),
+    4: (np.dtype("<i4"), 0),
+}
 
 
 def read_wav(source: str | Path | bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
