@@ -14,8 +14,8 @@ from transformers import ViTImageProcessorPil
 from qkv.scripts.training.complaint import Complaints, label, picture, sift
 from qkv.scripts.training.outside import address
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.shard import Stream
 from qkv.scripts.training.source import read, splits
-from qkv.scripts.training.stream import Stream
 from qkv.scripts.training.task import Batch, Record, Task
 
 COLUMNS = ("image", "label")

@@ -173,6 +173,7 @@ class Keeper:
         adopt(self.loop, self.tensors(found["step"]), found)
         for name, part in self.parts.items():
             part.restore(found["parts"][name])
+        self.journal.show(self.loop.done)
         self.resumed = (*found["resumed"], self.loop.done)
         self.earlier = found["time"]
         self.clock.forward(self.earlier)

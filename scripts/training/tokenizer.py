@@ -52,12 +52,15 @@ def saved(folder: Path, length: int) -> PreTrainedTokenizerFast:
 
 def loaded(where: str, length: int) -> PreTrainedTokenizerFast:
     """The tokenizer of a folder or of the Hub; ValueError where there is none."""
+    hint = meant(where, list(MAKERS), "tokenizers that are trained here")
+    if "/" not in where and not Path(where).is_dir():
+        # The Hub would be asked for it, again and again where there is no network.
+        raise ValueError(f"text.tokenizer={where!r} is neither made here nor a folder or author/name; {hint}")
     try:
         found: Any = AutoTokenizer.from_pretrained(where)
     except (OSError, ValueError) as error:
-        hint = meant(where, list(MAKERS), "tokenizers that are trained here")
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"text.tokenizer={where!r} is neither made here nor found ({reason}); {hint}") from None
+        raise ValueError(f"text.tokenizer={where!r} cannot be had ({reason}); {hint}") from None
     found.model_max_length = length
     if found.pad_token_id is None:
         # What fills rows up is never looked at, so any token will do.

@@ -223,7 +223,8 @@ def test_label_smoothing_is_no_obstacle(name: str) -> None:
     model = tiny.jitter(model_class(config)).eval()
     stock = qkv.to_transformers(model).eval()
     with torch.no_grad():
-        real = inputs()
+        # The first row has no padding, at which models answer as they like.
+        real = {key: value[:1] for key, value in inputs().items()}
         assert_close(stock(**real).logits, model(**real).logits, rtol=1e-4, atol=1e-4)
 
 

@@ -44,7 +44,7 @@ def test_it_leaves_everything_it_promises(
     folder = tmp_path / "run"
     assert main(["quickstart", "digits", *SHORT, f"out={folder}"]) == 0
     assert {path.name for path in folder.iterdir()} == {
-        "record.json", "metrics.jsonl", "curve.png", "attention.png", "card.md", "model", "hub",
+        "record.json", "metrics.jsonl", "curve.png", "attention.png", "card.md", "model", "hub", "checkpoints",
     }  # fmt: skip
     record = json.loads((folder / "record.json").read_text())
     assert record["reload"]["test"]["accuracy"] == pytest.approx(record["metrics"]["test"]["accuracy"], abs=1e-12)

@@ -95,7 +95,11 @@ def test_labels_are_numbered_by_the_training(here: Path) -> None:
         ("docs-lm", ["architecture=QkvDecoderForTokenClassification"], "does not learn from the texts of data='docstr"),
         ("translate", ["streaming=true"], "does not learn from the texts of data='numbers' as a stream; take one"),
         ("docs-lm", ["streaming=true"], "text.tokenizer='bpe' is trained on all texts, which a stream never has; give"),
-        ("docs-lm", ["text.tokenizer=bpee"], "text.tokenizer='bpee' is neither made here nor found"),
+        (
+            "docs-lm",
+            ["text.tokenizer=bpee"],
+            "text.tokenizer='bpee' is neither made here nor a folder or author/name; did you mean 'bpe'",
+        ),
     ],
 )
 def test_what_cannot_be_learned_is_refused(name: str, words: list[str], message: str, here: Path) -> None:

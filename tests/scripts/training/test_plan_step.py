@@ -145,6 +145,7 @@ def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
     assert found.memory["weights"] < 0.6 * simulate(subject, here()).memory["weights"]
 
 
+@pytest.mark.slow
 def test_tensor_and_data_parallel_share_everything() -> None:
     subject = find("gpt2", TEXT, None)
     found = simulate(subject, here(world_size=8, strategy="tp", split=2))
