@@ -37,8 +37,9 @@ class AttentionConfig(QkvConfig):
     counts the token itself: |query - key| < sliding_window. `position_offset` is the position of the first token, in a
     learned table or a wave (RoBERTa, BART and M2M100 start at 2). `rope_parameters` may hold one set for each pattern
     word (ModernBERT). `attention_multiplier` scales the scores, 1/sqrt(head_dim) when None (T5 uses 1).
-    `attention_output_bias` is that of the last projection where it differs (Qwen2). `query_key_norm` normalises each
-    head's queries and keys (Qwen3).
+    `attention_output_bias` is that of the last projection where it differs (Qwen2), `attention_key_bias` that of the
+    keys, which moves no score relative to another (Whisper has none). `query_key_norm` normalises each head's queries
+    and keys (Qwen3).
     """
 
     # Whether the stack may look ahead belongs to the family, never to the user.
@@ -51,6 +52,7 @@ class AttentionConfig(QkvConfig):
     head_dim: Derived = at_least(1)
     attention_bias: bool = True
     attention_output_bias: bool | None = None
+    attention_key_bias: bool | None = None
     query_key_norm: bool = False
     attention_multiplier: float | int | None = positive()
     attention_dropout: float | int = rate()
@@ -75,6 +77,8 @@ class AttentionConfig(QkvConfig):
             self.head_dim = self.hidden_size // self.num_attention_heads
         if self.attention_output_bias is None:
             self.attention_output_bias = self.attention_bias
+        if self.attention_key_bias is None:
+            self.attention_key_bias = self.attention_bias
         # transformers fills it in place, and what was given may be shared.
         self.rope_parameters = deepcopy(self.rope_parameters or {})
         super().__post_init__(**kwargs)

@@ -1,10 +1,10 @@
-"""Encoders: BERT and RoBERTa over tokens, ViT and DeiT over patches, CLIP's over either."""
+"""Encoders: BERT and RoBERTa over tokens, ViT and DeiT over patches, CLIP's over either, speech over frames."""
 
 from typing import Any, ClassVar
 
 from .axes import ActivationName, FrontendName, PoolingName
 from .configuration_base import Derived, at_least, bounded, checked, rate
-from .configuration_stack import StackConfig
+from .configuration_spectrogram import SpectrogramConfig
 
 
 def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
@@ -14,8 +14,8 @@ def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
 
 # size: a field for each thing that a frontend or a head can have
 @checked
-class QkvEncoderConfig(StackConfig):
-    """A bidirectional stack over tokens or image patches.
+class QkvEncoderConfig(SpectrogramConfig):
+    """A bidirectional stack over tokens, image patches or sound.
 
     `image_size` is a side or (height, width); `patch_size` must divide it. `patch_bias=False` maps patches by a matrix
     alone (CLIP). `class_token` and `distillation_token` are
@@ -23,9 +23,9 @@ class QkvEncoderConfig(StackConfig):
     map of the first token, BERT), `mean` over real tokens, `distilled` (class and distillation token, DeiT),
     `first_mean` (class token beside the mean of the patches, DINOv2), `first_norm` (norm of the first token, CLIP),
     `end` (first `eos_token_id`, CLIP), `highest` (highest token id, the first CLIP). `scale_embedding` multiplies
-    token embeddings by sqrt(hidden_size); `embedding_size` is their width where it differs (ELECTRA).
-    `interpolate_positions` admits images of any size without being asked. `label_smoothing` acts inside the model's
-    loss.
+    embeddings of tokens and sound by sqrt(hidden_size); `embedding_size` is the width of the former where it differs
+    (ELECTRA). `interpolate_positions` admits images of any size without being asked. `label_smoothing` acts inside the
+    model's loss.
     Heads: `head_transform` puts a linear map, activation and norm before each classifier (ModernBERT); `head_act` is
     that activation and that of dense pooling, otherwise `hidden_act` and tanh; `head_bias` and `lm_head_bias` are the
     biases of that map and of the scores of words. Dropout: `pooling_dropout` before dense pooling (RoBERTa),
@@ -44,6 +44,7 @@ class QkvEncoderConfig(StackConfig):
         "AutoModelForMultipleChoice": "modeling_encoder.QkvEncoderForMultipleChoice",
         "AutoModelForImageClassification": "modeling_encoder.QkvEncoderForImageClassification",
         "AutoModelForMaskedImageModeling": "modeling_encoder.QkvEncoderForMaskedImageModeling",
+        "AutoModelForCTC": "modeling_encoder.QkvEncoderForCTC",
     }
 
     frontend: FrontendName = "tokens"
@@ -105,8 +106,8 @@ class QkvEncoderConfig(StackConfig):
 
     @property
     def tie_last_hidden_states(self) -> bool:
-        """Whether the last recorded hidden state is the normalised one: for text it is, for images it is not."""
-        return self.frontend == "tokens"
+        """Whether the last recorded hidden state is the normalised one: for images it is not."""
+        return self.frontend != "patches"
 
     def validate_patches(self) -> None:
         """Patches tile the image."""
@@ -118,8 +119,10 @@ class QkvEncoderConfig(StackConfig):
 
     def validate_embedding_size(self) -> None:
         """Only tokens are looked up in a table that may be narrower."""
-        if self.frontend == "patches" and self.embedding_size != self.hidden_size:
-            raise ValueError(f"embedding_size={self.embedding_size} is for frontend='tokens'; leave it out for patches")
+        if self.frontend != "tokens" and self.embedding_size != self.hidden_size:
+            raise ValueError(
+                f"embedding_size={self.embedding_size} is for frontend='tokens'; leave it out for {self.frontend}"
+            )
 
     def validate_pooling(self) -> None:
         """A head can only read tokens that are there."""

@@ -1,10 +1,11 @@
-"""Encoder-decoders: the 2017 Transformer, T5, BART, Marian and their multilingual descendants."""
+"""Encoder-decoders: the 2017 Transformer, T5, BART, Marian and their multilingual descendants, Whisper, Speech2Text."""
 
 from copy import deepcopy
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .configuration_base import HUGGING_FACE_EXTRAS, Derived, QkvConfig, checked, positive, rate
+from .axes import TranscriptionName
+from .configuration_base import HUGGING_FACE_EXTRAS, Derived, QkvConfig, at_least, checked, positive, rate
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
 
@@ -23,6 +24,7 @@ else:
     DecoderPart = QkvDecoderConfig | dict | None
 
 
+# size: names under which transformers looks for its parts
 @checked
 class QkvEncoderDecoderConfig(QkvConfig):
     """Two stacks: fields given flat are shared by both, `encoder=` and `decoder=` hold what differs.
@@ -30,7 +32,9 @@ class QkvEncoderDecoderConfig(QkvConfig):
     Saved, `encoder` and `decoder` are full configs. `share_embeddings` ties the encoder's token embedding to the
     decoder's; `tie_word_embeddings` ties the output head to it. Decoder inputs are made by a shift to the right, with
     `decoder_start_token_id` first or, with `start_with_last_token`, each text's own last token: mBART's language.
-    `classifier_dropout` acts before both linear maps of the sequence classifier.
+    `classifier_dropout` acts before both linear maps of the sequence classifier. `transcription` is how sound is
+    written down: the `whole` of it at once, or in `windows` of what the encoder reads, with the task, language and time
+    tokens of Whisper; `median_filter_width` then smooths the alignment that times of words are read from.
     """
 
     model_type = "qkv_encoder_decoder"
@@ -40,6 +44,7 @@ class QkvEncoderDecoderConfig(QkvConfig):
         "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
         "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",
         "AutoModelForSeq2SeqLM": "modeling_encoder_decoder.QkvEncoderDecoderForConditionalGeneration",
+        "AutoModelForSpeechSeq2Seq": "modeling_encoder_decoder.QkvEncoderDecoderForSpeechSeq2Seq",
         "AutoModelForSequenceClassification": "modeling_encoder_decoder.QkvEncoderDecoderForSequenceClassification",
         "AutoModelForQuestionAnswering": "modeling_encoder_decoder.QkvEncoderDecoderForQuestionAnswering",
     }
@@ -54,6 +59,8 @@ class QkvEncoderDecoderConfig(QkvConfig):
     is_encoder_decoder: bool = True
     decoder_start_token_id: Derived = 0
     start_with_last_token: bool = False
+    transcription: TranscriptionName = "whole"
+    median_filter_width: int = at_least(1, 7)
     pad_token_id: Derived = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
@@ -83,6 +90,21 @@ class QkvEncoderDecoderConfig(QkvConfig):
         return super().known_fields() | QkvEncoderConfig.known_fields() | QkvDecoderConfig.known_fields()
 
     @property
+    def frontend(self) -> str:
+        """The encoder's: what the model reads."""
+        return str(self.encoder.frontend)
+
+    @property
+    def max_source_positions(self) -> int:
+        """The encoder's longest input, after its convolutions; transformers' code for Whisper asks for it."""
+        return int(self.encoder.max_position_embeddings)
+
+    @property
+    def max_target_positions(self) -> int:
+        """The decoder's longest text; asked for as well."""
+        return int(self.decoder.max_position_embeddings)
+
+    @property
     def hidden_size(self) -> int:
         """The decoder's width, which is the width of what the head reads."""
         return self.decoder.hidden_size
@@ -96,6 +118,11 @@ class QkvEncoderDecoderConfig(QkvConfig):
     def num_hidden_layers(self) -> int:
         """The decoder's depth."""
         return self.decoder.num_hidden_layers
+
+    @property
+    def decoder_layers(self) -> int:
+        """The same, as Whisper's code calls it."""
+        return self.num_hidden_layers
 
     def validate_parts(self) -> None:
         """Memory has the width the decoder reads, and a shared table has one shape."""

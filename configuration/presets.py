@@ -155,3 +155,38 @@ def clip_vit_b32(**differences: Any) -> QkvDualEncoderConfig:
         flat = {field: value for field, value in own.items() if field not in differences}
         parts[name] = {**flat, **differences.pop(name, {})}
     return QkvDualEncoderConfig(**{"hidden_act": "quick_gelu", **parts, **differences})
+
+
+def speech_transformer_s(**differences: Any) -> QkvEncoderDecoderConfig:
+    """Speech Transformer, small: convolutions that read a fourth of the frames, 12 and 6 layers. Wang et al. 2020,
+    fairseq S2T, §2 and table 2 (T-S), https://arxiv.org/abs/2010.05171; Dong et al. 2018, Speech-Transformer"""
+    width = {"hidden_size": 256, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 2048}
+    ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "vocab_size": 10000}
+    whole = {**width, **ids, **dropout(0.1), "hidden_act": "relu", "share_embeddings": False, "label_smoothing": 0.1}
+    sound = {"frontend": "spectrogram", "conv_channels": 512, "apply_spec_augment": True}
+    depth = {"num_hidden_layers": differences.get("num_hidden_layers", 6)}
+    sides = {"encoder": sound | differences.pop("encoder", {}), "decoder": depth | differences.pop("decoder", {})}
+    whole |= {"position": "sinusoidal_t2t", "scale_embedding": True}
+    return QkvEncoderDecoderConfig(**{**whole, **sides, **differences})
+
+
+def whisper_tiny(**differences: Any) -> QkvEncoderDecoderConfig:
+    """Whisper tiny, multilingual. Radford et al. 2023, §2.2 and table 1, https://arxiv.org/abs/2212.04356"""
+    width = {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "attention_key_bias": False}
+    pads = {"pad_token_id": 50257, "bos_token_id": 50257, "eos_token_id": 50257, "decoder_start_token_id": 50258}
+    layout = {"frontend": "spectrogram", "frame_layout": "bins_first", "frame_padding": "heard"}
+    convolutions = {"convolution": "plain", "conv_kernel_sizes": [3, 3], "conv_strides": [1, 2]}
+    encoder = {**layout, **convolutions, "max_position_embeddings": 1500, **differences.pop("encoder", {})}
+    own = {"max_position_embeddings": 448, **differences.pop("decoder", {})}
+    whole = {"vocab_size": 51865, "share_embeddings": False, "transcription": "windows"}
+    return QkvEncoderDecoderConfig(**{**width, **pads, **whole, "encoder": encoder, "decoder": own, **differences})
+
+
+def whisper_base(**differences: Any) -> QkvEncoderDecoderConfig:
+    """Whisper base. Radford et al. 2023, table 1, https://arxiv.org/abs/2212.04356"""
+    return whisper_tiny(**{"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, **differences})
+
+
+def whisper_small(**differences: Any) -> QkvEncoderDecoderConfig:
+    """Whisper small. Radford et al. 2023, table 1, https://arxiv.org/abs/2212.04356"""
+    return whisper_tiny(**{"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, **differences})

@@ -30,12 +30,14 @@ from .modeling_encoder_decoder_heads import (
     QkvEncoderDecoderForQuestionAnswering,
     QkvEncoderDecoderForSequenceClassification,
 )
+from .modeling_encoder_decoder_speech import QkvEncoderDecoderForSpeechSeq2Seq
 from .modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
 from .modeling_encoder_pretraining import (
     QkvEncoderForMaskedLM,
     QkvEncoderForPreTraining,
     QkvEncoderForReplacedTokenDetection,
 )
+from .modeling_encoder_speech import QkvEncoderForCTC
 from .modeling_recurrent import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
 
 # transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
@@ -77,7 +79,9 @@ __all__ = [
     "QkvEncoderDecoderForConditionalGeneration",
     "QkvEncoderDecoderForQuestionAnswering",
     "QkvEncoderDecoderForSequenceClassification",
+    "QkvEncoderDecoderForSpeechSeq2Seq",
     "QkvEncoderDecoderModel",
+    "QkvEncoderForCTC",
     "QkvEncoderForImageClassification",
     "QkvEncoderForMaskedImageModeling",
     "QkvEncoderForMaskedLM",

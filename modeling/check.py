@@ -40,7 +40,7 @@ def refuse_other_family(model: Any, config: Any) -> None:
 
 
 def refuse_other_frontend(model: Any) -> None:
-    """A head that reads tokens is no use to a model of images, nor the other way round."""
+    """A head that reads tokens is no use to a model of images or sound, nor the other way round."""
     frontend = getattr(model.config, "frontend", None)
     if model.reads not in (None, frontend):
         raise ValueError(
@@ -90,15 +90,15 @@ def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int
     return given.shape[1]
 
 
-def refuse_frontend(config: StackConfig, input_ids: Tensor | None, pixel_values: Tensor | None) -> None:
-    """Token models take no images and image models take no tokens."""
-    frontend, wrong = getattr(config, "frontend", "tokens"), None
-    if frontend == "tokens" and pixel_values is not None:
-        wrong, right = "pixel_values", "input_ids"
-    elif frontend == "patches" and input_ids is not None:
-        wrong, right = "input_ids", "pixel_values"
-    if wrong is not None:
-        raise ValueError(f"{wrong} given to a model with frontend={frontend!r}; give {right}")
+INPUTS = {"tokens": "input_ids", "patches": "pixel_values", "spectrogram": "input_features"}
+
+
+def refuse_frontend(config: StackConfig, **given: Tensor | None) -> None:
+    """A model of tokens takes no images, one of images no sound, and so on."""
+    frontend = getattr(config, "frontend", "tokens")
+    for name, value in given.items():
+        if value is not None and name != INPUTS[frontend]:
+            raise ValueError(f"{name} given to a model with frontend={frontend!r}; give {INPUTS[frontend]}")
 
 
 def refuse_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> None:

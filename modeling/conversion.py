@@ -23,11 +23,12 @@ from .conversion_encoder_image import IMAGE_ENCODERS
 from .conversion_encoder_rotary import ROTARY_ENCODERS
 from .conversion_files import load, located, named, refuse_unknown, tensor_files
 from .conversion_llama import LLAMAS
+from .conversion_speech import SPEECH
 from .conversion_weights import Row, Weights, alternatives, convert, owned, placed
 
 logger = logging.get_logger(__name__)
 ARCHITECTURES = (
-    *(*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS, *DUAL_ENCODERS),
+    *(*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS, *DUAL_ENCODERS, *SPEECH),
 )
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {

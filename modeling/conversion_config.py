@@ -42,9 +42,16 @@ MATTERS_WITH = {
     ),
     "pooling_dropout": ("pooling", "dense"),
     **dict.fromkeys(
-        "vocab_size scale_embedding tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(),
-        ("frontend", "tokens"),
+        "vocab_size tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(), ("frontend", "tokens")
     ),
+    "scale_embedding": ("frontend", "tokens spectrogram"),
+    **dict.fromkeys(
+        "num_mel_bins frame_layout frame_padding convolution conv_kernel_sizes conv_strides conv_channels hop_length "
+        "apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob mask_feature_length "
+        "mask_feature_min_masks ctc_zero_infinity".split(),
+        ("frontend", "spectrogram"),
+    ),
+    "median_filter_width": ("transcription", "windows"),
 }
 # A field of ours that only some classes read, by the ends of their names.
 CLASSIFIERS = ("Classification", "ForMultipleChoice")

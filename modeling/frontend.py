@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .check import free_to_look, refuse_input_ids, refuse_mask_positions
+from .spectrogram import SpectrogramFrontend
 
 
 class TokenFrontend(nn.Embedding):
@@ -89,4 +90,4 @@ def special_token(config: QkvEncoderConfig) -> nn.Parameter:
     return nn.Parameter(torch.zeros(1, 1, config.hidden_size))
 
 
-FRONTENDS: dict[str, Any] = {"tokens": TokenFrontend, "patches": PatchFrontend}
+FRONTENDS: dict[str, Any] = {"tokens": TokenFrontend, "patches": PatchFrontend, "spectrogram": SpectrogramFrontend}

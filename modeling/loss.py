@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from ..configuration.configuration_base import QkvConfig
 from .check import refuse_labels, refuse_outside, refuse_scores, refuse_unpaired
+from .check_sound import refuse_ctc_labels, refuse_unspeakable
 
 IGNORED = -100
 # Targets of a whole optimizer step, where that is more than this batch.
@@ -147,6 +148,27 @@ def span(
     positions = torch.cat((start_positions.flatten(), end_positions.flatten()))
     first, last = positions.masked_fill((positions < 0) | (positions >= length), IGNORED).chunk(2)
     return (negative_log_likelihood(starts, first, **kwargs) + negative_log_likelihood(ends, last, **kwargs)) / 2
+
+
+def connectionist(
+    logits: Tensor, labels: Tensor | None, lengths: Tensor, config: Any, num_items_in_batch: Count = None
+) -> Tensor | None:
+    """Negative log-likelihood of labels (B, words) over all ways to spread them over the tokens of logits (B, T, V).
+
+    `lengths` (B,) are the real tokens. The blank is `pad_token_id`. A label is a target, so a long text weighs more
+    than a short one. Source: Graves et al. 2006, §4.1, Connectionist Temporal Classification
+    """
+    if labels is None:
+        return None
+    labels, lengths = labels.to(logits.device), lengths.to(logits.device)
+    refuse_ctc_labels(labels, lengths, logits.shape[-1], config.pad_token_id, IGNORED)
+    if not config.ctc_zero_infinity:
+        refuse_unspeakable(labels, lengths, IGNORED)
+    due = labels != IGNORED
+    scores = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1).transpose(0, 1)
+    options: dict[str, Any] = {"blank": config.pad_token_id, "zero_infinity": config.ctc_zero_infinity}
+    total = F.ctc_loss(scores, labels[due], lengths, due.sum(-1), reduction="sum", **options)
+    return normalise(total, due.sum().clamp(min=1), num_items_in_batch)
 
 
 def masked_pixels(

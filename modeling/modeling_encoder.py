@@ -25,9 +25,9 @@ from .stack import Stack
 
 
 class QkvEncoderModel(Stack):
-    """Bidirectional stack over tokens or patches: BERT, RoBERTa, ViT, DeiT by configuration.
+    """Bidirectional stack over tokens, patches or sound: BERT, RoBERTa, ViT, DeiT by configuration.
 
-    `input_ids or pixel_values -> frontend -> Stack -> last_hidden_state (B, T, D), pooler_output`
+    `input_ids, pixel_values or input_features -> frontend -> Stack -> last_hidden_state (B, T, D), pooler_output`
     """
 
     config: QkvEncoderConfig
@@ -51,15 +51,20 @@ class QkvEncoderModel(Stack):
         pixel_values: Tensor | None = None,
         bool_masked_pos: Tensor | None = None,
         interpolate_pos_encoding: bool | None = None,
+        input_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Exactly one of `input_ids`, `inputs_embeds`, `pixel_values`; masks mark real tokens with 1."""
-        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds, pixel_values=pixel_values)
-        refuse_frontend(self.config, input_ids, pixel_values)
+        """Exactly one of `input_ids`, `inputs_embeds`, `pixel_values`, `input_features`; masks mark what is real."""
+        given = {"pixel_values": pixel_values, "input_features": input_features}
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds, **given)
+        refuse_frontend(self.config, input_ids=input_ids, **given)
         grid = None
         if pixel_values is not None:
             anew = self.config.interpolate_positions if interpolate_pos_encoding is None else interpolate_pos_encoding
             inputs_embeds, grid = self.embed_image(pixel_values, bool_masked_pos, resample=anew)
+        elif input_features is not None:
+            inputs_embeds = self.embed_tokens(input_features.to(self.dtype), attention_mask)
+            attention_mask = self.keep(attention_mask, inputs_embeds)
         elif inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         hidden = self.embed_types(inputs_embeds, token_type_ids)
@@ -71,6 +76,13 @@ class QkvEncoderModel(Stack):
         """Patches of an image (B, C, height, width) -> (B, T, D) and their grid."""
         grid = self.embed_tokens.grid(pixels, resample=resample)
         return self.embed_tokens(pixels.to(self.dtype), masked), grid
+
+    def keep(self, attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:
+        """Which of these tokens are real, told which inputs are: (B, S), (B, T, D) -> (B, T)."""
+        # CODEPATH: Whisper and Speech2Text hear sound
+        if self.config.frontend == "spectrogram":
+            return self.embed_tokens.keep(attention_mask, hidden.shape[1])
+        return attention_mask
 
     def embed_types(self, hidden: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Add the segment embedding, that of segment 0 unless given: (B, T, D) -> (B, T, D)."""

@@ -1,4 +1,4 @@
-"""Encoder-decoders: input_ids -> encoder -> memory; decoder_input_ids, memory -> decoder -> scores.
+"""Encoder-decoders: input_ids or sound -> encoder -> memory; decoder_input_ids, memory -> decoder -> scores.
 
 Shapes: B batch, T targets, S sources, D hidden_size, V vocabulary.
 """
@@ -18,7 +18,7 @@ from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfi
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
 from .head import last_token, scale_for_head
-from .loss import IGNORED, cross_entropy
+from .loss import IGNORED, Count, cross_entropy
 from .modeling_decoder import QkvDecoderModel, StaticMasks
 from .modeling_encoder import QkvEncoderModel
 
@@ -46,7 +46,8 @@ class OneVocabulary(QkvPreTrainedModel):
                 f"source and target have vocabularies of {encoder.vocab_size} and {decoder.vocab_size} tokens, so one "
                 "new size cannot fit both; set vocab_size of encoder and decoder in a new config"
             )
-        if not self.config.share_embeddings:
+        # Sound has no vocabulary: there the only table is the decoder's.
+        if not self.config.share_embeddings and self.config.frontend == "tokens":
             self.get_decoder().resize_token_embeddings(*args, **kwargs)
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         encoder.vocab_size = decoder.vocab_size = embeddings.num_embeddings
@@ -70,9 +71,16 @@ class SourceAndTarget(QkvPreTrainedModel):
         return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
 
     def get_input_embeddings(self) -> Any:
+        # CODEPATH: Whisper and Speech2Text hear sound
+        if self.config.frontend == "spectrogram":
+            return self.decoder.embed_tokens
         return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
+        # CODEPATH: Whisper and Speech2Text hear sound
+        if self.config.frontend == "spectrogram":
+            self.decoder.embed_tokens = value
+            return
         self.encoder.embed_tokens = value
         if self.share_embeddings:
             self.decoder.embed_tokens = value
@@ -96,6 +104,7 @@ class QkvEncoderDecoderModel(SourceAndTarget, OneVocabulary):
         super().__init__(config)
         self.encoder = QkvEncoderModel(config.encoder, add_pooling_layer=False)
         self.decoder = QkvCrossDecoderModel(config.decoder)
+        self.main_input_name = self.encoder.main_input_name
         self.post_init()
 
     @can_return_tuple
@@ -111,16 +120,17 @@ class QkvEncoderDecoderModel(SourceAndTarget, OneVocabulary):
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
+        input_features: Tensor | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
         kwargs = {**self.recorded(), **kwargs}
-        encoder_outputs = self.encoded(
-            encoder_outputs, input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs
-        )
+        given = {"inputs_embeds": inputs_embeds, "input_features": input_features}
+        encoder_outputs = self.encoded(encoder_outputs, input_ids, attention_mask, **given, **kwargs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
-        memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": attention_mask}
+        keep = self.encoder.keep(attention_mask, encoder_outputs[0])
+        memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": keep}
         cache = self.cache(past_key_values, use_cache=use_cache)
         target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, cache, decoder_inputs_embeds)
         outputs = self.decoder(*target, use_cache=use_cache, **memory, **kwargs)
@@ -157,8 +167,8 @@ def shift_right(ids: Tensor, config: Any) -> Tensor:
     return torch.cat((start, ids[:, :-1]), dim=1)
 
 
-class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, GenerationMixin):
-    """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
+class Writer(StaticMasks, OneVocabulary):
+    """What every model has that writes a text: scores of words, in one table with the decoder's embeddings or not."""
 
     config: QkvEncoderDecoderConfig
     _tp_plan = {"lm_head": "colwise_gather_output"}
@@ -176,6 +186,19 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, Gene
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """`shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
         return shift_right(labels, self.config)
+
+    def scored(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Count) -> Seq2SeqLMOutput:
+        """The scores of words, and their loss where there are labels."""
+        logits = self.lm_head(scale_for_head(outputs.last_hidden_state, self.config.decoder))
+        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
+        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
+
+
+class QkvEncoderDecoderForConditionalGeneration(Writer, GenerationMixin):
+    """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
+
+    reads = "tokens"
 
     @can_return_tuple
     def forward(
@@ -200,7 +223,4 @@ class QkvEncoderDecoderForConditionalGeneration(StaticMasks, OneVocabulary, Gene
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
         embeds = (inputs_embeds, decoder_inputs_embeds)
         outputs = self.model(*source, *target, encoder_outputs, past_key_values, *embeds, use_cache, **kwargs)
-        logits = self.lm_head(scale_for_head(outputs.last_hidden_state, self.config.decoder))
-        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
-        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
+        return self.scored(outputs, labels, num_items_in_batch)

@@ -28,6 +28,7 @@ class TwiceRead(OneVocabulary):
     """
 
     config: QkvEncoderDecoderConfig
+    reads = "tokens"
 
     def __init__(self, config: QkvEncoderDecoderConfig) -> None:
         super().__init__(config)

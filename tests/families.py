@@ -7,9 +7,13 @@ import families_dual_encoder
 import families_encoder
 import families_encoder_decoder
 import families_image
+import families_speech
 from families_base import Family, Row
 
-MODULES = (families_encoder, families_image, families_decoder, families_encoder_decoder, families_dual_encoder)
+MODULES = (
+    *(families_encoder, families_image, families_decoder, families_encoder_decoder, families_dual_encoder),
+    families_speech,
+)
 FAMILIES: dict[str, Family] = {family.model_type: family for module in MODULES for family in module.FAMILIES}
 ROWS = [
     *(row for family in FAMILIES.values() for row in family.rows()),
@@ -26,6 +30,8 @@ LEFT_OUT: dict[str, str] = {
         ("BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "ElectraForCausalLM"), MADE_CAUSAL
     ),
     **dict.fromkeys(("BartForCausalLM", "MBartForCausalLM", "PegasusForCausalLM", "MarianForCausalLM"), DECODER_ALONE),
+    "WhisperForAudioClassification": "a class for a whole recording, and no head of ours pools sound",
+    "WhisperForCausalLM": DECODER_ALONE,
     "BertForNextSentencePrediction": "ours learns next sentences beside masked words only, in QkvEncoderForPreTraining",
     "GPT2DoubleHeadsModel": "words and a choice at once, which no decoder here has",
     "Dinov2Backbone": "feature maps for other models; output_hidden_states of ours gives the same states",

@@ -128,6 +128,38 @@ def masked_patches(side: str) -> dict[str, Tensor]:
     return {**images(side), "bool_masked_pos": torch.arange(BATCH * 9).view(BATCH, 9) % 3 == 0}
 
 
+def sound(side: str, *, length: int = 23, bins: int = 10) -> dict[str, Tensor]:
+    """Spectrograms of odd length, all but the first padded at the end, more and more."""
+    features = torch.randn(BATCH, length, bins, generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(length) < length - 5 * torch.arange(BATCH)[:, None]).long()
+    mask = mask if side == "right" else torch.ones_like(mask)
+    return {"input_features": features * mask[..., None], "attention_mask": mask}
+
+
+def recognition(side: str) -> dict[str, Tensor]:
+    return {**sound(side), **{name: value for name, value in translation("none").items() if "decoder" in name}}
+
+
+def recognition_labels(side: str) -> dict[str, Tensor]:
+    """For a model that numbers padding of its own accord: what is read of the target is told as well."""
+    inputs = masked_translation_labels("none")
+    return {**sound(side), **{name: inputs[name] for name in ("labels", "decoder_attention_mask")}}
+
+
+def window(side: str) -> dict[str, Tensor]:
+    """As long as the encoder reads, bins before frames; padding is silence like any other."""
+    inputs = sound(side, length=22)
+    return {**inputs, "input_features": inputs["input_features"].transpose(1, 2)}
+
+
+def window_words(side: str) -> dict[str, Tensor]:
+    return {**recognition(side), **window(side)}
+
+
+def window_labels(side: str) -> dict[str, Tensor]:
+    return {**window(side), "labels": translation_labels("none")["labels"]}
+
+
 @dataclass(frozen=True, eq=False)
 class Family:
     """One official architecture: every class by what it is fed, a config, and a mistake that a test has to notice.
@@ -138,7 +170,8 @@ class Family:
     padding or not. `told` is what theirs has to be told of positions: "positions" where padding stands in front, or
     "offset" where position ids count from the padding id. `padding_idx` says that their table gives the padding token
     no gradient as an input, even where a target starts with it; ours learns from whatever is read. `stored_as` is the
-    prefix of the classes this comes back as, where its architecture is that of another.
+    prefix of the classes this comes back as, where its architecture is that of another. `frozen` ends
+    the name of what theirs does not train and ours does.
     """
 
     model_type: str
@@ -152,6 +185,7 @@ class Family:
     translates: bool = False
     padding_idx: bool = False
     stored_as: str = ""
+    frozen: str = " "
 
     def rows(self) -> list["Row"]:
         """Every class at the config."""
@@ -223,6 +257,8 @@ class Row:
         mask = source if name.startswith("encoder") else inputs.get("decoder_attention_mask", source)
         if mask is None:
             return value
+        for _ in range(getattr(self.config(), "num_conv_layers", 0) if name.startswith("encoder") else 0):
+            mask = mask[:, ::2]
         mask = mask.flatten(0, -2).bool()
         rows = value.transpose(1, 2) if "attentions" in name else value
         return rows[mask] if rows.shape[:2] == mask.shape else value

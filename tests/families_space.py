@@ -220,6 +220,12 @@ CLIP = [
     each("logit_scale_init_value", 2.6592, 0.0),
 ]
 M2M100 = [axis for axis in BART if "scale_embedding" not in axis[0]] + [each("scale_embedding", True, False)]
+SPEECH = [
+    *[axis for axis in BART if "max_position_embeddings" not in axis[0] and "scale_embedding" not in axis[0]],
+    each("num_mel_bins", 10),
+    each("max_target_positions", 24, 13),
+    TIED,
+]
 SPACES: dict[str, list[Axis]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta"), [*BERT, LABELS]),
     "electra": [*BERT, each("embedding_size", 20, 16)],
@@ -241,6 +247,13 @@ SPACES: dict[str, list[Axis]] = {
     "clip": CLIP,
     "clip_text_model": CLIP_TEXT,
     "clip_vision_model": CLIP_IMAGE,
+    "whisper": [*SPEECH, each("apply_spec_augment", True, False), each("median_filter_width", 7, 3)],
+    "speech_to_text": [
+        *(axis for axis in SPEECH if "num_mel_bins" not in axis[0]),
+        each("scale_embedding", True, False),
+        [{}, {"num_conv_layers": 1, "conv_kernel_sizes": [3]}, {"num_conv_layers": 2, "conv_kernel_sizes": [7, 5]}],
+        each("conv_channels", 28, 10),
+    ],
     "marian": [*BART, [{}, {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 65}]],
 }
 

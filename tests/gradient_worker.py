@@ -41,6 +41,11 @@ def pad(examples: list[Example]) -> dict[str, Tensor]:
     batch: dict[str, Any] = {}
     for name in examples[0]:
         values = [example[name] for example in examples]
+        if name == "input_features":
+            batch[name] = torch.nn.utils.rnn.pad_sequence(values, batch_first=True)
+            lengths = torch.tensor([len(value) for value in values])
+            batch["attention_mask"] = (torch.arange(lengths.max()) < lengths[:, None]).long()
+            continue
         if not isinstance(values[0], list) or name == "scores":
             batch["labels" if name == "scores" else name] = torch.stack([torch.as_tensor(value) for value in values])
             continue
@@ -92,6 +97,13 @@ def tagged() -> list[Example]:
         {"input_ids": ids(length, row), "labels": [-100 if i % 3 == row % 3 and i else i % 3 for i in range(length)]}
         for row, length in enumerate(LENGTHS)
     ]
+
+
+def spoken(words: Callable[[int], int]) -> list[Example]:
+    """Sound of very unequal length, and as many words in it as are asked for."""
+    generator = torch.Generator().manual_seed(1)
+    sound = [torch.randn(9 + 4 * length, 6, generator=generator) for length in LENGTHS]
+    return [{"input_features": row, "labels": ids(words(index), 50 + index)} for index, row in enumerate(sound)]
 
 
 def pictures() -> list[Example]:
@@ -167,6 +179,21 @@ TASKS = {
         "bert",
         answers,
         counted="start_positions",
+        smoothed=False,
+    ),
+    "ctc": task(
+        models.QkvEncoderForCTC,
+        tiny.hearer,
+        "speech",
+        lambda: spoken(lambda row: 1 + row % 3),
+        fields={"apply_spec_augment": False},
+        smoothed=False,
+    ),
+    "speech": task(
+        models.QkvEncoderDecoderForSpeechSeq2Seq,
+        tiny.recogniser,
+        "speech",
+        lambda: spoken(lambda row: LENGTHS[-1 - row]),
         smoothed=False,
     ),
 }

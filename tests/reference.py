@@ -864,3 +864,62 @@ def contrastive(images, texts, scale, count=None):
             shares = sum(score.exp() for score in scores)
             total = total - (scores[own].exp() / shares).log() / 2
     return total / (count or len(images))
+
+
+def frame_convolution(frames, weight, bias, stride):
+    """Weigh each `stride`-th frame and its neighbours, zero beyond the ends: (C, L) -> (filters, T).
+
+    Source: LeCun et al. 1989, Backpropagation Applied to Handwritten Zip Code Recognition, in one dimension
+    """
+    filters, channels, size = weight.shape
+    columns = []
+    for middle in range(0, frames.shape[1], stride):
+        column = []
+        for one in range(filters):
+            total = bias[one]
+            for channel in range(channels):
+                for tap in range(size):
+                    frame = middle + tap - size // 2
+                    if 0 <= frame < frames.shape[1]:
+                        total = total + weight[one, channel, tap] * frames[channel, frame]
+            column.append(total)
+        columns.append(torch.stack(column))
+    return torch.stack(columns, dim=1)
+
+
+def gelu_of(value):
+    """The normal distribution's share below x, times x. Source: Hendrycks & Gimpel 2016, https://arxiv.org/abs/1606.08415"""
+    return value * (1 + torch.erf(value / math.sqrt(2))) / 2
+
+
+def gated_of(value):
+    """Half of the filters times the sigmoid of the others: (2C, T) -> (C, T). Source: Dauphin et al. 2017, §2"""
+    half = value.shape[0] // 2
+    return value[:half] / (1 + torch.exp(-value[half:]))
+
+
+def alignments(words, length, blank):
+    """Every row of `length` labels that reads as these words once repeats and then blanks are struck out.
+
+    Source: Graves et al. 2006, §3, Connectionist Temporal Classification
+    """
+    alphabet = sorted({*words, blank})
+    found = []
+    for number in range(len(alphabet) ** length):
+        path = [alphabet[number // len(alphabet) ** place % len(alphabet)] for place in range(length)]
+        struck = [label for place, label in enumerate(path) if place == 0 or path[place - 1] != label]
+        if [label for label in struck if label != blank] == list(words):
+            found.append(path)
+    return found
+
+
+def ctc_loss(scores, words, blank):
+    """-log of the summed probabilities of all alignments of the words to the moments: scores (T, V) -> ().
+
+    Source: Graves et al. 2006, eq. 3, Connectionist Temporal Classification
+    """
+    likelihoods = torch.log(torch.exp(scores) / torch.exp(scores).sum(-1, keepdim=True))
+    total = scores.new_zeros(())
+    for path in alignments(words, len(scores), blank):
+        total = total + torch.exp(sum(likelihoods[moment, label] for moment, label in enumerate(path)))
+    return -torch.log(total)

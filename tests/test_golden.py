@@ -15,7 +15,7 @@ import pytest
 import torch
 import transformers
 
-import qkv.modeling  # noqa: F401  fills the Auto classes
+import qkv.modeling
 from qkv.configuration import presets
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -35,7 +35,7 @@ def describe(name: str) -> dict[str, Any]:
         heads = {}
         for auto_class, reference in config.auto_map.items():
             head = getattr(transformers, auto_class)
-            if auto_class not in ("AutoConfig", "AutoModel") and readable(config, auto_class):
+            if auto_class not in ("AutoConfig", "AutoModel") and readable(config, reference):
                 own = shapes(head.from_config(config))
                 heads[reference.split(".")[1]] = {
                     k: v for k, v in own.items() if k.removeprefix("model.") not in parameters
@@ -46,9 +46,8 @@ def describe(name: str) -> dict[str, Any]:
     return {"config": {**kept, "num_labels": config.num_labels}, "model": parameters, "heads": heads}
 
 
-def readable(config: Any, auto_class: str) -> bool:
-    over_pixels = "Image" in auto_class
-    return over_pixels == (getattr(config, "frontend", "tokens") == "patches")
+def readable(config: Any, reference: str) -> bool:
+    return getattr(qkv.modeling, reference.split(".")[1]).reads in (None, config.frontend)
 
 
 @pytest.mark.parametrize("name", presets.names())

@@ -24,13 +24,15 @@ from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 
 # Together they have every head; the other architectures are the slow test's.
 FAMILIES = ("bert", "vit", "gpt2", "t5", "clip", "clip_text_model")
+HEARING = ("Speech2TextForConditionalGeneration", "WhisperModel")
 HEADS = {str(row): row for row in ROWS if row.family.model_type in FAMILIES and not row.name}
 HEADS |= {str(row): row for row in ROWS if str(row) == "ElectraForPreTraining"}
 # Its config is alike to that of BERT but for a size, its code is not: neither may be mistaken for the other.
 ALIKE = ("ElectraForMaskedLM",)
 HEADS |= {str(row): row for row in ROWS if str(row) in ALIKE}
+HEADS |= {str(row): row for row in ROWS if str(row) in HEARING}
 # Those without an official class.
-OWN = {case.name: case for case in tiny.HEADS if case.name.startswith("Recurrent")}
+OWN = {case.name: case for case in tiny.HEADS if case.name.startswith(("Recurrent", "EncoderForCTC"))}
 OTHERS = {str(row): row for row in ROWS if str(row) not in HEADS}
 PICTURE = "ViTForImageClassification"
 

@@ -1,6 +1,8 @@
 """transformers' pipelines load a saved folder, tokenizer or image processor and all, and give the model's own numbers."""
 
 import json
+import wave
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from PIL import Image
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from torch import Tensor
 from transformers import (
+    AutoFeatureExtractor,
     AutoImageProcessor,
     AutoModelForZeroShotImageClassification,
     AutoProcessor,
@@ -20,12 +23,18 @@ from transformers import (
     CLIPTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Speech2TextFeatureExtractor,
     ViTImageProcessorPil,
+    Wav2Vec2CTCTokenizer,
+    WhisperFeatureExtractor,
+    WhisperProcessor,
+    WhisperTokenizer,
     pipeline,
 )
 
 import qkv.modeling as qkv_models
 import tiny
+from qkv.scripts.audio.wav import read_wav
 
 CORPUS = [
     "Attention reads every word of a sentence at once.",
@@ -335,3 +344,104 @@ def test_the_image_processor_is_resize_crop_and_normalise() -> None:
         pixels = np.asarray(resized.crop((left, top, left + 16, top + 12))) / 255
         expected = ((pixels - mean) / std).transpose(2, 0, 1)
         assert np.allclose(processor(image, return_tensors="np")["pixel_values"][0], expected, atol=1e-5)
+
+
+# Sound ---------------------------------------------------------------------------------------------------------------
+
+LETTERS = {"<pad>": 0, "<unk>": 1, "|": 2, **{letter: index for index, letter in enumerate("abcdefgh", start=3)}}
+
+
+def spoken(seconds: float = 3.0) -> dict[str, Any]:
+    noise = np.random.RandomState(0).randn(int(16_000 * seconds)).astype(np.float32)
+    return {"raw": 0.1 * noise, "sampling_rate": 16_000}
+
+
+def recording(folder: Path) -> Path:
+    """The same as a file of 16-bit numbers."""
+    with wave.open(str(folder / "speech.wav"), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", "not compressed"))
+        file.writeframes((spoken()["raw"] * 32768).astype("<i2").tobytes())
+    return folder / "speech.wav"
+
+
+def extractor() -> Speech2TextFeatureExtractor:
+    return Speech2TextFeatureExtractor(feature_size=6, num_mel_bins=6)
+
+
+def hearing(tmp_path: Path) -> tuple[PreTrainedModel, Any]:
+    (tmp_path / "letters.json").write_text(json.dumps(LETTERS))
+    tokenizer = Wav2Vec2CTCTokenizer(str(tmp_path / "letters.json"))
+    config = tiny.hearer(vocab_size=len(LETTERS), pad_token_id=0, bos_token_id=None, eos_token_id=None)
+    model = save(qkv_models.QkvEncoderForCTC(config), tokenizer, tmp_path / "ctc")
+    extractor().save_pretrained(tmp_path / "ctc")
+    return model, tokenizer
+
+
+def test_speech_is_labelled(tmp_path: Path) -> None:
+    model, tokenizer = hearing(tmp_path)
+    hear = pipeline("automatic-speech-recognition", model=str(tmp_path / "ctc"))
+    assert hear.type == "ctc" and type(hear.feature_extractor) is Speech2TextFeatureExtractor
+    sound = read_wav(recording(tmp_path))
+    inputs = extractor()(sound["raw"], sampling_rate=16_000, return_tensors="pt")
+    expected = tokenizer.decode(scores(model, inputs)[0].argmax(-1))
+    assert hear(dict(sound))["text"] == expected and len(set(expected)) > 4
+    times = hear(dict(sound), return_timestamps="char")["chunks"]
+    assert 0 <= times[0]["timestamp"][0] < times[-1]["timestamp"][1] <= 3.05
+    pieces = hear(dict(sound), chunk_length_s=1.0, stride_length_s=0.2)["text"]
+    assert 0.5 * len(expected) < len(pieces) < 2 * len(expected)
+    with pytest.raises(ValueError, match="sound that is silent all along cannot be normalised"):
+        hear({"raw": np.zeros(16_000, np.float32), "sampling_rate": 16_000})
+
+
+def test_long_speech_in_chunks_is_read_as_at_once_where_nothing_reaches_further(tmp_path: Path) -> None:
+    (tmp_path / "letters.json").write_text(json.dumps(LETTERS))
+    ids = {"vocab_size": len(LETTERS), "pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
+    near = {"position": "none", "pattern": "sliding", "sliding_window": 2, "num_hidden_layers": 1}
+    reader = Speech2TextFeatureExtractor(feature_size=6, num_mel_bins=6, do_ceptral_normalize=False)
+    save(qkv_models.QkvEncoderForCTC(tiny.hearer(**ids, **near)), reader, tmp_path / "near")
+    Wav2Vec2CTCTokenizer(str(tmp_path / "letters.json")).save_pretrained(tmp_path / "near")
+    hear = pipeline("automatic-speech-recognition", model=str(tmp_path / "near"))
+    whole, pieces = hear(spoken(6.0))["text"], hear(spoken(6.0), chunk_length_s=2.0, stride_length_s=0.4)["text"]
+    assert SequenceMatcher(None, whole, pieces).ratio() > 0.95
+
+
+@pytest.mark.parametrize("kind", ["speech", "plain"])
+def test_speech_is_written_down(kind: str, tmp_path: Path) -> None:
+    tokenizer = wordpiece()
+    config = tiny.recogniser(kind, decoder_start_token_id=2, max_position_embeddings=200, **sizes(tokenizer))
+    reader = extractor() if kind == "speech" else WhisperFeatureExtractor(feature_size=6, chunk_length=3)
+    model = save(qkv_models.QkvEncoderDecoderForSpeechSeq2Seq(config), tokenizer, tmp_path / "model")
+    reader.save_pretrained(tmp_path / "model")
+    write = pipeline("automatic-speech-recognition", model=str(tmp_path / "model"))
+    assert write.type == "seq2seq"
+    sounds = [read_wav(recording(tmp_path)), spoken(1.1)]
+    options = {"max_new_tokens": 6, "num_beams": 1}
+    for sound, answer in zip(sounds, write([dict(sound) for sound in sounds], batch_size=2, **options), strict=True):
+        inputs = reader(sound["raw"], sampling_rate=16_000, return_tensors="pt", return_attention_mask=True)
+        tokens = model.generate(**inputs, **options)[0]
+        assert answer["text"] == tokenizer.decode(tokens, skip_special_tokens=True)
+    assert write(dict(sounds[0]), chunk_length_s=1.0, **options)["text"]
+
+
+def test_extractors_of_features_need_no_torchaudio_and_come_back(tmp_path: Path) -> None:
+    """Of 50 random sounds: from the folder of a model the same numbers as from transformers' own class."""
+    model, _ = hearing(tmp_path)
+    kinds = {"ctc": extractor(), "whisper": WhisperFeatureExtractor(feature_size=10, chunk_length=1)}
+    kinds["whisper"].save_pretrained(tmp_path / "whisper")
+    generator = np.random.RandomState(1)
+    for name, expected in kinds.items():
+        loaded = AutoFeatureExtractor.from_pretrained(tmp_path / name)
+        assert type(loaded) is type(expected)
+        for _ in range(50):
+            sound = generator.randn(generator.randint(500, 20_000)).astype(np.float32)
+            both = [each(sound, sampling_rate=16_000).input_features[0] for each in (loaded, expected)]
+            assert np.isfinite(both[0]).all() and np.abs(both[0] - both[1]).max() <= 1e-5
+
+
+def test_a_processor_of_whisper_is_loaded_whole(tmp_path: Path) -> None:
+    tokenizer = WhisperTokenizer(vocab={"a": 0, "b": 1, "<|endoftext|>": 2}, merges=[])
+    WhisperProcessor(WhisperFeatureExtractor(feature_size=6), tokenizer).save_pretrained(tmp_path)
+    qkv_models.QkvEncoderDecoderForSpeechSeq2Seq(tiny.recogniser("plain")).save_pretrained(tmp_path)
+    loaded = AutoProcessor.from_pretrained(tmp_path)
+    assert type(loaded) is WhisperProcessor and loaded.feature_extractor.feature_size == 6
+    assert type(AutoFeatureExtractor.from_pretrained(tmp_path)) is WhisperFeatureExtractor

@@ -213,8 +213,9 @@ def test_every_head_trains(case: tiny.Case) -> None:
     assert next(iter(steps.values())).any()
 
 
-def test_sequence_to_sequence_trainer_generates_predictions(tmp_path: Path) -> None:
-    task = TASKS["seq2seq"]
+@pytest.mark.parametrize("name", ["seq2seq", "speech"])
+def test_sequence_to_sequence_trainer_generates_predictions(name: str, tmp_path: Path) -> None:
+    task = TASKS[name]
     model, examples = task.model().eval(), task.examples()
     settings = Seq2SeqTrainingArguments(
         str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, predict_with_generate=True
@@ -222,7 +223,8 @@ def test_sequence_to_sequence_trainer_generates_predictions(tmp_path: Path) -> N
     trainer = Seq2SeqTrainer(model, settings, data_collator=worker.pad)
     predictions = trainer.predict(examples, max_new_tokens=6, num_beams=2).predictions
     batch = worker.pad(examples)
-    expected = model.generate(batch["input_ids"], attention_mask=batch["attention_mask"], max_new_tokens=6, num_beams=2)
+    del batch["labels"]
+    expected = model.generate(**batch, max_new_tokens=6, num_beams=2)
     assert (predictions[:, : expected.shape[1]] == expected.numpy()).all()
 
 

@@ -90,6 +90,22 @@ TRANSLATORS = {
     "marian": {"position": "sinusoidal_concat", "share_embeddings": False, "tie_word_embeddings": False},
     "deep": {"position": "rope", "encoder": {"num_hidden_layers": 3}, "decoder": {"num_key_value_heads": 2}},
 }
+SOUND = {"frontend": "spectrogram", "num_mel_bins": 6}
+PLAIN = {
+    **{"frame_layout": "bins_first", "convolution": "plain", "conv_kernel_sizes": [3, 3], "conv_strides": [1, 2]},
+    **{"conv_channels": 20, "attention_key_bias": False, "frame_padding": "masked"},
+}
+HEARERS = {
+    "speech": {**SOUND, "position": "sinusoidal_t2t", "scale_embedding": True, "apply_spec_augment": True, **DROPOUT},
+    "plain": {**SOUND, **PLAIN, "lm_head_bias": False},
+}
+RECOGNISERS = {
+    "speech": {
+        **{"position": "sinusoidal_t2t", "scale_embedding": True, "share_embeddings": False, **DROPOUT},
+        "encoder": {**SOUND, "conv_channels": 10},
+    },
+    "plain": {"share_embeddings": False, "attention_key_bias": False, "encoder": {**SOUND, **PLAIN}},
+}
 
 # Of one width throughout, so that what holds for a stack can be asked of them in the same words.
 RECURRENT = {
@@ -150,6 +166,14 @@ def reader(kind: str = "clip", **fields: Any) -> QkvTextEncoderConfig:
     return QkvTextEncoderConfig(**{**TEXT, **IDS, **DROPOUT, **fields})
 
 
+def hearer(kind: str = "speech", **fields: Any) -> QkvEncoderConfig:
+    return QkvEncoderConfig(**{**TEXT, **IDS, **HEARERS[kind], **fields})
+
+
+def recogniser(kind: str = "speech", **fields: Any) -> QkvEncoderDecoderConfig:
+    return QkvEncoderDecoderConfig(**{**TEXT, **IDS, "decoder_start_token_id": START, **RECOGNISERS[kind], **fields})
+
+
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
     """Rows of random tokens, none of them special; all but the first row padded on the right, more and more."""
     generator = torch.Generator().manual_seed(seed)
@@ -160,6 +184,29 @@ def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str
 
 def images(*, batch: int = BATCH, size: tuple[int, int] = (12, 16)) -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(1))}
+
+
+def sound(tokens: int = SOURCE, *, plain: bool = False, batch: int = BATCH) -> dict[str, Tensor]:
+    """Spectrograms that convolutions make this many tokens of, of which each row has two less than the one before."""
+    stride = 2 if plain else 4
+    frames = stride * (tokens - 1) + 1
+    features = torch.randn(batch, frames, 6, generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(frames) < (frames - 2 * stride * torch.arange(batch)[:, None]).clamp(min=1)).long()
+    features = features * mask[..., None]
+    return {"input_features": features.transpose(1, 2) if plain else features, "attention_mask": mask}
+
+
+def heard(*, plain: bool = False) -> dict[str, Tensor]:
+    """Sound and the words in it, without what is said when."""
+    return {**sound(LENGTH, plain=plain), "labels": torch.tensor([[7, 7, 9, 30], [5, 60, -100, -100]])}
+
+
+def heard_words(*, plain: bool = False) -> dict[str, Tensor]:
+    return {**sound(plain=plain), "labels": translations()["labels"]}
+
+
+def heard_pairs() -> dict[str, Tensor]:
+    return {**sound(), **{name: value for name, value in pairs().items() if name.startswith("decoder")}}
 
 
 def segments() -> dict[str, Tensor]:
@@ -356,6 +403,8 @@ HEADS = [
     case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"),
     case(models.QkvTextEncoderModel, "AutoModel", sentences, reader, "clip"),
     case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", captions, pair, "clip"),
+    case(models.QkvEncoderForCTC, "AutoModelForCTC", heard, hearer, "speech"),
+    case(models.QkvEncoderDecoderForSpeechSeq2Seq, "AutoModelForSpeechSeq2Seq", heard_words, recogniser, "speech"),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
@@ -403,5 +452,15 @@ VARIANTS = [
         for kind in ("luong", "cho", "sutskever")
     ),
     case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "uneven"),
+    case(models.QkvEncoderModel, "AutoModel", lambda: sound(LENGTH), hearer, "speech"),
+    case(models.QkvEncoderForCTC, "AutoModelForCTC", lambda: heard(plain=True), hearer, "plain"),
+    case(models.QkvEncoderDecoderModel, "AutoModel", heard_pairs, recogniser, "speech"),
+    case(
+        models.QkvEncoderDecoderForSpeechSeq2Seq,
+        "AutoModelForSpeechSeq2Seq",
+        lambda: heard_words(plain=True),
+        recogniser,
+        "plain",
+    ),
 ]
 CASES = HEADS + VARIANTS

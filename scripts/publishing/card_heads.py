@@ -9,6 +9,18 @@ LABELS = '["a cat", "a dog"]'
 READ_PAIRS = f"""\
 image, labels = Image.open("image.png"), {LABELS}
 inputs = processor(text=labels, images=image, padding=True, return_tensors="pt")"""
+OPEN_SOUND = """\
+import wave
+
+import numpy as np
+"""
+HEAR = """\
+with wave.open("speech.wav") as file:  # 16 bits, one channel, as many samples a second as the model heard in training
+    waves = np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(32768)
+    speech = {"raw": waves, "sampling_rate": file.getframerate()}"""
+READ_SOUND = f"""\
+{HEAR}
+inputs = extractor(speech["raw"], sampling_rate=speech["sampling_rate"], return_tensors="pt")"""
 READ_CHOICES = """\
 pairs = tokenizer(["The sky is"] * 2, ["blue.", "a fish."], padding=True, return_tensors="pt")
 inputs = {name: value[None] for name, value in pairs.items()}"""
@@ -28,7 +40,7 @@ class Head:
 
     `tag` is the Hub's name of the task, and the pipeline's where `pipeline` says what that is called with. `answer`
     shows what is in the `outputs`, or the `tokens` of models that generate; `numbers` are inputs for a model that has
-    neither tokenizer nor image processor. `reads_both` says that texts and images are read together.
+    no processor. `before` are imports, and lines in front of the pipeline's call, where sound has to be read.
     """
 
     tag: str | None
@@ -37,7 +49,7 @@ class Head:
     pipeline: str | None = None
     generates: bool = False
     numbers: str = NUMBERS
-    reads_both: bool = False
+    before: tuple[str, str] = ("", "")
 
 
 # By Auto class; the first one that knows an official class is the one it is loaded with.
@@ -76,12 +88,33 @@ HEADS = {
         "print(dict(zip(labels, outputs.logits_per_image[0].softmax(-1).tolist())))",
         READ_PAIRS,
         pipeline=f'"image.png", candidate_labels={LABELS}',
-        reads_both=True,
+    ),
+    "AutoModelForSpeechSeq2Seq": Head(
+        "automatic-speech-recognition",
+        WRITTEN,
+        READ_SOUND,
+        pipeline="speech, max_new_tokens=20, num_beams=1",
+        generates=True,
+        before=(OPEN_SOUND, HEAR),
+    ),
+    "AutoModelForCTC": Head(
+        "automatic-speech-recognition",
+        "print(tokenizer.decode(outputs.logits[0].argmax(-1), skip_special_tokens=True))",
+        READ_SOUND,
+        pipeline="speech",
+        before=(OPEN_SOUND, HEAR),
     ),
     "AutoModelForPreTraining": Head(None, "print(outputs[0].shape)"),
     "AutoModel": Head("feature-extraction", STATES, pipeline=TEXT),
 }
 IMAGE_FEATURES = Head("image-feature-extraction", STATES, READ_IMAGE, pipeline='"image.png"')
+SOUND_FEATURES = Head("feature-extraction", STATES, READ_SOUND, before=(OPEN_SOUND, HEAR))
+SPOKEN_FEATURES = Head(
+    "feature-extraction",
+    STATES,
+    f'{READ_SOUND}\ninputs["decoder_input_ids"] = torch.tensor([[1, 2, 3]])',
+    before=(OPEN_SOUND, HEAR),
+)
 PAIR_FEATURES = Head(
     "feature-extraction", STATES, READ_BOTH, numbers=f'{NUMBERS}\ninputs["decoder_input_ids"] = inputs["input_ids"]'
 )

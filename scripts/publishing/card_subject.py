@@ -10,12 +10,29 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from qkv import modeling
 from qkv.modeling.conversion import chosen, our_pairs
 from qkv.modeling.conversion_config import lost_on_writing
-from qkv.scripts.publishing.card_heads import HEADS, IMAGE_FEATURES, PAIR_FEATURES, Head
+from qkv.scripts.publishing.card_heads import (
+    HEADS,
+    IMAGE_FEATURES,
+    PAIR_FEATURES,
+    SOUND_FEATURES,
+    SPOKEN_FEATURES,
+    Head,
+)
 
+# Of which frontend a field tells that only stock models have alone.
+NAMED_FRONTENDS = {"patch_size": "patches", "num_mel_bins": "spectrogram", "input_feat_per_channel": "spectrogram"}
 Form = Literal["self-contained", "native"]
 Config = dict[str, Any]
 # What a config says beside the shape of the model.
 ELSEWHERE = frozenset("_name_or_path architectures auto_map id2label label2id model_type transformers_version".split())
+
+# What a model without a head is for, by what it reads and whether it writes as well.
+FEATURES = {
+    ("tokens", True): PAIR_FEATURES,
+    ("patches", False): IMAGE_FEATURES,
+    ("spectrogram", False): SOUND_FEATURES,
+    ("spectrogram", True): SPOKEN_FEATURES,
+}
 
 
 class Place(TypedDict, total=False):
@@ -75,17 +92,19 @@ class Subject:
         return other if other is None or "://" in other else f"https://huggingface.co/{other}"
 
     @property
-    def reads_images(self) -> bool:
-        """Whether its inputs are images, not tokens."""
-        return self.config.get("frontend", "patches" if "patch_size" in self.config else "tokens") == "patches"
+    def frontend(self) -> str:
+        """What its inputs are: tokens, patches of images, both, or a spectrogram; the encoder's where there is one."""
+        if "vision_config" in self.config:
+            return "both"
+        config = self.config.get("encoder", self.config)
+        named = next((kind for field, kind in NAMED_FRONTENDS.items() if field in config), "tokens")
+        return str(config.get("frontend", named))
 
     @property
     def head(self) -> Head:
         """What its head is for."""
-        if self.auto_class == "AutoModel" and self.reads_images:
-            return IMAGE_FEATURES
-        if self.auto_class == "AutoModel" and self.config.get("is_encoder_decoder"):
-            return PAIR_FEATURES
+        if self.auto_class == "AutoModel":
+            return FEATURES.get((self.frontend, bool(self.config.get("is_encoder_decoder"))), HEADS["AutoModel"])
         return HEADS[self.auto_class]
 
     def differences(self) -> Config:

@@ -15,10 +15,12 @@ def snippets(subject: Subject) -> list[str]:
 def pipeline(subject: Subject) -> str:
     """The program with fewest lines."""
     head = subject.head
+    imports, lines = head.before
     return "\n".join(
         (
-            "from transformers import pipeline",
+            f"{imports}from transformers import pipeline",
             "",
+            *([lines] if lines else []),
             f'predict = pipeline("{head.tag}", model="{subject.repo}"{trust(subject)})',
             f"print(predict({head.pipeline}))",
         )
@@ -28,19 +30,18 @@ def pipeline(subject: Subject) -> str:
 def by_hand(subject: Subject) -> str:
     """The program that shows the model's own outputs; the processor is left out where the folder has none."""
     head, reads = subject.head, subject.place.get("processor", True)
-    sees = subject.reads_images or head.reads_both
-    reader = "AutoImageProcessor" if subject.reads_images else "AutoTokenizer"
-    reader = "AutoProcessor" if head.reads_both else reader
+    readers = READERS[subject.frontend] if reads else {}
     libraries = [] if head.generates and reads else ["import torch"]
-    libraries += ["from PIL import Image"] if sees and reads else []
-    classes = sorted([subject.auto_class, reader] if reads else [subject.auto_class])
-    inputs = [opened(subject, reader), head.inputs] if reads else [numbers(subject)]
+    libraries += ["from PIL import Image"] if "processor" in readers else []
+    libraries = [head.before[0].rstrip(), *libraries] if head.before[0] and reads else libraries
+    inputs = [opened(subject, name, reader) for name, reader in readers.items()]
+    inputs += [head.inputs] if reads else [numbers(subject)]
     outputs = ["tokens = model.generate(**inputs, max_new_tokens=20, do_sample=False)", "print(tokens)"]
     if not head.generates:
         outputs = ["with torch.no_grad():", "    outputs = model(**inputs)", "print(outputs[0].shape)"]
     lines = [
         *libraries,
-        f"from transformers import {', '.join(classes)}",
+        f"from transformers import {', '.join(sorted([subject.auto_class, *readers.values()]))}",
         "",
         f'repo = "{subject.repo}"',
         f"model = {subject.auto_class}.from_pretrained(repo{trust(subject)})",
@@ -51,22 +52,37 @@ def by_hand(subject: Subject) -> str:
     return "\n".join(lines)
 
 
-def opened(subject: Subject, reader: str) -> str:
-    """The line that opens what makes inputs; a tokenizer looks at the model's config as well."""
-    if subject.reads_images:
-        return f"processor = {reader}.from_pretrained(repo)"
-    if subject.head.reads_both:
-        return f"processor = {reader}.from_pretrained(repo{trust(subject)})"
-    return f"tokenizer = {reader}.from_pretrained(repo{trust(subject)})"
+# What makes inputs of what a model reads, by what the programs call it.
+READERS = {
+    "tokens": {"tokenizer": "AutoTokenizer"},
+    "patches": {"processor": "AutoImageProcessor"},
+    "spectrogram": {"extractor": "AutoFeatureExtractor", "tokenizer": "AutoTokenizer"},
+    "both": {"processor": "AutoProcessor"},
+}
+# Those that look at the model's config as well.
+CURIOUS = ("AutoTokenizer", "AutoProcessor")
+
+
+def opened(subject: Subject, name: str, reader: str) -> str:
+    """The line that opens a processor."""
+    return f"{name} = {reader}.from_pretrained(repo{trust(subject) if reader in CURIOUS else ''})"
 
 
 def numbers(subject: Subject) -> str:
     """Inputs for a model that comes without a processor."""
-    if subject.head.reads_both:
-        end = subject.config["text_config"]["eos_token_id"]
-        ids = f'inputs = {{"input_ids": torch.tensor([[1, 2, {end}]])}}'
-        return f'{ids}\ninputs["pixel_values"] = {blank(subject.config["vision_config"])}'
-    return f'inputs = {{"pixel_values": {blank(subject.config)}}}' if subject.reads_images else subject.head.numbers
+    return NUMBERS.get(subject.frontend, lambda subject: subject.head.numbers)(subject)
+
+
+def pixels(subject: Subject) -> str:
+    """A black image."""
+    return f'inputs = {{"pixel_values": {blank(subject.config)}}}'
+
+
+def pairs(subject: Subject) -> str:
+    """A text that ends, and a black image."""
+    end = subject.config["text_config"]["eos_token_id"]
+    ids = f'inputs = {{"input_ids": torch.tensor([[1, 2, {end}]])}}'
+    return f'{ids}\ninputs["pixel_values"] = {blank(subject.config["vision_config"])}'
 
 
 def blank(config: dict[str, Any]) -> str:
@@ -74,6 +90,22 @@ def blank(config: dict[str, Any]) -> str:
     size = config["image_size"]
     height, width = size if isinstance(size, list | tuple) else (size, size)
     return f"torch.zeros(1, {config['num_channels']}, {height}, {width})"
+
+
+def frames(subject: Subject) -> str:
+    """A spectrogram of nothing, for stock Whisper as long as it wants it."""
+    config = subject.config.get("encoder", subject.config)
+    bins = config.get("num_mel_bins") or config["input_feat_per_channel"]
+    size = f"1, 16, {bins}"
+    if config.get("frame_layout") == "bins_first" or subject.model_type == "whisper":
+        size = f"1, {bins}, {2 * config['max_source_positions'] if subject.model_type == 'whisper' else 16}"
+    given = f'inputs = {{"input_features": torch.zeros({size})}}'
+    words = '\ninputs["decoder_input_ids"] = torch.tensor([[1, 2, 3]])'
+    reads_words = subject.auto_class == "AutoModel" and subject.config.get("is_encoder_decoder")
+    return given + words if reads_words else given
+
+
+NUMBERS = {"patches": pixels, "spectrogram": frames, "both": pairs}
 
 
 def trust(subject: Subject) -> str:

@@ -18,8 +18,8 @@ from qkv.scripts.publishing.known import MISSING, Facts
 from qkv.scripts.publishing.text import Text, replace
 
 FAMILIES = (QkvEncoderConfig, QkvDecoderConfig)
-# Switches that decide nothing about the code, or that transformers sets itself.
-FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder"})
+# Switches that decide nothing about the code, that who trains the model sets, or transformers itself.
+FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder", "apply_spec_augment", "ctc_zero_infinity"})
 # Numbers that shape the code by being there at all.
 OPTIONAL = ("layer_scale", "attention_multiplier")
 # What code asks of a config besides its fields.
@@ -107,6 +107,8 @@ def words_gone(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) ->
     """Words of the vocabulary that nothing in this config says."""
     known = {word for part in parts(config) for field in fields(part) for word in words_of(field)}
     said = {value for values in decided.values() for value in values}
+    # What one part decides in its fields, another may have by its class: a decoder reads tokens whatever is encoded.
+    said |= {getattr(part, name, None) for part in parts(config) for name in DERIVED}
     return frozenset(known - said - {word for stack in stacks(config) for word in stack.layer_patterns})
 
 

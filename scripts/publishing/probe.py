@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from inspect import signature
+from math import ceil, prod
 from typing import Any
 
 import torch
@@ -64,9 +65,13 @@ def fitting(config: Any, generator: torch.Generator, name: str) -> dict[str, Ten
     """Inputs for what the model reads."""
     if "vision_config" in config.sub_configs:
         captions = ended(tokens(config.text_config, generator), config.text_config)
-        return captions | images(config.vision_config, generator, masked=False)
-    if getattr(config, "frontend", "tokens") == "patches":
-        return images(config, generator, masked=name.endswith("MaskedImageModeling"))
+        return captions | images(config.vision_config, generator, name)
+    frontend = getattr(config, "frontend", "tokens")
+    return OTHERS[frontend](config, generator, name) if frontend in OTHERS else texts(config, generator, name)
+
+
+def texts(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
+    """Rows of tokens, or a source and its target."""
     if config.is_encoder_decoder:
         return translation(config, generator, name)
     # The last real token of a row, which decides its class, is found by the padding id.
@@ -99,6 +104,23 @@ def ended(inputs: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
     return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, as_list(config.eos_token_id)[0])}
 
 
+def hearing(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
+    """Random spectrograms, padded at the end where that is heard as what it is, and what is said in them."""
+    encoder = getattr(config, "encoder", config)
+    learned = encoder.position == "learned"
+    frames = (prod(encoder.conv_strides) * encoder.max_position_embeddings) if learned else 4 * LENGTH - 1
+    bins_first = encoder.frame_layout == "bins_first"
+    size = (encoder.num_mel_bins, frames) if bins_first else (frames, encoder.num_mel_bins)
+    found = {"input_features": torch.randn(BATCH, *size, generator=generator)}
+    if encoder.frame_padding != "heard":
+        real = torch.arange(frames) < frames - frames // 4 * torch.arange(BATCH)[:, None]
+        found["attention_mask"] = real.long()
+    if config.is_encoder_decoder:
+        target = tokens(config.decoder, generator, TARGET)
+        found |= {f"decoder_{name}": value for name, value in target.items()}
+    return found
+
+
 def translation(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
     """A source and its target, as labels where the model makes decoder inputs of them.
 
@@ -118,14 +140,17 @@ def as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def images(config: Any, generator: torch.Generator, *, masked: bool) -> dict[str, Tensor]:
+def images(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
     """Random pixels, and for masked image modelling which of the patches are hidden."""
     size = config.image_size if isinstance(config.image_size, list | tuple) else [config.image_size] * 2
     found = {"pixel_values": torch.randn(BATCH, config.num_channels, *size, generator=generator)}
-    if masked:
+    if name.endswith("MaskedImageModeling"):
         count = (size[0] // config.patch_size) * (size[1] // config.patch_size)
         found["bool_masked_pos"] = torch.rand(BATCH, count, generator=generator) < 0.4
     return found
+
+
+OTHERS = {"patches": images, "spectrogram": hearing}
 
 
 @torch.no_grad()
@@ -169,6 +194,8 @@ def real(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
         mask = inputs["labels"] != -100 if "labels" in inputs else inputs.get("decoder_attention_mask", mask)
     if mask is None:
         return value
+    if name.startswith("encoder") and "input_features" in inputs:
+        mask = mask[:, :: ceil(mask.shape[1] / value.shape[1])]  # convolutions keep every n-th frame
     mask = mask.flatten(0, -2).bool()
     return value[mask] if value.shape[:2] == mask.shape else value
 
@@ -177,7 +204,8 @@ def real(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
 def generated(model: Any, inputs: dict[str, Tensor], beams: int) -> Tensor:
     """What a model writes after the inputs; where it continues them, after rows of one length."""
     if model.config.is_encoder_decoder:
-        given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+        names = ("input_ids", "input_features", "attention_mask")
+        given = {name: inputs[name] for name in names if name in inputs}
     else:
         given = {"input_ids": inputs["input_ids"][:1, : LENGTH // 2]}
         given["attention_mask"] = torch.ones_like(given["input_ids"])

@@ -10,11 +10,13 @@ from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontend import FRONTENDS
 from qkv.modeling.head import POOLINGS
 from qkv.modeling.kernel import KERNELS
+from qkv.modeling.modeling_encoder_decoder_speech import TRANSCRIPTIONS
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.pattern import PATTERNS
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.reader import READERS, READOUTS
 from qkv.modeling.recurrent import CELLS
+from qkv.modeling.spectrogram import CONVOLUTIONS, FRAME_LAYOUTS, FRAME_PADDINGS
 
 TABLES = {
     "PositionName": POSITIONS,
@@ -27,6 +29,10 @@ TABLES = {
     "CellName": CELLS,
     "AlignmentName": READERS,
     "ReadoutName": READOUTS,
+    "ConvolutionName": CONVOLUTIONS,
+    "FrameLayoutName": FRAME_LAYOUTS,
+    "FramePaddingName": FRAME_PADDINGS,
+    "TranscriptionName": TRANSCRIPTIONS,
 }
 
 

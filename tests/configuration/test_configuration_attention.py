@@ -18,6 +18,7 @@ DEFAULTS = {
     "head_dim": None,
     "attention_bias": True,
     "attention_output_bias": None,
+    "attention_key_bias": None,
     "query_key_norm": False,
     "attention_multiplier": None,
     "attention_dropout": 0.0,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from qkv import QkvEncoderConfig
-from qkv.configuration.configuration_stack import StackConfig
+from qkv.configuration.configuration_spectrogram import SpectrogramConfig
 
 DEFAULTS = {
     "frontend": "tokens",
@@ -39,7 +39,7 @@ DEFAULTS = {
 
 
 def test_defaults() -> None:
-    inherited = {field.name for field in fields(StackConfig)}
+    inherited = {field.name for field in fields(SpectrogramConfig)}
     assert {field.name: field.default for field in fields(QkvEncoderConfig) if field.name not in inherited} == DEFAULTS
 
 

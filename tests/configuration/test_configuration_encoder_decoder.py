@@ -21,6 +21,8 @@ DEFAULTS = {
     "is_encoder_decoder": True,
     "decoder_start_token_id": 0,
     "start_with_last_token": False,
+    "transcription": "whole",
+    "median_filter_width": 7,
     "pad_token_id": 0,
     "bos_token_id": None,
     "eos_token_id": 1,

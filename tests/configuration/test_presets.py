@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from qkv import QkvEncoderDecoderForConditionalGeneration, presets
+from qkv import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderForSpeechSeq2Seq, presets
 
 NAMES = (
     "bart_base bert_base bert_large clip_vit_b32 deit_small_16 gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b "
-    "rnnsearch_50 roberta_base t5_base t5_small transformer_base transformer_big vit_base_16 vit_large_16"
+    "rnnsearch_50 roberta_base speech_transformer_s t5_base t5_small transformer_base transformer_big vit_base_16 "
+    "vit_large_16 whisper_base whisper_small whisper_tiny"
 ).split()
 BERT = {"vocab_size": 30522, "type_vocab_size": 2, "max_position_embeddings": 512, "position": "learned"}
 BERT_LAYER = {"norm_first": False, "embedding_norm": True, "norm_eps": 1e-12, "hidden_act": "gelu", "pooling": "dense"}
@@ -18,6 +19,7 @@ GPT2 = {"vocab_size": 50257, "max_position_embeddings": 1024, "hidden_act": "gel
 VIT = {"image_size": 224, "patch_size": 16, "num_labels": 1000, "norm_eps": 1e-12, "pooling": "first"}
 PAPER = {"position": "sinusoidal", "norm_first": False, "hidden_act": "relu", "scale_embedding": True}
 T5 = {"position": "t5", "norm": "rms", "attention_multiplier": 1.0, "attention_bias": False, "vocab_size": 32128}
+WHISPER = {"vocab_size": 51865, "attention_key_bias": False, "position": "learned", "num_mel_bins": 80}
 
 # (width, layers, heads, inner width) and what else is the paper's own.
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -43,6 +45,13 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "bart_base": ((768, 6, 12, 3072), {"position_offset": 2, "max_position_embeddings": 1024, "vocab_size": 50265}),
     "vit_base_16": ((768, 12, 12, 3072), VIT),
     "vit_large_16": ((1024, 24, 16, 4096), VIT),
+    "whisper_tiny": ((384, 4, 6, 1536), WHISPER),
+    "whisper_base": ((512, 6, 8, 2048), WHISPER),
+    "whisper_small": ((768, 12, 12, 3072), WHISPER),
+    "speech_transformer_s": (
+        {"encoder": (256, 12, 4, 2048), "decoder": (256, 6, 4, 2048)},
+        {"vocab_size": 10000, "position": "sinusoidal_t2t", "scale_embedding": True, "conv_channels": 512},
+    ),
     "deit_small_16": ((384, 12, 6, 1536), {**VIT, "drop_path_rate": 0.1}),
     "clip_vit_b32": (
         {"text_config": (512, 12, 8, 2048), "vision_config": (768, 12, 12, 3072)},
@@ -72,6 +81,21 @@ def test_values_are_those_of_the_paper(name: str) -> None:
         assert {field: getattr(part, field) for field in rest if hasattr(part, field)} == {
             field: value for field, value in rest.items() if hasattr(part, field)
         }
+
+
+def test_values_that_only_models_of_sound_have() -> None:
+    small = preset("speech_transformer_s")
+    assert (small.encoder.num_hidden_layers, small.decoder.num_hidden_layers) == (12, 6)
+    assert preset("whisper_tiny").transcription == "windows" and small.transcription == "whole"
+    tiny = preset("whisper_tiny", encoder={"apply_spec_augment": True}, decoder={"layerdrop": 0.1})
+    assert (tiny.max_source_positions, tiny.max_target_positions, tiny.decoder_layers) == (1500, 448, 4)
+    assert tiny.encoder.apply_spec_augment and tiny.decoder.layerdrop == 0.1
+
+
+@pytest.mark.parametrize(("size", "count"), [("tiny", 37_760_640), ("base", 72_593_920), ("small", 241_734_912)])
+def test_whispers_have_the_parameters_of_the_published_ones(size: str, count: int) -> None:
+    with torch.device("meta"):
+        assert QkvEncoderDecoderForSpeechSeq2Seq(preset(f"whisper_{size}")).num_parameters() == count
 
 
 def test_values_that_only_the_whole_has() -> None:
@@ -110,7 +134,7 @@ def test_two_calls_share_nothing(name: str) -> None:
 def test_each_names_its_paper_and_is_short(name: str) -> None:
     function = getattr(presets, name)
     lines = inspect.getsource(function).splitlines()
-    assert any(year in function.__doc__ for year in ("2015", "2017", "2019", "2020", "2021", "2024"))
+    assert any(year in function.__doc__ for year in ("2015", "2017", "2019", "2020", "2021", "2023", "2024"))
     assert len(lines) <= 12
 
 

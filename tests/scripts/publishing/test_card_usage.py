@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import wave
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from transformers import (
     CLIPProcessor,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Speech2TextFeatureExtractor,
     ViTImageProcessorPil,
 )
 
@@ -38,6 +40,9 @@ RECORD = json.loads((CARDS / "digits.json").read_text())
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "id2label": {0: "a", 1: "b", 2: "c"}}
 WORDS = "[PAD] [UNK] [MASK] [EOS] The sky is blue . What ? a fish".split()
 PIXELS = {"frontend": "patches", "image_size": 8, "patch_size": 2}
+SPECTROGRAM = {"frontend": "spectrogram", "num_mel_bins": 6, "position": "sinusoidal_t2t"}
+SOUND = (np.random.RandomState(0).randn(12_000) * 3000).astype("<i2")
+HEARER = Speech2TextFeatureExtractor(feature_size=6, num_mel_bins=6)
 IMAGE = Image.fromarray((np.arange(64).reshape(8, 8) * 4).astype(np.uint8))
 IMAGES = ViTImageProcessorPil(size={"height": 8, "width": 8}, do_convert_rgb=True)
 PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -64,9 +69,9 @@ def decoder() -> PreTrainedModel:
     return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=len(WORDS), **TINY))
 
 
-def pair(head: str) -> PreTrainedModel:
+def pair(head: str, **fields: Any) -> PreTrainedModel:
     tokens = {"eos_token_id": 3, "decoder_start_token_id": 0, "vocab_size": len(WORDS)}
-    return getattr(qkv, f"QkvEncoderDecoder{head}")(qkv.QkvEncoderDecoderConfig(**tokens, **TINY))
+    return getattr(qkv, f"QkvEncoderDecoder{head}")(qkv.QkvEncoderDecoderConfig(**tokens, **TINY, **fields))
 
 
 def dual() -> PreTrainedModel:
@@ -95,10 +100,15 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "AutoModelForMaskedImageModeling": lambda: encoder("ForMaskedImageModeling", mask_token=True, **PIXELS),
     "AutoModelForZeroShotImageClassification": dual,
     "AutoModelForPreTraining": lambda: encoder("ForPreTraining"),
+    "AutoModelForCTC": lambda: encoder("ForCTC", **SPECTROGRAM),
+    "AutoModelForSpeechSeq2Seq": lambda: pair("ForSpeechSeq2Seq", share_embeddings=False, encoder=SPECTROGRAM),
+    "AutoModel, sound": lambda: encoder("Model", **SPECTROGRAM),
+    "AutoModel, sound and words": lambda: pair("Model", share_embeddings=False, encoder=SPECTROGRAM),
     "AutoModel": lambda: encoder("Model"),
     "AutoModel, images": lambda: encoder("Model", **PIXELS),
     "AutoModel, both": lambda: pair("Model"),
 }
+READERS = {"patches": [IMAGES], "tokens": [WORD_READER], "spectrogram": [HEARER, WORD_READER]}
 # The same models on cards of other kinds: of a record, of the native form, of a folder without a processor.
 RECORDED = {"recorded": "AutoModelForImageClassification", "native": "AutoModelForImageClassification"}
 NATIVE = ("native", "native text")
@@ -108,8 +118,13 @@ BARE = {
     "bare images": "AutoModelForImageClassification",
     "bare pairs": "AutoModelForZeroShotImageClassification",
     "bare both": "AutoModel, both",
+    "bare sound": "AutoModelForCTC",
+    "bare sound and words": "AutoModel, sound and words",
 }
-KINDS = {name: name for name in MODELS} | RECORDED | {"native text": "AutoModelForCausalLM"} | BARE
+# In this order random numbers are drawn: with those of now, what the others write is not one word over and over.
+HEARD_LAST = {name: name for name in MODELS if "sound" in name or "CTC" in name or "Speech" in name}
+KINDS = {name: name for name in MODELS if name not in HEARD_LAST} | RECORDED
+KINDS |= {"native text": "AutoModelForCausalLM"} | BARE | HEARD_LAST
 
 
 @dataclass
@@ -130,13 +145,12 @@ def jittered(model: PreTrainedModel) -> PreTrainedModel:
 def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
     """A model that lies in a folder now, and the text of its card, in which the folder has taken its name's place."""
     model = jittered(MODELS[KINDS[name]]())
-    reader = IMAGES if model.config.to_dict().get("frontend") == "patches" else WORD_READER
-    reader = paired() if "vision_config" in model.config.sub_configs else reader
+    readers = [paired()] if "vision_config" in model.config.sub_configs else READERS[model.config.frontend]
     if name in NATIVE:
         qkv.to_transformers(model).save_pretrained(folder)
-        reader.save_pretrained(folder)
+        readers[0].save_pretrained(folder)
     else:
-        build_folder(model, folder, processors=[] if name in BARE else [reader])
+        build_folder(model, folder, processors=[] if name in BARE else readers)
     if name == "recorded":
         return model, (CARDS / "digits.md").read_text().replace("user/qkv-digits", str(folder))
     if name == "native":
@@ -152,6 +166,9 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     """Every card's programs, run one after the other in a process that has nothing but the folders and a picture."""
     place = tmp_path_factory.mktemp("cards")
     IMAGE.save(place / "image.png")
+    with wave.open(str(place / "speech.wav"), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", "not compressed"))
+        file.writeframes(SOUND.tobytes())
     torch.manual_seed(0)
     found = {name: published(name, place / f"folder{index}") for index, name in enumerate(KINDS)}
     programs = {name: PROGRAM.findall(text) for name, (_, text) in found.items()}
@@ -204,12 +221,22 @@ MASKED = read(f"The sky is {WORD_READER.mask_token}.")
 PICTURE = dict(IMAGES(IMAGE, return_tensors="pt"))
 BOTH = {**read(), "decoder_input_ids": read()["input_ids"]}
 CHOICES = ("a cat", "a dog")
+HEARD = dict(HEARER(SOUND / np.float32(32768), sampling_rate=16_000, return_tensors="pt"))
+REPEATED = {**HEARD, "decoder_input_ids": torch.tensor([[1, 2, 3]])}
 
 
 def matched(model: PreTrainedModel, sentence: str = "{}") -> list[float]:
     texts = [sentence.format(choice) for choice in CHOICES]
     inputs = paired()(text=texts, images=IMAGE.convert("RGB"), padding=True, return_tensors="pt")
     return model(**inputs).logits_per_image[0].softmax(-1).tolist()
+
+
+def dictated(model: PreTrainedModel) -> str:
+    return WORD_READER.decode(generated(model, HEARD)[0], skip_special_tokens=True)
+
+
+def labelled(model: PreTrainedModel) -> str:
+    return WORD_READER.decode(best(model, HEARD), skip_special_tokens=True)
 
 
 # What the program that asks the model itself shall print, from the model in memory.
@@ -225,6 +252,10 @@ SAID: dict[str, Callable[[PreTrainedModel], str]] = {
     "AutoModelForMaskedImageModeling": lambda model: str(model(**PICTURE).reconstruction.shape),
     "AutoModelForZeroShotImageClassification": lambda model: str(dict(zip(CHOICES, matched(model), strict=True))),
     "AutoModelForPreTraining": lambda model: str(model(**read())[0].shape),
+    "AutoModelForCTC": labelled,
+    "AutoModelForSpeechSeq2Seq": dictated,
+    "AutoModel, sound": lambda model: str(model(**HEARD).last_hidden_state.shape),
+    "AutoModel, sound and words": lambda model: str(model(**REPEATED).last_hidden_state.shape),
     "AutoModel": lambda model: str(model(**read()).last_hidden_state.shape),
     "AutoModel, images": lambda model: str(model(**PICTURE).last_hidden_state.shape),
     "AutoModel, both": lambda model: str(model(**BOTH).last_hidden_state.shape),
@@ -266,6 +297,15 @@ def check_matched(answer: Any, model: PreTrainedModel) -> None:
     assert {item["label"]: item["score"] for item in answer} == pytest.approx(expected, abs=1e-5)
 
 
+def check_dictated(answer: Any, model: PreTrainedModel) -> None:
+    tokens = model.generate(**HEARD, max_new_tokens=20, num_beams=1)[0]
+    assert answer["text"] == WORD_READER.decode(tokens, skip_special_tokens=True)
+
+
+def check_labelled(answer: Any, model: PreTrainedModel) -> None:
+    assert answer["text"] == WORD_READER.decode(best(model, HEARD))
+
+
 # Whether a pipeline's answer is that of the model in memory.
 CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
     "AutoModelForCausalLM": check_written,
@@ -274,6 +314,8 @@ CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
     "AutoModelForTokenClassification": lambda answer, model: check_labels(answer, model, scores(model, read())),
     "AutoModelForImageClassification": lambda answer, model: check_labels(answer, model, scores(model, PICTURE)),
     "AutoModelForZeroShotImageClassification": check_matched,
+    "AutoModelForCTC": check_labelled,
+    "AutoModelForSpeechSeq2Seq": check_dictated,
     "AutoModel": lambda answer, model: check_states(answer, model, read()),
     "AutoModel, images": lambda answer, model: check_states(answer, model, PICTURE),
 }
@@ -299,6 +341,10 @@ def test_programs_need_no_processor(cards: dict[str, Card]) -> None:
         "bare images": lambda model: model(torch.zeros(1, 3, 8, 8))[0].shape,
         "bare pairs": lambda model: torch.Size((1, 1)),
         "bare both": lambda model: model(input_ids=text, decoder_input_ids=text)[0].shape,
+        "bare sound": lambda model: model(torch.zeros(1, 16, 6))[0].shape,
+        "bare sound and words": lambda model: (
+            model(input_features=torch.zeros(1, 16, 6), decoder_input_ids=text)[0].shape
+        ),
     }
     for name, compute in expected.items():
         assert cards[name].printed == [str(compute(cards[name].model))]

@@ -34,6 +34,8 @@ CONFIGS = {
     "rnnsearch": qkv.presets.rnnsearch_50(),
     "sutskever": qkv.QkvRecurrentConfig(cell="lstm", attention="none", readout="none", bidirectional=False),
     "clip": qkv.presets.clip_vit_b32(),
+    "whisper": qkv.presets.whisper_tiny(),
+    "speech": qkv.presets.speech_transformer_s(),
 }
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "open", "__import__", "globals", "input", "breakpoint"}
 FORBIDDEN_NAMES = {
@@ -161,6 +163,7 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
         assert (f"class {owner}(" in text) == (word in said), owner
     assert ("class CrossAttention(" in text) == isinstance(config, qkv.QkvEncoderDecoderConfig)
     assert ("class PatchFrontend(" in text) == ("patches" in said)
+    assert ("class SpectrogramFrontend(" in text) == ("spectrogram" in said)
 
 
 @each

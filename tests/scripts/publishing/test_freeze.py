@@ -38,6 +38,11 @@ def test_parts_that_differ_leave_a_field_open() -> None:
     assert Decisions.of(config).differing == ["causal", "final_norm", "lm_head_bias", "norm_first"]
 
 
+def test_a_word_that_one_part_has_by_its_class_is_not_gone() -> None:
+    gone = Decisions.of(qkv.presets.whisper_tiny()).gone
+    assert {"patches", "silenced", "gated"} <= gone and not {"tokens", "spectrogram", "heard", "plain"} & gone
+
+
 def test_what_only_other_families_have_is_known_to_be_missing() -> None:
     assert dict(Decisions.of(qkv.QkvEncoderConfig()).facts)["config.cross_attention"] == (MISSING,)
     assert dict(Decisions.of(qkv.QkvDecoderConfig()).facts)["config.pooling"] == (MISSING,)

@@ -1,0 +1,80 @@
+"""Which sound, and which words for it, cannot be right? Each is refused in one sentence, as in `check`.
+
+Shapes: B batch, L frames, T tokens, V vocabulary.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from .check import free_to_look, refuse_outside
+
+
+def refuse_features(features: Tensor, config: Any) -> None:
+    """A spectrogram has the bins the model was made for, on the axis where it looks for them, and numbers in them."""
+    bins = -1 if config.frame_layout == "frames_first" else 1
+    form = "frames, {0}" if bins == -1 else "{0}, frames"
+    if features.ndim != 3 or features.shape[bins] != config.num_mel_bins or not features.shape.numel():
+        raise ValueError(
+            f"input_features of shape {tuple(features.shape)} are not (batch, {form.format(config.num_mel_bins)}) as "
+            f"num_mel_bins={config.num_mel_bins} and frame_layout={config.frame_layout!r} say; use the model's own "
+            "feature extractor, on sound that is not empty"
+        )
+    if free_to_look(features) and not features.isfinite().all():
+        raise ValueError(
+            "input_features contain NaN or infinity; sound that is silent all along cannot be normalised, so leave it "
+            "out or set do_ceptral_normalize=False in the feature extractor"
+        )
+
+
+def refuse_frame_mask(attention_mask: Tensor, frames: Tensor) -> None:
+    """Real frames are marked one by one (B, L) and stand in front of the padding, at least one in each row."""
+    if attention_mask.shape != (frames.shape[0], frames.shape[2]):
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} does not fit {frames.shape[0]} rows of "
+            f"{frames.shape[2]} frames; give one value for each frame"
+        )
+    if not free_to_look(attention_mask):
+        return
+    if not attention_mask[:, 0].all() or (attention_mask[:, 1:] > attention_mask[:, :-1]).any():
+        raise ValueError(
+            "attention_mask of frames has padding in front; pad sound at its end, with padding_side='right'"
+        )
+
+
+def refuse_no_blank(config: Any) -> None:
+    """CTC needs a token that stands for none."""
+    blank = config.pad_token_id
+    if blank is None or not 0 <= blank < config.vocab_size:
+        raise ValueError(
+            f"pad_token_id={blank} is the blank of CTC and must be a token id from 0 to {config.vocab_size - 1}"
+        )
+
+
+def refuse_ctc_labels(labels: Tensor, lengths: Tensor, vocab_size: int, blank: int, ignored: int) -> None:
+    """Labels (B, words) are words of the vocabulary, none of them the blank, and need no more tokens than there are."""
+    if labels.ndim != 2 or labels.is_floating_point() or len(labels) != len(lengths):
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} and type {labels.dtype} are not whole numbers (batch, length) for "
+            f"{len(lengths)} rows of sound; pad them with {ignored}"
+        )
+    due = labels != ignored
+    refuse_outside("labels", labels[due], vocab_size, "vocabulary", f"set vocab_size, or {ignored} where none is due")
+    if free_to_look(labels) and (labels == blank).any():
+        raise ValueError(
+            f"labels contain {blank}, which is pad_token_id and so the blank of CTC; pad labels with {ignored}"
+        )
+
+
+def refuse_unspeakable(labels: Tensor, lengths: Tensor, ignored: int) -> None:
+    """A row of tokens has room for its labels, and for a blank between two that are alike."""
+    if not free_to_look(labels):
+        return
+    for row, (words, length) in enumerate(zip(labels, lengths.tolist(), strict=True)):
+        words = words[words != ignored]
+        needed = len(words) + int((words[1:] == words[:-1]).sum())
+        if needed > length:
+            raise ValueError(
+                f"row {row} has {len(words)} labels, which take {needed} tokens, and {length} tokens of sound; leave "
+                "it out, use smaller conv_strides, or set ctc_zero_infinity=True"
+            )

@@ -1,0 +1,195 @@
+"""How do frames of sound become a sequence of vectors? Convolutions over time, each of which may skip some.
+
+Shapes: B batch, L frames, M mel bins, T tokens, C channels, D hidden_size.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..configuration.configuration_encoder import QkvEncoderConfig
+from .check_sound import refuse_features, refuse_frame_mask
+
+
+class Convolution(nn.Conv1d):
+    """Mix frames with their neighbours, then GELU; the middle of each filter steps over every `stride`-th frame.
+
+    Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
+    Shapes: (B, C, L) -> (B, C, (L - 1) // stride + 1)
+    """
+
+    activation: Callable[[Tensor], Tensor] = staticmethod(F.gelu)
+    # Filters for each channel that comes out.
+    filters = 1
+
+    def __init__(self, config: QkvEncoderConfig, index: int) -> None:
+        sizes, last = config.conv_kernel_sizes, len(config.conv_kernel_sizes) - 1
+        given = config.conv_channels if index else config.num_mel_bins
+        wanted = config.hidden_size if index == last else config.conv_channels
+        stride, padding = config.conv_strides[index], sizes[index] // 2
+        super().__init__(given, self.filters * wanted, sizes[index], stride=stride, padding=padding)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return self.activation(super().forward(input))
+
+    def lengths(self, lengths: Tensor) -> Tensor:
+        """How many frames are left of so many."""
+        return (lengths - 1) // self.stride[0] + 1
+
+
+class GatedConvolution(Convolution):
+    """Mix frames with their neighbours, half of the filters deciding what the other half lets through.
+
+    Source: Synnaeve et al. 2020, §3.1, https://arxiv.org/abs/1911.08460; gate: Dauphin et al. 2017, §2,
+        https://arxiv.org/abs/1612.08083
+    Shapes: (B, C, L) -> (B, C, (L - 1) // stride + 1)
+    """
+
+    activation = staticmethod(lambda hidden: F.glu(hidden, dim=1))
+    filters = 2
+
+
+CONVOLUTIONS: dict[str, Any] = {"plain": Convolution, "gated": GatedConvolution}
+
+
+def frames_first(features: Tensor) -> Tensor:
+    """Every frame with all of its bins, as Kaldi has it.
+
+    Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
+    Shapes: (B, L, M) -> (B, M, L)
+    """
+    return features.transpose(1, 2)
+
+
+def bins_first(features: Tensor) -> Tensor:
+    """Every bin over all frames, as an image has it.
+
+    Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
+    Shapes: (B, M, L) -> same
+    """
+    return features
+
+
+FRAME_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {"frames_first": frames_first, "bins_first": bins_first}
+
+
+def silence_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
+    """Padding is zero wherever it is read, as beyond the end of a row alone: a batch gives what its rows give.
+
+    Source: Gulati et al. 2020, Conformer, as NVIDIA NeMo masks its convolutions, https://arxiv.org/abs/2005.08100
+    Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
+    """
+    return features if lengths is None else features * marks(lengths, features.shape[-1])[:, None]
+
+
+def mask_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
+    """No token attends to padding; the last tokens of a row see some of it through the convolutions.
+
+    Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
+    Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
+    """
+    return features
+
+
+def hear_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
+    """Padding is the silence that it stands for, as in training; nobody asks for lengths.
+
+    Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
+    Shapes: (B, C, L), lengths None -> (B, C, L)
+    """
+    return features
+
+
+# What becomes of padded frames before every convolution.
+FRAME_PADDINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "silenced": silence_padding,
+    "masked": mask_padding,
+    "heard": hear_padding,
+}
+
+
+def marks(lengths: Tensor, size: int) -> Tensor:
+    """True up to each row's length (B, size)."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+class SpectrogramFrontend(nn.Module):
+    """Read a spectrogram through convolutions over time, times sqrt(D) where the config scales embeddings.
+
+    In training, stretches of time and of pitch are hidden, so that no single one of them is relied upon (SpecAugment).
+
+    Source: Dong et al. 2018, Speech-Transformer, §3.1; SpecAugment: Park et al. 2019, §2, https://arxiv.org/abs/1904.08779
+    Shapes: input_features (B, L, M) or (B, M, L), mask (B, L) or None -> (B, T, D)
+    """
+
+    main_input_name = "input_features"
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        convolution = CONVOLUTIONS[config.convolution]
+        self.convolutions = nn.ModuleList(convolution(config, index) for index in range(len(config.conv_strides)))
+        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+
+    def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        refuse_features(input_features, self.config)
+        hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features)
+        lengths = self.lengths(attention_mask, hidden)
+        # CODEPATH: any, where its trainer asks for SpecAugment
+        if self.config.apply_spec_augment and self.training:
+            hidden = augment(hidden, lengths, self.config)
+        for convolution in self.convolutions:
+            hidden = convolution(FRAME_PADDINGS[self.config.frame_padding](hidden, lengths))
+            lengths = shortened(convolution, lengths)
+        return hidden.transpose(1, 2) * self.embed_scale
+
+    def keep(self, attention_mask: Tensor | None, length: int) -> Tensor | None:
+        """Which of the tokens made of masked frames are real: (B, L) -> (B, T); what marks tokens passes."""
+        if attention_mask is not None and attention_mask.shape[1] == length:
+            return attention_mask if self.config.frame_padding != "heard" else None
+        lengths = None if attention_mask is None else self.lengths(attention_mask, attention_mask[:, None])
+        for convolution in self.convolutions:
+            lengths = shortened(convolution, lengths)
+        return None if lengths is None else marks(lengths, length).long()
+
+    def lengths(self, attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
+        """How many frames of each row are real (B,), where that matters."""
+        # CODEPATH: Whisper, whose own code hands on the mask of a recording with each window of it
+        if attention_mask is None or self.config.frame_padding == "heard":
+            return None
+        refuse_frame_mask(attention_mask, features)
+        return attention_mask.long().sum(-1)
+
+
+def shortened(convolution: Any, lengths: Tensor | None) -> Tensor | None:
+    """How many frames a convolution leaves of so many, where padding counts at all."""
+    return None if lengths is None else convolution.lengths(lengths)
+
+
+def augment(features: Tensor, lengths: Tensor | None, config: QkvEncoderConfig) -> Tensor:
+    """Set stretches of time and of mel bins to 0: (B, M, L) -> same."""
+    batch, bins, frames = features.shape
+    real = features.new_full((batch,), frames, dtype=torch.long) if lengths is None else lengths
+    time = (config.mask_time_prob, config.mask_time_length, config.mask_time_min_masks)
+    pitch = (config.mask_feature_prob, config.mask_feature_length, config.mask_feature_min_masks)
+    hidden_frames = stretches(real, frames, *time)[:, None, :]
+    hidden_bins = stretches(torch.full_like(real, bins), bins, *pitch)[:, :, None]
+    return features.masked_fill(hidden_frames | hidden_bins, 0.0)
+
+
+def stretches(lengths: Tensor, size: int, share: float, width: int, least: int) -> Tensor:
+    """True in random stretches of `width`, which may overlap, about `share` of each row in all: (B, size).
+
+    Torch's generator draws them, so a seed repeats them. A probability of 0 hides nothing, whatever the least number.
+    """
+    if share == 0:
+        return torch.zeros(len(lengths), size, dtype=torch.bool, device=lengths.device)
+    # A stretch begins where it still fits.
+    starts = (lengths - width + 1).clamp(min=0)
+    count = (share * lengths / width + torch.rand(lengths.shape, device=lengths.device)).long().clamp(min=least)
+    drawn = torch.rand(len(lengths), size, device=lengths.device).masked_fill(~marks(starts, size), 2.0)
+    begun = (drawn.argsort(-1).argsort(-1) < count.minimum(starts)[:, None]).long().cumsum(-1)
+    return begun - F.pad(begun, (width, 0))[:, :size] > 0

@@ -1,0 +1,1 @@
+"""Sound in files: what pipelines are given where neither ffmpeg nor torchaudio is installed."""

@@ -1,0 +1,194 @@
+"""Does the model write what it hears as stock Whisper does, in windows, and otherwise as any encoder-decoder?"""
+
+import copy
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+import qkv
+import tiny
+from families import variant
+from thinned import thinned
+
+LANGUAGES = {"<|en|>": 5, "<|de|>": 6, "<|fr|>": 7}
+TASKS = {"transcribe": 8, "translate": 9}
+# Tokens from the one after `no_timestamps_token_id` on are times, in steps of 0.02 seconds.
+WHISPER = {
+    **{"lang_to_id": LANGUAGES, "task_to_id": TASKS, "is_multilingual": True, "no_timestamps_token_id": 40},
+    **{"prev_sot_token_id": 10, "max_initial_timestamp_index": 3, "alignment_heads": [[0, 0], [1, 1]]},
+    **{"max_length": 24, "decoder_start_token_id": 3, "pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 2},
+    **{"suppress_tokens": [11, 12], "begin_suppress_tokens": [13]},
+}
+
+
+@cache
+def whispers() -> tuple[PreTrainedModel, PreTrainedModel]:
+    """Stock Whisper with all that its `generate` asks of a generation config, and ours."""
+    fields = {"eos_token_id": 2, "bos_token_id": 2, "tie_word_embeddings": False}
+    official = variant("whisper", "ForConditionalGeneration", "", **fields).build()
+    with torch.no_grad():
+        for name, parameter in official.named_parameters():
+            loud = "conv" in name or "embed" in name or "proj_out" in name
+            parameter.add_((1.0 if loud else 0.1) * torch.randn_like(parameter))
+    for name, value in WHISPER.items():
+        setattr(official.generation_config, name, value)
+    return official, qkv.from_transformers(official)
+
+
+def sound(frames: int = 22, batch: int = 2) -> Tensor:
+    return torch.randn(batch, 10, frames, generator=torch.Generator().manual_seed(4))
+
+
+def write(model: PreTrainedModel, features: Tensor, **options: Any) -> Any:
+    torch.manual_seed(0)
+    model.generation_config = copy.deepcopy(model.generation_config)
+    return model.generate(features, **options)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "beams": {"num_beams": 3, "max_new_tokens": 6},
+    "sampled": {"do_sample": True, "temperature": 0.7, "max_new_tokens": 6},
+    "language": {"language": "de", "task": "translate", "max_new_tokens": 6},
+    "a language for each": {"language": ["fr", "en"], "task": "transcribe", "max_new_tokens": 6},
+    "times": {"return_timestamps": True, "language": "en"},
+    "prompt": {"prompt_ids": torch.tensor([10, 20, 21]), "language": "en", "max_new_tokens": 6},
+    "static cache": {"cache_implementation": "static", "max_new_tokens": 6},
+    "no cache": {"use_cache": False, "max_new_tokens": 6},
+}
+
+
+@pytest.mark.parametrize("name", thinned(OPTIONS, 3))
+def test_a_window_is_written_as_stock_whisper_writes_it(name: str) -> None:
+    theirs, ours = (write(model, sound(), **OPTIONS[name]) for model in whispers())
+    assert torch.equal(ours, theirs) and len(ours.unique()) > 3
+
+
+@pytest.mark.slow
+def test_tasks_and_languages_change_what_is_written() -> None:
+    _, ours = whispers()
+    found = [write(ours, sound(), language=one, task=task).tolist() for one in ("de", "fr") for task in TASKS]
+    assert len({str(tokens) for tokens in found}) > 2
+
+
+def test_forced_ids_of_old_checkpoints_are_forced() -> None:
+    found = []
+    for model in whispers():
+        model = copy.deepcopy(model)
+        for name in ("lang_to_id", "task_to_id", "is_multilingual"):
+            delattr(model.generation_config, name)
+        model.generation_config.forced_decoder_ids = [[1, 6], [2, 9]]
+        found.append(model.generate(sound(), max_new_tokens=6, return_dict_in_generate=True).sequences)
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("conditioned", thinned([True, False], 2), ids=["windows know what was said", "each alone"])
+def test_long_sound_is_written_window_by_window(conditioned: bool) -> None:
+    features, mask = sound(60), (torch.arange(60) < torch.tensor([[60], [35]])).long()
+    options = {"return_timestamps": True, "language": "en", "condition_on_prev_tokens": conditioned}
+    theirs, ours = (
+        write(model, features, attention_mask=mask, return_segments=True, **options) for model in whispers()
+    )
+    assert torch.equal(ours["sequences"], theirs["sequences"])
+    assert [len(row) for row in ours["segments"]] == [len(row) for row in theirs["segments"]]
+    assert len(ours["segments"][0]) > 2  # one window holds 22 frames
+    for mine, stock in zip(ours["segments"][0], theirs["segments"][0], strict=True):
+        assert (mine["start"], mine["end"]) == (stock["start"], stock["end"])
+
+
+@pytest.mark.slow
+def test_fallback_on_hotter_temperatures_is_the_same() -> None:
+    options = {"temperature": (0.0, 0.4, 0.8), "logprob_threshold": -0.5, "compression_ratio_threshold": 1.35}
+    both = [write(model, sound(40, batch=1), return_timestamps=True, language="en", **options) for model in whispers()]
+    assert torch.equal(*both)
+
+
+@pytest.mark.slow
+def test_words_are_timed_by_the_same_alignment() -> None:
+    theirs, ours = (
+        write(model, sound(), return_token_timestamps=True, return_timestamps=True, language="en")
+        for model in map(copy.deepcopy, whispers())
+    )
+    assert torch.equal(ours["sequences"], theirs["sequences"])
+    assert torch.equal(ours["token_timestamps"], theirs["token_timestamps"])
+
+
+def test_the_language_is_detected_alike() -> None:
+    theirs, ours = (model.detect_language(sound()) for model in whispers())
+    assert torch.equal(ours, theirs) and set(ours.tolist()) <= set(LANGUAGES.values())
+
+
+def test_features_may_be_named() -> None:
+    _, ours = whispers()
+    expected = write(ours, sound(), max_new_tokens=4)
+    for name in ("input_features", "inputs"):
+        torch.manual_seed(0)
+        assert torch.equal(ours.generate(**{name: sound()}, max_new_tokens=4), expected)
+
+
+# Sound as a whole -----------------------------------------------------------------------------------------------------
+
+
+def writer(kind: str = "speech", **fields: Any) -> PreTrainedModel:
+    torch.manual_seed(0)
+    model = qkv.QkvEncoderDecoderForSpeechSeq2Seq(
+        tiny.recogniser(kind, eos_token_id=None, tie_word_embeddings=False, **fields)
+    )
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            loud = "embed_tokens" in name or "lm_head.weight" in name
+            parameter.add_((1.0 if loud else 0.1) * torch.randn_like(parameter))
+    return model.eval()
+
+
+@torch.no_grad()
+def step_by_step(model: PreTrainedModel, features: Tensor, count: int) -> Tensor:
+    tokens = torch.full((1, 1), tiny.START)
+    for _ in range(count):
+        logits = model(features, decoder_input_ids=tokens, use_cache=False).logits[:, -1]
+        tokens = torch.cat((tokens, logits.argmax(-1, keepdim=True)), dim=1)
+    return tokens
+
+
+@pytest.mark.parametrize("options", [{}, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
+def test_greedy_is_the_argmax_of_each_step_and_a_batch_is_its_rows(options: dict[str, Any]) -> None:
+    model, inputs = writer(), tiny.sound(batch=3)
+    lengths = inputs["attention_mask"].sum(-1).tolist()
+    rows = [row[None, :length] for row, length in zip(inputs["input_features"], lengths, strict=True)]
+    expected = torch.cat([step_by_step(model, row, 6) for row in rows])
+    settings = {"max_new_tokens": 6, "do_sample": False, **options}
+    assert torch.equal(model.generate(**inputs, **settings), expected) and len(expected.unique()) > 4
+    assert torch.equal(torch.cat([model.generate(row, **settings) for row in rows]), expected)
+
+
+def test_bins_first_needs_no_mask_either() -> None:
+    model, inputs = writer("plain"), tiny.sound(plain=True)
+    full = {**inputs, "attention_mask": torch.ones_like(inputs["attention_mask"])}
+    found = [
+        model.generate(**given, max_new_tokens=5, num_beams=2) for given in (full, {**inputs, "attention_mask": None})
+    ]
+    assert torch.equal(*found)
+
+
+def test_parts_add_up_to_one_big_batch() -> None:
+    model, inputs = tiny.jitter(writer()), tiny.heard_words()
+    whole = model(**inputs).loss
+    count = (inputs["labels"] != -100).sum()
+    parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(2)]
+    assert sum(model(**part, num_items_in_batch=count).loss for part in parts).item() == pytest.approx(
+        whole.item(), rel=1e-5
+    )
+
+
+def test_the_vocabulary_can_be_resized() -> None:
+    for tied in (True, False):
+        model = qkv.QkvEncoderDecoderForSpeechSeq2Seq(tiny.recogniser(tie_word_embeddings=tied))
+        assert model.get_input_embeddings() is model.model.decoder.embed_tokens
+        model.resize_token_embeddings(70)
+        assert model.lm_head.out_features == model.config.decoder.vocab_size == model.config.vocab_size == 70
+        assert (model.lm_head.weight is model.model.decoder.embed_tokens.weight) == tied
+        assert model(**tiny.heard_words()).logits.shape[-1] == 70

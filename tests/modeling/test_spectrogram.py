@@ -1,0 +1,133 @@
+"""Do frames become the vectors the papers say, whatever they are padded with, and is as much hidden as is asked?"""
+
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+import reference
+from comparison import TEXT, assert_same, draw, jittered
+from qkv.configuration import QkvEncoderConfig
+from qkv.configuration.axes import ConvolutionName
+from qkv.modeling.spectrogram import SpectrogramFrontend, augment, stretches
+
+BINS, FRAMES = 3, 11
+ACTIVATIONS = {"plain": reference.gelu_of, "gated": reference.gated_of}
+
+
+def config(**fields: Any) -> QkvEncoderConfig:
+    sound = {"frontend": "spectrogram", "num_mel_bins": BINS, "conv_channels": 5, "position": "none"}
+    return QkvEncoderConfig(**{**TEXT, **sound, **fields})
+
+
+def frontend(**fields: Any) -> SpectrogramFrontend:
+    return jittered(SpectrogramFrontend(config(**fields)))
+
+
+def by_hand(front: SpectrogramFrontend, frames: Tensor) -> Tensor:
+    """One row, unpadded: (L, M) -> (T, D)."""
+    hidden = frames.T
+    for convolution in front.convolutions:
+        hidden = reference.frame_convolution(hidden, convolution.weight, convolution.bias, convolution.stride[0])
+        hidden = ACTIVATIONS[front.config.convolution](hidden)
+    return hidden.T * front.embed_scale
+
+
+def padded(*lengths: int) -> Tensor:
+    return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+
+
+@pytest.mark.parametrize("strides", [(2, 2), (1, 2), (3, 1)], ids=str)
+@pytest.mark.parametrize("kind", get_args(ConvolutionName))
+def test_frames_are_convolved_as_by_hand(kind: str, strides: tuple[int, int]) -> None:
+    front = frontend(convolution=kind, conv_strides=strides, conv_kernel_sizes=(5, 3), scale_embedding=True)
+    sound = draw(2, FRAMES, BINS)
+    expected = torch.stack([by_hand(front, row) for row in sound])
+    assert_same(front(sound), expected, sound, *front.parameters())
+
+
+def test_bins_may_come_first() -> None:
+    front, sound = frontend(), draw(2, FRAMES, BINS)
+    other = SpectrogramFrontend(config(frame_layout="bins_first")).double()
+    other.load_state_dict(front.state_dict())
+    assert torch.equal(other(sound.transpose(1, 2)), front(sound))
+
+
+@pytest.mark.parametrize("kind", get_args(ConvolutionName))
+def test_silenced_padding_gives_each_row_what_it_has_alone(kind: str) -> None:
+    front, lengths = frontend(convolution=kind, conv_kernel_sizes=(5, 7)), (11, 10, 9, 8, 7, 2, 1)
+    sound = torch.randn(len(lengths), FRAMES, BINS).double()  # noise where padding is
+    found, keep = front(sound, padded(*lengths)), front.keep(padded(*lengths), 3)
+    for row, length in enumerate(lengths):
+        alone = by_hand(front, sound[row, :length])
+        assert keep[row].tolist() == [1] * len(alone) + [0] * (3 - len(alone))
+        assert (found[row, : len(alone)] - alone).abs().max() < 1e-12
+
+
+def test_masked_padding_is_seen_by_the_last_tokens_alone() -> None:
+    front = frontend(frame_padding="masked", conv_kernel_sizes=(3, 3))
+    sound, mask = torch.randn(1, FRAMES, BINS).double(), padded(11, 6)[1:]
+    other = sound + (1 - mask[..., None])
+    assert front.keep(mask, 3).tolist() == [[1, 1, 0]]
+    difference = (front(sound, mask) - front(other, mask)).abs().amax(-1)[0]
+    assert difference[0] == 0 and difference[1] > 0
+
+
+def test_heard_padding_is_sound_like_any_other() -> None:
+    front, sound, mask = frontend(frame_padding="heard"), draw(2, FRAMES, BINS), padded(11, 6)
+    assert torch.equal(front(sound, mask), front(sound)) and front.keep(mask, 3) is None
+
+
+def test_what_marks_tokens_passes_and_nothing_stays_nothing() -> None:
+    front = frontend()
+    assert torch.equal(front.keep(padded(3, 2), 3), padded(3, 2)) and front.keep(None, 3) is None
+
+
+def runs(row: Tensor) -> list[int]:
+    """Lengths of the stretches of True."""
+    edges = torch.diff(row.int(), prepend=torch.zeros(1, dtype=torch.int), append=torch.zeros(1, dtype=torch.int))
+    return ((edges == -1).nonzero() - (edges == 1).nonzero()).flatten().tolist()
+
+
+def test_stretches_have_their_width_and_their_share_and_stay_in_the_sound() -> None:
+    lengths = torch.tensor([400, 200, 40, 3])
+    shares = []
+    for _ in range(50):
+        found = stretches(lengths, 400, 0.2, 5, 0)
+        for row, length in zip(found, lengths.tolist(), strict=True):
+            assert not row[length:].any() and all(run >= 5 for run in runs(row))
+        shares.append(found.sum(-1) / lengths)
+    mean = torch.stack(shares).mean(0)
+    # Some overlap: of a share s that is asked for, 1 - exp(-s) is hidden.
+    assert (mean[:3] - (1 - torch.exp(torch.tensor(-0.2)))).abs().max() < 0.02 and mean[3] == 0
+
+
+def test_the_least_number_is_kept_and_a_probability_of_zero_hides_nothing() -> None:
+    assert all(len(runs(row)) >= 1 for row in stretches(torch.tensor([30, 30]), 30, 1e-9, 4, 2))
+    assert stretches(torch.tensor([30]), 30, 1e-9, 1, 2).sum() == 2
+    assert not stretches(torch.tensor([30]), 30, 0.0, 4, 2).any()
+
+
+def test_spec_augment_acts_in_training_alone_and_a_seed_repeats_it() -> None:
+    fields = {"mask_time_prob": 0.3, "mask_time_length": 2, "mask_feature_prob": 0.3, "mask_feature_length": 1}
+    front, sound = frontend(apply_spec_augment=True, mask_feature_min_masks=1, **fields), draw(2, FRAMES, BINS)
+    plain = front.eval()(sound)
+    assert torch.equal(plain, front(sound))
+    front.train()
+    torch.manual_seed(3)
+    first, second = front(sound), front(sound)
+    torch.manual_seed(3)
+    assert torch.equal(front(sound), first) and not torch.equal(first, second) and not torch.equal(first, plain)
+    off = SpectrogramFrontend(config(**fields)).double().train()
+    off.load_state_dict(front.state_dict())
+    assert torch.equal(off(sound), plain)
+
+
+def test_what_is_hidden_is_zero_over_whole_frames_and_whole_bins() -> None:
+    fields = {"mask_time_prob": 0.3, "mask_time_length": 2, "mask_feature_prob": 0.5, "mask_feature_length": 1}
+    sound = torch.ones(1, 40, 60)
+    hidden = augment(sound, torch.tensor([50]), config(mask_feature_min_masks=1, **fields))[0] == 0
+    frames, bins = hidden.all(0), hidden.all(1)
+    assert torch.equal(hidden, frames[None, :] | bins[:, None]) and frames.any() and bins.any()
+    assert not frames[50:].any()
