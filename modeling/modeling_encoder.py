@@ -69,8 +69,7 @@ class QkvEncoderModel(Stack):
             inputs_embeds = self.embed_tokens(input_ids)
         hidden = self.embed_types(inputs_embeds, token_type_ids)
         hidden = self.run(hidden, attention_mask, position_ids, grid=grid, **kwargs)
-        pooled = self.pool(hidden, attention_mask, input_ids)
-        return BaseModelOutputWithPooling(last_hidden_state=hidden, pooler_output=pooled)
+        return BaseModelOutputWithPooling(hidden, self.pool(hidden, attention_mask, input_ids))
 
     def embed_image(self, pixels: Tensor, masked: Tensor | None, *, resample: bool) -> tuple[Tensor, tuple[int, int]]:
         """Patches of an image (B, C, height, width) -> (B, T, D) and their grid."""
