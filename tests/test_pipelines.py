@@ -35,6 +35,7 @@ from transformers import (
 import qkv.modeling as qkv_models
 import tiny
 from qkv.scripts.audio.wav import read_wav
+from qkv.scripts.vision.image import read_image
 
 CORPUS = [
     "Attention reads every word of a sentence at once.",
@@ -320,6 +321,14 @@ def test_zero_shot_image_classification(file: str, clip: Path) -> None:
     assert len(set(expected)) == 3
     found = {row["label"]: row["score"] for row in choose(str(clip / file), candidate_labels=SUBJECTS)}
     assert [found[subject] for subject in SUBJECTS] == pytest.approx(expected, rel=1e-4)
+
+
+def test_grey_of_16_bits_is_judged_as_grey_of_8(clip: Path) -> None:
+    choose = pipeline("zero-shot-image-classification", model=str(clip))
+    Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257).save(clip / "deep.png")
+    pictures = [read_image(clip / "deep.png"), str(clip / "grey.png"), str(clip / "deep.png")]
+    read, expected, white = (choose(picture, candidate_labels=SUBJECTS) for picture in pictures)
+    assert read == expected != white
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from datasets import Dataset
 from PIL import Image, UnidentifiedImageError
 
 from qkv.scripts.training.reading import ORIGIN, Fault, Record, line_before
+from qkv.scripts.vision.image import coloured
 
 # What a column must hold: gives the value back, or raises Fault.
 Check = Callable[[Any], Any]
@@ -46,15 +47,15 @@ def number_of(value: Any, names: Sequence[str]) -> int:
 
 
 def picture(value: Any) -> Image.Image:
-    """The picture of a file or of its bytes, decoded to its last pixel."""
-    if isinstance(value, Image.Image):
-        return value
-    if not isinstance(value, dict) or not (value.get("bytes") or value.get("path")):
+    """The picture of a file or of its bytes, decoded to its last pixel, in red, green and blue."""
+    opened = isinstance(value, Image.Image)
+    if not opened and not (isinstance(value, dict) and (value.get("bytes") or value.get("path"))):
         raise Fault("missing" if value is None else "no picture")
     try:
+        if opened:
+            return coloured(value)
         with Image.open(BytesIO(value["bytes"]) if value.get("bytes") else value["path"]) as found:
-            found.load()
-            return found
+            return coloured(found)
     except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         reason = "no picture of a known kind" if isinstance(error, UnidentifiedImageError) else error
         raise Fault(f"damaged picture: {reason}") from None

@@ -68,7 +68,7 @@ class Crop:
 
     def __call__(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Pixels and labels."""
-        found = [picture(record["image"]).convert("RGB") for record in records]
+        found = [picture(record["image"]) for record in records]
         if places is None:
             squares = [centre(image) for image in found]
         else:

@@ -38,6 +38,7 @@ def png(size: int = 30) -> bytes:
         (picture, None, "missing"),
         (picture, {"bytes": None, "path": None}, "no picture"),
         (picture, {"bytes": b"PNG?", "path": None}, "damaged picture: no picture of a known kind"),
+        (picture, Image.new("F", (2, 2)), "damaged picture: a picture of mode 'F'"),
         (picture, {"bytes": png()[:200], "path": None}, "damaged picture: "),
         (picture, {"bytes": None, "path": "nowhere.png"}, "damaged picture: [Errno 2]"),
     ],
