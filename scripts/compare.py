@@ -14,12 +14,14 @@ from qkv.scripts.training.comparison import compare
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.report import compared, show
 
-EXAMPLE = "qkv compare translate out=runs/translate --seeds 0 1 2"
+EXAMPLE = "qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm/model --seeds 0 1 2"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """What to train, what to change about it, and how often."""
     train.add_arguments(parser)
+    help = "a name and the fields of the recipe that another model to compare with changes; may be given again"
+    parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", "key=value"), help=help)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="a run of each model for each of them")
 
 
@@ -28,7 +30,8 @@ def run(arguments: Namespace) -> None:
     seeds = list(dict.fromkeys(arguments.seeds))
     recipe = load(arguments.recipe, arguments.overrides)
     folder = Path(recipe.out or f"runs/{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
-    ours = compare(arguments.recipe, arguments.overrides, seeds, folder, arguments.words)
+    also = {name: words for name, *words in arguments.also}
+    ours = compare(arguments.recipe, arguments.overrides, also, seeds, folder, arguments.words)
     if not ours.is_main:
         return
     complete(ours)

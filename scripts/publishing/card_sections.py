@@ -71,12 +71,12 @@ def comparison(record: Record) -> str:
         metrics = list(record["metrics"][split])
         rows = [
             (
-                f"`{found['architecture']}`",
+                f"`{found['architecture']}`" + f", {name}" * (name not in ("qkv", "stock")),
                 f"{found['parameters']:,}",
                 ranged(SECONDS, found["training_cpu_s"]),
                 *(ranged(metric, found["metrics"][split][metric]) for metric in metrics),
             )
-            for found in models.values()
+            for name, found in models.items()
         ]
         tables.append(table((f"{split} split", "parameters", "CPU seconds of training", *metrics), rows))
     return "\n\n".join(tables)

@@ -1,31 +1,37 @@
 """Is it better than the stock model? The same recipe trains both, from several seeds, and nothing else differs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.run import Run, train
 
-# What is compared, by the recipe's `model_source`; ours is last, so that it is at hand when all are done.
-SOURCES = ("stock", "qkv")
+# What makes the recipe train the one or the other.
+OURS, STOCK = "qkv", "stock"
+SOURCES: Mapping[str, Sequence[str]] = {OURS: (), STOCK: ("model_source=stock",)}
 
 
-def compare(recipe: str, overrides: Sequence[str], seeds: Sequence[int], folder: Path, command: str) -> Run:
-    """Train each source from each seed in `folder`/SOURCE-SEED, and return our run of the first seed.
+def compare(
+    recipe: str, overrides: Sequence[str], also: Mapping[str, Sequence[str]], seeds: Sequence[int], folder: Path,
+    command: str,
+) -> Run:  # fmt: skip
+    """Train each model from each seed in `folder`/MODEL-SEED, and return our run of the first seed.
 
-    Its record then holds the figures of all. What is finished is not trained again, so runs may also be made
-    beforehand, several at a time, by `qkv train`.
+    `also` names further models by what they change about the recipe. The record of the returned run holds the figures
+    of all. What is finished is not trained again, so runs may be made beforehand, several at a time, by `qkv train`.
     """
-    records: dict[str, list[dict[str, Any]]] = {source: [] for source in SOURCES}
-    for source in SOURCES:
+    models = {**SOURCES, **also}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
+    # Ours is last, so that it is at hand when all are done.
+    for name in reversed(models):
         for seed in reversed(seeds):
-            words = [*overrides, f"model_source={source}", f"seed={seed}", f"out={folder / f'{source}-{seed}'}"]
-            run = train(load(recipe, words), command)
-            records[source].insert(0, run.record)
+            place = [f"seed={seed}", f"out={folder / f'{name}-{seed}'}"]
+            run = train(load(recipe, [*overrides, *models[name], *place]), command)
+            found[name].insert(0, run.record)
     run.record["comparison"] = {
         "seeds": list(seeds),
-        "models": {source: gathered(records[source]) for source in reversed(SOURCES)},
+        "models": {name: gathered(records) for name, records in found.items()},
     }
     return run
 

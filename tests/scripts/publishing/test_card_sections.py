@@ -53,13 +53,14 @@ def test_models_are_compared_over_all_seeds() -> None:
         found = {"accuracy": list(accuracies)}
         return {"architecture": name, "parameters": 1000, "training_cpu_s": [60.2, 61.8], "metrics": {"test": found}}
 
-    models = {"qkv": model("Ours", 0.98, 0.99), "stock": model("Theirs", 0.97, 0.97)}
+    models = {"qkv": model("Ours", 0.98, 0.99), "stock": model("Theirs", 0.97, 0.97), "other": model("Ours", 0.1, 0.2)}
     record = changed(metrics=metrics(), comparison={"seeds": [4, 7], "models": models})
     text = str(make_card(record))
     assert "Seeds 4, 7: the mean, and the least" in text and "of one run, with seed 0." in text
     assert "| test split | parameters | CPU seconds of training | accuracy |" in text
     assert "| `Ours` | 1,000 | 61 (60 to 62) | 98.50 % (98.00 to 99.00) |" in text
     assert "| `Theirs` | 1,000 | 61 (60 to 62) | 97.00 % (97.00 to 97.00) |" in text
+    assert "| `Ours`, other | 1,000 | 61 (60 to 62) | 15.00 % (10.00 to 20.00) |" in text
     alone = changed()
     alone.pop("comparison", None)
     assert sections.comparison(alone) == "" and "Beside the stock" not in str(make_card(alone))
