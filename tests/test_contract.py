@@ -19,16 +19,9 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.exporters import DynamoConfig, DynamoExporter
 from transformers.exporters.base import ExportedModel
 
-import qkv.modeling
 import tiny
 from thinned import thinned
 from tiny import CASES, HEADS, Case
-
-
-def reads(reference: str) -> str | None:
-    """The frontend that a class of an `auto_map` cannot do without."""
-    return getattr(qkv.modeling, reference.partition(".")[2]).reads
-
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 each_head = pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
@@ -41,12 +34,11 @@ CONFIGS = {
 with_backends = pytest.mark.parametrize(
     "case", [case for case in CASES if case.model_class._supports_sdpa], ids=lambda case: case.name
 )
-OVER_PIXELS = {"AutoModelForImageClassification", "AutoModelForMaskedImageModeling"}
 AUTO_CLASSES = [
     pytest.param(make, name, id=f"{family}-{name}")
     for family, make in CONFIGS.items()
     for name, reference in make().auto_map.items()
-    if name != "AutoConfig" and reads(reference) in (None, make().frontend)
+    if name != "AutoConfig" and tiny.readable(make(), reference)
 ]
 # One row for each way in which a vocabulary appears in a model.
 WITH_VOCABULARY = [

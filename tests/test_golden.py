@@ -15,7 +15,7 @@ import pytest
 import torch
 import transformers
 
-import qkv.modeling
+import tiny
 from qkv.configuration import presets
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -35,7 +35,7 @@ def describe(name: str) -> dict[str, Any]:
         heads = {}
         for auto_class, reference in config.auto_map.items():
             head = getattr(transformers, auto_class)
-            if auto_class not in ("AutoConfig", "AutoModel") and readable(config, reference):
+            if auto_class not in ("AutoConfig", "AutoModel") and tiny.readable(config, reference):
                 own = shapes(head.from_config(config))
                 heads[reference.split(".")[1]] = {
                     k: v for k, v in own.items() if k.removeprefix("model.") not in parameters
@@ -44,11 +44,6 @@ def describe(name: str) -> dict[str, Any]:
     dropped = ("transformers_version", "id2label", "label2id")
     kept = {key: value for key, value in saved.items() if key not in dropped}
     return {"config": {**kept, "num_labels": config.num_labels}, "model": parameters, "heads": heads}
-
-
-def readable(config: Any, reference: str) -> bool:
-    needed = getattr(qkv.modeling, reference.split(".")[1]).reads
-    return needed is None or needed == config.frontend
 
 
 @pytest.mark.parametrize("name", presets.names())

@@ -174,6 +174,12 @@ def recogniser(kind: str = "speech", **fields: Any) -> QkvEncoderDecoderConfig:
     return QkvEncoderDecoderConfig(**{**TEXT, **IDS, "decoder_start_token_id": START, **RECOGNISERS[kind], **fields})
 
 
+def readable(config: Any, reference: str) -> bool:
+    """Whether a class of an `auto_map` reads what the config's models are given."""
+    needed = getattr(models, reference.partition(".")[2]).reads
+    return needed is None or needed == config.frontend
+
+
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
     """Rows of random tokens, none of them special; all but the first row padded on the right, more and more."""
     generator = torch.Generator().manual_seed(seed)
