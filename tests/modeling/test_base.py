@@ -8,23 +8,37 @@ from torch import nn
 
 import qkv.modeling
 from comparison import decoder, encoder, vision
-from qkv.configuration import QkvEncoderDecoderConfig, QkvRecurrentConfig
+from qkv.configuration import (
+    QkvDualEncoderConfig,
+    QkvEncoderDecoderConfig,
+    QkvRecurrentConfig,
+    QkvTextEncoderConfig,
+)
 from qkv.configuration.axes import PositionName
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one
 
 CLASSES = sorted(name for name in qkv.modeling.__all__ if name.startswith("Qkv"))
 # Made of layers with positions; recurrent cells start in their own way (tests/modeling/test_recurrent_stack.py).
 STACKS = [name for name in CLASSES if "Recurrent" not in name]
+SOUND = {"frontend": "spectrogram", "num_mel_bins": 6}
 
 
 def config_of(name, **fields):
+    sizes = {"hidden_size": 6, "num_attention_heads": 3, "head_dim": 4, "num_hidden_layers": 2, "vocab_size": 11}
+    sizes |= {"intermediate_size": 7, "max_position_embeddings": 13, **fields}
+    if "Speech" in name:
+        return QkvEncoderDecoderConfig(encoder=SOUND, **{**sizes, "share_embeddings": False})
     if "EncoderDecoder" in name:
-        sizes = {"hidden_size": 6, "num_attention_heads": 3, "head_dim": 4, "num_hidden_layers": 2, "vocab_size": 11}
-        return QkvEncoderDecoderConfig(**{**sizes, "intermediate_size": 7, "max_position_embeddings": 13, **fields})
+        return QkvEncoderDecoderConfig(**sizes)
+    if "Dual" in name or "Text" in name:
+        sizes |= {"bos_token_id": 0, "eos_token_id": 1}
+        return QkvDualEncoderConfig(**sizes) if "Dual" in name else QkvTextEncoderConfig(**sizes)
     if "Recurrent" in name:
         return QkvRecurrentConfig(**{"hidden_size": 8, "vocab_size": 11, "num_hidden_layers": 2, **fields})
     if "Image" in name:
         return vision(**fields)
+    if "CTC" in name:
+        return encoder(**SOUND, **fields)
     return (decoder if "Decoder" in name else encoder)(**fields)
 
 
@@ -64,6 +78,10 @@ def test_initialisation(name, spread):
     for key, parameter in model.named_parameters():
         if key in gains:
             assert torch.equal(parameter, torch.ones_like(parameter)), key
+        elif key == "logit_scale":
+            assert parameter.item() == pytest.approx(model.config.logit_scale_init_value)
+        elif key in ("text_projection.weight", "visual_projection.weight"):  # of CLIP, by their own width
+            assert abs(parameter.std().item() * 96**0.5 - 1) < 0.1, key
         elif key.endswith("bias") or "mask_token" in key:
             assert torch.equal(parameter, torch.zeros_like(parameter)), key
         elif parameter.numel() > 900:
@@ -78,6 +96,7 @@ TIED = {
     "QkvEncoderForPreTraining": {"lm_head.decoder.weight": "model.embed_tokens.weight"},
     "QkvDecoderForCausalLM": {"lm_head.weight": "model.embed_tokens.weight"},
     "QkvEncoderDecoderForConditionalGeneration": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
+    "QkvEncoderDecoderForSpeechSeq2Seq": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
     "QkvRecurrentForConditionalGeneration": {"lm_head.weight": "model.decoder.embed_tokens.weight"},
 }
 
