@@ -18,7 +18,8 @@ from thinned import thinned
 LOSSES = [case for case in tiny.CASES if case.auto_class != "AutoModel"]
 BY_NAME = {case.name: case for case in LOSSES}
 EXACT = {"rtol": 0, "atol": 1e-10}
-FEED_FORWARD = ["gate_proj", "up_proj", "down_proj"]
+# Of feed-forward networks, and of the attention of those that have none.
+NAMED = ["gate_proj", "up_proj", "down_proj", "alignment.q_proj"]
 
 
 def scores(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
@@ -65,7 +66,7 @@ def comes_back(model: PreTrainedModel, adapted: Any, inputs: dict[str, Tensor], 
     return loaded
 
 
-@pytest.mark.parametrize("targets", ["all-linear", FEED_FORWARD], ids=["all", "named"])
+@pytest.mark.parametrize("targets", ["all-linear", NAMED], ids=["all", "named"])
 @pytest.mark.parametrize("case", thinned(LOSSES, 5), ids=lambda case: case.name)
 def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> None:
     model, inputs = prepared(case)

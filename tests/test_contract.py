@@ -552,8 +552,8 @@ def test_each_tie_of_an_encoder_decoder_is_its_own_choice(fields: dict, expected
 def vocabulary_sizes(model: PreTrainedModel) -> set[int]:
     """Every place that states or embodies the size of the vocabulary."""
     config = model.config
-    configs = [config, *(getattr(config, part) for part in config.sub_configs)]
-    sizes = {part.vocab_size for part in configs}
+    parts = [config, *(getattr(config, part) for part in config.sub_configs)]
+    sizes = {part.vocab_size for part in parts if getattr(part, "frontend", "tokens") != "patches"}
     for name, module in model.named_modules():
         if name.endswith("embed_tokens") and hasattr(module, "num_embeddings"):  # patches have no vocabulary
             sizes |= {module.num_embeddings, len(module.weight)}

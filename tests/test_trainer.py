@@ -198,7 +198,8 @@ def test_training_resumes_and_saves_what_it_learned(name: str, tmp_path: Path) -
         assert torch.equal(loaded.state_dict()[key], value), key
 
 
-TRAINED = [case for case in tiny.HEADS if case.auto_class != "AutoModel"]
+# Pairs compete, so that they do not learn one by one: theirs are the tests above.
+TRAINED = [case for case in tiny.HEADS if case.auto_class != "AutoModel" and "return_loss" not in case.inputs()]
 
 
 @pytest.mark.parametrize("case", thinned(TRAINED, 2), ids=lambda case: case.name)

@@ -59,9 +59,9 @@ def installed_class(folder: Path) -> Any:
 def auto_class(folder: Path) -> str | None:
     """The Auto class that gives the class a folder's config names; None where there is none."""
     model_type, name = named(folder)
-    for auto, reference in read_json(folder / CONFIG).get("auto_map", {}).items():
-        if reference.rpartition(".")[2] == name:
-            return str(auto)
+    own = [key for key, value in read_json(folder / CONFIG).get("auto_map", {}).items() if value.endswith(f".{name}")]
+    if own:  # that of its task, where it has one
+        return str(min(own, key=lambda auto: auto == "AutoModel"))
     if model_type not in transformers.CONFIG_MAPPING:
         return None
     config_class = transformers.CONFIG_MAPPING[model_type]

@@ -126,10 +126,10 @@ def translation(config: Any, generator: torch.Generator, name: str) -> dict[str,
 
     To be classified, a text stands alone, and ends with the token that its class is read at.
     """
-    source = tokens(config.encoder, generator)
+    source = tokens(getattr(config, "encoder", config), generator)
     if name.endswith("SequenceClassification"):
         return ended(source, config)
-    target = tokens(config.decoder, generator, TARGET)
+    target = tokens(getattr(config, "decoder", config), generator, TARGET)
     if name.endswith("ConditionalGeneration"):
         return source | {"labels": target["input_ids"].masked_fill(target["attention_mask"] == 0, -100)}
     return source | {f"decoder_{name}": value for name, value in target.items()}

@@ -68,7 +68,8 @@ def test_flags(name):
     assert set(model._no_split_modules) <= kinds
 
 
-@pytest.mark.parametrize("name", STACKS)
+# What CLIP has beside its halves starts in its own way as well (tests/modeling/test_modeling_dual_encoder.py).
+@pytest.mark.parametrize("name", [name for name in STACKS if "Dual" not in name])
 @pytest.mark.parametrize("spread", [0.02, 0.3])
 def test_initialisation(name, spread):
     """Matrices and tables are normal with the config's spread, biases zero, gains one."""
@@ -78,10 +79,6 @@ def test_initialisation(name, spread):
     for key, parameter in model.named_parameters():
         if key in gains:
             assert torch.equal(parameter, torch.ones_like(parameter)), key
-        elif key == "logit_scale":
-            assert parameter.item() == pytest.approx(model.config.logit_scale_init_value)
-        elif key in ("text_projection.weight", "visual_projection.weight"):  # of CLIP, by their own width
-            assert abs(parameter.std().item() * 96**0.5 - 1) < 0.1, key
         elif key.endswith("bias") or "mask_token" in key:
             assert torch.equal(parameter, torch.zeros_like(parameter)), key
         elif parameter.numel() > 900:

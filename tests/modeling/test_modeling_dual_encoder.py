@@ -36,6 +36,13 @@ def test_it_is_clip() -> None:
         assert QkvDualEncoderModel(presets.clip_vit_b32()).num_parameters() == 151_277_313
 
 
+def test_projections_start_by_their_width_and_the_scale_as_the_config_says() -> None:
+    model = QkvDualEncoderModel(tiny.pair(hidden_size=96, projection_dim=64, logit_scale_init_value=1.5))
+    for projection in (model.text_projection, model.visual_projection):
+        assert abs(projection.weight.std().item() * 96**0.5 - 1) < 0.1
+    assert model.logit_scale == 1.5
+
+
 @torch.no_grad()
 def test_scores_are_cosines_times_the_scale() -> None:
     model, inputs = build(), rows()
