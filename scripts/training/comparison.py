@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.training.recipe import load
+from qkv.scripts.training.record import Clock
 from qkv.scripts.training.run import Run, train
 
 # What makes the recipe train the one or the other.
@@ -27,7 +28,7 @@ def compare(
     for name in reversed(models):
         for seed in reversed(seeds):
             place = [f"seed={seed}", f"out={folder / f'{name}-{seed}'}"]
-            run = train(load(recipe, [*overrides, *models[name], *place]), command)
+            run = train(load(recipe, [*overrides, *models[name], *place]), command, Clock())
             found[name].insert(0, run.record)
     run.record["comparison"] = {
         "seeds": list(seeds),
