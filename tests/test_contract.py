@@ -1,6 +1,7 @@
 """What every family promises as a Hugging Face model (product.md, section 4), for every head; generation apart."""
 
 import copy
+import itertools
 import json
 from collections.abc import Iterator
 from functools import reduce
@@ -21,10 +22,23 @@ from transformers.exporters.base import ExportedModel
 
 import tiny
 from thinned import thinned
-from tiny import CASES, HEADS, Case
+from tiny import CASES, HEADS, VARIANTS, Case
 
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-each_head = pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
+# Every time, each test runs with other cases than the test before it, and together they run with all.
+TURN = itertools.count()
+
+
+def each_case(test: Any) -> Any:
+    """Every head, and a third of the other configurations."""
+    cases = [*HEADS, *thinned(VARIANTS, 3, next(TURN) % 3)]
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)(test)
+
+
+def each_head(test: Any) -> Any:
+    """Half of the heads."""
+    return pytest.mark.parametrize("case", thinned(HEADS, 2, next(TURN) % 2), ids=lambda case: case.name)(test)
+
+
 CONFIGS = {
     **{"encoder": tiny.encoder, "vision": tiny.vision, "decoder": tiny.decoder, "translator": tiny.translator},
     **{"recurrent": tiny.recurrent, "reader": tiny.reader, "pair": tiny.pair},
@@ -32,7 +46,7 @@ CONFIGS = {
 }
 # Those whose attention is transformers': a recurrent decoder has its own, at every step.
 with_backends = pytest.mark.parametrize(
-    "case", [case for case in CASES if case.model_class._supports_sdpa], ids=lambda case: case.name
+    "case", thinned([case for case in CASES if case.model_class._supports_sdpa], 2), ids=lambda case: case.name
 )
 AUTO_CLASSES = [
     pytest.param(make, name, id=f"{family}-{name}")

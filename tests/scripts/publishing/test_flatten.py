@@ -49,7 +49,10 @@ def flat(name: str) -> FlatCode:
     return flatten(CONFIGS[name])
 
 
-each = pytest.mark.parametrize("name", CONFIGS)
+# The others of their families, which `test_hub.py` publishes as well.
+SECOND = ("sutskever", "speech")
+FIRST = tuple(name for name in CONFIGS if name not in SECOND)
+each = pytest.mark.parametrize("name", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in SECOND)])
 
 
 def lines_of_code(text: str) -> int:
@@ -96,8 +99,9 @@ def test_code_imports_torch_transformers_and_the_standard_library_only(name: str
             assert found <= {"torch", "transformers"} | (sys.stdlib_module_names - FORBIDDEN_NAMES)
 
 
-def test_linters_find_nothing(tmp_path: Path) -> None:
-    for name in CONFIGS:
+@pytest.mark.parametrize("names", [FIRST, pytest.param(SECOND, marks=pytest.mark.slow)], ids=["first", "second"])
+def test_linters_find_nothing(names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
         (tmp_path / name).mkdir()
         for file, text in flat(name).files.items():
             (tmp_path / name / file).write_text(text)
@@ -126,6 +130,13 @@ def test_heads_that_read_what_the_model_does_not_stay_behind() -> None:
     assert "AutoModelForMaskedLM" in tokens and "AutoModelForImageClassification" not in tokens
     assert "AutoModelForMaskedLM" not in images and "AutoModelForImageClassification" in images
     assert {"AutoConfig", "AutoModel"} == tokens.keys() & images.keys()
+
+
+@each
+def test_a_saved_config_names_the_files_of_its_copy(name: str) -> None:
+    code, named = flat(name), CONFIGS[name].auto_map
+    assert code.auto_map.items() <= named.items() and "AutoModel" in code.auto_map
+    assert {f"{reference.split('.')[0]}.py" for reference in named.values()} == set(code.files)
 
 
 def test_a_config_that_came_from_a_published_folder_flattens_again() -> None:
