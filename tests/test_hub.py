@@ -32,8 +32,10 @@ ALIKE = ("ElectraForMaskedLM",)
 HEADS |= {str(row): row for row in ROWS if str(row) in ALIKE}
 HEADS |= {str(row): row for row in ROWS if str(row) in HEARING}
 # Those without an official class.
-OWN = {case.name: case for case in tiny.HEADS if case.name.startswith(("Recurrent", "EncoderForCTC"))}
-OTHERS = {str(row): row for row in ROWS if str(row) not in HEADS}
+WITHOUT = ("Recurrent", "EncoderForCTC")
+OWN = {case.name: case for case in tiny.HEADS if case.name.startswith(WITHOUT)}
+OTHERS: dict[str, Row | tiny.Case] = {str(row): row for row in ROWS if str(row) not in HEADS}
+OTHERS |= {case.name: case for case in tiny.VARIANTS if case.name.startswith(WITHOUT)}
 PICTURE = "ViTForImageClassification"
 
 
