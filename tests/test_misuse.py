@@ -79,7 +79,7 @@ ENCODERS: list[tuple[dict[str, Any], str]] = [
     ({"feed_forward": "moe"}, "feed_forward='moe' is not one of mlp, glu"),
     ({"hidden_act": "swish"}, f"hidden_act='swish' is not one of {ACTIVATIONS}"),
     ({"hidden_act": "gelu_neww"}, f"hidden_act='gelu_neww' is not one of {ACTIVATIONS}; did you mean 'gelu_new'?"),
-    ({"frontend": "images"}, "frontend='images' is not one of tokens, patches"),
+    ({"frontend": "images"}, "frontend='images' is not one of tokens, patches, spectrogram"),
     (
         {"pooling": "mena"},
         "pooling='mena' is not one of first, dense, mean, distilled, first_mean, first_norm, end, highest; did you mean 'mean'?",
@@ -452,7 +452,7 @@ TOO_LONG = "tokens exceeds max_position_embeddings=6 of position='learned'; use 
 MASK = "give one value for each token, or a (batch, 1, queries, keys) mask"
 TENSOR = "are not whole numbers (batch, length); use what a tokenizer returns with return_tensors='pt'"
 ONE_OF_TWO = "give exactly one of input_ids and inputs_embeds"
-ONE_OF_THREE = f"{ONE_OF_TWO} and pixel_values"
+ONE_OF_FOUR = f"{ONE_OF_TWO} and pixel_values and input_features"
 EMBEDDINGS = "are not (batch, length >= 1, hidden_size=8); check the shape of input_ids or inputs_embeds"
 OUTSIDE = "set num_labels, or -100 where none is due"
 PACKED = "give where each document of a row of 5 tokens begins, and where the last one ends"
@@ -460,11 +460,11 @@ PACKED = "give where each document of a row of 5 tokens begins, and where the la
 TOKENS: dict[str, tuple[Callable[[], Any], str]] = {
     "ids-and-embeds": (
         lambda: encoder()(IDS, inputs_embeds=zeros(2, 5, 8)),
-        f"{ONE_OF_THREE}; got input_ids and inputs_embeds",
+        f"{ONE_OF_FOUR}; got input_ids and inputs_embeds",
     ),
-    "nothing": (lambda: encoder()(), f"{ONE_OF_THREE}; got none"),
+    "nothing": (lambda: encoder()(), f"{ONE_OF_FOUR}; got none"),
     "nothing-decoder": (lambda: decoder()(), f"{ONE_OF_TWO}; got none"),
-    "ids-and-pixels": (lambda: encoder()(IDS, pixel_values=PIXELS), f"{ONE_OF_THREE}; got input_ids and pixel_values"),
+    "ids-and-pixels": (lambda: encoder()(IDS, pixel_values=PIXELS), f"{ONE_OF_FOUR}; got input_ids and pixel_values"),
     "pixels-for-tokens": (
         lambda: encoder()(pixel_values=PIXELS),
         "pixel_values given to a model with frontend='tokens'; give input_ids",
@@ -627,7 +627,7 @@ TOKENS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: translator()(IDS, decoder_input_ids=IDS, decoder_inputs_embeds=zeros(2, 5, 8)),
         f"{ONE_OF_TWO}; got input_ids and inputs_embeds",
     ),
-    "source-missing": (lambda: translator()(decoder_input_ids=IDS), f"{ONE_OF_THREE}; got none"),
+    "source-missing": (lambda: translator()(decoder_input_ids=IDS), f"{ONE_OF_FOUR}; got none"),
 }
 
 

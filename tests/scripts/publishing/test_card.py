@@ -232,7 +232,7 @@ def test_a_figure_on_a_split_of_unknown_size_is_refused() -> None:
 
 def test_a_task_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="the record's task.kind='mind-reading' is not one of feature-extraction, fill"
+        ValueError, match="the record's task.kind='mind-reading' is not one of automatic-speech-recognition, feat"
     ):
         make_card(changed(task__kind="mind-reading"))
 
