@@ -9,11 +9,12 @@ import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
 from qkv.modeling.conversion_files import write_json
 from qkv.scripts.training.plan import Plan, plans
 from qkv.scripts.training.plan_device import DEVICES, UTILIZATION
-from qkv.scripts.training.plan_step import DTYPES, Setup, Step
+from qkv.scripts.training.plan_step import DTYPES, Setup, Step, Strategy
 from qkv.scripts.training.plan_subject import Subject, find
 from qkv.scripts.training.plan_traffic import NODE
 from qkv.scripts.training.recipe import meant
@@ -21,7 +22,7 @@ from qkv.scripts.training.report import show, show_columns
 
 EXAMPLE = "qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048"
 LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing; *: more than it has"
-STRATEGIES = ("ddp", "fsdp2", "tp", "zero2", "zero3")
+STRATEGIES = get_args(Strategy)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -68,7 +69,8 @@ def refuse_numbers(arguments: Namespace) -> None:
 
 def setups(arguments: Namespace, subject: Subject) -> list[Setup]:
     """Every strategy on every number of devices; ValueError where devices cannot share the model or the batch."""
-    strategies, worlds = arguments.strategy.split(","), arguments.world_size.split(",")
+    strategies: list[Any] = arguments.strategy.split(",")
+    worlds = arguments.world_size.split(",")
     for strategy in strategies:
         if strategy not in STRATEGIES:
             raise ValueError(f"--strategy={strategy} is not known; {meant(strategy, STRATEGIES, 'strategies')}")
@@ -80,7 +82,7 @@ def setups(arguments: Namespace, subject: Subject) -> list[Setup]:
     return [setup(arguments, subject, int(world), strategy) for strategy in strategies for world in worlds]
 
 
-def setup(arguments: Namespace, subject: Subject, world: int, strategy: str) -> Setup:
+def setup(arguments: Namespace, subject: Subject, world: int, strategy: Strategy) -> Setup:
     """How the step is taken; ValueError where devices cannot share the model or the batch."""
     recipe = subject.recipe
     found = Setup(

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from pathlib import PurePath
 from typing import Any
 
 from qkv.configuration import presets
@@ -85,7 +84,7 @@ def facts(record: Record) -> str:
         "commit": record["commit"] or "unknown",
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "seed": ", ".join(map(str, seeds(record))),
-        "data": f"[{task['title']}]({task['source']}), {sizes}",
+        "data": (f"[{task['title']}]({task['source']})" if task["source"] else task["title"]) + f", {sizes}",
         "data, SHA-256": f"`{data['sha256']}`",
         "optimizer steps": f"{record.get('steps', {}).get('taken', record['recipe']['max_steps']):,}",
         "hardware": hardware(record["device"]),
@@ -114,9 +113,8 @@ def energy(found: Record | None) -> str:
 
 
 def published(command: str) -> str:
-    """A command without the places of one machine: they change no number."""
-    words = [word for word in shlex.split(command) if not word.startswith("out=")]
-    return shlex.join(PurePath(word).name if PurePath(word).is_absolute() else word for word in words)
+    """A command without the folder of the run, which changes no number."""
+    return shlex.join(word for word in shlex.split(command) if not word.startswith("out="))
 
 
 def settings(recipe: Record) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import ScriptObject, Tensor
 from torch.distributed import ProcessGroup, get_process_group_ranks
 from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
@@ -92,7 +92,7 @@ class Traffic(TorchDispatchMode):
 
 def resolved(group: Any) -> ProcessGroup:
     """The group that an operator is given, boxed or by its name."""
-    return _resolve_process_group(group) if isinstance(group, str) else ProcessGroup.unbox(group)
+    return ProcessGroup.unbox(group) if isinstance(group, ScriptObject) else _resolve_process_group(group)
 
 
 def size(value: Any) -> int:

@@ -39,7 +39,7 @@ def png(size: int = 30) -> bytes:
         (picture, {"bytes": None, "path": None}, "no picture"),
         (picture, {"bytes": b"PNG?", "path": None}, "damaged picture: no picture of a known kind"),
         (picture, {"bytes": png()[:200], "path": None}, "damaged picture: "),
-        (picture, {"bytes": None, "path": "nowhere.png"}, "damaged picture: [Errno 2]"),
+        (picture, {"bytes": None, "path": "nowhere.png"}, "damaged picture: No such file or directory"),
     ],
 )
 def test_every_kind_of_bad_value_is_told(check: Check, value: Any, said: str) -> None:

@@ -2,7 +2,6 @@
 
 import resource
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
