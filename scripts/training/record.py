@@ -66,7 +66,8 @@ def placeless(path: str) -> str:
 def typed(words: str) -> str:
     """A command as others may read it."""
     pairs = [word.rpartition("=") for word in shlex.split(words)]
-    return shlex.join(key + equals + (called if key == "data" else placeless)(value) for key, equals, value in pairs)
+    known = ((key, equals, called(value) if key == "data" else value) for key, equals, value in pairs)
+    return shlex.join(key + equals + placeless(value) for key, equals, value in known)
 
 
 def fields(recipe: Recipe) -> dict[str, Any]:

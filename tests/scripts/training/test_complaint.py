@@ -149,3 +149,9 @@ def test_rows_are_counted_from_the_beginning_of_the_file(tmp_path: Path) -> None
     (tmp_path / "x").write_text("one\ntwo\nthree\n")
     said = Complaints().note({"_file": str(tmp_path / "x"), "_begin": 8, "_row": 1}, "wrong")
     assert said == f"{tmp_path / 'x'}, row 3: wrong"
+
+
+def test_a_bad_record_late_in_the_data_is_told_too() -> None:
+    data = Dataset.from_list([{"a": "words"}] * 1100 + [{"a": ""}])
+    complaints = Complaints(0.01)
+    assert len(sift(data, {"a": text}, complaints)) == 1100 and complaints.summary()["reasons"] == {"a: empty": 1}
