@@ -1,8 +1,13 @@
 """What is read? Texts in splits: alone, each with a label, or each with what is to be written from it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from transformers import PreTrainedTokenizerFast
+
+from qkv.scripts.training.task import Task
+from qkv.scripts.training.tokenizer import fields
 
 Item = TypeVar("Item")
 Splits = dict[str, list[Item]]
@@ -47,4 +52,19 @@ def pairs(name: str, title: str, source: str, found: Sequence[tuple[str, str]]) 
         source,
         texts={split: [text for text, _ in part] for split, part in splits.items()},
         targets={split: [target for _, target in part] for split, part in splits.items()},
+    )
+
+
+def task_of(
+    corpus: Corpus, tokenizer: PreTrainedTokenizerFast, kind: str, config: Mapping[str, Any], **others: Any
+) -> Task:
+    """A task on a corpus: `config` are the fields of the model's config that the tokenizer does not tell."""
+    return Task(
+        name=corpus.name,
+        title=corpus.title,
+        source=corpus.source,
+        kind=kind,
+        processor=tokenizer,
+        config={**fields(tokenizer), **config},
+        **{"labels": [], **others},
     )

@@ -132,6 +132,8 @@ MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
 
 def ids(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
     """The tokens of each text, with those of the template around them."""
+    if not texts:  # of a stream, where all records that were read together were bad
+        return []
     found = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
     return [np.asarray(row, dtype=np.int64) for row in found]
 

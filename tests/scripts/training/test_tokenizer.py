@@ -66,6 +66,7 @@ def test_any_text_is_spelt_without_loss(kind: str) -> None:
     tokenizer = tokenizer_for(recipe(kind), TEXTS, AROUND)
     (row,) = ids(tokenizer, [OTHER])
     assert tokenizer.decode(row, skip_special_tokens=True) == OTHER and row[0] == 2 and row[-1] == 1
+    assert ids(tokenizer, []) == []
     assert byte_counts(tokenizer)[row].sum() == len(OTHER.encode())
     assert kind == "bpe" or np.array_equal(byte_counts(tokenizer)[row[1:-1]], np.ones(len(OTHER.encode())))
 
