@@ -35,7 +35,7 @@ def language(recipe: Recipe, corpus: Corpus) -> Task:
     """
     if corpus.targets:
         return answering(recipe, corpus)
-    tokenizer = tokenizer_for(recipe, corpus.texts["train"])
+    tokenizer = tokenizer_for(recipe, corpus.texts["train"], needs=["eos"])
     encoder, length = Encoder(tokenizer, recipe.workers), recipe.text.length
     splits = {name: rows(encoder, texts, length) for name, texts in corpus.texts.items()}
     return task_of(
@@ -53,7 +53,7 @@ def language(recipe: Recipe, corpus: Corpus) -> Task:
 
 def streamed_language(recipe: Recipe) -> Task:
     """A causal language model's task on texts that are read as they are needed, packed into rows."""
-    tokenizer = tokenizer_for(recipe, [])
+    tokenizer = tokenizer_for(recipe, [], needs=["eos"])
     encoder, length = Encoder(tokenizer), recipe.text.length
 
     def prepare(texts: Sequence[str], targets: Sequence[str]) -> list[list[Record]]:
@@ -75,7 +75,7 @@ def streamed_language(recipe: Recipe) -> Task:
 
 def answering(recipe: Recipe, corpus: Corpus) -> Task:
     """The task of writing the target after the text that it belongs to."""
-    tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"])
+    tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"], needs=["bos", "eos"])
     encoder = Encoder(tokenizer, recipe.workers)
     splits = {name: answers(encoder, texts, corpus.targets[name]) for name, texts in corpus.texts.items()}
     longest = max(split.columns["input_ids"].shape[1] for split in splits.values())

@@ -23,6 +23,8 @@ from qkv.scripts.training.tokenizer import AROUND, tokenizer_for
 from qkv.scripts.training.tokens import Encoder
 
 KIND = "fill-mask"
+# The special tokens around a text, and that for a hidden one.
+FRAME = ("cls", "sep", "mask")
 # Of the tokens that are asked for, this share is hidden, and as many of the rest are replaced as are left alone.
 HIDDEN = 0.8
 # Words of the text that shows a pipeline at work.
@@ -34,7 +36,7 @@ def masked(recipe: Recipe, corpus: Corpus) -> Task:
 
     In training tokens are hidden by the place of their row; evaluated splits hide the same ones every time.
     """
-    tokenizer = tokenizer_for(recipe, corpus.texts["train"], AROUND)
+    tokenizer = tokenizer_for(recipe, corpus.texts["train"], AROUND, FRAME)
     encoder, mask = Encoder(tokenizer, recipe.workers), Mask(tokenizer, recipe.text.mask, recipe.seed)
     tables = {name: rows(encoder, texts, recipe.text.length) for name, texts in corpus.texts.items()}
     train = tables.pop("train")
@@ -55,7 +57,7 @@ def masked(recipe: Recipe, corpus: Corpus) -> Task:
 
 def streamed_masked(recipe: Recipe) -> Task:
     """A masked language model's task on texts that are read as they are needed."""
-    tokenizer = tokenizer_for(recipe, [])
+    tokenizer = tokenizer_for(recipe, [], needs=FRAME)
     encoder, mask = Encoder(tokenizer), Mask(tokenizer, recipe.text.mask, recipe.seed)
     length = recipe.text.length
 
