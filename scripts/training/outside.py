@@ -46,7 +46,7 @@ def outside(recipe: Recipe, complaints: Complaints) -> Corpus:
     columns = recipe.text
     names = [name.partition(".")[0] for name in (columns.column, columns.target, columns.label) if name]
     there = splits(recipe.data)
-    wanted: list[str] = [name for name in ("train", "validation", "test") if name in there]
+    wanted = ["train", *(name for name in ("validation", "test") if name in there)]
     tables = {name: table(recipe, name, names, complaints) for name in wanted}
     if "test" not in tables:
         whole = tables["train"]
