@@ -98,6 +98,12 @@ def pictures() -> Rows:
     return rows(pixel_values=pixels, labels=labels.masked_fill(torch.arange(24) % 5 == 0, -100))
 
 
+def sound() -> Rows:
+    frames = torch.randn(24, 41, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    mask = (torch.arange(41) < torch.arange(24)[:, None] % 7 + 35).long()
+    return rows(input_features=frames, attention_mask=mask, labels=sparse(words(24, 4, seed=2)))
+
+
 def all_targets(batch: Batch) -> int:
     return int((batch["labels"] != -100).sum())
 
@@ -123,6 +129,9 @@ CASES: dict[str, tuple[type, Callable[[], Any], Callable[[], Rows], Callable[[Ba
     "alibi": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("bloom"), text, next_tokens),
     "t5": (models.QkvEncoderDecoderForConditionalGeneration, lambda: tiny.translator("t5"), pairs, all_targets),
     "normed heads": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("neox"), text, next_tokens),
+    "recurrent": (models.QkvRecurrentForConditionalGeneration, lambda: tiny.recurrent(embedding_dropout=0.0, hidden_dropout=0.0), pairs, all_targets),
+    "ctc": (models.QkvEncoderForCTC, lambda: tiny.hearer(apply_spec_augment=False, **NO_DROPOUT), sound, all_targets),
+    "speech": (models.QkvEncoderDecoderForSpeechSeq2Seq, lambda: tiny.recogniser(**NO_DROPOUT), sound, all_targets),
     "dropout": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("gpt2"), text, next_tokens),
 }  # fmt: skip
 

@@ -30,7 +30,9 @@ QUICK = [
 LONG = [
     *[(name, way, dtype) for name in (*FAMILIES, "packed") for way in WAYS for dtype in ("float64", "float32")],
     *[(name, "tensor parallel", "float64") for name in ("alibi", "t5")],
+    *[(name, way, "float64") for name in ("ctc", "speech") for way in ("ddp", "fsdp2")],
     ("normed heads", "tensor parallel, in one part", "float64"),
+    ("recurrent", "ddp", "float64"),
 ]
 CLOSE = {"float64": 1e-10, "float32": 1e-5}
 

@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
+from qkv.configuration.configuration_stack import StackConfig
 from qkv.scripts.training.recipe import Recipe
 
 PRECISIONS = {"fp32": "no", "bf16": "bf16"}
@@ -192,8 +193,9 @@ def slice_layers(model: PreTrainedModel, size: int) -> PreTrainedModel:
 
 
 def stacks(config: PreTrainedConfig) -> list[Any]:
-    """The configs of a model's stacks: its own, or those of its two sides."""
-    return [config.encoder, config.decoder] if hasattr(config, "encoder") else [config]
+    """The configs of a model's stacks: its own, or those of its parts; recurrent networks have none."""
+    parts = [config, *(getattr(config, name) for name in config.sub_configs)]
+    return [part for part in parts if isinstance(part, StackConfig)]
 
 
 def refuse_unslicable(config: PreTrainedConfig, recipe: Recipe, size: int) -> None:

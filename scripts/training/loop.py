@@ -7,6 +7,7 @@ divided by that count. The count is taken over the whole optimizer step first, s
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import ceil, prod
 from typing import Any
 
 import torch
@@ -126,9 +127,14 @@ class Loop:
 
 
 def positions(batch: Batch, config: PreTrainedConfig) -> int:
-    """How many tokens of text, or patches of images, a batch holds."""
+    """How many tokens of text, patches of images, or moments of sound a batch holds."""
     if "pixel_values" in batch:
-        return batch["pixel_values"].numel() // (config.num_channels * config.patch_size**2)
+        image = getattr(config, "vision_config", config)
+        return batch["pixel_values"].numel() // (image.num_channels * image.patch_size**2)
+    if "input_features" in batch:
+        sound, rows = getattr(config, "encoder", config), len(batch["input_features"])
+        frames = batch["input_features"][0].numel() // sound.num_mel_bins  # whichever axis holds the bins
+        return rows * ceil(frames / prod(sound.conv_strides))
     return batch["input_ids"].numel()
 
 
