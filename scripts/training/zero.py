@@ -78,6 +78,7 @@ def moments(engine: Any) -> dict[str, Any]:
     from deepspeed.utils import safe_get_full_optimizer_state
 
     taken = {float(kept["step"]) for kept in engine.optimizer.optimizer.state.values()}
+    link(engine.optimizer)
     state: dict[str, dict[str, Tensor]] = {}
     for name, parameter in engine.module.named_parameters() if taken else ():
         kept = {key: safe_get_full_optimizer_state(parameter, key) for key in MOMENTS}
@@ -107,7 +108,7 @@ def groups(engine: Any) -> list[list[str]]:
 def put_weights(engine: Any, found: dict[str, Tensor]) -> None:
     """Give the model the weights of the main process, in what it computes with and in what it is trained by."""
     from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
-    from deepspeed.zero import GatheredParameters
+    from deepspeed.runtime.zero import GatheredParameters
 
     for parameter, value in spread(engine.module, found):
         with GatheredParameters([parameter], modifier_rank=0):
@@ -139,11 +140,17 @@ def put_moments(engine: Any, found: dict[str, Any]) -> None:
 def start(zero: Any, step: Tensor) -> None:
     """Make the optimizer's state, which is otherwise made in its first step."""
     distributed.broadcast(step, 0)
-    staged = hasattr(zero, "single_partition_of_fp32_groups")
-    for flat in zero.single_partition_of_fp32_groups if staged else zero.fp32_partitioned_groups_flat:
+    first = hasattr(zero, "single_partition_of_fp32_groups")
+    for flat in zero.single_partition_of_fp32_groups if first else zero.fp32_partitioned_groups_flat:
         fresh = {key: torch.zeros_like(flat) for key in MOMENTS}
         zero.optimizer.state[flat] = {"step": step.clone(), **fresh}
-    if staged:
+    link(zero)
+
+
+def link(zero: Any) -> None:
+    """Let parameters find their moments: stages 1 and 2 of DeepSpeed 0.19 look for those of the first group only."""
+    if hasattr(zero, "_lazy_init_hp_params_optimizer_state"):
+        zero._hp_optimizer_states_linked = False
         zero._lazy_init_hp_params_optimizer_state()
 
 
