@@ -16,6 +16,7 @@ from qkv.scripts.training.recipe import meant
 COMMANDS = {
     "train": "train a recipe",
     "quickstart": "train a recipe, draw and describe the model, build its Hub folder, load that without qkv",
+    "compare": "train a recipe and its stock model from several seeds, and put both on the card",
     "plan": "say what a training takes: parameters, FLOPs, memory and traffic of each device, time",
     "convert": "turn an official checkpoint into a qkv model, or back, and prove that nothing changed",
     "publish": "put a model on the Hub, or in a folder, so that people load it without qkv",

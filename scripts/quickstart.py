@@ -35,8 +35,13 @@ def run(arguments: Namespace) -> None:
     if recipe.model_source != "qkv":
         raise ValueError(f"model_source={recipe.model_source}: the quick start is for models of qkv; use qkv train")
     finished = train(recipe, arguments.words)
-    if not finished.is_main:
-        return
+    if finished.is_main:
+        complete(finished)
+        show(finished.record["recipe"]["name"], {**measures(finished.record), **files(finished.folder)})
+
+
+def complete(finished: Run) -> None:
+    """Compare, draw, describe, build the Hub folder and load that; RuntimeError when it is not the same model."""
     finished.record["baselines"] = finished.task.baselines()
     if finished.task.kind == "image-classification":
         draw(finished)
@@ -44,7 +49,6 @@ def run(arguments: Namespace) -> None:
     publish(finished)
     finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
     finished.save()
-    show(finished.record["recipe"]["name"], {**measures(finished.record), **files(finished.folder)})
 
 
 def draw(finished: Run) -> None:

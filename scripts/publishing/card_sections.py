@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from qkv.configuration import presets
-from qkv.scripts.publishing.card_text import shown, table
+from qkv.scripts.publishing.card_text import SECONDS, ranged, shown, table
 from qkv.scripts.training.recipe import Recipe
 
 Record = dict[str, Any]
@@ -22,7 +22,7 @@ GAPS: Mapping[str, Callable[[Record], bool]] = {
     ),
     "calibration: whether confidence means anything": lambda record: not metric(record, "ece", "brier"),
     "fairness: figures by group of people": lambda record: not any("group" in name for name in record["metrics"]),
-    "other models on the same data": lambda record: not record.get("baselines"),
+    "other models on the same data": lambda record: not (record.get("baselines") or record.get("comparison")),
     "energy": lambda record: not record.get("energy"),
     "speed and memory in use": lambda record: not metric(record, "examples_per_second"),
     "a GPU": lambda record: record["device"]["type"] != "cuda",
@@ -37,16 +37,9 @@ def metric(record: Record, *names: str) -> bool:
 
 
 def seeds(record: Record) -> list[int]:
-    """The seeds of the runs that the figures are of."""
-    return record.get("seeds", [record["seed"]])
-
-
-def runs(record: Record) -> str:
-    """How many runs the figures are of."""
-    found = seeds(record)
-    if len(found) == 1:
-        return f"from one run with seed {found[0]}"
-    return f"the mean of {len(found)} runs, with seeds {', '.join(map(str, found))}"
+    """The seeds of the runs that there are figures of."""
+    found: list[int] = record.get("comparison", {}).get("seeds", [record["seed"]])
+    return found
 
 
 def kept(record: Record) -> str:
@@ -70,6 +63,25 @@ def results(name: str, record: Record) -> str:
     return "\n\n".join(tables)
 
 
+def comparison(record: Record) -> str:
+    """Ours beside the stock model over all seeds, a table for each split; nothing where nobody compared them."""
+    models = record.get("comparison", {}).get("models", {})
+    tables = []
+    for split in record["metrics"] if models else ():
+        metrics = list(record["metrics"][split])
+        rows = [
+            (
+                f"`{found['architecture']}`" + f", {name}" * (name not in ("qkv", "stock")),
+                f"{found['parameters']:,}",
+                ranged(SECONDS, found["training_cpu_s"]),
+                *(ranged(metric, found["metrics"][split][metric]) for metric in metrics),
+            )
+            for name, found in models.items()
+        ]
+        tables.append(table((f"{split} split", "parameters", "CPU seconds of training", *metrics), rows))
+    return "\n\n".join(tables)
+
+
 def pictures(record: Record) -> str:
     """The pictures that lie beside the card."""
     return "\n\n".join(f"![{caption}]({name})\n\n*{caption}.*" for name, caption in record.get("pictures", {}).items())
@@ -84,7 +96,7 @@ def facts(record: Record) -> str:
         "command": f"`{published(record['command'])}`",
         "commit": record["commit"] or "unknown",
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
-        "seed": ", ".join(map(str, seeds(record))),
+        "seed": str(record["seed"]),
         "data": f"[{task['title']}]({task['source']}), {sizes}",
         "data, SHA-256": f"`{data['sha256']}`",
         "optimizer steps": f"{record.get('steps', {}).get('taken', record['recipe']['max_steps']):,}",

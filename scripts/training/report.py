@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from qkv.scripts.publishing.card_text import shown
+from qkv.scripts.publishing.card_text import SECONDS, ranged, shown
 
 
 def show(title: str, rows: Mapping[str, str]) -> None:
@@ -38,6 +38,21 @@ def measures(record: dict[str, Any]) -> dict[str, str]:
     rows["parameters"] = f"{record['parameters']:,}"
     rows["CPU seconds"] = f"{time['cpu_s']:.0f} with start-up, {time['training_cpu_s']:.0f} in training"
     rows["wall seconds"] = f"{time['wall_s']:.0f} after start-up, {time['training_wall_s']:.0f} in training"
+    return rows
+
+
+def compared(comparison: dict[str, Any]) -> dict[str, str]:
+    """How good each model is over all seeds, and what it cost."""
+    models = comparison["models"]
+    rows = {
+        f"{split} {metric}, {source}": ranged(metric, found["metrics"][split][metric])
+        for split in models["qkv"]["metrics"]
+        for metric in models["qkv"]["metrics"][split]
+        for source, found in models.items()
+    }
+    for source, found in models.items():
+        rows[f"parameters, {source}"] = f"{found['parameters']:,}"
+        rows[f"CPU seconds in training, {source}"] = ranged(SECONDS, found["training_cpu_s"])
     return rows
 
 

@@ -67,12 +67,13 @@ class Run:
         return self
 
 
-def train(recipe: Recipe, command: str) -> Run:
+def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     """Train, evaluate and save as the recipe says; `command` is what the record will say was typed.
 
+    The `clock` counts from the start of the process unless another is given, as where one process trains many times.
     ValueError and FileExistsError come before anything is written.
     """
-    clock = Clock(cpu=0.0)
+    clock = clock or Clock(cpu=0.0)
     if recipe.threads:
         torch.set_num_threads(recipe.threads)
     join()

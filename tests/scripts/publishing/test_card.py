@@ -22,6 +22,11 @@ CARDS = Path(__file__).resolve().parents[3] / "model_cards"
 RECORDS = sorted(CARDS.glob("*.json"))
 RECORD = json.loads((CARDS / "digits.json").read_text())
 NUMBER = re.compile(r"(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)*(?:e[+-]?\d+)?")
+# Three runs of the digits' kind.
+COMPARED = {
+    "architecture": "Ours", "parameters": 8765, "training_cpu_s": [61.5, 62.5, 66.2],
+    "metrics": {split: {name: [0.9123, 0.9345, 0.9567] for name in found} for split, found in RECORD["metrics"].items()},
+}  # fmt: skip
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 20}
 
 
@@ -59,9 +64,11 @@ def test_every_card_has_a_record_and_every_record_a_recipe() -> None:
 
 
 def leaves(values: Any) -> Iterator[Any]:
-    """Every value and key of a nested record, and how many values a list has."""
+    """Every value and key of a nested record, how many values a list has, and the mean of one of numbers."""
     if isinstance(values, dict | list):
         yield len(values) if isinstance(values, list) else None
+        if isinstance(values, list) and values and all(isinstance(value, int | float) for value in values):
+            yield sum(values) / len(values)
         for value in values.values() if isinstance(values, dict) else values:
             yield from leaves(value)
         yield from values if isinstance(values, dict) else ()
@@ -125,8 +132,9 @@ def test_numbers_come_from_the_record() -> None:
 @pytest.mark.parametrize("form", ["self-contained", "native"])
 def test_every_number_is_in_a_fuller_record(form: str) -> None:
     record = changed(
-        energy={"training_j": 4321.5, "counters": ["package-7"]}, seeds=[5, 8, 13], recipe__preset="vit_base_16",
+        energy={"training_j": 4321.5, "counters": ["package-7"]}, recipe__preset="vit_base_16",
         device__processor="Some CPU 17", device__cores=96, device__memory_gib=755, pictures={"a77.png": "Picture 78"},
+        comparison={"seeds": [5, 8, 13], "models": {"qkv": COMPARED}},
         base_model={"id": "acme/base-21", "relation": "finetune"}, task__dataset="acme/data-22",
     )  # fmt: skip
     text = str(make_card(record, form=form))

@@ -26,7 +26,7 @@ def metrics(**values: float) -> dict[str, dict[str, float]]:
 @pytest.mark.parametrize(
     ("word", "record"),
     [
-        ("another seed", changed(seeds=[0, 1, 2])),
+        ("another seed", changed(comparison={"seeds": [0, 1, 2]})),
         ("data from elsewhere", changed(metrics={**metrics(), "photographs": {"accuracy": 0.5}})),
         ("calibration", changed(metrics=metrics(ece=0.1))),
         ("fairness", changed(metrics={**metrics(), "group: left-handed": {"accuracy": 0.5}})),
@@ -48,9 +48,22 @@ def test_a_record_says_nothing_of_what_it_was_not_made_with() -> None:
     assert all(f"- {word}" in sections.gaps(RECORD) for word in ALWAYS)
 
 
-def test_runs_are_counted() -> None:
-    assert sections.runs(RECORD) == "from one run with seed 0"
-    assert sections.runs(changed(seeds=[4, 7])) == "the mean of 2 runs, with seeds 4, 7"
+def test_models_are_compared_over_all_seeds() -> None:
+    def model(name: str, *accuracies: float) -> dict[str, Any]:
+        found = {"accuracy": list(accuracies)}
+        return {"architecture": name, "parameters": 1000, "training_cpu_s": [60.2, 61.8], "metrics": {"test": found}}
+
+    models = {"qkv": model("Ours", 0.98, 0.99), "stock": model("Theirs", 0.97, 0.97), "other": model("Ours", 0.1, 0.2)}
+    record = changed(metrics=metrics(), comparison={"seeds": [4, 7], "models": models})
+    text = str(make_card(record))
+    assert "Seeds 4, 7: the mean, and the least" in text and "of one run, with seed 0." in text
+    assert "| test split | parameters | CPU seconds of training | accuracy |" in text
+    assert "| `Ours` | 1,000 | 61 (60 to 62) | 98.50 % (98.00 to 99.00) |" in text
+    assert "| `Theirs` | 1,000 | 61 (60 to 62) | 97.00 % (97.00 to 97.00) |" in text
+    assert "| `Ours`, other | 1,000 | 61 (60 to 62) | 15.00 % (10.00 to 20.00) |" in text
+    alone = changed()
+    alone.pop("comparison", None)
+    assert sections.comparison(alone) == "" and "Beside the stock" not in str(make_card(alone))
 
 
 def test_weights_that_were_chosen_are_told_as_such() -> None:
@@ -58,7 +71,7 @@ def test_weights_that_were_chosen_are_told_as_such() -> None:
     recipe = {**RECORD["recipe"], "watch": "validation loss"}
     watched = changed(recipe=recipe, steps={"taken": 1200, "kept": 960})
     assert sections.kept(watched) == "On the weights of step 960 of 1,200, the best by validation loss"
-    assert "of step 960 of 1,200, the best by validation loss; every figure" in str(make_card(watched))
+    assert "of step 960 of 1,200, the best by validation loss; these are" in str(make_card(watched))
     assert "| optimizer steps | 1,200 |" in sections.facts(watched)
 
 

@@ -1,0 +1,31 @@
+"""`qkv compare`: both models from each seed on the same data, and what is there already is not trained again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qkv.scripts import compare
+from qkv.scripts.cli import main
+
+SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=1"]
+
+
+def test_the_record_of_ours_holds_the_figures_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compare, "complete", lambda finished: finished.save())
+    words = ["digits", *SHORT, f"out={tmp_path}", "--seeds", "5", "--also", "narrow", "model.num_attention_heads=2"]
+    assert main(["train", "digits", *SHORT, "seed=5", f"out={tmp_path / 'qkv-5'}"]) == 0
+    assert main(["compare", *words]) == 0
+    assert "qkv-5 is finished, all 2 steps; nothing was trained" in capsys.readouterr().err
+    found = json.loads((tmp_path / "qkv-5" / "record.json").read_text())["comparison"]
+    assert found["seeds"] == [5] and list(found["models"]) == ["qkv", "stock", "narrow"]
+    assert found["models"]["stock"]["architecture"] == "ViTForImageClassification"
+    records = {name: json.loads((tmp_path / f"{name}-5" / "record.json").read_text()) for name in found["models"]}
+    assert records["narrow"]["recipe"]["model"]["num_attention_heads"] == 2
+    for name, record in records.items():
+        accuracy = found["models"][name]["metrics"]["test"]["accuracy"]
+        assert accuracy == [record["metrics"]["test"]["accuracy"]]
+        assert record["data"] == records["qkv"]["data"] and record["seed"] == 5
+    assert "### Beside the stock model" in (tmp_path / "qkv-5" / "card.md").read_text()
