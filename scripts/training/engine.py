@@ -248,7 +248,8 @@ def prepare(accelerator: Accelerator, model: Model, optimizer: Any) -> tuple[Mod
         return accelerator.prepare_model(model, evaluation_mode=True), accelerator.prepare(optimizer)
     if accelerator.is_fsdp2 or zero.needs_all(accelerator):
         # `generate` then goes on until the longest text of all processes ends: they gather each layer together.
-        model._is_fsdp_managed_module = True
+        managed: Any = model
+        managed._is_fsdp_managed_module = True
     prepared, optimizer = accelerator.prepare(model, optimizer)
     return prepared, optimizer
 
@@ -267,6 +268,7 @@ def whole(accelerator: Accelerator, model: nn.Module, kind: Any) -> PreTrainedMo
     """
     plain: Any = accelerator.unwrap_model(model, keep_torch_compile=False)
     in_pieces = any(isinstance(parameter, DTensor) for parameter in plain.parameters())
+    state: Any
     if zero.is_zero(accelerator):
         state = zero.weights(model)
     elif not in_pieces:

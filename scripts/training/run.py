@@ -100,7 +100,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
 
 
 def load(recipe: Recipe) -> Task:
-    """The recipe's data; where workers make what is kept on disk, those of one process of each machine do it for all."""
+    """The recipe's data; what workers make and keep on disk, those of one process of a machine make for all."""
     kept = recipe.workers and not recipe.streaming
     return in_turn(lambda: data.load(recipe)) if kept else data.load(recipe)
 

@@ -103,11 +103,11 @@ def optimizer_state(loop: Loop) -> dict[str, Any]:
 
 def fill(loop: Loop, found: dict[str, Tensor]) -> None:
     """Give the model the weights of the main process."""
+    whole: Any = {**found, **{name: found[source] for name, source in ties(loop).items() if source in found}}
     if zero.is_zero(loop.accelerator):
-        zero.put_weights(loop.model, found)
-        return
-    tied = {name: found[source] for name, source in ties(loop).items() if source in found}
-    set_model_state_dict(loop.model, {**found, **tied}, options=spread(loop))
+        zero.put_weights(loop.model, whole)
+    else:
+        set_model_state_dict(loop.model, whole, options=spread(loop))
 
 
 def fill_optimizer(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:

@@ -68,9 +68,10 @@ def weights(engine: Any) -> dict[str, Tensor]:
     """The model's weights in full precision, and its buffers; all processes must ask."""
     from deepspeed.utils import safe_get_full_fp32_param
 
-    found = {name: safe_get_full_fp32_param(parameter) for name, parameter in engine.module.named_parameters()}
-    tied = {name for name, _ in engine.module.named_parameters(remove_duplicate=False)}
-    return {**found, **{name: value for name, value in engine.module.state_dict().items() if name not in tied}}
+    named = dict(engine.module.named_parameters(remove_duplicate=False))
+    whole = {id(parameter): safe_get_full_fp32_param(parameter) for parameter in engine.module.parameters()}
+    buffers = {name: value for name, value in engine.module.state_dict().items() if name not in named}
+    return {**{name: whole[id(parameter)] for name, parameter in named.items()}, **buffers}
 
 
 def moments(engine: Any) -> dict[str, Any]:
@@ -107,8 +108,8 @@ def groups(engine: Any) -> list[list[str]]:
 
 def put_weights(engine: Any, found: dict[str, Tensor]) -> None:
     """Give the model the weights of the main process, in what it computes with and in what it is trained by."""
-    from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
     from deepspeed.runtime.zero import GatheredParameters
+    from deepspeed.utils import safe_set_full_fp32_param, safe_set_local_fp32_param
 
     for parameter, value in spread(engine.module, found):
         with GatheredParameters([parameter], modifier_rank=0):

@@ -61,6 +61,21 @@ def tiny_model(**fields: Any) -> Any:
     return QkvDecoderForCausalLM(tiny.decoder("gpt2", **fields))
 
 
+def test_half_precision_adds_up_gradients_in_single() -> None:
+    with fresh_state():
+        policy = engine.full_sharding(replace(RECIPE, strategy="fsdp2", precision="bf16")).mixed_precision_policy
+    assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (torch.bfloat16, torch.float32, None)
+
+
+@pytest.mark.parametrize("processes", [2, 4, 3])
+def test_groups_share_layers_and_leave_nobody_over(processes: int) -> None:
+    if processes % 2:
+        with pytest.raises(ValueError, match="2 processes, or a multiple; got 3"):
+            engine.slicing(2, processes)
+    else:
+        assert engine.slicing(2, processes).tp_size == 2
+
+
 def test_on_one_process_nothing_is_shared() -> None:
     with fresh_state():
         accelerator = engine.accelerate(replace(RECIPE, strategy="fsdp2"))
