@@ -21,7 +21,8 @@ FAMILIES = ("encoder", "decoder", "encoder-decoder", "vit")
 WAYS = ("ddp", "fsdp2", "tensor parallel")
 # Each way of sharing once, and the ties of each family where they are hardest to keep.
 QUICK = [
-    *[("decoder", way, "float64") for way in WAYS],
+    ("decoder", "ddp", "float64"),
+    ("decoder", "tensor parallel", "float64"),
     ("encoder-decoder", "fsdp2", "float64"),
     ("decoder", "fsdp2, averaged", "float64"),
     ("decoder", "tensor parallel, averaged", "float64"),
@@ -89,7 +90,10 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def zero(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("deepspeed")
-    return train(tmp_path_factory.mktemp("zero"), DEEPSPEED, steps=3)
+    folder = tmp_path_factory.mktemp("zero")
+    for training in DEEPSPEED:  # each in new processes: a third engine of stage 3 in one waits for ever
+        train(folder, [training], steps=3)
+    return folder
 
 
 @pytest.fixture(scope="module")
