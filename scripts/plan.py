@@ -7,27 +7,31 @@ tensors take at the worst moment, without what kernels need inside themselves, t
 import math
 import sys
 from argparse import ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, get_args
 
 from qkv.modeling.conversion_files import write_json
-from qkv.scripts.training.plan import Plan, plan
+from qkv.scripts.training.plan import Plan, plans
 from qkv.scripts.training.plan_device import DEVICES, UTILIZATION
-from qkv.scripts.training.plan_step import DTYPES, Setup
+from qkv.scripts.training.plan_step import DTYPES, Setup, Step, Strategy
 from qkv.scripts.training.plan_subject import Subject, find
-from qkv.scripts.training.report import show
+from qkv.scripts.training.plan_traffic import NODE
+from qkv.scripts.training.recipe import meant
+from qkv.scripts.training.report import show, show_columns
 
-EXAMPLE = "qkv plan llama_3_2_1b --world-size 64 --strategy fsdp2 --batch 4 --length 2048"
-STRATEGIES = ("ddp", "fsdp2", "tp", "zero2", "zero3")
-# Devices of a node share its fast links: tensor parallelism stays within it.
-NODE = 8
+EXAMPLE = "qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048"
+LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing; *: more than it has"
+STRATEGIES = get_args(Strategy)
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """What is trained, and on what."""
     parser.add_argument("subject", metavar="RECIPE|PRESET|FOLDER", help="whose model is planned")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="a field of the recipe or of the config")
-    parser.add_argument("--world-size", type=int, default=1, metavar="N", help="devices (1)")
-    parser.add_argument("--strategy", choices=STRATEGIES, default="ddp", help="how they share the work (ddp)")
+    parser.add_argument("--world-size", default="1", metavar="N,…", help="devices (1), or several numbers of them")
+    words = f"how they share the work (ddp): {', '.join(STRATEGIES)}, or several of these"
+    parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
     parser.add_argument("--split", type=int, metavar="N", help=f"devices that share a layer under tp (up to {NODE})")
     parser.add_argument("--batch", type=int, metavar="N", help="examples at once on a device (the recipe's part, or 1)")
     parser.add_argument("--length", type=int, metavar="N", help="tokens of an example (up to 1024)")
@@ -39,58 +43,70 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> None:
-    """Plan, and print a table."""
+    """Plan, and print a table: of one setup all there is to know, of several a line each."""
     refuse_numbers(arguments)
     subject = find(arguments.subject, arguments.overrides, arguments.length)
     steps = arguments.steps or (subject.recipe.max_steps if subject.recipe else None)
-    found = plan(subject, setup(arguments, subject), arguments.device, arguments.utilization, steps)
-    show(title(found), rows(found))
+    found = plans(subject, setups(arguments, subject), arguments.device, arguments.utilization, steps)
+    if len(found) == 1:
+        show(title(found[0]), rows(found[0]))
+    else:
+        show(subject.name, counts(found[0]))
+        show_columns(compared(found[0]), [columns(one) for one in found], LEGEND)
     if arguments.json:
-        write_json(arguments.json, found.as_json() | {"command": arguments.words})
+        write_json(arguments.json, {"command": arguments.words, "plans": [one.as_json() for one in found]})
 
 
 def refuse_numbers(arguments: Namespace) -> None:
     """Raise ValueError for numbers that describe no training."""
-    for name in ("world_size", "split", "batch", "length", "steps"):
+    for name in ("split", "batch", "length", "steps"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')}={value} must be at least 1")
+            raise ValueError(f"--{name}={value} must be at least 1")
     if not 0 < arguments.utilization <= 1:
         raise ValueError(f"--utilization={arguments.utilization} is not a share of the peak; give one such as 0.4")
 
 
-def setup(arguments: Namespace, subject: Subject) -> Setup:
-    """How the step is taken; ValueError where devices cannot share the model or the batch."""
-    world, recipe = arguments.world_size, subject.recipe
-    split = splits(arguments, subject) if arguments.strategy == "tp" else 1
-    if arguments.split and arguments.strategy != "tp":
+def setups(arguments: Namespace, subject: Subject) -> list[Setup]:
+    """Every strategy on every number of devices; ValueError where devices cannot share the model or the batch."""
+    strategies: list[Any] = arguments.strategy.split(",")
+    worlds = arguments.world_size.split(",")
+    for strategy in strategies:
+        if strategy not in STRATEGIES:
+            raise ValueError(f"--strategy={strategy} is not known; {meant(strategy, STRATEGIES, 'strategies')}")
+    for world in worlds:
+        if not world.isdecimal() or int(world) < 1:
+            raise ValueError(f"--world-size={world} is no number of devices; give one such as 8, or several: 8,64,512")
+    if arguments.split and "tp" not in strategies:
         raise ValueError(f"--split={arguments.split} needs --strategy tp")
-    accumulate = recipe.accumulate if recipe else 1
-    batch = arguments.batch or 1
-    if recipe and not arguments.batch:
-        shared = world // split * accumulate
-        if recipe.batch_size % shared:
-            raise ValueError(
-                f"batch_size={recipe.batch_size} cannot be shared by {shared} parts; give another, or --batch"
-            )
-        batch = recipe.batch_size // shared
-    return Setup(
+    return [setup(arguments, subject, int(world), strategy) for strategy in strategies for world in worlds]
+
+
+def setup(arguments: Namespace, subject: Subject, world: int, strategy: Strategy) -> Setup:
+    """How the step is taken; ValueError where devices cannot share the model or the batch."""
+    recipe = subject.recipe
+    found = Setup(
         world_size=world,
-        strategy=arguments.strategy,
-        batch=batch,
-        accumulate=accumulate,
+        strategy=strategy,
+        batch=arguments.batch or 1,
+        accumulate=recipe.accumulate if recipe else 1,
         precision=arguments.precision or (recipe.precision if recipe else "bf16"),
         fused=arguments.device != "cpu",
-        split=split,
+        split=splits(arguments.split, world, subject) if strategy == "tp" else 1,
     )
+    if recipe is None or arguments.batch:
+        return found
+    shared = found.data_parallel * found.accumulate
+    if recipe.batch_size % shared:
+        raise ValueError(f"batch_size={recipe.batch_size} cannot be shared by {shared} parts; give another, or --batch")
+    return replace(found, batch=recipe.batch_size // shared)
 
 
-def splits(arguments: Namespace, subject: Subject) -> int:
-    """Devices that share each layer."""
-    world = arguments.world_size
+def splits(asked: int | None, world: int, subject: Subject) -> int:
+    """Devices that share each layer: as many as asked, or as a node has and the heads allow."""
     parts = [getattr(subject.config, name, subject.config) for name in ("encoder", "decoder")]
     heads = math.gcd(*(getattr(part, "num_key_value_heads", None) or part.num_attention_heads for part in parts))
-    split: int = arguments.split or math.gcd(world, heads, NODE)
+    split = asked or math.gcd(world, heads, NODE)
     if world % split:
         raise ValueError(f"--world-size={world} is no multiple of --split={split}")
     if heads % split:
@@ -101,26 +117,46 @@ def splits(arguments: Namespace, subject: Subject) -> int:
 def title(found: Plan) -> str:
     """What was planned."""
     how = found.setup
-    shared = f" (layers over {how.split}, data over {how.data_parallel})" if how.strategy == "tp" else ""
-    each = "images" if found.subject.is_image else f"x {found.subject.length} tokens"
-    batch = f"{how.batch} {each}"
-    return f"{found.subject.name}: {how.world_size} x {how.strategy}{shared}, {batch} each, {how.precision}"
+    parts = f" in {how.accumulate} parts" if how.accumulate > 1 else ""
+    return f"{found.subject.name}: {how.world_size} x {shared(how)}, {batch(found)} each{parts}, {how.precision}"
+
+
+def shared(how: Setup) -> str:
+    """The strategy, and what shares what."""
+    return f"tp (layers over {how.split}, data over {how.data_parallel})" if how.strategy == "tp" else how.strategy
+
+
+def batch(found: Plan) -> str:
+    """What a device, or those that share its layers, have at once."""
+    return f"{found.setup.batch} {'images' if found.subject.is_image else f'x {found.subject.length} tokens'}"
 
 
 def rows(found: Plan) -> dict[str, str]:
-    """The table."""
-    unit = "image" if found.subject.is_image else "token"
-    table = {f"parameters, {name}": f"{number:,}" for name, number in found.parameters.items()}
-    table |= {f"FLOPs per {unit}, {name}": scaled(number, "") for name, number in found.flops.items()}
+    """All of a plan."""
+    table = counts(found)
     for name, step in (("memory", found.plain), ("memory with checkpointing", found.checkpointed)):
         parts = ", ".join(f"{kind} {scaled(size, 'B')}" for kind, size in sorted(step.memory.items()))
-        table[f"{name}, per device"] = f"{scaled(sum(step.memory.values()), 'B')} ({parts})"
+        table[f"{name}, per device"] = f"{memory(found, step)} ({parts})"
     for sent in found.plain.traffic:
-        what = f"{sent.kind} over {sent.devices}"
-        table[f"{what}, per part" if found.setup.accumulate > 1 else f"{what}, per step"] = (
+        table[f"{sent.kind} over {sent.devices}, per step"] = (
             f"{scaled(sent.bytes, 'B')} in {sent.calls} calls, of which each device sends {scaled(sent.sent, 'B')}"
         )
     return table | times(found)
+
+
+def counts(found: Plan) -> dict[str, str]:
+    """What is the same for all devices."""
+    table = {f"parameters, {name}": f"{number:,}" for name, number in found.parameters.items()}
+    return table | {
+        f"FLOPs per {found.subject.unit}, {name}": scaled(number, "") for name, number in found.flops.items()
+    }
+
+
+def memory(found: Plan, step: Step) -> str:
+    """What a step takes, with a star where that is more than the device has."""
+    size = sum(step.memory.values())
+    limit = DEVICES[found.device].memory if found.device in DEVICES else math.inf
+    return scaled(size, "B") + ("*" if size > limit else "")
 
 
 def times(found: Plan) -> dict[str, str]:
@@ -128,17 +164,44 @@ def times(found: Plan) -> dict[str, str]:
     estimate = found.estimate
     if estimate is None:
         return {}
-    assumed = f"assuming {estimate.utilization:.0%} of the peak of {estimate.device}, and sending beside computing"
-    table = {"seconds per step, estimate": f"{max(estimate.computing, estimate.sending):.3g} ({assumed})"}
+    table = {"seconds per step, estimate": f"{estimate.step:.3g} ({assumed(found)})"}
     if estimate.hours is not None:
         table[f"hours for {estimate.steps:,} steps, estimate"] = f"{estimate.hours:.3g}"
     return table
 
 
+def assumed(found: Plan) -> str:
+    """What an estimate rests on."""
+    estimate = found.estimate
+    return f"assuming {estimate.utilization:.0%} of the peak of {estimate.device}" if estimate else "no estimate"
+
+
+def compared(found: Plan) -> str:
+    """What the lines of several setups have in common."""
+    return f"{batch(found)} each, {found.setup.precision}, {assumed(found)}"
+
+
+def columns(found: Plan) -> dict[str, str]:
+    """One of several plans."""
+    how, estimate = found.setup, found.estimate
+    table = {
+        "devices": str(how.world_size),
+        "strategy": f"tp {how.split} x {how.data_parallel}" if how.strategy == "tp" else how.strategy,
+        "memory": memory(found, found.plain),
+        "checkpd.": memory(found, found.checkpointed),
+        "sent": scaled(sum(sent.sent for sent in found.plain.traffic), "B"),
+    }
+    if estimate is None:
+        return table
+    done = how.batch * how.data_parallel * how.accumulate * found.subject.positions
+    table |= {"s/step": f"{estimate.step:.3g}", f"{found.subject.unit}s/s": scaled(done / estimate.step, "")}
+    return table if estimate.hours is None else table | {"hours": f"{estimate.hours:.3g}"}
+
+
 def scaled(number: float, unit: str) -> str:
     """A number with its thousands as a letter."""
     power = min(int(math.log10(number) // 3), 6) if number >= 1 else 0
-    return f"{number / 1000**power:.4g} {'kMGTPE'[power - 1] if power else ''}{unit}"
+    return f"{number / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"
 
 
 if __name__ == "__main__":

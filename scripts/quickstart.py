@@ -1,5 +1,6 @@
 """Take a recipe the whole way: train, compare, draw, write the card, build the Hub folder, load it without qkv."""
 
+import shutil
 import sys
 import tempfile
 from argparse import Namespace
@@ -62,10 +63,13 @@ def draw(finished: Run) -> None:
 
 
 def publish(finished: Run) -> None:
-    """Build the Hub folder, with the card as its README and the pictures on it."""
+    """Build the Hub folder, with the card as its README and the pictures on it; one from before makes room."""
+    target = finished.folder / "hub"
+    if target.exists():
+        shutil.rmtree(target)
     build_folder(
         finished.model,
-        finished.folder / "hub",
+        target,
         processors=[finished.task.processor],
         card=lambda identity: str(make_card(finished.record, digest=identity)),
         files=companions(finished.record, finished.folder),

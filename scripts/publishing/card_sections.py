@@ -3,12 +3,12 @@
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from pathlib import PurePath
 from typing import Any
 
 from qkv.configuration import presets
 from qkv.scripts.publishing.card_text import SECONDS, ranged, shown, table
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.record import typed
 
 Record = dict[str, Any]
 # Recipe fields that stand elsewhere on the card.
@@ -97,7 +97,7 @@ def facts(record: Record) -> str:
         "commit": record["commit"] or "unknown",
         "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
         "seed": str(record["seed"]),
-        "data": f"[{task['title']}]({task['source']}), {sizes}",
+        "data": (f"[{task['title']}]({task['source']})" if task["source"] else task["title"]) + f", {sizes}",
         "data, SHA-256": f"`{data['sha256']}`",
         "optimizer steps": f"{record.get('steps', {}).get('taken', record['recipe']['max_steps']):,}",
         "hardware": hardware(record["device"]),
@@ -127,8 +127,7 @@ def energy(found: Record | None) -> str:
 
 def published(command: str) -> str:
     """A command without the places of one machine: they change no number."""
-    words = [word for word in shlex.split(command) if not word.startswith("out=")]
-    return shlex.join(PurePath(word).name if PurePath(word).is_absolute() else word for word in words)
+    return typed(shlex.join(word for word in shlex.split(command) if not word.startswith("out=")))
 
 
 def settings(recipe: Record) -> str:

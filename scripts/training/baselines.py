@@ -29,7 +29,7 @@ def linear_models(corpus: Corpus) -> Baselines:
     found: Baselines = {}
     for unit, options in {"words": {}, "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)}}.items():
         features = TfidfVectorizer(sublinear_tf=True, min_df=2, **options)
-        machine = make_pipeline(features, LogisticRegression(C=10.0, max_iter=100))
+        machine = make_pipeline(features, LogisticRegression(C=10.0, max_iter=1000))
         machine.fit(corpus.texts["train"], corpus.labels["train"])
         found[f"TF-IDF of {unit} + logistic regression (scikit-learn)"] = {
             name: measure(["accuracy", "f1_macro"], machine.predict(corpus.texts[name]).tolist(), corpus.labels[name])

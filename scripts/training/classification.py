@@ -8,12 +8,13 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from qkv.scripts.training.baselines import linear_models
-from qkv.scripts.training.corpus import Corpus
+from qkv.scripts.training.corpus import Corpus, task_of
 from qkv.scripts.training.metrics import measure
-from qkv.scripts.training.padded import IGNORED, cut, padded
+from qkv.scripts.training.padded import attended, padded
 from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.task import Answer, Batch, Columns, Example, Record, Task
-from qkv.scripts.training.tokenizer import AROUND, fields, ids, tokenizer_for
+from qkv.scripts.training.task import Answer, Batch, Example, Task
+from qkv.scripts.training.tokenizer import AROUND, tokenizer_for
+from qkv.scripts.training.tokens import Encoder
 
 
 def classification(recipe: Recipe, corpus: Corpus) -> Task:
@@ -24,36 +25,26 @@ def classification(recipe: Recipe, corpus: Corpus) -> Task:
     if not corpus.labels:
         raise ValueError(f"data={corpus.name!r} has no labels to learn; take data=django-paragraphs")
     tokenizer = tokenizer_for(recipe, corpus.texts["train"], AROUND)
-    splits = {name: examples(corpus, name, tokenizer, recipe.text.length) for name in corpus.texts}
-    return Task(
-        name=corpus.name,
-        title=corpus.title,
-        kind="text-classification",
-        source=corpus.source,
+    encoder, fills = Encoder(tokenizer, recipe.workers), {"input_ids": tokenizer.pad_token_id}
+    splits = {}
+    for name, texts in corpus.texts.items():
+        rows = encoder(texts, truncation=True, max_length=recipe.text.length)
+        splits[name] = padded({"input_ids": (rows, tokenizer.pad_token_id)}, labels=corpus.labels[name])
+    return task_of(
+        corpus,
+        tokenizer,
+        "text-classification",
+        {"max_position_embeddings": recipe.text.length},
+        labels=list(corpus.names),
         train=splits.pop("train"),
         splits=splits,
-        labels=list(corpus.names),
-        processor=tokenizer,
-        count=lambda batch: int((batch["labels"] != IGNORED).sum()),
+        count=lambda batch: len(batch["labels"]),
         answer=chosen,
         measure=measured,
-        collate=partial(collate, pad=tokenizer.pad_token_id),
-        config={**fields(tokenizer), "max_position_embeddings": recipe.text.length},
+        collate=partial(attended, fills=fills),
         baselines=partial(linear_models, corpus),
         example=partial(sorted_out, tokenizer, corpus),
     )
-
-
-def examples(corpus: Corpus, split: str, tokenizer: PreTrainedTokenizerFast, length: int) -> Columns:
-    """The texts of a split as rows of tokens, and their labels."""
-    found = ids(tokenizer, corpus.texts[split], truncation=True, max_length=length)
-    return padded({"input_ids": (found, tokenizer.pad_token_id)}, labels=corpus.labels[split])
-
-
-def collate(records: Sequence[Record], places: Sequence[int] | None, pad: int) -> Batch:
-    """A batch of texts, none longer than its longest."""
-    batch = cut(records, {"input_ids": pad})
-    return {**batch, "attention_mask": (batch["input_ids"] != pad).long()}
 
 
 def chosen(model: Any, outputs: Any, batch: Batch) -> list[Answer]:

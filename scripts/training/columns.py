@@ -14,18 +14,34 @@ KINDS: dict[type, str] = {str: "string", bool: "bool", int: "int64", float: "flo
 
 
 def kinds(pieces: Sequence[Piece]) -> dict[str, str]:
-    """{column: what it holds}, as most of the first records have it.
+    """{column: what it holds}, as most of the first records have it; ValueError where none can be read.
 
     Numbers with and without fraction are one kind. Lists and the like come as JSON, except from parquet.
     """
     found: dict[str, Counter[str]] = {}
-    records = (record for piece in pieces for _, record in rows_of(piece) if not isinstance(record, Fault))
-    for record in islice(records, SAMPLE):
+    faults: list[Fault] = []
+    for record in islice(readable(pieces, faults), SAMPLE):
         for name, value in record.items():
             found.setdefault(name, Counter())[kind_of(value)] += value is not None
     chosen = {name: counts.most_common(1)[0][0] for name, counts in found.items()}
     mixed = [name for name, kind in chosen.items() if kind == "int64" and found[name]["float64"]]
     return chosen | dict.fromkeys(mixed, "float64")
+
+
+def readable(pieces: Sequence[Piece], faults: list[Fault]) -> Iterator[Record]:
+    """The good records, while what is wrong with the others goes to the list; ValueError where all are bad."""
+    good = False
+    for piece in pieces:
+        for _, record in rows_of(piece):
+            if isinstance(record, Fault):
+                faults.append(record)
+            else:
+                good = True
+                yield record
+    if not good:
+        where = pieces[0].path
+        reason = f"no record of {where} can be read; the first is {faults[0]}" if faults else f"{where} has no records"
+        raise ValueError(f"{reason}; give another file")
 
 
 def kind_of(value: Any) -> str:

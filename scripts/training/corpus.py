@@ -1,8 +1,13 @@
 """What is read? Texts in splits: alone, each with a label, or each with what is to be written from it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from transformers import PreTrainedTokenizerFast
+
+from qkv.scripts.training.task import Task
+from qkv.scripts.training.tokenizer import fields
 
 Item = TypeVar("Item")
 Splits = dict[str, list[Item]]
@@ -30,6 +35,30 @@ class Corpus:
         texts, labels = first(self.texts, evaluated), first(self.labels, evaluated)
         return replace(self, texts=texts, labels=labels, targets=first(self.targets, evaluated))
 
+    def held_back(self, share: float) -> "Corpus":
+        """The same with that share of the training examples, evenly spread, as `validation` where there is none.
+
+        ValueError where that is no example at all.
+        """
+        if not share or "validation" in self.texts:
+            return self
+        size = len(self.texts["train"])
+        held = [int((index + 1) * share) > int(index * share) for index in range(size)]
+        if not any(held):
+            raise ValueError(f"holdout={share} of {size} examples is none; make it larger")
+        texts, labels, targets = (dealt(splits, held) for splits in (self.texts, self.labels, self.targets))
+        return replace(self, texts=texts, labels=labels, targets=targets)
+
+
+def dealt(splits: Splits[Item], held: Sequence[bool]) -> Splits[Item]:
+    """The splits with those training examples as `validation`; none where there are none."""
+    if not splits:
+        return splits
+    parts: dict[bool, list[Item]] = {True: [], False: []}
+    for item, is_held in zip(splits["train"], held, strict=True):
+        parts[is_held].append(item)
+    return {**splits, "train": parts[False], "validation": parts[True]}
+
 
 def first(splits: Splits[Item], count: int) -> Splits[Item]:
     """That many examples of every split but the training's, which stays whole."""
@@ -47,4 +76,19 @@ def pairs(name: str, title: str, source: str, found: Sequence[tuple[str, str]]) 
         source,
         texts={split: [text for text, _ in part] for split, part in splits.items()},
         targets={split: [target for _, target in part] for split, part in splits.items()},
+    )
+
+
+def task_of(
+    corpus: Corpus, tokenizer: PreTrainedTokenizerFast, kind: str, config: Mapping[str, Any], **others: Any
+) -> Task:
+    """A task on a corpus: `config` are the fields of the model's config that the tokenizer does not tell."""
+    return Task(
+        name=corpus.name,
+        title=corpus.title,
+        source=corpus.source,
+        kind=kind,
+        processor=tokenizer,
+        config={**fields(tokenizer), **config},
+        **{"labels": [], **others},
     )

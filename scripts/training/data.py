@@ -61,7 +61,8 @@ def load(recipe: Recipe) -> Task:
         return STREAMS[ending](recipe)
     complaints = Complaints(recipe.bad_records)
     corpus = TEXTS[recipe.data](recipe) if recipe.data in TEXTS else outside(recipe, complaints)
-    return replace(TASKS[ending](recipe, corpus.limited(recipe.text.evaluated)), complaints=complaints)
+    corpus = corpus.held_back(recipe.holdout).limited(recipe.text.evaluated)
+    return replace(TASKS[ending](recipe, corpus), complaints=complaints)
 
 
 def elsewhere(where: str) -> bool:

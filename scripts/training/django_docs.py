@@ -21,20 +21,20 @@ SHA256 = "ad03d8abc51dbff95ebf34b27123cf0c26a3b62db7ba0cd520783686362533d1"
 HOME = "https://docs.djangoproject.com/en/5.2/"
 # What was changed from one version to the next says the same over and over.
 LEFT_OUT = ("releases", "_theme")
-# The areas that paragraphs are sorted into -> the folders of the manual that belong to each.
-AREAS = {
-    "reference": ("ref", "ref/files"),
-    "contrib": ("ref/contrib",),
-    "models": ("ref/models",),
-    "database": ("topics/db",),
-    "forms": ("ref/forms", "topics/forms"),
-    "templates": ("ref/templates",),
-    "views": ("ref/class-based-views", "topics/class-based-views", "topics/http"),
-    "topics": ("topics", "topics/auth", "topics/testing", "topics/i18n"),
-    "howto": ("howto", "howto/deployment", "howto/static-files"),
+# The subjects that paragraphs are sorted by -> the folders of the manual, and what is in them, that are about each.
+SUBJECTS = {
     "intro": ("intro",),
-    "internals": ("internals", "internals/contributing"),
-    "faq": ("faq",),
+    "models": ("ref/models", "topics/db"),
+    "views": ("ref/class-based-views", "topics/class-based-views", "topics/http"),
+    "templates": ("ref/templates",),
+    "forms": ("ref/forms", "topics/forms"),
+    "admin": ("ref/contrib/admin",),
+    "gis": ("ref/contrib/gis",),
+    "postgres": ("ref/contrib/postgres",),
+    "auth": ("topics/auth",),
+    "testing": ("topics/testing",),
+    "i18n": ("topics/i18n",),
+    "internals": ("internals",),
 }
 SHORTEST = 80  # characters of a paragraph that says something
 BLOCK = 8  # paragraphs that follow each other, and go into one split
@@ -48,25 +48,32 @@ def documents(recipe: Recipe) -> Corpus:
 
 
 def paragraphs(recipe: Recipe) -> Corpus:
-    """The manual's paragraphs and the area of each: blocks of eight are in one split, and no text is in both."""
-    area_of = {folder: index for index, folders in enumerate(AREAS.values()) for folder in folders}
+    """The manual's paragraphs and the subject of each: blocks of eight are in one split, and no text is in both."""
     splits: dict[str, dict[str, int]] = {"train": {}, "test": {}}
     random = np.random.default_rng(0)
     for name, text in manual():
-        folder = "/".join(PurePosixPath(name).parent.parts[:2])
-        found = worthwhile(text) if folder in area_of else []
+        subject = subject_of(name)
+        if subject is None:
+            continue
+        found = worthwhile(text)
         for start in range(0, len(found), BLOCK):
             split, other = ("test", "train") if random.random() < 0.22 else ("train", "test")
             block = (paragraph for paragraph in found[start : start + BLOCK] if paragraph not in splits[other])
-            splits[split] |= dict.fromkeys(block, area_of[folder])
+            splits[split] |= dict.fromkeys(block, subject)
     return Corpus(
         "django-paragraphs",
         "paragraphs of the documentation of Django 5.2.19",
         HOME,
         texts={split: list(found) for split, found in splits.items()},
         labels={split: list(found.values()) for split, found in splits.items()},
-        names=list(AREAS),
+        names=list(SUBJECTS),
     )
+
+
+def subject_of(page: str) -> int | None:
+    """What a page is about, as the nearest folder that it is in says; None where none does."""
+    known = {folder: index for index, folders in enumerate(SUBJECTS.values()) for folder in folders}
+    return next((known[str(folder)] for folder in PurePosixPath(page).parents if str(folder) in known), None)
 
 
 def worthwhile(text: str) -> list[str]:

@@ -1,6 +1,7 @@
 """How good is a model on a split? Sums and answers of all processes, made into metrics once."""
 
 from collections import defaultdict
+from inspect import signature
 from typing import Any
 
 import torch
@@ -22,6 +23,12 @@ def inputs(batch: Batch) -> Batch:
     return {name: value for name, value in batch.items() if not name.startswith("_")}
 
 
+def uncached(accelerator: Accelerator, model: nn.Module) -> dict[str, bool]:
+    """What keeps a model that could write from keeping the keys and values of a text, which is read once."""
+    plain = accelerator.unwrap_model(model, keep_torch_compile=False)
+    return {"use_cache": False} if "use_cache" in signature(type(plain).forward).parameters else {}
+
+
 @torch.no_grad()
 def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Examples, size: int) -> dict[str, float]:
     """Metrics over a split, of which every process takes every n-th batch."""
@@ -29,13 +36,13 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
     starts = range(0, len(split), size)
     sums: dict[str, float] = defaultdict(float)
     answers: list[Answer] = []
-    was_training = model.training
+    was_training, options = model.training, uncached(accelerator, model)
     model.eval()
     for first in starts[::processes]:
         # Processes whose model is in pieces need each other at every step: who has no batch left computes one in vain.
         start = first + rank * size
         batch = collated(task, split, start if start < len(split) else 0, size, accelerator)
-        outputs = model(**inputs(batch), num_items_in_batch=1)
+        outputs = model(**inputs(batch), **options, num_items_in_batch=1)
         found = task.answer(accelerator.unwrap_model(model), outputs, batch)
         if start < len(split):
             sums["targets"] += task.count(batch)

@@ -15,7 +15,7 @@ from qkv.scripts.training.complaint import Complaints, label, picture, sift
 from qkv.scripts.training.outside import address
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.shard import Stream
-from qkv.scripts.training.source import read, splits
+from qkv.scripts.training.source import called, read, splits
 from qkv.scripts.training.task import Batch, Record, Task
 
 COLUMNS = ("image", "label")
@@ -27,10 +27,10 @@ CENTRE = 224 / 256
 
 def images(recipe: Recipe) -> Task:
     """Pictures and their classes; ValueError where the data name no classes, or there is nothing to evaluate on."""
-    there = [name for name in ("validation", "test") if name in splits(recipe.data)]
+    there = [name for name in ("validation", "test") if name in splits(recipe.data) and is_labelled(recipe, name)]
     if not there:
         raise ValueError(
-            f"data={recipe.data!r} has no validation and no test split; put images in folders of that name"
+            f"data={recipe.data!r} has no validation and no test split with labels; put images in folders of that name"
         )
     found: Any = read(recipe.data, streaming=recipe.streaming, columns=list(COLUMNS))
     kind = (found.features or {}).get("label")
@@ -43,8 +43,8 @@ def images(recipe: Recipe) -> Task:
         size={"height": side, "width": side}, image_mean=[0.5] * 3, image_std=[0.5] * 3, do_convert_rgb=True
     )
     return Task(
-        name=recipe.data,
-        title=recipe.data,
+        name=called(recipe.data),
+        title=called(recipe.data),
         kind="image-classification",
         source=address(recipe),
         train=Stream.of(recipe, complaints, checks) if recipe.streaming else sift(found, checks, complaints),
@@ -57,6 +57,12 @@ def images(recipe: Recipe) -> Task:
         collate=Crop(processor, recipe.seed),
         config={"image_size": side},
     )
+
+
+def is_labelled(recipe: Recipe, split: str) -> bool:
+    """Whether the answers of a split are known: those of a competition's test are -1, as in ImageNet's."""
+    records = read(recipe.data, split=split, streaming=True, columns=list(COLUMNS))
+    return next((record["label"] != -1 for record in records), False)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,17 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from qkv.scripts.training.baselines import byte_model
-from qkv.scripts.training.corpus import Corpus
+from qkv.scripts.training.corpus import Corpus, task_of
 from qkv.scripts.training.metrics import measure
 from qkv.scripts.training.outside import streamed
-from qkv.scripts.training.padded import IGNORED, cut, padded, pieces
+from qkv.scripts.training.packing import pack
+from qkv.scripts.training.padded import IGNORED, cut, padded
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.task import Answer, Batch, Columns, Example, Record, Task, stack
-from qkv.scripts.training.tokenizer import byte_counts, fields, ids, tokenizer_for
+from qkv.scripts.training.tokenizer import byte_counts, tokenizer_for
+from qkv.scripts.training.tokens import Encoder
 
+KIND = "text-generation"
 # Words of a test document that a pipeline goes on from, and tokens that it writes.
 PROMPT, WRITTEN = 8, 12
 
@@ -25,91 +28,101 @@ PROMPT, WRITTEN = 8, 12
 def language(recipe: Recipe, corpus: Corpus) -> Task:
     """A causal language model's task on a corpus.
 
-    Documents follow one another, each ended by a token, in rows of `text.length`; bits per byte are over the bytes of
-    all tokens that are predicted, which is all but the first of a row. Of texts with targets only the targets count,
-    and `exact_match` says how many are right to the last token: those that greedy decoding would write.
+    Documents, each ended by a token, follow one another in rows of `text.length` and do not see each other; bits per
+    byte are over the bytes of all tokens that are predicted, which is all but the first of a document or a row. Of
+    texts with targets only the targets count, and `exact_match` says how many are right to the last token: those that
+    greedy decoding would write.
     """
-    written = bool(corpus.targets)
-    everything = corpus.texts["train"] + corpus.targets.get("train", [])
-    tokenizer = tokenizer_for(recipe, everything)
-    splits = {name: targets(corpus, name, tokenizer) if written else rows(corpus, name, tokenizer, recipe.text.length)
-              for name in corpus.texts}  # fmt: skip
-    return Task(
-        name=corpus.name,
-        title=corpus.title,
-        kind="text-generation",
-        labels=[],
-        source=corpus.source,
+    if corpus.targets:
+        return answering(recipe, corpus)
+    tokenizer = tokenizer_for(recipe, corpus.texts["train"], needs=["eos"])
+    encoder, length = Encoder(tokenizer, recipe.workers), recipe.text.length
+    splits = {name: rows(encoder, texts, length) for name, texts in corpus.texts.items()}
+    return task_of(
+        corpus,
+        tokenizer,
+        KIND,
+        {"max_position_embeddings": length},
         train=splits.pop("train"),
         splits=splits,
-        processor=tokenizer,
-        count=targeted,
-        score=score_targets if written else score_text,
-        measure=measure_targets if written else measure_text,
-        collate=collate,
-        config={**fields(tokenizer), "max_position_embeddings": longest(splits, recipe.text.length)},
-        baselines=dict if written else partial(byte_model, corpus),
+        baselines=partial(byte_model, corpus),
         example=partial(continued, tokenizer, corpus.texts["test"][0]),
+        **ROWS,
     )
 
 
 def streamed_language(recipe: Recipe) -> Task:
     """A causal language model's task on texts that are read as they are needed, packed into rows."""
-    tokenizer = tokenizer_for(recipe, [])
-    end = np.array([tokenizer.eos_token_id])
+    tokenizer = tokenizer_for(recipe, [], needs=["eos"])
+    encoder, length = Encoder(tokenizer), recipe.text.length
 
     def prepare(texts: Sequence[str], targets: Sequence[str]) -> list[list[Record]]:
-        return [[{"input_ids": np.append(row, end).tolist()}] for row in ids(tokenizer, texts)]
+        return [[{"input_ids": document}] for document in documents(encoder, texts)]
 
-    stream, corpus = streamed(recipe, prepare, recipe.text.length)
-    return Task(
-        name=corpus.name,
-        title=corpus.title,
-        kind="text-generation",
-        labels=[],
-        source=corpus.source,
+    stream, corpus = streamed(recipe, prepare, length)
+    splits = {name: rows(encoder, texts, length) for name, texts in corpus.texts.items()}
+    return task_of(
+        corpus,
+        tokenizer,
+        KIND,
+        {"max_position_embeddings": length},
         train=stream,
         complaints=stream.complaints,
-        splits={name: rows(corpus, name, tokenizer, recipe.text.length) for name in corpus.texts},
-        processor=tokenizer,
-        count=targeted,
-        score=score_text,
-        measure=measure_text,
-        collate=lambda records, places: stack(records) if places is not None else collate(records, places),
-        config={**fields(tokenizer), "max_position_embeddings": recipe.text.length},
+        splits=splits,
+        **ROWS,
     )
+
+
+def answering(recipe: Recipe, corpus: Corpus) -> Task:
+    """The task of writing the target after the text that it belongs to."""
+    tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"], needs=["bos", "eos"])
+    encoder = Encoder(tokenizer, recipe.workers)
+    splits = {name: answers(encoder, texts, corpus.targets[name]) for name, texts in corpus.texts.items()}
+    longest = max(split.columns["input_ids"].shape[1] for split in splits.values())
+    return task_of(
+        corpus,
+        tokenizer,
+        KIND,
+        {"max_position_embeddings": max(recipe.text.length, longest)},
+        train=splits.pop("train"),
+        splits=splits,
+        count=targeted,
+        score=score_answers,
+        measure=measure_answers,
+        collate=collate,
+        example=partial(continued, tokenizer, corpus.texts["test"][0]),
+    )
+
+
+def documents(encoder: Encoder, texts: Sequence[str]) -> list[list[int]]:
+    """The tokens of each text, and one that ends it."""
+    end = encoder.tokenizer.eos_token_id
+    return [[*row.tolist(), end] for row in encoder(texts)]
+
+
+def rows(encoder: Encoder, texts: Sequence[str], length: int) -> Columns:
+    """Documents packed into rows, with the number of bytes that are predicted in each."""
+    found = Columns(stack(list(pack(documents(encoder, texts), length))))
+    counts = byte_counts(encoder.tokenizer)
+    if counts is not None:
+        labels = found.columns["labels"]
+        found.columns["_bytes"] = torch.from_numpy(counts)[labels.clamp(min=0)].where(labels != IGNORED, 0).sum(1)
+    return found
+
+
+def answers(encoder: Encoder, texts: Sequence[str], targets: Sequence[str]) -> Columns:
+    """Each text, a token that asks for its target, the target, and a token that ends it."""
+    start, end = encoder.tokenizer.bos_token_id, encoder.tokenizer.eos_token_id
+    given = [np.append(row, start) for row in encoder(texts)]
+    wanted = [np.append(row, end) for row in encoder(targets)]
+    both = [np.concatenate(pair) for pair in zip(given, wanted, strict=True)]
+    labels = [np.append(np.full(len(one), IGNORED), other) for one, other in zip(given, wanted, strict=True)]
+    return padded({"input_ids": (both, encoder.tokenizer.pad_token_id), "labels": (labels, IGNORED)})
 
 
 def targeted(batch: Batch) -> int:
     """How many tokens are to be predicted."""
     return int((batch["labels"][:, 1:] != IGNORED).sum())
-
-
-def longest(splits: dict[str, Columns], length: int) -> int:
-    """Positions that a model needs: those of a row, and of what is written where that is more."""
-    return max(length, *(split.columns["input_ids"].shape[1] for split in splits.values()))
-
-
-def rows(corpus: Corpus, split: str, tokenizer: PreTrainedTokenizerFast, length: int) -> Columns:
-    """The documents of a split, one after the other in rows, with the number of bytes that are predicted in each."""
-    end = np.array([tokenizer.eos_token_id])
-    tokens = np.concatenate([part for row in ids(tokenizer, corpus.texts[split]) for part in (row, end)])
-    found = pieces(tokens, length)
-    columns = {"input_ids": (found, tokenizer.pad_token_id), "labels": (found, IGNORED)}
-    counts = byte_counts(tokenizer)
-    if counts is None:
-        return padded(columns)
-    return padded(columns, _bytes=[int(counts[row[1:]].sum()) for row in found])
-
-
-def targets(corpus: Corpus, split: str, tokenizer: PreTrainedTokenizerFast) -> Columns:
-    """Each text, a token that asks for its target, the target, and a token that ends it."""
-    start, end = ([number] for number in (tokenizer.bos_token_id, tokenizer.eos_token_id))
-    given = [np.append(row, start) for row in ids(tokenizer, corpus.texts[split])]
-    wanted = [np.append(row, end) for row in ids(tokenizer, corpus.targets[split])]
-    both = [np.concatenate(pair) for pair in zip(given, wanted, strict=True)]
-    labels = [np.append(np.full(len(one), IGNORED), other) for one, other in zip(given, wanted, strict=True)]
-    return padded({"input_ids": (both, tokenizer.pad_token_id), "labels": (labels, IGNORED)})
 
 
 def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
@@ -118,12 +131,12 @@ def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
     return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
 
 
-def score_text(outputs: Any, batch: Batch) -> dict[str, Tensor]:
+def score_rows(outputs: Any, batch: Batch) -> dict[str, Tensor]:
     """Bytes that were predicted."""
     return {"_bytes": batch["_bytes"].sum()} if "_bytes" in batch else {}
 
 
-def score_targets(outputs: Any, batch: Batch) -> dict[str, Tensor]:
+def score_answers(outputs: Any, batch: Batch) -> dict[str, Tensor]:
     """Right tokens, and texts of which all are right."""
     wanted = batch["labels"][:, 1:]
     due = wanted != IGNORED
@@ -131,7 +144,7 @@ def score_targets(outputs: Any, batch: Batch) -> dict[str, Tensor]:
     return {"accuracy": right.sum(), "_exact": (right == due).all(1).sum(), "_texts": torch.tensor(len(due))}
 
 
-def measure_text(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+def measure_rows(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
     """Loss, perplexity by token, and bits per byte where tokens spell bytes."""
     found = measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])
     if sums.get("_bytes"):
@@ -139,10 +152,14 @@ def measure_text(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str,
     return {"loss": sums["loss"] / sums["targets"], **found}
 
 
-def measure_targets(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+def measure_answers(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
     """Loss and accuracy by token, and exact matches by text."""
     by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
     return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
+
+
+# What is asked of rows, whether they are in a table or a stream.
+ROWS = {"count": targeted, "score": score_rows, "measure": measure_rows}
 
 
 def continued(tokenizer: PreTrainedTokenizerFast, text: str, model: Any) -> Example:

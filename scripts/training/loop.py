@@ -17,7 +17,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv.scripts.training.average import Average
 from qkv.scripts.training.engine import data_parallel, prepare, total
-from qkv.scripts.training.evaluation import evaluate, inputs, place
+from qkv.scripts.training.evaluation import evaluate, inputs, place, uncached
 from qkv.scripts.training.feed import Feed, Share
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.schedule import SCHEDULES
@@ -91,12 +91,13 @@ class Loop:
         ]
         targets, tokens, stop = total(accelerator, torch.tensor(mine, device=accelerator.device))
         losses = []
+        options = uncached(accelerator, self.model)
         _, shares = data_parallel(accelerator)
         for index, part in enumerate(parts):
             # DeepSpeed takes its step within the backward pass that it is told is the last.
             accelerator.sync_gradients = last = index == len(parts) - 1
             with nullcontext() if last else accelerator.no_sync(self.model):
-                loss = self.model(**inputs(part), num_items_in_batch=targets).loss
+                loss = self.model(**inputs(part), **options, num_items_in_batch=targets).loss
                 # Gradients are averaged over shares of the data, but each holds its part of one sum.
                 accelerator.backward(loss * shares)
             losses.append(loss.detach())

@@ -14,7 +14,7 @@ from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.reading import Fault, Record
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.shard import Stream, attempt
-from qkv.scripts.training.source import read, splits
+from qkv.scripts.training.source import called, read, splits
 from qkv.scripts.training.tokenizer import MAKERS
 
 Prepare = Callable[[Sequence[str], Sequence[str]], list[list[Record]]]
@@ -46,7 +46,7 @@ def outside(recipe: Recipe, complaints: Complaints) -> Corpus:
     columns = recipe.text
     names = [name.partition(".")[0] for name in (columns.column, columns.target, columns.label) if name]
     there = splits(recipe.data)
-    wanted: list[str] = [name for name in ("train", "validation", "test") if name in there]
+    wanted = ["train", *(name for name in ("validation", "test") if name in there)]
     tables = {name: table(recipe, name, names, complaints) for name in wanted}
     if "test" not in tables:
         whole = tables["train"]
@@ -55,7 +55,8 @@ def outside(recipe: Recipe, complaints: Complaints) -> Corpus:
     texts = {name: values(found, columns.column) for name, found in tables.items()}
     targets = {name: values(found, columns.target) for name, found in tables.items()} if columns.target else {}
     labels, known = numbered(tables, columns.label) if columns.label else ({}, [])
-    return Corpus(recipe.data, recipe.data, address(recipe), texts, labels, known, targets)
+    name = called(recipe.data)
+    return Corpus(name, name, address(recipe), texts, labels, known, targets)
 
 
 def table(recipe: Recipe, split: str, names: Sequence[str], complaints: Complaints) -> Dataset:
@@ -111,7 +112,8 @@ def streamed(recipe: Recipe, prepare: Prepare, length: int | None = None) -> tup
     watched = list(islice(kept_back(recipe, stream), columns.evaluated or SHOWN))
     texts = {"validation": [value(record, columns.column) for record in watched]}
     targets = {"validation": [value(record, columns.target) for record in watched]} if columns.target else {}
-    return stream, Corpus(recipe.data, recipe.data, address(recipe), texts if watched else {}, targets=targets)
+    name = called(recipe.data)
+    return stream, Corpus(name, name, address(recipe), texts if watched else {}, targets=targets)
 
 
 def kept_back(recipe: Recipe, stream: Stream) -> Iterator[Record]:
@@ -138,7 +140,7 @@ def value(record: Record, name: str) -> str:
 def address(recipe: Recipe) -> str:
     """Where the data are on the web, if they are from the Hub."""
     hub = not Path(recipe.data).exists()
-    return "https://huggingface.co/datasets/" + recipe.data.partition(":")[0].partition("@")[0] if hub else recipe.data
+    return "https://huggingface.co/datasets/" + recipe.data.partition(":")[0].partition("@")[0] if hub else ""
 
 
 def numbered(tables: Mapping[str, Dataset], column: str) -> tuple[dict[str, list[int]], list[str]]:

@@ -5,11 +5,9 @@ the next as one of its own: what stands before it is out of sight there, as is e
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-from qkv.scripts.training.fingerprint import contents
 from qkv.scripts.training.task import Record
 
 Tokens = Sequence[int]
@@ -61,35 +59,3 @@ def row(documents: Sequence[Tokens], length: int) -> Record:
     ids = np.pad(ids, (0, missing))
     target = (positions > 0) & (np.arange(length) < length - missing)
     return {"input_ids": ids, "position_ids": positions, "labels": np.where(target, ids, -100)}
-
-
-class Packed:
-    """Rows as `pack` makes them, of tokens in a table: each is put together when it is asked for."""
-
-    def __init__(self, tokens: Any, length: int) -> None:
-        self.tokens, self.length = tokens, length
-        self.ends = np.cumsum(np.asarray(tokens["length"], dtype=np.int64))
-
-    def __len__(self) -> int:
-        return -(-int(self.ends[-1]) // self.length) if len(self.ends) else 0
-
-    def __getitems__(self, indices: Sequence[int]) -> list[Record]:
-        return [self.row(index) for index in indices]
-
-    def contents(self) -> Iterator[bytes]:
-        """The tokens, and how long a row is."""
-        yield f"rows of {self.length}".encode()
-        yield from contents(self.tokens)
-
-    def row(self, index: int) -> Record:
-        """The documents, or parts of them, that lie in one row."""
-        begin, end = index * self.length, (index + 1) * self.length
-        first = int(np.searchsorted(self.ends, begin, side="right"))
-        last = min(int(np.searchsorted(self.ends, end, side="left")), len(self.ends) - 1)
-        documents = self.tokens[first : last + 1]["input_ids"]
-        start = int(self.ends[first]) - len(documents[0])
-        found = []
-        for document in documents:
-            found.append(document[max(begin - start, 0) : end - start])
-            start += len(document)
-        return row([part for part in found if len(part)], self.length)

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
-from qkv.scripts.training.task import Batch, Columns, Record, stack
+from qkv.scripts.training.task import Batch, Columns, Record
 
 IGNORED = -100
 
@@ -26,13 +27,26 @@ def padded(columns: Mapping[str, tuple[Sequence[np.ndarray], int]], **others: Se
     return Columns({**tables, **numbers}, lengths.tolist())
 
 
-def cut(records: Sequence[Record], fills: dict[str, int]) -> Batch:
-    """A batch in which every column with a filling is cut to its longest row."""
-    batch = stack(records)
-    for name, fill in fills.items():
-        used = (batch[name] != fill).any(0)
-        batch[name] = batch[name][:, : int(used.nonzero().max()) + 1 if used.any() else 1]
+def cut(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
+    """A batch in which every column with a filling is as wide as its longest row; the others have one shape."""
+    batch = {}
+    for name in records[0]:
+        column = [torch.as_tensor(record[name]) for record in records]
+        batch[name] = narrow(column, fills[name]) if name in fills else torch.stack(column)
     return batch
+
+
+def narrow(rows: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
+    """Rows, filled up already or not, as a table without columns that hold nothing but filling."""
+    found = pad_sequence(list(rows), batch_first=True, padding_value=fill)
+    used = (found != fill).any(0)
+    return found[:, : int(used.nonzero().max()) + 1 if used.any() else 1]
+
+
+def attended(records: Sequence[Record], places: Sequence[int] | None, fills: Mapping[str, int]) -> Batch:
+    """A batch as `cut` makes it, and which of its `input_ids` are no filling."""
+    batch = cut(records, fills)
+    return {**batch, "attention_mask": (batch["input_ids"] != fills["input_ids"]).long()}
 
 
 def pieces(row: np.ndarray, length: int) -> list[np.ndarray]:

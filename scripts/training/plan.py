@@ -1,16 +1,18 @@
 """What will a training take? Parameters, FLOPs, memory, traffic, time: of the real modules without their weights."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.initialization import no_init_weights
 
-from qkv.scripts.training.plan_device import DEVICES, Estimate
+from qkv.scripts.training.plan_device import DEVICES, Device, Estimate
 from qkv.scripts.training.plan_step import Setup, Step, flops, simulate
 from qkv.scripts.training.plan_subject import Subject
-from qkv.scripts.training.plan_traffic import Collective
+from qkv.scripts.training.plan_traffic import among_all
 
 
 @dataclass
@@ -23,6 +25,7 @@ class Plan:
     flops: dict[str, float]
     plain: Step
     checkpointed: Step
+    device: str
     estimate: Estimate | None
 
     def as_json(self) -> dict[str, Any]:
@@ -32,6 +35,7 @@ class Plan:
             "subject": self.subject.name,
             "class": self.subject.model_class.__name__,
             "length": None if self.subject.is_image else self.subject.length,
+            "device": self.device,
             "setup": setup,
             "parameters": self.parameters,
             "flops": self.flops,
@@ -41,19 +45,19 @@ class Plan:
         }
 
 
-def plan(subject: Subject, setup: Setup, device: str, utilization: float, steps: int | None) -> Plan:
+def plans(subject: Subject, setups: Sequence[Setup], device: str, utilization: float, steps: int | None) -> list[Plan]:
     """Count, run a step without numbers with and without gradient checkpointing, and estimate the time."""
     counted, work = count(subject), per_position(subject)
-    plain, checkpointed = (step(subject, replace(setup, checkpointing=on)) for on in (False, True))
-    estimate = None
-    if device in DEVICES:
-        known = DEVICES[device]
-        examples = setup.batch * setup.data_parallel * setup.accumulate
-        done = work["model"] * subject.positions * examples / setup.world_size
-        peak = getattr(known, setup.precision)
-        sending = sum(found.sent / known.bandwidth(found.devices) for found in plain.traffic)
-        estimate = Estimate(known.name, utilization, done / (peak * utilization), sending, steps)
-    return Plan(subject, setup, counted, work, plain, checkpointed, estimate)
+    # What every device does by itself is the same for any number of them.
+    once = cache(partial(simulate, subject))
+    found = []
+    for setup in setups:
+        plain, checkpointed = (step(once, replace(setup, checkpointing=on), counted["trained"]) for on in (False, True))
+        times = None
+        if device in DEVICES:
+            times = estimate(DEVICES[device], utilization, steps, setup, plain, work["model"] * subject.positions)
+        found.append(Plan(subject, setup, counted, work, plain, checkpointed, device, times))
+    return found
 
 
 def count(subject: Subject) -> dict[str, int]:
@@ -82,35 +86,43 @@ def per_position(subject: Subject) -> dict[str, float]:
     return {"forward": forward / each, "training": training / each, "model": 3 * forward / each}
 
 
-def step(subject: Subject, setup: Setup) -> Step:
+def step(once: Callable[[Setup], Step], setup: Setup, trained: int) -> Step:
     """What a step takes on one device."""
     if setup.strategy in ("fsdp2", "tp"):
-        return simulate(subject, setup)
-    alone = simulate(subject, setup)
-    trained = count(subject)["trained"]
+        return once(setup)
+    alone = once(replace(setup, world_size=1))
     if setup.strategy != "ddp":
         return zero(alone, trained, setup)
     if setup.world_size == 1:
         return alone
     # Gradients are reduced in buckets of their own, which are never given up.
     gradients = trained * setup.stored.itemsize
-    reduced = Collective("all-reduce", setup.world_size, calls=1, bytes=gradients)
-    return Step({**alone.memory, "buckets": gradients}, [reduced])
+    return Step({**alone.memory, "buckets": gradients}, [among_all("all-reduce", setup.world_size, 1, gradients)])
 
 
 def zero(alone: Step, parameters: int, setup: Setup) -> Step:
     """DeepSpeed's stages, by formula: sharded optimizer and gradients (2), and weights as well (3).
 
-    Adam keeps two moments and weights in single precision, 12 bytes for each parameter.
+    Adam keeps two moments and weights in single precision, 12 bytes for each parameter. Gradients are summed up after
+    each part, and weights are gathered after the step (2), or forward and backward in each part (3).
 
     Source: Rajbhandari et al. 2020, ZeRO, §3.1, §5 and §7, https://arxiv.org/abs/1910.02054
     """
     devices, whole = setup.world_size, parameters * setup.stored.itemsize
     shared = whole if setup.strategy == "zero2" else whole // devices
     memory = {"weights": shared, "gradients": whole // devices, "optimizer": 12 * parameters // devices}
-    gathers = 1 if setup.strategy == "zero2" else 2
+    gathers = 1 if setup.strategy == "zero2" else 2 * setup.accumulate
     traffic = [
-        Collective("all-gather", devices, gathers, gathers * whole),
-        Collective("reduce-scatter", devices, 1, whole),
+        among_all("all-gather", devices, gathers, gathers * whole),
+        among_all("reduce-scatter", devices, setup.accumulate, setup.accumulate * whole),
     ]
     return Step({**alone.memory, **memory}, traffic if devices > 1 else [])
+
+
+def estimate(device: Device, utilization: float, steps: int | None, setup: Setup, found: Step, work: float) -> Estimate:
+    """The time of a step, of which an example is that many FLOPs of work."""
+    peak = utilization * getattr(device, setup.precision)
+    computing = work * setup.batch * setup.data_parallel * setup.accumulate / setup.world_size / peak
+    waiting = sum(device.seconds(sent) for sent in found.traffic if sent.awaited)
+    sending = sum(device.seconds(sent) for sent in found.traffic if not sent.awaited)
+    return Estimate(device.name, utilization, computing, sending, waiting, steps)

@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
+from warnings import catch_warnings, filterwarnings
 
 import torch
 from torch import distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import flop_counter
 from torch.utils.flop_counter import FlopCounterMode
@@ -102,36 +103,50 @@ def flops(subject: Subject) -> tuple[int, int]:
 
 def simulate(subject: Subject, setup: Setup) -> Step:
     """Run the second step of a training, when the optimizer has its state, on the first of the devices."""
-    with processes(setup) as meshes, FakeTensorMode():
+    with processes(setup) as meshes, FakeTensorMode(), catch_warnings():
+        # Of what no operation in place comes after.
+        filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
         model = build(subject, setup, meshes)
         optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
         batch = {
             name: value.to(setup.stored) if value.is_floating_point() else value
             for name, value in subject.inputs(setup.batch).items()
         }
-        take(model, optimizer, batch, setup, Ledger())
-        ledger, traffic = Ledger(setup.ignored), Traffic(setup.split if setup.split > 1 else setup.world_size)
+        traffic, ledger = Traffic(meshes["tensor"].get_group() if "tensor" in meshes else None), Ledger(setup.ignored)
+        take(model, optimizer, batch, setup, Ledger(), traffic)
         ledger.note(model.parameters(), "weights")
         ledger.note((value for state in optimizer.state.values() for value in state.values()), "optimizer")
         with ledger, traffic:
-            take(model, optimizer, batch, setup, ledger)
+            take(model, optimizer, batch, setup, ledger, traffic)
         return Step({kind: size for kind, size in ledger.peak.items() if size}, list(traffic.found.values()))
 
 
-def take(model: nn.Module, optimizer: Any, batch: dict[str, Any], setup: Setup, ledger: Ledger) -> None:
-    """One step."""
+def take(
+    model: nn.Module, optimizer: Any, batch: dict[str, Any], setup: Setup, ledger: Ledger, traffic: Traffic
+) -> None:
+    """One step; of its parts all before the last are alike, and one stands for them."""
     hooks = ledger.watch(model)
     ledger.note(batch.values(), "activations")
-    mixed = setup.precision == "bf16" and not setup.strategy.startswith("zero")
-    with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
-        loss = model(**batch).loss
-    ledger.kind = "temporary"
-    loss.backward()
-    del loss
+    for times, last in ((setup.accumulate - 1, False), (1, True)):
+        if times:
+            traffic.times = times
+            if isinstance(model, FSDPModule):
+                model.set_requires_gradient_sync(last)
+            learn(model, batch, setup, ledger)
     optimizer.step()
     optimizer.zero_grad()
     for hook in hooks:
         hook.remove()
+
+
+def learn(model: nn.Module, batch: dict[str, Any], setup: Setup, ledger: Ledger) -> None:
+    """Forward and backward of one part."""
+    mixed = setup.precision == "bf16" and not setup.strategy.startswith("zero")
+    ledger.kind = "activations"
+    with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
+        loss = model(**batch).loss
+    ledger.kind = "temporary"
+    loss.backward()
 
 
 def build(subject: Subject, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:

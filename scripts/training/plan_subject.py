@@ -55,8 +55,13 @@ class Subject:
 
     @property
     def is_image(self) -> bool:
-        """Whether it reads images: its steps are counted in images, and those of others in tokens."""
+        """Whether it reads images."""
         return getattr(self.config, "frontend", "tokens") == "patches"
+
+    @property
+    def unit(self) -> str:
+        """What its work is counted in."""
+        return "image" if self.is_image else "token"
 
     @property
     def positions(self) -> int:

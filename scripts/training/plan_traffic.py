@@ -3,20 +3,24 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import ScriptObject, Tensor
+from torch.distributed import ProcessGroup, get_process_group_ranks
+from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# By the operator: what it does, and where the whole tensor is: an argument, or -1 for the result.
+# Devices of a node have fast links to each other.
+NODE = 8
+# By the operator: what it does, where the whole tensor is (an argument, or -1 for the result), where the group is.
 OPERATORS = {
-    "c10d.allreduce_": ("all-reduce", 0),
-    "c10d._allgather_base_": ("all-gather", 0),
-    "c10d._reduce_scatter_base_": ("reduce-scatter", 1),
-    "_c10d_functional.all_reduce": ("all-reduce", 0),
-    "_c10d_functional.all_reduce_": ("all-reduce", 0),
-    "_c10d_functional.all_gather_into_tensor": ("all-gather", -1),
-    "_c10d_functional.reduce_scatter_tensor": ("reduce-scatter", 0),
+    "c10d.allreduce_": ("all-reduce", 0, 1),
+    "c10d._allgather_base_": ("all-gather", 0, 2),
+    "c10d._reduce_scatter_base_": ("reduce-scatter", 1, 2),
+    "_c10d_functional.all_reduce": ("all-reduce", 0, 2),
+    "_c10d_functional.all_reduce_": ("all-reduce", 0, 2),
+    "_c10d_functional.all_gather_into_tensor": ("all-gather", -1, 2),
+    "_c10d_functional.reduce_scatter_tensor": ("reduce-scatter", 0, 3),
 }
 # How often a ring of n devices sends (n - 1) / n of the whole tensor.
 ROUNDS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
@@ -24,15 +28,19 @@ ROUNDS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
 
 @dataclass
 class Collective:
-    """Calls of one kind among `devices`: bytes of the whole tensors, and those that each device sends.
+    """Calls of one kind among `devices`, of which `together` are in a node: bytes of the whole tensors.
+
+    `awaited` says that the next layer needs what is sent.
 
     Source: ring algorithms: Patarasuk & Yuan 2009, §4, https://doi.org/10.1016/j.jpdc.2008.09.002
     """
 
     kind: str
     devices: int
+    together: int
     calls: int = 0
     bytes: int = 0
+    awaited: bool = False
 
     @property
     def sent(self) -> float:
@@ -44,16 +52,22 @@ class Collective:
         return {**asdict(self), "sent": self.sent}
 
 
-class Traffic(TorchDispatchMode):
-    """Notes every collective that is called while it is on.
+def among_all(kind: str, devices: int, calls: int, size: int) -> Collective:
+    """A collective of all devices of a training."""
+    return Collective(kind, devices, min(devices, NODE), calls, size)
 
-    `reducers` is the number of devices that share an all-reduce; of the others the tensors tell.
+
+class Traffic(TorchDispatchMode):
+    """Notes every collective that is called while it is on, as if it was called `times` times.
+
+    Each layer waits for those of the `awaited` group.
     """
 
-    def __init__(self, reducers: int) -> None:
+    def __init__(self, awaited: ProcessGroup | None = None) -> None:
         super().__init__()
-        self.reducers = reducers
-        self.found: dict[tuple[str, int], Collective] = {}
+        self.awaited = awaited
+        self.times = 1
+        self.found: dict[tuple[str, str], Collective] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
@@ -61,24 +75,24 @@ class Traffic(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         known = OPERATORS.get(str(function).rpartition(".")[0])
         if known is not None:
-            kind, where = known
-            whole = size(result if where < 0 else args[where])
-            sizes = [whole, *(size(part) for part in (*args[:2], result) if is_tensors(part))]
-            devices = self.reducers if kind == "all-reduce" else whole // min(sizes)
-            self.note(kind, devices, whole)
+            kind, where, group = known
+            self.note(kind, resolved(args[group]), size(result if where < 0 else args[where]))
         return result
 
-    def note(self, kind: str, devices: int, whole: int) -> None:
-        """Add a call on a tensor of that many bytes; a group of one sends nothing."""
-        if devices > 1:
-            found = self.found.setdefault((kind, devices), Collective(kind, devices))
-            found.calls += 1
-            found.bytes += whole
+    def note(self, kind: str, group: ProcessGroup, whole: int) -> None:
+        """Add calls on a tensor of that many bytes; a group of one sends nothing."""
+        ranks = get_process_group_ranks(group)
+        if len(ranks) > 1:
+            together = sum(rank // NODE == ranks[0] // NODE for rank in ranks)
+            fresh = Collective(kind, len(ranks), together, awaited=group is self.awaited)
+            found = self.found.setdefault((kind, group.group_name), fresh)
+            found.calls += self.times
+            found.bytes += self.times * whole
 
 
-def is_tensors(value: Any) -> bool:
-    """Whether a value holds tensors."""
-    return any(isinstance(leaf, Tensor) for leaf in tree_leaves(value))
+def resolved(group: Any) -> ProcessGroup:
+    """The group that an operator is given, boxed or by its name."""
+    return ProcessGroup.unbox(group) if isinstance(group, ScriptObject) else _resolve_process_group(group)
 
 
 def size(value: Any) -> int:

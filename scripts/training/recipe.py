@@ -78,9 +78,9 @@ class Feeding:
     """How examples become steps.
 
     `batch_size` counts the examples of an optimizer step, however many processes share it and in however many parts
-    (`accumulate`) each takes its share. `group_by_length` puts examples of like length into a step, and `workers`
-    processes make batches ahead. `holdout` keeps that share of the training data back, to be watched; the test split
-    is scored once, at the end.
+    (`accumulate`) each takes its share. `group_by_length` puts examples of like length into a step. `workers`
+    processes make batches ahead, and first the tokens of a table of texts, which datasets' cache keeps then. `holdout`
+    keeps that share of the training data back, to be watched; the test split is scored once, at the end.
 
     `streaming` reads records as they are needed: in `shards`, whose number is that of no device but part of the order,
     each shuffled within a `buffer` of records. `documents` says what a document of plain text is. A share of more than

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import shlex
 import subprocess
 import time
 from dataclasses import asdict, dataclass, field
@@ -17,6 +18,7 @@ from transformers import PreTrainedModel
 import qkv
 from qkv.scripts.publishing.durable import sync
 from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.source import called
 from qkv.scripts.training.start import kind_of
 from qkv.scripts.training.task import Task
 
@@ -56,10 +58,30 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def placeless(path: str) -> str:
+    """A file or folder of this machine by its name alone: its place is nobody's business, and changes no number."""
+    return Path(path).resolve().name if Path(path).is_absolute() or ".." in Path(path).parts else path
+
+
+def typed(words: str) -> str:
+    """A command as others may read it."""
+    pairs = [word.rpartition("=") for word in shlex.split(words)]
+    known = ((key, equals, called(value) if key == "data" else value) for key, equals, value in pairs)
+    return shlex.join(key + equals + placeless(value) for key, equals, value in known)
+
+
+def fields(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as others may read it."""
+    found = asdict(recipe) | {"data": called(recipe.data)}
+    for group, name in ((found, "out"), (found, "init"), (found["text"], "tokenizer")):
+        group[name] = placeless(group[name]) if group[name] else group[name]
+    return found
+
+
 def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Accelerator) -> dict[str, Any]:
     """The record of a run before it has results."""
     return {
-        "recipe": asdict(recipe) | {"architecture": kind_of(recipe, model).__name__},
+        "recipe": fields(recipe) | {"architecture": kind_of(recipe, model).__name__},
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
         "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source},

@@ -1,6 +1,6 @@
 """What does a command show when it is done? One table."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,16 @@ def show(title: str, rows: Mapping[str, str]) -> None:
     table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(name, value)
+    Console().print(table)
+
+
+def show_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str) -> None:
+    """Print lines that have the same columns as a table on standard output, as narrow as can be."""
+    table = Table(title=title, caption=legend, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in lines[0]:
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in lines:
+        table.add_row(*line.values())
     Console().print(table)
 
 

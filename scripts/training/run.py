@@ -83,7 +83,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     set_seed(recipe.seed)
     model = engine.make(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
-    facts = record.describe(recipe, task, model, accelerator) | {"command": command}
+    facts = record.describe(recipe, task, model, accelerator) | {"command": record.typed(command)}
     folder = open_folder(recipe, accelerator)
     run = Run(folder, model, task, facts, clock, accelerator.is_main_process)
     earlier = agreed(accelerator, lambda: finished(folder, facts))

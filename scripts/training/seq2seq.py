@@ -8,12 +8,13 @@ from typing import Any
 from transformers import PreTrainedTokenizerFast
 
 from qkv.scripts.training.baselines import copied
-from qkv.scripts.training.corpus import Corpus
+from qkv.scripts.training.corpus import Corpus, task_of
 from qkv.scripts.training.metrics import measure, signatures
-from qkv.scripts.training.padded import IGNORED, cut, padded
+from qkv.scripts.training.padded import IGNORED, attended, padded
 from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.task import Answer, Batch, Columns, Record, Task
-from qkv.scripts.training.tokenizer import AFTER, fields, ids, tokenizer_for
+from qkv.scripts.training.task import Answer, Batch, Columns, Task
+from qkv.scripts.training.tokenizer import AFTER, tokenizer_for
+from qkv.scripts.training.tokens import Encoder
 
 # What translations are judged by, and what is written without spaces between words, of which BLEU knows nothing.
 SENTENCES, WORDS = ("exact_match", "bleu", "chrf"), ("exact_match", "cer")
@@ -29,53 +30,44 @@ def seq2seq(recipe: Recipe, corpus: Corpus) -> Task:
     if not corpus.targets:
         raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers or data=dates")
     tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"], AFTER)
-    writer = Writer(tokenizer, [target for found in corpus.targets.values() for target in found], recipe.text.length)
-    splits = writer.splits(corpus)
+    splits = tables(corpus, Encoder(tokenizer, recipe.workers), recipe.text.length)
+    wanted = [target for name in corpus.texts for target in corpus.targets[name]]
+    writer = Writer(tokenizer, wanted, recipe.text.length + SPARE)
     metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
-    config = fields(tokenizer)
-    return Task(
-        name=corpus.name,
-        title=corpus.title,
-        kind="translation",
-        source=corpus.source,
+    return task_of(
+        corpus,
+        tokenizer,
+        "translation",
+        {"max_position_embeddings": writer.longest, "decoder_start_token_id": tokenizer.pad_token_id},
         train=splits.pop("train"),
         splits=splits,
-        labels=[],
-        processor=tokenizer,
         count=lambda batch: int((batch["labels"] != IGNORED).sum()),
         answer=writer.answer,
         measure=partial(measured, metrics),
-        collate=partial(collate, pad=tokenizer.pad_token_id),
-        config={**config, "decoder_start_token_id": config["pad_token_id"], "max_position_embeddings": writer.longest},
+        collate=partial(attended, fills={"input_ids": tokenizer.pad_token_id, "labels": IGNORED}),
         signatures=signatures(metrics),
         baselines=partial(copied, corpus, metrics),
     )
 
 
+def tables(corpus: Corpus, encoder: Encoder, length: int) -> dict[str, Columns]:
+    """The examples of each split, with the number of the target of each among those of all."""
+    found, start, limits = {}, 0, {"truncation": True, "max_length": length}
+    for name, texts in corpus.texts.items():
+        sources, labels = encoder(texts, **limits), encoder(corpus.targets[name], **limits)
+        columns = {"input_ids": (sources, encoder.tokenizer.pad_token_id), "labels": (labels, IGNORED)}
+        found[name] = padded(columns, _target=range(start, start + len(texts)))
+        start += len(texts)
+    return found
+
+
 @dataclass(frozen=True)
 class Writer:
-    """Lets a model write about texts, and puts beside it what was wanted: `wanted` are the targets of all splits."""
+    """Lets a model write at most `longest` tokens about texts; `wanted` are the targets of all splits."""
 
     tokenizer: PreTrainedTokenizerFast
     wanted: list[str]
-    length: int
-
-    @property
-    def longest(self) -> int:
-        """Positions that a model needs."""
-        return self.length + SPARE
-
-    def splits(self, corpus: Corpus) -> dict[str, Columns]:
-        """The examples of each split, with the number of the target of each among those of all."""
-        found, start = {}, 0
-        for name, texts in corpus.texts.items():
-            limits = {"truncation": True, "max_length": self.length}
-            sources = ids(self.tokenizer, texts, **limits)
-            labels = ids(self.tokenizer, corpus.targets[name], **limits)
-            columns = {"input_ids": (sources, self.tokenizer.pad_token_id), "labels": (labels, IGNORED)}
-            found[name] = padded(columns, _target=range(start, start + len(texts)))
-            start += len(texts)
-        return found
+    longest: int
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """What the model writes about each text, always the likeliest token, and what was wanted."""
@@ -84,12 +76,6 @@ class Writer:
         tokens = model.generate(**inputs, max_new_tokens=min(room, self.longest), do_sample=False, num_beams=1)
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [(text, self.wanted[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
-
-
-def collate(records: Sequence[Record], places: Sequence[int] | None, pad: int) -> Batch:
-    """A batch of texts and targets, none longer than its longest."""
-    batch = cut(records, {"input_ids": pad, "labels": IGNORED})
-    return {**batch, "attention_mask": (batch["input_ids"] != pad).long()}
 
 
 def measured(metrics: Sequence[str], sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:

@@ -202,6 +202,11 @@ def select(features: Features, columns: Sequence[str] | None, where: str) -> Fea
     return Features({name: kind for name, kind in features.items() if columns is None or name in columns})
 
 
+def called(where: str) -> str:
+    """How data are spoken of where others read: a file or folder by its name alone, and not by its place here."""
+    return Path(where).resolve().name if Path(where).exists() else where
+
+
 def identity(where: str) -> str:
     """What says which data these are: a commit of the Hub, or a hash over names, sizes and beginnings of files."""
     path = Path(where)

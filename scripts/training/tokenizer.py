@@ -21,15 +21,18 @@ AROUND, AFTER = f"{START} $A {END}", f"$A {END}"
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def tokenizer_for(recipe: Recipe, texts: Sequence[str], template: str = "$A") -> PreTrainedTokenizerFast:
+def tokenizer_for(
+    recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
     """The recipe's tokenizer, trained on these texts, or that of the folder in `init`.
 
-    `template` says which special tokens stand around a text. ValueError for a folder without a tokenizer.
+    `template` says which special tokens stand around a text, and `needs` are the kinds of special tokens that there
+    have to be, such as "mask". ValueError for a folder without a tokenizer, and for a tokenizer without these.
     """
     if recipe.init is not None:
-        return saved(Path(recipe.init), recipe.text.length)
+        return having(needs, saved(Path(recipe.init), recipe.text.length))
     if recipe.text.tokenizer not in MAKERS:
-        return loaded(recipe.text.tokenizer, recipe.text.length)
+        return having(needs, loaded(recipe.text.tokenizer, recipe.text.length))
     tokenizer = MAKERS[recipe.text.tokenizer](texts, recipe.text.vocab_size)
     numbers = [(word, tokenizer.token_to_id(word)) for word in (START, END)]
     tokenizer.post_processor = TemplateProcessing(single=template, pair=f"{template} $B", special_tokens=numbers)
@@ -41,6 +44,17 @@ def tokenizer_for(recipe: Recipe, texts: Sequence[str], template: str = "$A") ->
         pad_token=PAD, eos_token=END, sep_token=END, bos_token=START, cls_token=START, unk_token=UNKNOWN,
         mask_token=MASK,
     )  # fmt: skip
+
+
+def having(needs: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
+    """The tokenizer; ValueError for one that lacks a special token."""
+    for kind in needs:
+        if getattr(tokenizer, f"{kind}_token_id") is None:
+            raise ValueError(
+                f"the tokenizer of {tokenizer.name_or_path!r} has no {kind} token, which this architecture learns "
+                f"with; take another, or one that is trained here: {', '.join(MAKERS)}"
+            )
+    return tokenizer
 
 
 def saved(folder: Path, length: int) -> PreTrainedTokenizerFast:
@@ -132,6 +146,8 @@ MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
 
 def ids(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
     """The tokens of each text, with those of the template around them."""
+    if not texts:  # of a stream, where all records that were read together were bad
+        return []
     found = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
     return [np.asarray(row, dtype=np.int64) for row in found]
 

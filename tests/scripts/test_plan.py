@@ -20,7 +20,7 @@ SMALL = [
 def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["gpt2", *SMALL, "--world-size=4", "--strategy=tp", "--steps=100", f"--json={tmp_path / 'plan.json'}"]
     assert main(["plan", *words]) == 0
-    found = json.loads((tmp_path / "plan.json").read_text())
+    (found,) = json.loads((tmp_path / "plan.json").read_text())["plans"]
     printed = " ".join(capsys.readouterr().out.split())
     assert found["setup"]["split"] == 4 and found["length"] == 32
     assert f"{found['parameters']['total']:,}" in printed and "assuming 40% of the peak" in printed
@@ -28,11 +28,23 @@ def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFix
     assert found["memory"]["plain"]["weights"] < 4 * found["parameters"]["total"]
 
 
+def test_several_are_lines_of_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["hidden_size=2048", *SMALL[1:], "vocab_size=3000000", "--world-size=16,64", "--strategy=ddp,zero3"]
+    assert main(["plan", "gpt2", *words]) == 0
+    printed = capsys.readouterr().out
+    lines = [line.split() for line in printed.splitlines()]
+    cells = {tuple(line[:2]): line[2:] for line in lines if line and line[0] in ("16", "64")}
+    assert list(cells) == [(world, word) for word in ("ddp", "zero3") for world in ("16", "64")]
+    # Every word of a vocabulary of that size on each device is more than it has; a sixteenth is not.
+    assert cells["16", "ddp"][1] == "GB*" and "*" not in " ".join(cells["64", "zero3"])
+    assert max(map(len, printed.splitlines())) <= 80
+
+
 def test_a_recipe_is_planned_with_its_own_batch_and_steps(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["digits", "model.num_hidden_layers=1", "accumulate=2", "--world-size=4", "--device=a100"]
     assert main(["plan", *words]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "4 x ddp, 4 images each, fp32" in printed and "hours for 2,400 steps" in printed
+    assert "4 x ddp, 4 images each in 2 parts, fp32" in printed and "hours for 2,400 steps" in printed
 
 
 def test_a_saved_model_is_planned_from_its_config_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +62,9 @@ WRONG = {
     "gpt2 hiden_size=8": "QkvDecoderConfig has no field 'hiden_size'; did you mean 'hidden_size'?",
     "gpt2 8": "'8' is not key=value; write for example num_hidden_layers=24",
     "gpt2 --length=2048": "--length=2048 is more than max_position_embeddings=1024; change one of them",
-    "gpt2 --world-size=0": "--world-size=0 must be at least 1",
+    "gpt2 --world-size=8,0": "--world-size=0 is no number of devices; give one such as 8, or several: 8,64,512",
+    "gpt2 --strategy=ddp,fsdp": "--strategy=fsdp is not known; did you mean 'fsdp2'?",
+    "gpt2 --batch=0": "--batch=0 must be at least 1",
     "gpt2 --utilization=40": "--utilization=40.0 is not a share of the peak; give one such as 0.4",
     "gpt2 --split=2": "--split=2 needs --strategy tp",
     "gpt2 --strategy=tp --world-size=10 --split=5": "--split=5 does not divide the 12 heads of keys and values",

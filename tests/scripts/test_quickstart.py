@@ -99,7 +99,10 @@ def test_texts_go_the_whole_way_too(
         return [Found(outputs(model, job.inputs), answer)]
 
     monkeypatch.setattr(quickstart, "reload", reloaded)
-    assert main(["quickstart", *words, *TEXT, f"out={tmp_path / 'run'}"]) == 0
+    command = ["quickstart", *words, *TEXT, f"out={tmp_path / 'run'}"]
+    assert main(command) == 0
+    (tmp_path / "run" / "hub" / "README.md").unlink()
+    assert main(command) == 0 and (tmp_path / "run" / "hub" / "README.md").is_file()  # not trained, but built anew
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record["reload"] == {"test": {}} and "test" in record["metrics"]
     assert (tmp_path / "run" / "hub" / "tokenizer.json").is_file()

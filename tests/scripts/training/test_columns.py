@@ -65,3 +65,14 @@ def test_cells_are_numbers_where_most_are(tmp_path: Path) -> None:
     assert found == {"text": "string", "n": "int64", "empty": "string"}
     rows = [row["_fault"] or (row["text"], row["n"]) for row in records(pieces, found)]
     assert rows == [("1", 1), ("x", 2), "'n' is string, expected int64"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "has no records; give"), (b"caf\xe9", "can be read; the first is not UTF-8 from its byte 3 on; give")],
+)
+def test_files_of_which_nothing_can_be_read_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        kinds(format_of(str(path)).cut(path, "line"))

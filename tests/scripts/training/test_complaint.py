@@ -39,7 +39,7 @@ def png(size: int = 30) -> bytes:
         (picture, {"bytes": None, "path": None}, "no picture"),
         (picture, {"bytes": b"PNG?", "path": None}, "damaged picture: no picture of a known kind"),
         (picture, {"bytes": png()[:200], "path": None}, "damaged picture: "),
-        (picture, {"bytes": None, "path": "nowhere.png"}, "damaged picture: [Errno 2]"),
+        (picture, {"bytes": None, "path": "nowhere.png"}, "damaged picture: No such file or directory"),
     ],
 )
 def test_every_kind_of_bad_value_is_told(check: Check, value: Any, said: str) -> None:
@@ -149,3 +149,9 @@ def test_rows_are_counted_from_the_beginning_of_the_file(tmp_path: Path) -> None
     (tmp_path / "x").write_text("one\ntwo\nthree\n")
     said = Complaints().note({"_file": str(tmp_path / "x"), "_begin": 8, "_row": 1}, "wrong")
     assert said == f"{tmp_path / 'x'}, row 3: wrong"
+
+
+def test_a_bad_record_late_in_the_data_is_told_too() -> None:
+    data = Dataset.from_list([{"a": "words"}] * 1100 + [{"a": ""}])
+    complaints = Complaints(0.01)
+    assert len(sift(data, {"a": text}, complaints)) == 1100 and complaints.summary()["reasons"] == {"a: empty": 1}

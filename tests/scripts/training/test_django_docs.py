@@ -15,9 +15,9 @@ LONG = "words that say something about the topic, over and over, until there are
 
 
 def source() -> bytes:
-    """A distribution of 30 pages in two areas, with what is to be left out."""
+    """A distribution of 30 pages on two subjects, with what is to be left out."""
     pages = {f"docs/ref/models/p{number:02}.txt": page(number) for number in range(15)}
-    pages |= {f"docs/topics/db/p{number:02}.txt": page(100 + number) for number in range(15)}
+    pages |= {f"docs/topics/forms/p{number:02}.txt": page(100 + number) for number in range(15)}
     pages |= {"docs/releases/1.txt": "left out", "docs/conf.py": "left out", "django/models.py": "left out"}
     pages["docs/misc/design.txt"] = page(500)
     content = io.BytesIO()
@@ -71,11 +71,11 @@ def test_pages_are_documents_and_what_changes_is_left_out(index: Path) -> None:
     assert django_docs.documents(RECIPE) == corpus  # from the cache
 
 
-def test_paragraphs_know_their_area_and_blocks_stay_together(index: Path) -> None:
+def test_paragraphs_know_their_subject_and_blocks_stay_together(index: Path) -> None:
     corpus = django_docs.paragraphs(RECIPE)
     train, test = (dict(zip(corpus.texts[name], corpus.labels[name], strict=True)) for name in ("train", "test"))
     assert not train.keys() & test.keys() and len(test) > 30 and f"{LONG} x" in train.keys() | test.keys()
-    assert {corpus.names[label] for label in test.values()} == {"models", "database"}
+    assert {corpus.names[label] for label in test.values()} == {"models", "forms"}
     assert train.get(f"{LONG} 3-0 é", test.get(f"{LONG} 3-0 é")) == corpus.names.index("models")
     for number in range(15):  # the first eight paragraphs of a page are a block
         assert len({f"{LONG} {number}-{place} é" in test for place in range(8)}) == 1

@@ -8,7 +8,6 @@ import torch
 from datasets import ClassLabel, Dataset, Features, Image, Value, concatenate_datasets
 
 from qkv.scripts.training.fingerprint import contents
-from qkv.scripts.training.packing import Packed
 from qkv.scripts.training.task import Columns, Task
 
 WORDS = {"text": [f"word {n}" for n in range(2500)], "n": [None, *range(2499)]}
@@ -54,11 +53,6 @@ def test_pictures_in_files_are_known_by_names_and_sizes(tmp_path: Path) -> None:
         )
 
     assert of(table("a", 5)) == of(table("b", 5)) != of(table("c", 6))
-
-
-def test_packed_rows_are_known_by_tokens_and_length() -> None:
-    tokens = Dataset.from_dict({"input_ids": [[1, 2], [3]], "length": [2, 1]})
-    assert of(Packed(tokens, 2)) == of(Packed(tokens, 2)) != of(Packed(tokens, 3))
 
 
 def test_what_says_nothing_has_none() -> None:

@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features
+from datasets import Image as ImageFeature
 from PIL import Image
 
 from qkv.scripts.training import data, recipe
-from qkv.scripts.training.images import centre, part
+from qkv.scripts.training.images import centre, images, part
 from qkv.scripts.training.run import train
 
 TINY = ["model.image_size=16", "model.patch_size=8", "model.hidden_size=8", "model.num_hidden_layers=1",
@@ -25,6 +27,17 @@ def folder(tmp_path: Path) -> Path:
                 pixels = np.random.default_rng(number).integers(0, 256, (20, 24 + number, 3), dtype=np.uint8)
                 Image.fromarray(pixels).save(tmp_path / "data" / split / name / f"{number}.png")
     return tmp_path / "data"
+
+
+def test_answers_that_nobody_has_are_not_asked_for(tmp_path: Path) -> None:
+    """ImageNet's test on the Hub has -1 for every label."""
+    kinds = Features({"image": ImageFeature(), "label": ClassLabel(names=["a", "b"])})
+    pictures = [Image.new("RGB", (9, 9))] * 4
+    known = Dataset.from_dict({"image": pictures, "label": [0, 1, 0, 1]}, features=kinds)
+    hidden = Dataset.from_dict({"image": pictures, "label": [-1] * 4}, features=kinds)
+    DatasetDict({"train": known, "validation": known, "test": hidden}).save_to_disk(str(tmp_path))
+    words = [f"data={tmp_path}", "streaming=false"]
+    assert images(recipe.load("vit-b16", words)).sizes() == {"train": 4, "validation": 4}
 
 
 def test_the_recipe_takes_steps_on_a_stream_of_a_folder(folder: Path, tmp_path: Path) -> None:
@@ -64,5 +77,7 @@ def test_a_part_lies_within_and_may_be_mirrored(corner: float) -> None:
 def test_data_to_evaluate_on_are_needed(tmp_path: Path) -> None:
     (tmp_path / "data" / "cat").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "data" / "cat" / "0.png")
-    with pytest.raises(ValueError, match="has no validation and no test split; put images in folders of that name"):
+    with pytest.raises(
+        ValueError, match="has no validation and no test split with labels; put images in folders of that name"
+    ):
         data.load(recipe.load("vit-b16", [*TINY, f"data={tmp_path / 'data'}"]))

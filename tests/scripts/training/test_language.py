@@ -26,13 +26,20 @@ def model(made: Task) -> torch.nn.Module:
     return qkv.QkvDecoderForCausalLM(config).eval()
 
 
-def test_rows_hold_every_token_once_with_an_end_after_each_document() -> None:
+def test_rows_hold_every_token_once_and_documents_do_not_see_each_other() -> None:
     made = task()
     batch = made.collate(made.train.__getitems__(range(len(made.train))), [0, 1, 2, 3])
-    tokens = batch["input_ids"][batch["labels"] != IGNORED]
-    text = made.processor.decode(tokens)
-    assert text == "one two three, ééé</s>four\nfive</s>" and batch["input_ids"].shape[1] == 8
-    assert torch.equal(tokens, batch["labels"][batch["labels"] != IGNORED])
+    assert batch["input_ids"].shape == (4, 8)
+    assert made.processor.decode(batch["input_ids"].flatten()) == "one two three, ééé</s>four\nfive</s>"
+    begins = (batch["position_ids"] == 0).flatten().nonzero().flatten()
+    assert begins.tolist() == [0, 8, 16, 22, 24]
+    assert (batch["labels"].flatten() == IGNORED).nonzero().flatten().tolist() == begins.tolist()
+    assert made.count(batch) == 32 - 5
+    net = model(made)
+    with torch.no_grad():
+        packed = net(batch["input_ids"], position_ids=batch["position_ids"]).logits[2, 6:]
+        alone = net(batch["input_ids"][2:3, 6:]).logits[0]
+    assert (packed - alone).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("kind", ["bytes", "bpe"])
@@ -40,7 +47,7 @@ def test_bytes_are_those_of_predicted_tokens(kind: str) -> None:
     made = task(kind=kind)
     split = made.splits["test"]
     batch = made.collate(split.__getitems__(range(len(split))), None)
-    predicted = [row[row != IGNORED][1:] for row in batch["labels"]]
+    predicted = [row[row != IGNORED] for row in batch["labels"]]
     texts = [made.processor.decode(row, skip_special_tokens=True) for row in predicted]
     assert batch["_bytes"].tolist() == [len(text.encode()) for text in texts]
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import qkv
+from qkv.modeling import modeling_decoder
 from qkv.scripts.training.loop import Loop, parameter_groups, positions
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.task import Batch, Columns, Task
@@ -97,6 +98,17 @@ def test_a_mean_of_means_would_be_something_else(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(qkv.QkvEncoderForImageClassification, "forward", mean_of_parts)
     assert furthest(whole, weights_after("images", replace(RECIPE, accumulate=4))) > 1e-3
+
+
+def test_a_text_that_is_read_once_leaves_no_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modeling_decoder, "DynamicCache", None)
+    data = text_task()
+    loop = Loop.of(Accelerator(cpu=True), text_model(), replace(RECIPE, max_steps=1), replace(data, score=nothing))
+    assert len(list(loop.steps())) == 1 and loop.evaluate(data.train)["loss"] > 0
+
+
+def nothing(outputs: object, batch: Batch) -> dict[str, Tensor]:
+    return {}
 
 
 @pytest.mark.slow

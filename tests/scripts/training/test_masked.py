@@ -55,7 +55,7 @@ def test_shares_are_those_of_bert() -> None:
     tokenizer = tokenizer_for(recipe(), ["abcdefghijklmnopqrstuvwxyz"])
     mask = Mask(tokenizer, 0.15, 0)
     inputs = torch.randint(5, len(tokenizer), (400, 64))
-    found = mask.hide(inputs, torch.rand(3, *inputs.shape))
+    found = mask.hide(inputs, torch.rand(*inputs.shape, 3))
     asked = found["labels"] != IGNORED
     assert torch.equal(found["labels"][asked], inputs[asked])
     assert torch.equal(found["input_ids"][~asked], inputs[~asked])
@@ -69,7 +69,7 @@ def test_shares_are_those_of_bert() -> None:
 
 def test_special_tokens_are_never_asked_for(task: Task) -> None:
     inputs = torch.tensor([[2, 7, 1, 0]])
-    found = Mask(task.processor, 0.99, 0).hide(inputs, torch.zeros(3, 1, 4))
+    found = Mask(task.processor, 0.99, 0).hide(inputs, torch.zeros(1, 4, 3))
     assert found["labels"].tolist() == [[IGNORED, 7, IGNORED, IGNORED]]
 
 

@@ -1,14 +1,12 @@
-"""Packing: every token in one row, in order; documents cannot see each other; a table and a stream are packed alike."""
+"""Packing: every token in one row, in order; documents cannot see each other."""
 
 import numpy as np
-import pytest
 import torch
-from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
 import qkv
-from qkv.scripts.training.packing import Packed, Packer, pack
+from qkv.scripts.training.packing import Packer, pack
 from qkv.scripts.training.task import Record, stack
 
 LENGTHS = st.lists(st.integers(0, 20), max_size=12)
@@ -18,10 +16,6 @@ def documents(lengths: list[int]) -> list[list[int]]:
     """Documents of these lengths, in which no token comes twice."""
     ends = np.cumsum(lengths).tolist()
     return [list(range(end - length + 1, end + 1)) for end, length in zip(ends, lengths, strict=True)]
-
-
-def table(found: list[list[int]]) -> Dataset:
-    return Dataset.from_dict({"input_ids": found, "length": [len(document) for document in found]})
 
 
 def same(one: list[Record], other: list[Record]) -> bool:
@@ -57,16 +51,6 @@ def test_a_packer_goes_on_from_what_waits(lengths: list[int], length: int, cut: 
     second = Packer(length, first.waiting)
     rows += [row for document in found[cut:] for row in second.add(document)] + second.rest()
     assert same(rows, list(pack(found, length)))
-
-
-@pytest.mark.parametrize("lengths", [[], [3], [5, 0, 0, 2, 13, 1, 1, 4], [4, 4], [0, 0, 9], [12, 0]])
-@pytest.mark.parametrize("length", [1, 4, 5])
-def test_a_table_is_packed_alike(lengths: list[int], length: int) -> None:
-    found = documents(lengths)
-    packed = Packed(table(found), length)
-    rows = list(pack(found, length))
-    assert same(packed.__getitems__(range(len(packed))), rows)
-    assert same(packed.__getitems__(list(range(len(packed)))[::-1]), rows[::-1])
 
 
 def test_documents_cannot_see_each_other() -> None:

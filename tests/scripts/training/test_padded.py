@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from qkv.scripts.training.padded import cut, padded, pieces, table
+from qkv.scripts.training.padded import attended, cut, padded, pieces, table
 
 
 def rows(*lengths: int) -> list[np.ndarray]:
@@ -24,6 +24,14 @@ def test_a_batch_is_as_wide_as_its_longest_row() -> None:
     examples = padded({"one": (rows(2, 4, 1), 0)})
     assert cut(examples.__getitems__([0, 2]), {"one": 0})["one"].tolist() == [[1, 2], [1, 0]]
     assert cut(examples.__getitems__([1]), {"one": 0})["one"].tolist() == [[1, 2, 3, 4]]
+
+
+def test_rows_of_their_own_length_make_the_same_batch() -> None:
+    examples = padded({"input_ids": (rows(2, 4, 1), 0)})
+    own = [{"input_ids": row} for row in rows(2, 4, 1)]
+    one, other = (attended(found, None, {"input_ids": 0}) for found in (examples.__getitems__([0, 2]), own[::2]))
+    assert one["attention_mask"].tolist() == [[1, 1], [1, 0]]
+    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_nothing_but_filling_is_one_column() -> None:

@@ -1,11 +1,16 @@
 """Plans: counts and FLOPs by closed formulas, strategies by what they are known to share."""
 
+from functools import partial
+
 import pytest
 
 import qkv
-from qkv.scripts.training.plan import count, per_position, plan, step
-from qkv.scripts.training.plan_step import Setup
+from qkv.scripts.training.plan import Plan, count, per_position, plans
+from qkv.scripts.training.plan import step as of_step
+from qkv.scripts.training.plan_device import DEVICES
+from qkv.scripts.training.plan_step import Setup, Step, simulate
 from qkv.scripts.training.plan_subject import Subject, find
+from qkv.scripts.training.plan_traffic import Collective, among_all
 
 SMALL = [
     "hidden_size=32",
@@ -22,6 +27,15 @@ def small(name: str = "gpt2", *words: str) -> Subject:
 
 def setup(strategy: str = "ddp", world_size: int = 4, **fields: object) -> Setup:
     return Setup(**{"batch": 2, "precision": "fp32", "fused": True, **fields}, world_size=world_size, strategy=strategy)
+
+
+def step(subject: Subject, how: Setup) -> Step:
+    return of_step(partial(simulate, subject), how, count(subject)["trained"])
+
+
+def plan(subject: Subject, how: Setup, device: str, utilization: float, steps: int | None) -> Plan:
+    (found,) = plans(subject, [how], device, utilization, steps)
+    return found
 
 
 def test_parameters_are_those_of_the_model() -> None:
@@ -72,12 +86,23 @@ def test_zero_shares_what_its_stage_says() -> None:
 
 
 def test_the_estimate_is_what_the_table_says() -> None:
-    found = plan(small(), setup(accumulate=3), "a100", 0.5, 10)
-    assert found.estimate is not None
-    tokens = 2 * 3 * 32
-    assert found.estimate.computing == pytest.approx(found.flops["model"] * tokens / (19.5e12 * 0.5))
-    assert found.estimate.hours == pytest.approx(found.estimate.step * 10 / 3600)
-    assert plan(small(), setup(), "cpu", 0.5, 10).estimate is None
+    found = plan(small(), setup("tp", 4, split=4, accumulate=3), "a100", 0.5, 10)
+    estimate = found.estimate
+    assert estimate is not None
+    tokens = 2 * 3 * 32 / 4
+    assert estimate.computing == pytest.approx(found.flops["model"] * tokens / (19.5e12 * 0.5))
+    assert estimate.waiting == pytest.approx(sum(sent.sent for sent in found.plain.traffic) / 300e9)
+    assert estimate.waiting > estimate.sending == 0
+    assert estimate.step == estimate.computing + estimate.waiting
+    assert estimate.hours == pytest.approx(estimate.step * 10 / 3600)
+
+
+def test_rings_share_the_ports_of_their_nodes() -> None:
+    """1 GB summed up by 8 devices of a node, by 64 in 8 nodes, and by 8 that are alone in theirs."""
+    h100 = DEVICES["h100"]
+    assert h100.seconds(among_all("all-reduce", 8, 1, 10**9)) == pytest.approx(2 * 7 / 8 / 450)
+    assert h100.seconds(among_all("all-reduce", 64, 1, 10**9)) == pytest.approx(2 * 63 / 64 / 400)
+    assert h100.seconds(Collective("all-reduce", 8, 1, 1, 10**9)) == pytest.approx(2 * 7 / 8 / 50)
 
 
 def test_checkpointing_takes_less_memory() -> None:

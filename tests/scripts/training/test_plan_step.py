@@ -2,6 +2,7 @@
 
 import resource
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from qkv.scripts.training.plan import step
+from qkv.scripts.training import plan_traffic
+from qkv.scripts.training.engine import slice_layers
+from qkv.scripts.training.plan import count, step
 from qkv.scripts.training.plan_ledger import Ledger
 from qkv.scripts.training.plan_step import DTYPES, Setup, shard, simulate, take
 from qkv.scripts.training.plan_subject import Subject, find
@@ -40,7 +43,7 @@ def real(subject: Subject, setup: Setup) -> tuple[Any, Any, dict[str, torch.Tens
         model.activation_checkpointing_enable({"use_reentrant": False})
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     batch = subject.inputs(setup.batch)
-    take(model, optimizer, batch, setup, Ledger())
+    take(model, optimizer, batch, setup, Ledger(), Traffic())
     return model, optimizer, batch
 
 
@@ -64,20 +67,20 @@ def allocated(action: Any) -> int:
     return peak
 
 
-MEASURED = [("gpt2", False), ("gpt2", True), ("vit_base_16", False)]
-REST = [(name, on) for name in SUBJECTS for on in (False, True) if (name, on) not in MEASURED]
+MEASURED = [("gpt2", False, 3), ("gpt2", True, 1), ("vit_base_16", False, 1)]
+REST = [(name, on, 1) for name in SUBJECTS for on in (False, True) if (name, on, 1) not in MEASURED]
 
 
 @pytest.mark.parametrize(
-    ("name", "checkpointing"), [*MEASURED, *(pytest.param(*row, marks=pytest.mark.slow) for row in REST)]
+    ("name", "checkpointing", "accumulate"), [*MEASURED, *(pytest.param(*row, marks=pytest.mark.slow) for row in REST)]
 )
-def test_memory_is_what_the_allocator_gives_out(name: str, checkpointing: bool) -> None:
-    subject, setup = find(name, SUBJECTS[name], 64), here(checkpointing=checkpointing)
+def test_memory_is_what_the_allocator_gives_out(name: str, checkpointing: bool, accumulate: int) -> None:
+    subject, setup = find(name, SUBJECTS[name], 64), here(checkpointing=checkpointing, accumulate=accumulate)
     memory = simulate(subject, setup).memory
     model, optimizer, batch = real(subject, setup)
     assert memory["weights"] == sum(weight.nbytes for weight in model.parameters())
     assert memory["optimizer"] == sum(value.nbytes for state in optimizer.state.values() for value in state.values())
-    measured = allocated(lambda: take(model, optimizer, batch, setup, Ledger()))
+    measured = allocated(lambda: take(model, optimizer, batch, setup, Ledger(), Traffic()))
     measured += sum(value.nbytes for value in batch.values())
     predicted = sum(memory.values()) - memory["weights"] - memory["optimizer"]
     assert predicted == pytest.approx(measured, rel=0.01)
@@ -87,50 +90,78 @@ def sums(found: list[Collective]) -> dict[str, tuple[int, int]]:
     return {collective.kind: (collective.calls, collective.bytes) for collective in found}
 
 
-def test_ddp_sends_what_the_plan_says() -> None:
+def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group of one reduces as much as one of two, with itself."""
+    monkeypatch.setattr(plan_traffic, "get_process_group_ranks", lambda group: [0, 1])
     distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
     try:
         subject = find("gpt2", TEXT, None)
         model, optimizer, batch = real(subject, here())
         wrapped = DistributedDataParallel(model)
-        take(wrapped, optimizer, batch, here(), Ledger())
-        with Traffic(2) as traffic:
-            take(wrapped, optimizer, batch, here(), Ledger())
+        take(wrapped, optimizer, batch, here(), Ledger(), Traffic())
+        with Traffic() as traffic:
+            take(wrapped, optimizer, batch, here(), Ledger(), traffic)
     finally:
         distributed.destroy_process_group()
     (traced,) = traffic.found.values()
-    (planned,) = step(subject, here(world_size=2)).traffic
+    (planned,) = step(partial(simulate, subject), here(world_size=2), count(subject)["trained"]).traffic
     assert (traced.kind, traced.devices, traced.bytes) == (planned.kind, planned.devices, planned.bytes)
 
 
-def test_fsdp2_gathers_layers_twice_and_the_rest_once() -> None:
+def test_fsdp2_gathers_layers_twice_and_the_rest_once_in_each_part_and_reduces_once() -> None:
     subject = find("gpt2", TEXT, None)
-    found = simulate(subject, here(world_size=2, strategy="fsdp2"))
+    found = simulate(subject, here(world_size=2, strategy="fsdp2", accumulate=3))
     model = subject.build(fused=False)
     layers = sum(weight.nbytes for weight in model.model.layers.parameters())
     # Every parameter is cut along its first side, which two devices share evenly but for the tables' odd row.
     rest = sum(weight.nbytes for weight in model.parameters()) - layers + 4 * 64
-    assert sums(found.traffic) == {"all-gather": (5, 2 * layers + rest), "reduce-scatter": (3, layers + rest)}
+    assert sums(found.traffic) == {
+        "all-gather": (3 * 5, 3 * (2 * layers + rest)),
+        "reduce-scatter": (3, layers + rest),
+    }
     assert found.memory["weights"] == (layers + rest) // 2 and found.memory["optimizer"] >= layers + rest
     assert found.memory["gathered"] >= rest
 
 
-@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp32", marks=pytest.mark.slow)])
-def test_fsdp2_without_numbers_sends_what_it_sends_with_them(pair: None, precision: str) -> None:
-    subject, setup = find("bert_base", TEXT, None), here(world_size=2, strategy="fsdp2", precision=precision)
-    model = subject.build(fused=False)
+def sliced(model: Any, setup: Setup) -> Any:
+    return slice_layers(model, 2).train()
+
+
+def sharded(model: Any, setup: Setup) -> Any:
     shard(model, init_device_mesh("cpu", (2,)), DTYPES[setup.precision])
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    batch = subject.inputs(setup.batch)
-    take(model, optimizer, batch, setup, Ledger())
-    with CommDebugMode() as counts, Traffic(2) as traffic:
-        take(model, optimizer, batch, setup, Ledger())
+    return model
+
+
+def sent(model: Any, batch: dict[str, torch.Tensor], setup: Setup) -> dict[str, tuple[int, int]]:
+    """What a step with numbers sends, the second one; torch's own counter must have as many calls."""
+    optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
+    take(model, optimizer, batch, setup, Ledger(), Traffic())
+    with CommDebugMode() as counts, Traffic() as traffic:
+        take(model, optimizer, batch, setup, Ledger(), traffic)
+    assert counts.get_total_counts() == sum(collective.calls for collective in traffic.found.values())
+    return sums(list(traffic.found.values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "precision"),
+    [
+        ("bert_base", "fsdp2", "bf16"),
+        ("gpt2", "tp", "fp32"),
+        pytest.param("bert_base", "fsdp2", "fp32", marks=pytest.mark.slow),
+        pytest.param("t5_small", "tp", "fp32", marks=pytest.mark.slow),
+    ],
+)
+def test_a_step_without_numbers_sends_what_it_sends_with_them(
+    pair: None, name: str, strategy: Any, precision: str
+) -> None:
+    subject = find(name, SUBJECTS[name], None)
+    tensors = strategy == "tp"
+    setup = here(world_size=2, strategy=strategy, precision=precision, split=2 if tensors else 1)
+    model = (sliced if tensors else sharded)(subject.build(fused=False), setup)
+    found = sent(model, subject.inputs(setup.batch), setup)
     distributed.destroy_process_group()
-    planned = simulate(subject, setup).traffic
+    assert sums(simulate(subject, setup).traffic) == found
     distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
-    assert sums(planned) == sums(list(traffic.found.values()))
-    assert counts.get_total_counts() == sum(collective.calls for collective in planned)
 
 
 def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
@@ -140,17 +171,19 @@ def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
     hidden = 4 * 64 * 64 * 4
     # Beside them one for the embeddings, one for the gradient of the head's input, and the scores of all words.
     calls = 2 * (2 + 4) + 2
-    traffic = sums(found.traffic)
-    assert traffic["all-reduce"] == (calls, calls * hidden)
+    assert sums(found.traffic)["all-reduce"] == (calls, calls * hidden)
+    assert all(collective.awaited for collective in found.traffic)
     assert found.memory["weights"] < 0.6 * simulate(subject, here()).memory["weights"]
 
 
 @pytest.mark.slow
 def test_tensor_and_data_parallel_share_everything() -> None:
     subject = find("gpt2", TEXT, None)
-    found = simulate(subject, here(world_size=8, strategy="tp", split=2))
-    assert {collective.devices for collective in found.traffic} == {2, 4}
-    assert found.memory["weights"] < 0.15 * simulate(subject, here()).memory["weights"]
+    found = simulate(subject, here(world_size=16, strategy="tp", split=2))
+    # Layers are shared by neighbours, of which each has its own group for the data.
+    groups = {(collective.devices, collective.together, collective.awaited) for collective in found.traffic}
+    assert groups == {(2, 2, True), (8, 4, False)}
+    assert found.memory["weights"] < 0.075 * simulate(subject, here()).memory["weights"]
 
 
 def test_no_weights_are_allocated() -> None:

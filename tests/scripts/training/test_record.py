@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -62,3 +63,20 @@ def test_the_commit_is_that_of_the_checkout_or_none(monkeypatch: pytest.MonkeyPa
     assert found is None or len(found.split()[0]) == 40
     monkeypatch.setattr(record, "__file__", str(tmp_path / "scripts" / "training" / "record.py"))
     assert record.commit() is None
+
+
+def test_places_on_this_machine_are_told_to_nobody(tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    words = [
+        f"data={tmp_path / 'letters'}",
+        f"out={tmp_path / 'run'}",
+        f"text.tokenizer={tmp_path / 'words'}",
+        "seed=1",
+    ]
+    command = shlex.join(["qkv", "train", str(tmp_path / "mine.yaml"), *words])
+    told = record.typed(command), json.dumps(record.fields(load("docs-lm", words)))
+    assert told[0] == "qkv train mine.yaml data=letters out=run text.tokenizer=words seed=1"
+    assert all(str(tmp_path) not in text for text in told) and '"data": "letters"' in told[1]
+    assert (
+        record.typed("qkv train docs-lm data=author/name:part@main") == "qkv train docs-lm data=author/name:part@main"
+    )

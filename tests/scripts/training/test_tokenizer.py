@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from qkv.scripts.training.number_words import english, french
 from qkv.scripts.training.recipe import Recipe, Text
-from qkv.scripts.training.tokenizer import AROUND, MAKERS, SPECIAL, byte_counts, fields, ids, tokenizer_for
+from qkv.scripts.training.tokenizer import AROUND, MAKERS, SPECIAL, byte_counts, fields, having, ids, tokenizer_for
 
 TEXTS = [f"{english(number)}, {french(number)}.\n" for number in range(0, 9000, 37)]
 SAME = {
@@ -66,6 +66,7 @@ def test_any_text_is_spelt_without_loss(kind: str) -> None:
     tokenizer = tokenizer_for(recipe(kind), TEXTS, AROUND)
     (row,) = ids(tokenizer, [OTHER])
     assert tokenizer.decode(row, skip_special_tokens=True) == OTHER and row[0] == 2 and row[-1] == 1
+    assert ids(tokenizer, []) == []
     assert byte_counts(tokenizer)[row].sum() == len(OTHER.encode())
     assert kind == "bpe" or np.array_equal(byte_counts(tokenizer)[row[1:-1]], np.ones(len(OTHER.encode())))
 
@@ -94,6 +95,13 @@ def test_word_pieces_are_those_of_bert() -> None:
 def test_a_config_is_told_what_there_is() -> None:
     tokenizer = tokenizer_for(recipe("bytes"), TEXTS)
     assert fields(tokenizer) == {"vocab_size": 261, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
+
+
+def test_a_tokenizer_without_the_tokens_that_are_needed_is_refused() -> None:
+    tokenizer = tokenizer_for(recipe("bytes"), TEXTS, needs=["mask", "eos"])
+    tokenizer.mask_token = None
+    with pytest.raises(ValueError, match="has no mask token, which this architecture learns with; take another, or"):
+        having(["eos", "mask"], tokenizer)
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
