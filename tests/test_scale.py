@@ -91,7 +91,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def zero(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("deepspeed")
     folder = tmp_path_factory.mktemp("zero")
-    for training in DEEPSPEED:  # each in new processes: a third engine of stage 3 in one waits for ever
+    for training in DEEPSPEED:  # each in new processes: several engines of stage 3 in one were seen to wait for ever
         train(folder, [training], steps=3)
     return folder
 
