@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ if __name__ == "__main__":
 
 import torch
 from accelerate.state import AcceleratorState
+from accelerate.utils import broadcast_object_list
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
@@ -28,7 +31,8 @@ from qkv.scripts.training import engine
 from qkv.scripts.training import loop as loop_module
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.task import Batch, Task, stack
+from qkv.scripts.training.state import adopt, capture
+from qkv.scripts.training.task import Answer, Batch, Task, mean, stack
 
 NO_DROPOUT = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout": 0.0}
 RECIPE = Recipe(
@@ -39,9 +43,16 @@ ENGINES: dict[str, dict[str, Any]] = {
     "fsdp2": {"strategy": "fsdp2", "accumulate": 2},
     "tensor parallel": {"tensor_parallel": 2, "accumulate": 2},
     "tensor parallel, in one part": {"tensor_parallel": 2},
-    "fsdp2, averaged": {"strategy": "fsdp2", "ema_decay": 0.9, "gradient_checkpointing": True},
-    "tensor parallel, averaged": {"tensor_parallel": 2, "ema_decay": 0.9, "gradient_checkpointing": True},
+    "tensor parallel and fsdp2": {"halt": 2, "tensor_parallel": 2, "accumulate": 2},
+    "fsdp2, bf16": {"strategy": "fsdp2", "accumulate": 2, "precision": "bf16"},
+    "tensor parallel, bf16": {"tensor_parallel": 2, "accumulate": 2, "precision": "bf16"},
+    "zero2": {"halt": 2, "accumulate": 2},
+    "zero3": {"halt": 2, "accumulate": 2},
+    "fsdp2, averaged": {"halt": 2, "strategy": "fsdp2", "ema_decay": 0.9, "gradient_checkpointing": True},
+    "tensor parallel, averaged": {"halt": 2, "tensor_parallel": 2, "ema_decay": 0.9, "gradient_checkpointing": True},
 }
+# Weights and gradients of tiny models would not be cut up by DeepSpeed's own sizes.
+SMALL = {"reduce_bucket_size": 1000, "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 1000}
 Curve = dict[str, list[float]]
 
 
@@ -149,43 +160,87 @@ def fresh_state() -> Iterator[None]:
         os.environ.update(before)
 
 
-def curve(name: str, dtype: str, steps: int, **fields: Any) -> tuple[Curve, PreTrainedModel]:
-    """What a training in this process's share of the world comes to: what it logs, and its model."""
-    kind, config, examples, count = CASES[name]
-    recipe = replace(RECIPE, max_steps=steps, **fields)
-    precise = getattr(torch, dtype)
-
-    def build() -> PreTrainedModel:
-        torch.manual_seed(0)
-        return kind(config()).to(precise)
-
-    def collate(records: Any, places: Any) -> Batch:
-        batch = stack(records)
-        return {key: value.to(precise) if value.is_floating_point() else value for key, value in batch.items()}
-
-    data = examples()
-    task = Task("t", "t", "t", "t", data, {"test": data}, [], None, count, collate=collate)
+def begin(recipe: Recipe, build: Callable[[], PreTrainedModel], task: Task) -> Loop:
+    """A training at its start."""
     accelerator = engine.accelerate(recipe)
     loop = Loop.of(accelerator, engine.make(accelerator, recipe, build), recipe, task)
     engine.draw_apart(accelerator, recipe.seed)
-    taken = list(loop.steps())
+    return loop
+
+
+def resumed(loop: Loop, start: Callable[[], Loop]) -> Loop:
+    """Another training at its start, brought to the state of this one as a checkpoint has it."""
+    tensors, facts = capture(loop)
+    (text,) = broadcast_object_list([json.dumps(facts)])
+    AcceleratorState._reset_state(reset_partial_state=True)
+    # Left by the plugin, as if a launcher had said it.
+    os.environ.pop("ACCELERATE_USE_FSDP", None)
+    found = start()
+    adopt(found, tensors if found.accelerator.is_main_process else {}, json.loads(text))
+    return found
+
+
+def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
+    """The task of a case, which leaves what a model writes in evaluation."""
+    kind, _, examples, count = CASES[name]
+
+    def collate(records: Any, places: Any) -> Batch:
+        batch = stack(records)
+        return {key: value.to(dtype) if value.is_floating_point() else value for key, value in batch.items()}
+
+    def write(model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        given = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        # Processes that share weights need each other to the end of the longest text.
+        state: Any = AcceleratorState()
+        longest = 4 + 2 * engine.data_parallel(state)[0]
+        written = model.generate(**given, max_new_tokens=longest, eos_token_id=None, do_sample=False)
+        return [(str(text), "") for text in written[:, :5].tolist()]
+
+    def measure(sums: dict[str, float], found: Any) -> dict[str, float]:
+        answers.extend(found)
+        return mean(sums, found)
+
+    data = examples()
+    writes = {"answer": write} if kind is models.QkvEncoderDecoderForConditionalGeneration else {}
+    return Task("t", "t", "t", "t", data, {"test": data}, [], None, count, collate=collate, measure=measure, **writes)
+
+
+def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tuple[Curve, PreTrainedModel]:
+    """What a training in this process's share of the world comes to: what it logs, and its model.
+
+    It is halted after so many steps, and another goes on from its state.
+    """
+    kind, config, _, _ = CASES[name]
+
+    def build() -> PreTrainedModel:
+        torch.manual_seed(0)
+        return kind(config()).to(getattr(torch, dtype))
+
+    answers: list[Answer] = []
+    task = taught(name, getattr(torch, dtype), answers)
+    start = partial(begin, replace(RECIPE, max_steps=steps, **fields), build, task)
+    loop = start()
+    taken = list(islice(loop.steps(), halt))
+    loop = resumed(loop, start) if halt else loop
+    taken += loop.steps()
     found = {
         "loss": [step.loss.item() for step in taken],
         "norm": [step.grad_norm.item() for step in taken],
         "tokens": [int(step.tokens) for step in taken],
-        "evaluation": [loop.evaluate(data)["loss"]],
+        "evaluation": [loop.evaluate(task.splits["test"])["loss"]],
+        "written": sorted(text for text, _ in answers),
         # What every process has a copy of must stay the same on all.
         "copies": [value.double().sum().item() for value in loop.model.parameters() if not isinstance(value, DTensor)],
     }
-    if name == "encoder-decoder":
-        # Processes that share weights need each other to the end of the longest text.
-        longest = 4 + 2 * accelerator.process_index * accelerator.is_fsdp2
-        plain = accelerator.unwrap_model(loop.model).eval()
-        written = plain.generate(words(2, 7, seed=3), max_new_tokens=longest, eos_token_id=None, do_sample=False)
-        found["written"] = written[:, :5].flatten().tolist()
-    if loop.average:
-        loop.average.put(list(loop.average.weights.values()))
-    return found, engine.whole(accelerator, loop.model, kind)
+    loop.settle()
+    return found, engine.whole(loop.accelerator, loop.model, kind)
+
+
+def launched(folder: Path, stage: int) -> None:
+    """Have DeepSpeed asked for, as `accelerate launch` does."""
+    config = folder / f"zero{stage}-{os.environ['RANK']}.json"
+    config.write_text(json.dumps({"zero_optimization": {"stage": stage, **SMALL}, "gradient_accumulation_steps": 1}))
+    os.environ.update(ACCELERATE_USE_DEEPSPEED="true", ACCELERATE_DEEPSPEED_CONFIG_FILE=str(config))
 
 
 def own_means(accelerator: Any, values: Tensor) -> Tensor:
@@ -197,6 +252,8 @@ def work(folder: Path, trainings: list[list[str]], steps: int) -> None:
     """Train (case, engine, dtype) one after the other; the main process saves the models."""
     for name, way, dtype in trainings:
         with fresh_state():
+            if way.startswith("zero"):
+                launched(folder, stage=int(way[-1]))
             found, model = curve(name, dtype, steps, **ENGINES[way])
         place = folder / name / way / dtype
         if os.environ["RANK"] == "0":

@@ -34,7 +34,7 @@ def classification(recipe: Recipe, corpus: Corpus) -> Task:
         corpus,
         tokenizer,
         "text-classification",
-        {"max_position_embeddings": recipe.text.length},
+        recipe.text.length,
         labels=list(corpus.names),
         train=splits.pop("train"),
         splits=splits,

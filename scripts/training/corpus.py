@@ -1,6 +1,6 @@
 """What is read? Texts in splits: alone, each with a label, or each with what is to be written from it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -79,16 +79,15 @@ def pairs(name: str, title: str, source: str, found: Sequence[tuple[str, str]]) 
     )
 
 
-def task_of(
-    corpus: Corpus, tokenizer: PreTrainedTokenizerFast, kind: str, config: Mapping[str, Any], **others: Any
-) -> Task:
-    """A task on a corpus: `config` are the fields of the model's config that the tokenizer does not tell."""
+def task_of(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, kind: str, positions: int, **others: Any) -> Task:
+    """A task on a corpus, whose model has so many positions; `config` are further fields of the model's config."""
+    config = {**fields(tokenizer), "max_position_embeddings": positions, **others.pop("config", {})}
     return Task(
         name=corpus.name,
         title=corpus.title,
         source=corpus.source,
         kind=kind,
         processor=tokenizer,
-        config={**fields(tokenizer), **config},
+        config=config,
         **{"labels": [], **others},
     )

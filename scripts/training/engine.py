@@ -15,12 +15,13 @@ from accelerate.tracking import get_available_trackers
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, ParallelismConfig, set_seed
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
 from qkv.configuration.configuration_stack import StackConfig
+from qkv.scripts.training import zero
 from qkv.scripts.training.recipe import Recipe
 
 PRECISIONS = {"fp32": "no", "bf16": "bf16"}
@@ -42,8 +43,8 @@ def accelerate(recipe: Recipe) -> Accelerator:
     cpu = not torch.accelerator.is_available()
     refuse_two_words(recipe)
     refuse_missing_tracker(recipe.tracker)
-    if cpu and asked("ACCELERATE_USE_DEEPSPEED"):
-        raise ValueError("DeepSpeed needs GPUs, and there is none here; strategy=fsdp2 shards on CPUs too")
+    if asked("ACCELERATE_USE_DEEPSPEED"):
+        zero.refuse_missing()
     sharding = full_sharding(recipe)
     accelerator = Accelerator(
         cpu=cpu,
@@ -59,8 +60,10 @@ def accelerate(recipe: Recipe) -> Accelerator:
         shard_on_cpu(accelerator, sharding)
     if recipe.tensor_parallel > 1:
         accelerator.state.parallelism_config = slicing(recipe.tensor_parallel, accelerator.num_processes)
-    if accelerator.distributed_type == DistributedType.DEEPSPEED:
-        settle_deepspeed(accelerator, recipe)
+    if cpu and asked("ACCELERATE_USE_DEEPSPEED"):
+        zero.share_on_cpu(accelerator)
+    if zero.is_zero(accelerator):
+        zero.settle(accelerator, recipe)
     return accelerator
 
 
@@ -97,37 +100,33 @@ def asked(variable: str) -> bool:
 def full_sharding(recipe: Recipe) -> FullyShardedDataParallelPlugin | None:
     """FSDP2 as `scripts/accelerate/fsdp2.yaml` describes it, or as the launcher's own file does; None without it."""
     if recipe.strategy == "fsdp2":
-        return FullyShardedDataParallelPlugin(
+        sharding = FullyShardedDataParallelPlugin(
             fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=True
         )
-    return FullyShardedDataParallelPlugin() if asked("ACCELERATE_USE_FSDP") else None
+    elif asked("ACCELERATE_USE_FSDP"):
+        sharding = FullyShardedDataParallelPlugin()
+    else:
+        return None
+    if recipe.precision == "bf16" and sharding.fsdp_version == 2:
+        # Accelerate would have the loss rounded to bfloat16 too, and gradients added up in it.
+        sharding.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
+    return sharding
 
 
 def shard_on_cpu(accelerator: Accelerator, sharding: FullyShardedDataParallelPlugin) -> None:
     """Shard between processes of a CPU too, where Accelerate 1.15 would drop the plugin and train as DDP."""
     if sharding.fsdp_version != 2:
         raise ValueError("FSDP of version 1 needs GPUs; set fsdp_version: 2 in the launcher's config file")
-    if accelerator.mixed_precision != "no":
-        sharding.set_mixed_precision(accelerator.mixed_precision)
     accelerator.state.fsdp_plugin = sharding
     accelerator.state.distributed_type = DistributedType.FSDP
     PartialState._shared_state["distributed_type"] = DistributedType.FSDP
 
 
 def slicing(size: int, processes: int) -> ParallelismConfig:
-    """All processes share each layer; ValueError where there are more or fewer of them than shares."""
-    if processes != size:
-        raise ValueError(f"tensor_parallel={size} takes {size} processes; got {processes}, so start that many")
+    """So many neighbours share each layer; ValueError where some processes would be left over."""
+    if processes % size:
+        raise ValueError(f"tensor_parallel={size} takes {size} processes, or a multiple; got {processes}")
     return ParallelismConfig(tp_size=size)
-
-
-def settle_deepspeed(accelerator: Accelerator, recipe: Recipe) -> None:
-    """Tell DeepSpeed what the recipe says, which it would otherwise do by its own numbers: it clips by itself."""
-    _, count = data_parallel(accelerator)
-    settings = accelerator.state.deepspeed_plugin.deepspeed_config
-    settings["gradient_clipping"] = recipe.max_grad_norm
-    settings["train_micro_batch_size_per_gpu"] = max(recipe.batch_size // (count * recipe.accumulate), 1)
-    settings.pop("train_batch_size", None)
 
 
 def data_parallel(accelerator: Accelerator) -> tuple[int, int]:
@@ -163,7 +162,7 @@ def make(accelerator: Accelerator, recipe: Recipe, build: Callable[[], PreTraine
     refuse_unequal_work(model.config, accelerator.num_processes)
     if size > 1:
         refuse_unslicable(model.config, recipe, size)
-        return slice_layers(model, size)
+        return slice_layers(model, size, accelerator.num_processes // size)
     if accelerator.is_fsdp2:
         # FSDP2 admits a shared table in one group of modules only, and Accelerate's group has one input table.
         model.set_input_embeddings(model.get_input_embeddings())
@@ -185,11 +184,34 @@ def empty(build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
     return model
 
 
-def slice_layers(model: PreTrainedModel, size: int) -> PreTrainedModel:
-    """The model with this process's slice of every layer, by the plans of transformers and the model's config."""
+class Slices(DistributedConfig):
+    """Tensor-parallel groups side by side. What they share as FSDP2 does is left to us.
+
+    For transformers 5.23 shards a model before it ties its tables: the one that is not trained would stay in use.
+    """
+
+    @property
+    def dp_size(self) -> int:
+        """As if all saw the same data."""
+        return 1
+
+
+def slice_layers(model: PreTrainedModel, size: int, shares: int) -> PreTrainedModel:
+    """The model with this process's slice of every layer, by the plans of transformers and the model's config.
+
+    Groups that see other shares of the data keep a piece of the slice each, by FSDP2.
+    """
     kind: Any = type(model)
     given = {"config": model.config, "state_dict": model.state_dict(), "dtype": model.dtype}
-    return kind.from_pretrained(None, **given, distributed_config=DistributedConfig(tp_size=size))
+    sliced = kind.from_pretrained(None, **given, distributed_config=Slices(tp_size=size, fsdp_size=shares))
+    if shares > 1:
+        mesh = sliced._mesh_manager.get_mesh("fsdp")
+        for module in list(sliced.modules()):
+            if type(module).__name__ in sliced._no_split_modules:
+                fully_shard(module, mesh=mesh)
+        fully_shard(sliced, mesh=mesh)
+        sliced._is_fsdp_managed_module = True
+    return sliced
 
 
 def stacks(config: PreTrainedConfig) -> list[Any]:
@@ -226,10 +248,11 @@ def prepare(accelerator: Accelerator, model: Model, optimizer: Any) -> tuple[Mod
     """Model and optimizer as Accelerate wraps them; a sliced model exchanges what it needs by itself."""
     if tensor_parallel(accelerator) > 1:
         return accelerator.prepare_model(model, evaluation_mode=True), accelerator.prepare(optimizer)
-    prepared, optimizer = accelerator.prepare(model, optimizer)
-    if accelerator.is_fsdp2:
+    if accelerator.is_fsdp2 or zero.needs_all(accelerator):
         # `generate` then goes on until the longest text of all processes ends: they gather each layer together.
-        prepared._is_fsdp_managed_module = True
+        managed: Any = model
+        managed._is_fsdp_managed_module = True
+    prepared, optimizer = accelerator.prepare(model, optimizer)
     return prepared, optimizer
 
 
@@ -246,11 +269,12 @@ def whole(accelerator: Accelerator, model: nn.Module, kind: Any) -> PreTrainedMo
     All processes must call this.
     """
     plain: Any = accelerator.unwrap_model(model, keep_torch_compile=False)
-    zero = accelerator.distributed_type == DistributedType.DEEPSPEED
-    if not zero and not any(isinstance(parameter, DTensor) for parameter in plain.parameters()):
+    in_pieces = any(isinstance(parameter, DTensor) for parameter in plain.parameters())
+    state: Any
+    if zero.is_zero(accelerator):
+        state = zero.weights(model)
+    elif not in_pieces:
         return plain
-    if zero:
-        state = accelerator.get_state_dict(model)
     else:
         state = get_model_state_dict(plain, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
     if not accelerator.is_main_process:

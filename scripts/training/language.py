@@ -38,17 +38,12 @@ def language(recipe: Recipe, corpus: Corpus) -> Task:
     tokenizer = tokenizer_for(recipe, corpus.texts["train"], needs=["eos"])
     encoder, length = Encoder(tokenizer, recipe.workers), recipe.text.length
     splits = {name: rows(encoder, texts, length) for name, texts in corpus.texts.items()}
-    return task_of(
-        corpus,
-        tokenizer,
-        KIND,
-        {"max_position_embeddings": length},
-        train=splits.pop("train"),
-        splits=splits,
-        baselines=partial(byte_model, corpus),
-        example=partial(continued, tokenizer, corpus.texts["test"][0]),
-        **ROWS,
-    )
+    shown = {
+        "baselines": partial(byte_model, corpus),
+        "example": partial(continued, tokenizer, corpus.texts["test"][0]),
+    }
+    train = splits.pop("train")
+    return task_of(corpus, tokenizer, KIND, length, train=train, splits=splits, **shown, **ROWS)
 
 
 def streamed_language(recipe: Recipe) -> Task:
@@ -61,16 +56,8 @@ def streamed_language(recipe: Recipe) -> Task:
 
     stream, corpus = streamed(recipe, prepare, length)
     splits = {name: rows(encoder, texts, length) for name, texts in corpus.texts.items()}
-    return task_of(
-        corpus,
-        tokenizer,
-        KIND,
-        {"max_position_embeddings": length},
-        train=stream,
-        complaints=stream.complaints,
-        splits=splits,
-        **ROWS,
-    )
+    held = {"splits": splits, "complaints": stream.complaints}
+    return task_of(corpus, tokenizer, KIND, length, train=stream, **held, **ROWS)
 
 
 def answering(recipe: Recipe, corpus: Corpus) -> Task:
@@ -83,7 +70,7 @@ def answering(recipe: Recipe, corpus: Corpus) -> Task:
         corpus,
         tokenizer,
         KIND,
-        {"max_position_embeddings": max(recipe.text.length, longest)},
+        max(recipe.text.length, longest),
         train=splits.pop("train"),
         splits=splits,
         count=targeted,

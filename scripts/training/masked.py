@@ -41,18 +41,12 @@ def masked(recipe: Recipe, corpus: Corpus) -> Task:
     tables = {name: rows(encoder, texts, recipe.text.length) for name, texts in corpus.texts.items()}
     train = tables.pop("train")
     splits = {name: mask.once(split) for name, split in tables.items()}
-    return task_of(
-        corpus,
-        tokenizer,
-        KIND,
-        {"max_position_embeddings": recipe.text.length},
-        train=train,
-        splits=splits,
-        collate=mask.collate,
-        baselines=partial(most_frequent_token, train, mask.special, splits),
-        example=partial(guessed, tokenizer, corpus.texts["test"][0]),
-        **ASKED,
-    )
+    shown = {
+        "baselines": partial(most_frequent_token, train, mask.special, splits),
+        "example": partial(guessed, tokenizer, corpus.texts["test"][0]),
+    }
+    masking = {"collate": mask.collate, **ASKED}
+    return task_of(corpus, tokenizer, KIND, recipe.text.length, train=train, splits=splits, **shown, **masking)
 
 
 def streamed_masked(recipe: Recipe) -> Task:
@@ -66,17 +60,8 @@ def streamed_masked(recipe: Recipe) -> Task:
 
     stream, corpus = streamed(recipe, prepare)
     splits = {name: mask.once(rows(encoder, texts, length)) for name, texts in corpus.texts.items()}
-    return task_of(
-        corpus,
-        tokenizer,
-        KIND,
-        {"max_position_embeddings": length},
-        train=stream,
-        complaints=stream.complaints,
-        splits=splits,
-        collate=mask.collate,
-        **ASKED,
-    )
+    held = {"splits": splits, "complaints": stream.complaints}
+    return task_of(corpus, tokenizer, KIND, length, train=stream, collate=mask.collate, **held, **ASKED)
 
 
 def rows(encoder: Encoder, texts: Sequence[str], length: int) -> Columns:

@@ -27,6 +27,20 @@ def agreed(accelerator: Accelerator, decide: Callable[[], Found]) -> Found:
     return found
 
 
+def in_turn(make: Callable[[], Found]) -> Found:
+    """What is made by one process of each machine before the others: they find in caches what took it long."""
+    first = int(os.environ.get("LOCAL_RANK", 0)) == 0
+    several = distributed.is_initialized()
+    if several and not first:
+        distributed.barrier()
+    try:
+        return make()
+    finally:
+        # Also after an error, which the others then make too.
+        if several and first:
+            distributed.barrier()
+
+
 def agent_store() -> Store | None:
     """The store of the torchrun agent, which outlives the processes it starts; None under any other launcher."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":

@@ -19,7 +19,7 @@ from qkv.scripts.training.interrupt import Interrupt
 from qkv.scripts.training.journal import Journal
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.picture import draw_curve
-from qkv.scripts.training.processes import agreed, join
+from qkv.scripts.training.processes import agreed, in_turn, join
 from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import Keeper, finished, open_folder
@@ -78,7 +78,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
         torch.set_num_threads(recipe.threads)
     join()
     accelerator = engine.accelerate(recipe)
-    task = data.load(recipe)
+    task = load(recipe)
     refuse_unwatched(recipe.watch, task.splits)
     set_seed(recipe.seed)
     model = engine.make(accelerator, recipe, lambda: build(recipe, task))
@@ -97,6 +97,12 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     if run.is_main:
         run.finish()
     return run
+
+
+def load(recipe: Recipe) -> Task:
+    """The recipe's data; what workers make and keep on disk, those of one process of a machine make for all."""
+    kept = recipe.workers and not recipe.streaming
+    return in_turn(lambda: data.load(recipe)) if kept else data.load(recipe)
 
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:

@@ -19,6 +19,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from qkv.scripts.training import zero
 from qkv.scripts.training.average import pieces
 from qkv.scripts.training.engine import data_parallel
 from qkv.scripts.training.loop import Loop
@@ -32,7 +33,7 @@ WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 def capture(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
     """Tensors by file and all else as JSON; whole on the main process, nothing to rely on elsewhere."""
-    moments: Any = get_optimizer_state_dict(loop.model, inner(loop.optimizer), options=WHOLE)
+    moments = optimizer_state(loop)
     state = {f"{name}:{key}": value for name, kept in moments.get("state", {}).items() for key, value in kept.items()}
     generators, numbers = randomness()
     # The parts of all processes, in the order of their ranks.
@@ -88,25 +89,38 @@ def put(loop: Loop, tensors: Tensors) -> None:
 
 def weights(loop: Loop) -> dict[str, Any]:
     """The model's weights, each once."""
-    found = get_model_state_dict(loop.model, options=WHOLE)
+    in_zero = zero.is_zero(loop.accelerator)
+    found = zero.weights(loop.model) if in_zero else get_model_state_dict(loop.model, options=WHOLE)
     return {name: weight for name, weight in found.items() if name not in ties(loop)}
+
+
+def optimizer_state(loop: Loop) -> dict[str, Any]:
+    """The optimizer's moments and groups, by the names of parameters."""
+    if zero.is_zero(loop.accelerator):
+        return zero.moments(loop.model)
+    return dict(get_optimizer_state_dict(loop.model, inner(loop.optimizer), options=WHOLE))
 
 
 def fill(loop: Loop, found: dict[str, Tensor]) -> None:
     """Give the model the weights of the main process."""
-    tied = {name: found[source] for name, source in ties(loop).items() if source in found}
-    set_model_state_dict(loop.model, {**found, **tied}, options=spread(loop))
+    whole: Any = {**found, **{name: found[source] for name, source in ties(loop).items() if source in found}}
+    if zero.is_zero(loop.accelerator):
+        zero.put_weights(loop.model, whole)
+    else:
+        set_model_state_dict(loop.model, whole, options=spread(loop))
 
 
 def fill_optimizer(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
     """Give the optimizer the moments of the main process."""
-    moments: dict[str, Any] = {}
-    if tensors:
-        moments = {"state": {}, "param_groups": facts["param_groups"]}
-        for key, value in tensors[OPTIMIZER].items():
-            name, _, kept = key.rpartition(":")
-            moments["state"].setdefault(name, {})[kept] = value
-    set_optimizer_state_dict(loop.model, inner(loop.optimizer), moments, options=spread(loop))
+    moments: dict[str, Any] = {"state": {}, "param_groups": facts["param_groups"]}
+    for key, value in tensors.get(OPTIMIZER, {}).items():
+        name, _, kept = key.rpartition(":")
+        moments["state"].setdefault(name, {})[kept] = value
+    if zero.is_zero(loop.accelerator):
+        zero.put_moments(loop.model, moments)
+    else:
+        given = moments if tensors else {}
+        set_optimizer_state_dict(loop.model, inner(loop.optimizer), given, options=spread(loop))
 
 
 def spread(loop: Loop) -> StateDictOptions:

@@ -51,7 +51,7 @@ ALSO = {
     "gpt2-124m": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
     "bert-base": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
     "transformer-base": ["data={here}/lines", "text.column=text", "text.target=text"],
-    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify"), ["model.attention_patterns=[sliding]"]),
+    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate"), ["model.attention_patterns=[sliding]"]),
 }
 
 

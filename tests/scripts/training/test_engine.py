@@ -1,35 +1,24 @@
 """How processes share a training: what is asked for where, what Accelerate makes of it, and what is refused."""
 
 import os
-from argparse import Namespace
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.parallelism_config import ParallelismConfig
-from accelerate.utils import DeepSpeedPlugin, DistributedType, FullyShardedDataParallelPlugin
-from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from accelerate.utils.launch import prepare_multi_gpu_env
 
 import tiny
+from launches import CONFIGS, launched
 from qkv.modeling import QkvDecoderForCausalLM
 from qkv.scripts.training import engine
 from qkv.scripts.training.recipe import Recipe
 from scale_worker import fresh_state
 
-CONFIGS = Path(engine.__file__).parents[1] / "accelerate"
 RECIPE = Recipe("r", "", "", "")
-
-
-def launched(name: str, *words: str) -> Namespace:
-    """What `accelerate launch` understands of a config file."""
-    found = launch_command_parser().parse_args(
-        ["--config_file", str(CONFIGS / name), *words, "scripts/train.py", "digits"]
-    )
-    return _validate_launch_command(found)[0]
 
 
 def test_there_is_a_config_for_each_engine() -> None:
@@ -68,25 +57,23 @@ def test_the_config_file_and_the_word_of_the_recipe_are_one_sharding() -> None:
     assert str(file) == str(word)
 
 
-@pytest.mark.parametrize("stage", [2, 3])
-def test_deepspeed_gets_its_stage_and_the_clipping_of_the_recipe(stage: int) -> None:
-    found = launched(f"zero{stage}.yaml")
-    assert found.use_deepspeed
-    found.deepspeed_fields_from_accelerate_config = ""
-    with fresh_state():
-        os.environ.update(prepare_deepspeed_cmd_env(found)[1])
-        plugin = DeepSpeedPlugin()
-    assert plugin.zero_stage == stage and not plugin.zero3_init_flag
-    assert plugin.deepspeed_config["gradient_accumulation_steps"] == 1
-    state = SimpleNamespace(deepspeed_plugin=plugin)
-    accelerator: Any = SimpleNamespace(process_index=0, num_processes=4, parallelism_config=None, state=state)
-    engine.settle_deepspeed(accelerator, replace(RECIPE, batch_size=32, accumulate=2, max_grad_norm=0.25))
-    settings = plugin.deepspeed_config
-    assert (settings["gradient_clipping"], settings["train_micro_batch_size_per_gpu"]) == (0.25, 4)
-
-
 def tiny_model(**fields: Any) -> Any:
     return QkvDecoderForCausalLM(tiny.decoder("gpt2", **fields))
+
+
+def test_half_precision_adds_up_gradients_in_single() -> None:
+    with fresh_state():
+        policy = engine.full_sharding(replace(RECIPE, strategy="fsdp2", precision="bf16")).mixed_precision_policy
+    assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (torch.bfloat16, torch.float32, None)
+
+
+@pytest.mark.parametrize("processes", [2, 4, 3])
+def test_groups_share_layers_and_leave_nobody_over(processes: int) -> None:
+    if processes % 2:
+        with pytest.raises(ValueError, match="2 processes, or a multiple; got 3"):
+            engine.slicing(2, processes)
+    else:
+        assert engine.slicing(2, processes).tp_size == 2
 
 
 def test_on_one_process_nothing_is_shared() -> None:
@@ -119,9 +106,8 @@ def test_empty_models_have_shapes_and_ties() -> None:
         ({"strategy": "fsdp2", "tensor_parallel": 2}, None, "tensor_parallel=2 and strategy=fsdp2"),
         ({"strategy": "ddp"}, "ACCELERATE_USE_FSDP", "strategy=ddp and the launcher's FSDP"),
         ({"tensor_parallel": 2}, "ACCELERATE_USE_DEEPSPEED", "tensor_parallel=2 and the launcher's DeepSpeed"),
-        ({"tensor_parallel": 2}, None, "tensor_parallel=2 takes 2 processes; got 1"),
+        ({"tensor_parallel": 2}, None, "tensor_parallel=2 takes 2 processes, or a multiple; got 1"),
         ({"tracker": "abacus"}, None, "tracker='abacus' is not installed"),
-        ({}, "ACCELERATE_USE_DEEPSPEED", "strategy=fsdp2 shards on CPUs too"),
     ],
 )
 def test_what_contradicts_itself_is_refused(

@@ -7,7 +7,7 @@ from accelerate import Accelerator
 from torch.distributed import TCPStore
 
 from qkv.scripts.training import processes
-from qkv.scripts.training.processes import agent_store, agreed, join, lasting
+from qkv.scripts.training.processes import agent_store, agreed, in_turn, join, lasting
 
 
 def test_one_process_agrees_with_itself() -> None:
@@ -25,6 +25,23 @@ def test_other_processes_take_or_raise_what_the_main_one_found(monkeypatch: pyte
         else:
             with pytest.raises(OSError, match="disk full"):
                 agreed(other, lambda: 1 / 0)
+
+
+@pytest.mark.parametrize(("rank", "order"), [("0", ["made", "met"]), ("1", ["met", "made"])])
+def test_the_first_process_of_a_machine_makes_before_the_others(
+    rank: str, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    monkeypatch.setenv("LOCAL_RANK", rank)
+    assert in_turn(lambda: 3) == 3
+    monkeypatch.setattr(processes.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(processes.distributed, "barrier", lambda: found.append("met"))
+    in_turn(lambda: found.append("made"))
+    assert found == order
+    # The others must not wait for one that failed: they meet the same error.
+    with pytest.raises(ZeroDivisionError):
+        in_turn(lambda: 1 / 0)
+    assert found == [*order, "met"]
 
 
 def test_without_torchrun_nothing_is_joined_and_a_value_is_itself(monkeypatch: pytest.MonkeyPatch) -> None:
