@@ -20,6 +20,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.distributed import DistributedConfig
 
+from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.scripts.training import zero
 from qkv.scripts.training.recipe import Recipe
@@ -160,6 +161,8 @@ def make(accelerator: Accelerator, recipe: Recipe, build: Callable[[], PreTraine
     waits = accelerator.is_fsdp2 and accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
     model = empty(build) if waits and not accelerator.is_main_process else build()
     refuse_unequal_work(model.config, accelerator.num_processes)
+    if size > 1 or accelerator.is_fsdp2:
+        refuse_undivided(model.config)
     if size > 1:
         refuse_unslicable(model.config, recipe, size)
         return slice_layers(model, size, accelerator.num_processes // size)
@@ -233,6 +236,14 @@ def refuse_unslicable(config: PreTrainedConfig, recipe: Recipe, size: int) -> No
                 f"query_key_norm with tensor_parallel={size} trains in one part; got accumulate={recipe.accumulate}, "
                 "so set it to 1"
             )
+
+
+def refuse_undivided(config: PreTrainedConfig) -> None:
+    """Raise ValueError for recurrent networks, whose steps read weights of several modules at once."""
+    if isinstance(config, QkvConfig) and not stacks(config):
+        raise ValueError(
+            f"{type(config).__name__} has no layers that processes could share; set strategy=ddp and tensor_parallel=1"
+        )
 
 
 def refuse_unequal_work(config: PreTrainedConfig, processes: int) -> None:

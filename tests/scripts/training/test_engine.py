@@ -139,6 +139,15 @@ def test_models_that_cannot_be_sliced_are_refused(fields: dict[str, Any], accumu
         engine.refuse_unslicable(tiny.decoder("gpt2", **fields), replace(RECIPE, accumulate=accumulate), 2)
 
 
+def test_what_has_no_layers_is_not_shared_out() -> None:
+    for config in (tiny.pair(), tiny.encoder(), tiny.recogniser()):
+        engine.refuse_undivided(config)
+    with pytest.raises(
+        ValueError, match="QkvRecurrentConfig has no layers that processes could share; set strategy=ddp"
+    ):
+        engine.refuse_undivided(tiny.recurrent())
+
+
 def test_layers_skipped_by_chance_are_refused_on_several_processes() -> None:
     config = tiny.translator("transformer", encoder={"layerdrop": 0.1})
     engine.refuse_unequal_work(config, 1)

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import qkv
+import tiny
 from qkv.modeling import modeling_decoder
 from qkv.scripts.training.loop import Loop, parameter_groups, positions
 from qkv.scripts.training.recipe import Recipe
@@ -221,9 +222,14 @@ def test_only_matrices_decay() -> None:
     assert all(name.endswith("weight") for name in decayed)
 
 
-def test_positions_are_tokens_or_patches() -> None:
+def test_positions_are_tokens_patches_or_moments_of_sound() -> None:
     assert positions({"input_ids": torch.zeros(3, 5)}, text_model().config) == 15
     assert positions({"pixel_values": torch.zeros(3, 1, 4, 4)}, image_model().config) == 12
+    assert positions({"pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair().vision_config) == positions(
+        {"input_ids": torch.zeros(3, 5), "pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair()
+    )
+    for config in (tiny.hearer("speech"), tiny.recogniser("speech")):  # two convolutions of stride 2
+        assert positions({"input_features": torch.zeros(3, 41, 6)}, config) == 3 * 11
 
 
 def work(folder: Path) -> None:
