@@ -1,5 +1,6 @@
 """How does a training look? The loss curve, and what the class token attends to."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ from transformers import PreTrainedModel
 
 
 def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
-    """Losses by step, and beside them every other metric of the evaluated splits, from the lines of a run's metrics."""
+    """Losses by step, and beside them every other metric that was taken more than once, from a run's metrics."""
     trained = [line for line in lines if "split" not in line]
     evaluated = [line for line in lines if "split" in line]
-    names = sorted({name for line in evaluated for name in line} - {"step", "split", "loss"})
+    taken = Counter((line["split"], name) for line in evaluated for name in line)
+    names = sorted({name for (_, name), count in taken.items() if count > 1} - {"step", "split", "loss"})
     figure = Figure(figsize=(5 * (1 + len(names)), 3.5), layout="constrained")
     axes = figure.subplots(1, 1 + len(names), squeeze=False)
     axes[0, 0].plot(*columns(trained, "loss"), label="train", linewidth=1)

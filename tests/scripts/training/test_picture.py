@@ -11,7 +11,9 @@ import qkv
 from qkv.scripts.training.picture import draw_attention, draw_curve
 
 
-def test_the_curve_has_a_panel_for_each_metric(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_curve_has_a_panel_for_each_metric_that_was_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drawn = []
     plot = Axes.plot
 
@@ -23,10 +25,18 @@ def test_the_curve_has_a_panel_for_each_metric(tmp_path: Path, monkeypatch: pyte
     lines = [
         {"step": 1, "loss": 2.0, "lr": 0.1},
         {"step": 2, "loss": 1.0, "lr": 0.1},
-        {"step": 2, "split": "test", "loss": 1.5, "accuracy": 0.5},
+        {"step": 1, "split": "validation", "loss": 1.5, "accuracy": 0.4},
+        {"step": 2, "split": "validation", "loss": 1.2, "accuracy": 0.5},
+        {"step": 2, "split": "test", "loss": 1.3, "accuracy": 0.6, "f1": 0.6},
     ]
     draw_curve(lines, tmp_path / "curve.png")
-    assert drawn == [("train", [1, 2], [2.0, 1.0]), ("test", [2], [1.5]), ("test", [2], [0.5])]
+    assert drawn == [
+        ("train", [1, 2], [2.0, 1.0]),
+        ("test", [2], [1.3]),
+        ("validation", [1, 2], [1.5, 1.2]),
+        ("test", [2], [0.6]),
+        ("validation", [1, 2], [0.4, 0.5]),
+    ]
     width, height = Image.open(tmp_path / "curve.png").size
     assert width > 2 * height  # two panels side by side
 
