@@ -124,7 +124,7 @@ def test_fsdp2_gathers_layers_twice_and_the_rest_once_in_each_part_and_reduces_o
 
 
 def sliced(model: Any, setup: Setup) -> Any:
-    return slice_layers(model, 2).train()
+    return slice_layers(model, 2, 1).train()
 
 
 def sharded(model: Any, setup: Setup) -> Any:
