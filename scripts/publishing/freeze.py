@@ -92,7 +92,9 @@ def facts(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> Fact
         name: (MISSING,) for name in elsewhere if not any(hasattr(part, name) for part in whole)
     }
     for name, values in decided.items():
-        found[name] = (*values, *(MISSING for part in whole if not hasattr(part, name)))
+        # A list is what one model has: its field is empty by default, and transformers makes configs of defaults.
+        empty = (None for part in whole if isinstance(getattr(part, name, None), list))
+        found[name] = (*values, *empty, *(MISSING for part in whole if not hasattr(part, name)))
     found |= {name: tuple(getattr(part, name, MISSING) for part in whole) for name in DERIVED}
     sizes = {name: [getattr(stack, name) for stack in stacks(config)] for name in WIDTHS}
     order = list(dict.fromkeys(sum(sizes.values(), [])))

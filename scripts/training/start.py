@@ -8,6 +8,7 @@ from typing import Any
 import transformers
 from safetensors.torch import load_file
 from transformers import AutoConfig, PreTrainedModel
+from transformers.models.bart.modeling_bart import shift_tokens_right
 
 import qkv
 from qkv import modeling
@@ -103,7 +104,9 @@ def with_our_loss(model: Any, loss: Any, smoothing: float) -> PreTrainedModel:
     @wraps(forward)
     def summed(*args: Any, labels: Any = None, num_items_in_batch: Any = None, **inputs: Any) -> Any:
         if labels is not None and model.config.is_encoder_decoder:
-            inputs.setdefault("decoder_input_ids", model.prepare_decoder_input_ids_from_labels(labels))
+            # Not its own way for all of them: mBART begins with the last token of the labels, `generate` with another.
+            start = (model.config.pad_token_id, model.config.decoder_start_token_id)
+            inputs.setdefault("decoder_input_ids", shift_tokens_right(labels, *start))
         outputs = forward(*args, **inputs)
         if labels is not None and loss is None:
             outputs.loss = classification(outputs.logits, labels, model.config, num_items_in_batch)

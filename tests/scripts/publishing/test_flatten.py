@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import importlib
 import re
 import subprocess
 import sys
@@ -213,3 +214,18 @@ def test_no_two_models_share_the_text_of_their_config() -> None:
 def test_the_config_of_somebody_else_is_refused() -> None:
     with pytest.raises(ValueError, match="GPT2Config is not a config of qkv; qkv.from_transformers makes"):
         flatten(GPT2Config())
+
+
+LOCAL = {"num_hidden_layers": 2, "attention_patterns": ["sliding", "full"], "sliding_window": 3}
+
+
+def test_a_config_of_defaults_can_be_made_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As transformers does for each part of a config; a list of patterns is not among the defaults."""
+    config = qkv.presets.transformer_base(encoder=LOCAL, decoder=LOCAL)
+    name = "configuration_encoder_decoder"
+    (tmp_path / f"{name}.py").write_text(flatten(config).files[f"{name}.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    copy = importlib.import_module(name)
+    monkeypatch.delitem(sys.modules, name)
+    assert copy.QkvDecoderConfig().layer_patterns == ["full"] * 12
+    assert copy.QkvDecoderConfig(**LOCAL).layer_patterns == ["sliding", "full"]

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import MBartConfig, MBartForConditionalGeneration
 
 import qkv
+from qkv.modeling.loss import cross_entropy
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.start import start, take_over, with_our_loss
 
@@ -121,3 +123,15 @@ def test_a_model_generates_with_its_loss_replaced() -> None:
     expected = stock.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)
     found = with_our_loss(stock, None, 0.0).generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)
     assert torch.equal(found, expected)
+
+
+def test_stock_models_learn_to_begin_where_generation_begins() -> None:
+    """By its own way mBART would begin with the last token of the labels."""
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = MBartConfig(**sizes, **heads, vocab_size=11, pad_token_id=0, decoder_start_token_id=1, eos_token_id=2)
+    found = with_our_loss(MBartForConditionalGeneration(config).eval(), cross_entropy, 0.0)
+    ids, labels = torch.randint(3, 11, (2, 4)), torch.tensor([[5, 6, 7, 2], [8, 2, -100, -100]])
+    given = torch.tensor([[1, 5, 6, 7], [1, 8, 2, 0]])
+    expected = found(input_ids=ids, labels=labels, decoder_input_ids=given).loss
+    assert torch.equal(found(input_ids=ids, labels=labels).loss, expected)
