@@ -1,4 +1,4 @@
-"""How is a published model used? The Python that stands in its card; tests/scripts/publishing/test_card_usage.py runs it."""
+"""How is a published model used? The Python that stands in its card; test_card_usage.py runs it as it stands there."""
 
 from typing import Any
 
