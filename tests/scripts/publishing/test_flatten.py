@@ -68,6 +68,12 @@ def lines_of_code(text: str) -> int:
     )
 
 
+@pytest.mark.parametrize(("name", "said"), [("gpt2", "a GPT-2 takes {} lines of code"), ("llama", "a Llama {}, ")])
+def test_the_readme_counts_them_right(name: str, said: str) -> None:
+    readme = " ".join((Path(__file__).parents[3] / "README.md").read_text().split())
+    assert said.format(sum(lines_of_code(text) for text in flat(name).files.values())) in readme
+
+
 @pytest.mark.parametrize("name", [name for name in CONFIGS if isinstance(CONFIGS[name], qkv.QkvDecoderConfig)])
 def test_a_decoder_takes_at_most_900_lines_of_code(name: str) -> None:
     assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 900
