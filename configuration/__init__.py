@@ -3,6 +3,7 @@
 # size: most of it is sentences for wrong values, and papers as presets
 from . import presets
 from .configuration_decoder import QkvDecoderConfig
+from .configuration_detection import QkvDetectionConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
@@ -10,6 +11,7 @@ from .configuration_recurrent import QkvRecurrentConfig
 
 __all__ = [
     "QkvDecoderConfig",
+    "QkvDetectionConfig",
     "QkvDualEncoderConfig",
     "QkvEncoderConfig",
     "QkvEncoderDecoderConfig",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from .configuration_decoder import QkvDecoderConfig
+from .configuration_detection import QkvDetectionConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
@@ -155,6 +156,14 @@ def clip_vit_b32(**differences: Any) -> QkvDualEncoderConfig:
         flat = {field: value for field, value in own.items() if field not in differences}
         parts[name] = {**flat, **differences.pop(name, {})}
     return QkvDualEncoderConfig(**{"hidden_act": "quick_gelu", **parts, **differences})
+
+
+def detr_r50(**differences: Any) -> QkvDetectionConfig:
+    """DETR with a ResNet-50, 6 and 6 layers, 100 slots, the 91 category numbers of COCO. Carion et al. 2020, §3.2 and
+    appendix A.4, https://arxiv.org/abs/2005.12872"""
+    width = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
+    training = {"residual_dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1, "auxiliary_loss": True}
+    return QkvDetectionConfig(**{**width, **training, "num_labels": 91, **differences})
 
 
 def speech_transformer_s(**differences: Any) -> QkvEncoderDecoderConfig:

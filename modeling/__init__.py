@@ -5,6 +5,7 @@ import transformers
 from transformers.models.auto import modeling_auto
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
+from ..configuration.configuration_detection import QkvDetectionConfig
 from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
@@ -17,6 +18,7 @@ from .modeling_decoder import (
     QkvDecoderForTokenClassification,
     QkvDecoderModel,
 )
+from .modeling_detection import QkvDetectionForObjectDetection, QkvDetectionModel
 from .modeling_dual_encoder import QkvDualEncoderModel, QkvTextEncoderModel
 from .modeling_encoder import (
     QkvEncoderForMultipleChoice,
@@ -56,6 +58,7 @@ CONFIGS = (
     QkvRecurrentConfig,
     QkvTextEncoderConfig,
     QkvDualEncoderConfig,
+    QkvDetectionConfig,
 )
 
 for config_class in CONFIGS:
@@ -75,6 +78,8 @@ __all__ = [
     "QkvDecoderForSequenceClassification",
     "QkvDecoderForTokenClassification",
     "QkvDecoderModel",
+    "QkvDetectionForObjectDetection",
+    "QkvDetectionModel",
     "QkvDualEncoderModel",
     "QkvEncoderDecoderForConditionalGeneration",
     "QkvEncoderDecoderForQuestionAnswering",

@@ -16,6 +16,7 @@ from ..configuration.configuration_base import QkvConfig
 from .base import QkvPreTrainedModel
 from .conversion_config import Architecture, Head, lost_on_reading, lost_on_writing, read_config, write_config
 from .conversion_decoder import DECODERS
+from .conversion_detection import DETECTORS
 from .conversion_dual_encoder import DUAL_ENCODERS
 from .conversion_encoder import ENCODERS
 from .conversion_encoder_decoder import ENCODER_DECODERS
@@ -29,6 +30,7 @@ from .conversion_weights import Row, Weights, alternatives, convert, owned, plac
 logger = logging.get_logger(__name__)
 ARCHITECTURES = (
     *(*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS, *DUAL_ENCODERS, *SPEECH),
+    *DETECTORS,
 )
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
@@ -265,14 +267,16 @@ def built(
     """A model of these weights, in the dtype, mode and place of another and with its generation settings."""
     computed = options.pop("computed", set())
     backend = like.config._attn_implementation
+    # What sdpa is for everyone, some of theirs have no code for (BLOOM).
+    backend = "eager" if backend == "sdpa" and not model_class._supports_sdpa else backend
+    parts = ("", *(part for part in config.sub_configs if part != "backbone_config"))  # a backbone has a way of its own
     # transformers builds on the meta device, takes these tensors as they are and fills what no checkpoint holds.
     loaded: Any = model_class.from_pretrained(
         None,
         config=config,
         state_dict=weights,
         dtype=like.dtype,
-        # What sdpa is for everyone, some of theirs have no code for (BLOOM).
-        attn_implementation="eager" if backend == "sdpa" and not model_class._supports_sdpa else backend,
+        attn_implementation=dict.fromkeys(parts, backend),
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         **options,

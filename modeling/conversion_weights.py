@@ -1,6 +1,6 @@
 """How do the tensors of two layouts correspond? Rows of names, each with the changes between them, readable both ways.
 
-A row is (our names, their names, changes…). `*` stands for a layer's number, `{a,b}` for several names, and a name of a
+A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several names, and a name of a
 module for its weight and bias. Changes apply in the order written when reading theirs, and backwards when writing. A
 change that needs a size says where our config has it: `split num_attention_heads`.
 """
@@ -109,10 +109,16 @@ def prefixed(names: str, prefix: str) -> str:
 
 def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
     """(layer number, suffix) of each key that the first of the names stands for."""
-    pattern = re.escape(names[0]).replace(r"\*", r"(?P<layer>\d+)") if names else "(?!)"
+    any_layer = re.escape(names[0]).replace(r"\*\*", "(?P<layer>.+)") if names else "(?!)"
+    pattern = any_layer.replace(r"\*", r"(?P<layer>\d+)")
     for key in weights:
         if found := re.fullmatch(rf"{pattern}(?P<suffix>|\.weight|\.bias)", key):
             yield found.groupdict().get("layer", ""), found["suffix"]
+
+
+def within(name: str, layer: str) -> str:
+    """A name of a row for one layer, or for one of any names."""
+    return name.replace("**", layer).replace("*", layer)
 
 
 def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = None, *, reading: bool) -> Weights:
@@ -122,13 +128,13 @@ def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = 
         sources, targets = (theirs, ours) if reading else (ours, theirs)
         old, new = alternatives(sources), alternatives(targets)
         for layer, suffix in occurrences(old, weights):
-            keys = [name.replace("*", layer) + suffix for name in old]
+            keys = [within(name, layer) + suffix for name in old]
             tensors = [left.pop(key) for key in keys if key in left]  # none where an earlier row has taken them
             for change in (changes if reading else reversed(changes)) if tensors else ():
                 word, *fields = change.split()
                 sizes = [attrgetter(field)(config) for field in fields]
                 tensors = CHANGES[word][0 if reading else 1](tensors, len(new), *sizes)
-            converted |= zip((name.replace("*", layer) + suffix for name in new), tensors, strict=False)
+            converted |= zip((within(name, layer) + suffix for name in new), tensors, strict=False)
     if left:
         raise ValueError(f"weight {min(left)!r} has no counterpart; convert the plain architecture without additions")
     return converted

@@ -3,10 +3,13 @@
 Shapes: B batch, T tokens, D hidden_size, C channels, N patches.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.models.detr.modeling_detr import DetrConvEncoder, DetrFrozenBatchNorm2d
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .check import free_to_look, refuse_input_ids, refuse_mask_positions
@@ -63,6 +66,15 @@ class PatchFrontend(nn.Module):
         prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
         return torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
 
+    def map(self, pixel_values: Tensor, pixel_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Patches in their places (B, D, rows, columns) and which are real (B, rows, columns), of an image of any size.
+
+        What the last patches lack of an image is taken for padding.
+        """
+        margins = [-size % self.config.patch_size for size in pixel_values.shape[2:]]
+        features = self.projection(F.pad(pixel_values, (0, margins[1], 0, margins[0])))
+        return features, on_grid(pixel_mask, features)
+
     def grid(self, pixel_values: Tensor, *, resample: bool) -> tuple[int, int]:
         """(rows, columns) of patches, after refusing images the config does not describe."""
         config = self.config
@@ -85,9 +97,64 @@ class PatchFrontend(nn.Module):
         return height // size, width // size
 
 
+class FeatureMapFrontend(nn.Module):
+    """See an image through a backbone of transformers, map each place of its last feature map linearly.
+
+    Its batch norms are frozen, for a batch of a few large images has no statistics to learn from; all else is trained.
+    Stock DETR freezes the first stage of a new ResNet as well, and forgets about it when it loads one.
+
+    Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
+    Shapes: pixel_values (B, C, height, width), pixel_mask (B, height, width) -> (B, D, rows, columns) and a mask
+    """
+
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.backbone = DetrConvEncoder(SimpleNamespace(backbone_config=config.backbone)).requires_grad_(True)
+        self.projection = nn.Conv2d(self.backbone.intermediate_channel_sizes[-1], config.hidden_size, kernel_size=1)
+
+    def map(self, pixel_values: Tensor, pixel_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Places of the map (B, D, rows, columns), and which are real (B, rows, columns)."""
+        features, keep = self.backbone(pixel_values, pixel_mask)[-1]
+        return self.projection(features), keep
+
+    def frozen_norms(self) -> list[DetrFrozenBatchNorm2d]:
+        """The norms of the backbone that nothing trains."""
+        return [module for module in self.backbone.modules() if isinstance(module, DetrFrozenBatchNorm2d)]
+
+
+class SlotFrontend(nn.Module):
+    """Start as many slots as the decoder has, each of them as nothing; their positions tell them apart.
+
+    Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
+    Shapes: memory (B, S, D) -> (B, T, D)
+    """
+
+    main_input_name = "encoder_hidden_states"
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.count = config.num_queries
+
+    def forward(self, memory: Tensor) -> Tensor:
+        return memory.new_zeros(memory.shape[0], self.count, memory.shape[2])
+
+
+def on_grid(pixel_mask: Tensor, features: Tensor) -> Tensor:
+    """Which places of a map (B, D, rows, columns) are real: those whose first pixel is, (B, rows, columns)."""
+    return F.interpolate(pixel_mask[None].float(), size=features.shape[-2:])[0].bool()
+
+
 def special_token(config: QkvEncoderConfig) -> nn.Parameter:
     """A learned vector that stands for no patch (1, 1, D)."""
     return nn.Parameter(torch.zeros(1, 1, config.hidden_size))
 
 
-FRONTENDS: dict[str, Any] = {"tokens": TokenFrontend, "patches": PatchFrontend, "spectrogram": SpectrogramFrontend}
+FRONTENDS: dict[str, Any] = {
+    "tokens": TokenFrontend,
+    "patches": PatchFrontend,
+    "spectrogram": SpectrogramFrontend,
+    "feature_map": FeatureMapFrontend,
+    "slots": SlotFrontend,
+}

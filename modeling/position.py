@@ -40,6 +40,13 @@ class Position(nn.Module):
         """Added to the scores: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S), or None."""
         return None
 
+    def places(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """Added to what queries and keys are made of, not to values, in every layer: (B, T, D), or None.
+
+        `keep` marks what is real, of slots (B, T) or of an image (B, rows, columns) with rows * columns = T.
+        """
+        return None
+
 
 class LearnedPosition(Position):
     """Add a trained vector for each absolute position.
@@ -157,9 +164,9 @@ class RotaryPosition(Position):
         return 1.0 / parameters["rope_theta"] ** exponents, 1.0
 
 
-def rotate(heads: Tensor, rotation: Rotation | None) -> Tensor:
+def rotate(heads: Tensor, rotation: Any) -> Tensor:
     """Turn each pair (i, i + K/2) of components by its angle; without a rotation, nothing: (B, H, T, K) -> same."""
-    if rotation is None:
+    if not isinstance(rotation, tuple):
         return heads
     cosines, sines = rotation
     turned, kept = heads.split((cosines.shape[-1], heads.shape[-1] - cosines.shape[-1]), dim=-1)
@@ -222,6 +229,48 @@ class T5Position(Position):
         return side + torch.where(distance < exact, distance, far)
 
 
+class GridPosition(Position):
+    """Tell rows and columns apart by sines and cosines, each of them counted as a part of the whole image.
+
+    The last real row is always one whole turn, whatever the size of the image, and padding is not counted: an image
+    is placed the same alone and in a batch. Half of the components are the row's, half the column's.
+
+    Acts at: `places` (before the query and key projections, in every self-attention; for the keys of memory too).
+    Source: Carion et al. 2020, DETR, appendix A.4, https://arxiv.org/abs/2005.12872; its code, `position_encoding.py`
+    Shapes: keep (B, rows, columns) -> (B, rows * columns, D)
+    """
+
+    def places(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
+        precise = torch.float32 if keep.device.type == "mps" else torch.float64
+        steps = torch.arange(self.config.hidden_size // 4, device=keep.device, dtype=precise)
+        lengths = 10000.0 ** (steps / len(steps))
+        waves = []
+        for axis in (1, 2):
+            counts = keep.to(precise).cumsum(axis)
+            last = counts.narrow(axis, counts.shape[axis] - 1, 1)
+            angles = (2 * math.pi * counts / (last + 1e-6))[..., None] / lengths  # (B, rows, columns, D / 4)
+            waves.append(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2))
+        return torch.cat(waves, dim=-1).flatten(1, 2).to(dtype)
+
+
+class SlotPosition(Position):
+    """Give each slot of a set a trained vector of its own: DETR's object queries, which start as nothing else.
+
+    Without it all slots would be the same, and find the same object.
+
+    Acts at: `places` (before the query and key projections, in every self-attention; for queries to memory too).
+    Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
+    Shapes: keep (B, T) -> (B, T, D)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+
+    def places(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
+        return self.table.weight.expand(keep.shape[0], -1, -1)
+
+
 POSITIONS = {
     "none": Position,
     "learned": LearnedPosition,
@@ -231,4 +280,6 @@ POSITIONS = {
     "rope": RotaryPosition,
     "alibi": AlibiPosition,
     "t5": T5Position,
+    "sinusoidal_2d": GridPosition,
+    "slots": SlotPosition,
 }

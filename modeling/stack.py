@@ -77,7 +77,10 @@ class Stack(QkvPreTrainedModel):
         memory = self.memory(hidden, kwargs)
         hidden = self.position.embed(self.project_in(hidden), seen.positions, grid)
         hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
-        rotations = {word: self.position.rotation(seen.positions, hidden.dtype, word) for word in seen.masks}
+        rotations: Any = {word: self.position.rotation(seen.positions, hidden.dtype, word) for word in seen.masks}
+        # CODEPATH: DETR, whose positions are added in every layer
+        if self.config.position in ("sinusoidal_2d", "slots"):
+            rotations = dict.fromkeys(seen.masks, kwargs.pop("position_embeddings"))
         biases = self.biases(seen, span)
         kwargs |= {"past_key_values": past_key_values, "position_ids": seen.positions}
         for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
@@ -108,10 +111,11 @@ class Stack(QkvPreTrainedModel):
             for pattern, (keys, first) in windows.items()
         }
 
-    def memory(self, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask]:
-        """What cross-attention reads and the mask over it, taken out of `kwargs`; both None without memory."""
-        memory = kwargs.pop("encoder_hidden_states", None)
-        keep = kwargs.pop("encoder_attention_mask", None)
+    def memory(self, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask, Tensor | None]:
+        """What cross-attention reads, the mask over it, its positions, taken out of `kwargs`; None without memory."""
+        names = ("encoder_hidden_states", "encoder_attention_mask", "encoder_position_embeddings")
+        memory, keep, places = (kwargs.pop(name, None) for name in names)
         if not getattr(self.config, "cross_attention", False):
-            return None, None
-        return memory, None if memory is None else see_memory(kwargs["attention_implementation"], hidden, memory, keep)
+            return None, None, None
+        mask = None if memory is None else see_memory(kwargs["attention_implementation"], hidden, memory, keep)
+        return memory, mask, places

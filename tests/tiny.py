@@ -11,6 +11,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 import qkv.modeling as models
 from qkv.configuration import (
     QkvDecoderConfig,
+    QkvDetectionConfig,
     QkvDualEncoderConfig,
     QkvEncoderConfig,
     QkvEncoderDecoderConfig,
@@ -126,6 +127,15 @@ DUAL = {
         "vision_config": {"class_token": False, "pooling": "mean", "hidden_size": 24, "num_attention_heads": 3},
     },
 }
+# What both make of an image is a row of as many places as a source has tokens.
+DETECTORS = {
+    "detr": {
+        "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]},
+        **{"auxiliary_loss": True, "residual_dropout": 0.1, "attention_dropout": 0.1},
+    },
+    "patches": {"frontend": "patches", "patch_size": 8, "norm_first": True, "position": "none"},
+}
+QUERIES = 5
 
 
 def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
@@ -174,6 +184,13 @@ def recogniser(kind: str = "speech", **fields: Any) -> QkvEncoderDecoderConfig:
     return QkvEncoderDecoderConfig(**{**TEXT, **IDS, "decoder_start_token_id": START, **RECOGNISERS[kind], **fields})
 
 
+def detector(kind: str = "detr", **fields: Any) -> QkvDetectionConfig:
+    sizes = {**SIZES, "num_queries": QUERIES, "num_labels": LABELS, "initializer_range": 0.1}
+    own = {name: value for name, value in DETECTORS[kind].items() if name != "position"}
+    encoder = {name: value for name, value in DETECTORS[kind].items() if name == "position"}
+    return QkvDetectionConfig(**{**sizes, "encoder": encoder, **own, **fields})
+
+
 def readable(config: Any, reference: str) -> bool:
     """Whether a class of an `auto_map` reads what the config's models are given."""
     needed = getattr(models, reference.partition(".")[2]).reads
@@ -190,6 +207,21 @@ def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str
 
 def images(*, batch: int = BATCH, size: tuple[int, int] = (12, 16)) -> dict[str, Tensor]:
     return {"pixel_values": torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(1))}
+
+
+def padded_images() -> dict[str, Tensor]:
+    """Images of as many places as a source has tokens, the second with two less than the first."""
+    pixels = images(size=(8, 8 * SOURCE))["pixel_values"]
+    mask = torch.ones(BATCH, *pixels.shape[2:], dtype=torch.long)
+    mask[1, :, -16:] = 0
+    return {"pixel_values": pixels * mask[:, None], "pixel_mask": mask}
+
+
+def objects() -> dict[str, Any]:
+    """Two objects in the first image, one in the second."""
+    first = {"class_labels": torch.tensor([2, 0]), "boxes": torch.tensor([[0.3, 0.4, 0.2, 0.5], [0.7, 0.5, 0.4, 0.6]])}
+    second = {"class_labels": torch.tensor([1]), "boxes": torch.tensor([[0.5, 0.5, 0.9, 0.8]])}
+    return {**padded_images(), "labels": [first, second]}
 
 
 def sound(tokens: int = SOURCE, *, plain: bool = False, batch: int = BATCH) -> dict[str, Tensor]:
@@ -409,6 +441,8 @@ HEADS = [
     case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"),
     case(models.QkvTextEncoderModel, "AutoModel", sentences, reader, "clip"),
     case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", captions, pair, "clip"),
+    case(models.QkvDetectionModel, "AutoModel", padded_images, detector, "detr"),
+    case(models.QkvDetectionForObjectDetection, "AutoModelForObjectDetection", objects, detector, "detr"),
     case(models.QkvEncoderForCTC, "AutoModelForCTC", heard, hearer, "speech"),
     case(models.QkvEncoderDecoderForSpeechSeq2Seq, "AutoModelForSpeechSeq2Seq", heard_words, recogniser, "speech"),
 ]
@@ -458,6 +492,7 @@ VARIANTS = [
         for kind in ("luong", "cho", "sutskever")
     ),
     case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "uneven"),
+    case(models.QkvDetectionForObjectDetection, "AutoModelForObjectDetection", objects, detector, "patches"),
     case(models.QkvEncoderModel, "AutoModel", lambda: sound(LENGTH), hearer, "speech"),
     case(models.QkvEncoderForCTC, "AutoModelForCTC", lambda: heard(plain=True), hearer, "plain"),
     case(models.QkvEncoderDecoderModel, "AutoModel", heard_pairs, recogniser, "speech"),

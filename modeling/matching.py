@@ -1,0 +1,140 @@
+"""Which slot takes which object? The cheapest way to give each object a slot of its own, and the loss of that.
+
+Boxes are (center x, center y, width, height) as parts of the image's width and height; padding is no part of it.
+
+Shapes: B images, Q slots, N objects, V classes, the last of which is that there is none.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.nn import functional as F
+from transformers.utils import is_scipy_available
+
+from .check_image import refuse_objects
+from .loss import Count, together
+
+if is_scipy_available():
+    from scipy.optimize import linear_sum_assignment
+
+Objects = Sequence[dict[str, Tensor]]
+# For each image the slots that take an object, and the objects they take.
+Pairs = list[tuple[Tensor, Tensor]]
+
+
+def corners(boxes: Tensor) -> Tensor:
+    """(center x, center y, width, height) -> (left, top, right, bottom)."""
+    center, half = boxes[..., :2], boxes[..., 2:] / 2
+    return torch.cat((center - half, center + half), dim=-1)
+
+
+def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
+    """Shared area by united area, less the part of the smallest box around both that neither covers: (..., 4) -> (...).
+
+    From -1, far apart, to 1, the same box; unlike plain IoU it tells boxes that share nothing how far they are apart.
+    Two boxes without any area count as if they shared nothing.
+
+    Source: Rezatofighi et al. 2019, Generalized Intersection over Union, algorithm 1, https://arxiv.org/abs/1902.09630
+    """
+    one, other = corners(boxes), corners(others)
+    sides = (torch.minimum(one, other)[..., 2:] - torch.maximum(one, other)[..., :2]).clamp(min=0)
+    around = torch.maximum(one, other)[..., 2:] - torch.minimum(one, other)[..., :2]
+    shared, whole = sides.prod(-1), around.prod(-1)
+    united = boxes[..., 2:].prod(-1) + others[..., 2:].prod(-1) - shared
+    tiny = torch.finfo(boxes.dtype).tiny
+    return shared / united.clamp(min=tiny) - (whole - united) / whole.clamp(min=tiny)
+
+
+def matching_cost(logits: Tensor, boxes: Tensor, found: dict[str, Tensor], config: Any) -> Tensor:
+    """What it costs to give each slot each object of an image: logits (Q, V), boxes (Q, 4) -> (Q, N).
+
+    Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2, https://arxiv.org/abs/2005.12872
+    """
+    given = found["boxes"].to(boxes)
+    likely = logits.softmax(-1)[:, found["class_labels"].to(logits.device)]
+    distance = (boxes[:, None] - given).abs().sum(-1)
+    overlap = generalized_iou(boxes[:, None], given)
+    return config.bbox_cost * distance - config.class_cost * likely - config.giou_cost * overlap
+
+
+@torch.no_grad()
+def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> Pairs:
+    """The cheapest pairs of slots and objects of each image; where objects outnumber slots, some stay without."""
+    pairs = []
+    for row, found in enumerate(objects):
+        cost = matching_cost(logits[row], boxes[row], found, config)
+        # What is not a number is matched last, so that a diverging model still fails by its loss.
+        slots, taken = linear_sum_assignment(cost.nan_to_num(nan=1e30, posinf=1e30, neginf=1e30).cpu())
+        pairs.append((torch.as_tensor(slots, dtype=torch.long), torch.as_tensor(taken, dtype=torch.long)))
+    return pairs
+
+
+def sums(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> tuple[dict[str, Tensor], Tensor]:
+    """The parts of the loss before they are divided: class, L1 and GIoU; and the weight of all slots.
+
+    Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
+    """
+    pairs = matched(logits, boxes, objects, config)
+    none = logits.shape[-1] - 1
+    classes = torch.full(logits.shape[:2], none, device=logits.device)
+    for row, ((slots, taken), found) in enumerate(zip(pairs, objects, strict=True)):
+        classes[row, slots] = found["class_labels"].to(classes)[taken]
+    weights = torch.ones_like(logits[0, 0])
+    weights[-1] = config.eos_coefficient
+    chosen = torch.cat([row[slots] for row, (slots, _) in zip(boxes, pairs, strict=True)])
+    wanted = torch.cat([found["boxes"].to(boxes)[taken] for found, (_, taken) in zip(objects, pairs, strict=True)])
+    found_sums = {
+        "loss_ce": F.cross_entropy(logits.transpose(1, 2), classes, weights, reduction="sum"),
+        "loss_bbox": (chosen - wanted).abs().sum(),
+        "loss_giou": (1 - generalized_iou(chosen, wanted)).sum(),
+    }
+    return found_sums, weights[classes].sum()
+
+
+def set_loss(
+    answers: Sequence[tuple[Tensor, Tensor]], objects: Objects, config: Any, num_items_in_batch: Count = None
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss of a set of found objects and its parts by name: answers [(logits (B, Q, V), boxes (B, Q, 4)), …].
+
+    The last answer is the model's, those before it are of earlier layers, each matched by itself. Boxes are divided by
+    the number of objects, classes by the weight of all slots, an empty one weighing `eos_coefficient`. Both are of all
+    processes, as many as take part in the step. With `num_items_in_batch`, the objects and the images of the whole step
+    as a tensor (2,), the parts of a step add up to the loss of one big batch; one number alone cannot say both.
+
+    Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
+    """
+    refuse_objects(objects, answers[-1][0], num_items_in_batch)
+    answers = [(widened(logits), widened(boxes)) for logits, boxes in answers]
+    parts: dict[str, Tensor] = {}
+    total = answers[-1][0].new_zeros(())
+    coefficients = {"ce": 1.0, "bbox": config.bbox_loss_coefficient, "giou": config.giou_loss_coefficient}
+    for index, (logits, boxes) in enumerate([answers[-1], *answers[:-1]]):
+        found, weight = sums(logits, boxes, objects, config)
+        count, weight = counts(objects, weight, logits, config, num_items_in_batch)
+        for (name, value), coefficient in zip(found.items(), coefficients.values(), strict=True):
+            part = value / (weight if name == "loss_ce" else count)
+            parts[f"{name}_{index - 1}" if index else name] = part.detach()
+            total = total + coefficient * part
+    return total, parts
+
+
+def widened(tensor: Tensor) -> Tensor:
+    """In single precision at least."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def counts(
+    objects: Objects, weight: Tensor, logits: Tensor, config: Any, num_items_in_batch: Count
+) -> tuple[Tensor, Tensor]:
+    """What boxes and classes are divided by."""
+    own = torch.stack((weight.new_tensor(float(sum(len(found["boxes"]) for found in objects))), weight))
+    if isinstance(num_items_in_batch, Tensor):
+        boxes, images = num_items_in_batch.to(own).unbind()
+        return boxes.clamp(min=1), boxes + config.eos_coefficient * (images * logits.shape[1] - boxes)
+    if together():
+        # The mean over processes, of whose gradients the mean is taken as well.
+        distributed.all_reduce(own)
+        own = own / distributed.get_world_size()
+    return own[0].clamp(min=1), own[1]

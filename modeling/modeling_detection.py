@@ -1,0 +1,183 @@
+"""Detectors: pixel_values -> feature map -> encoder -> memory; slots, memory -> decoder -> a class and a box each.
+
+Shapes: B batch, C channels, S places of the feature map, Q slots, D hidden_size, V labels and one for none.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.detr.modeling_detr import DetrDecoderOutput, DetrModelOutput, DetrObjectDetectionOutput
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from ..configuration.configuration_detection import (
+    QkvDetectionConfig,
+    QkvImageEncoderConfig,
+    QkvSlotDecoderConfig,
+)
+from .attention import Attention
+from .base import QkvPreTrainedModel, can_return_tuple
+from .check_image import refuse_pixels
+from .frontend import FeatureMapFrontend
+from .head import BoxHead
+from .layer import Layer
+from .loss import Count
+from .matching import Objects, set_loss
+from .stack import Stack
+
+
+class Detector(QkvPreTrainedModel):
+    """What every model that looks at images of any size has: their names, and norms that nothing trains."""
+
+    main_input_name = "pixel_values"
+    _no_split_modules = ["Layer", "DetrConvEncoder"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: Any) -> None:
+        super()._init_weights(module)
+        # CODEPATH: DETR with a ResNet
+        if isinstance(module, FeatureMapFrontend):
+            for norm in module.frozen_norms():
+                for ones, zeros in ((norm.weight, norm.bias), (norm.running_var, norm.running_mean)):
+                    init.ones_(ones)
+                    init.zeros_(zeros)
+
+
+class QkvImageEncoderModel(Detector, Stack):
+    """Bidirectional stack over the places of an image: `pixel_values -> feature map -> Stack -> memory (B, S, D)`."""
+
+    config: QkvImageEncoderConfig
+
+    def __init__(self, config: QkvImageEncoderConfig) -> None:
+        super().__init__(config)
+        self.post_init()
+
+    def look(self, pixel_values: Tensor, pixel_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """What is at each place (B, S, D), which places are real (B, S), and the positions of all, or None."""
+        refuse_pixels(pixel_values, pixel_mask, self.config.num_channels)
+        if pixel_mask is None:
+            pixel_mask = pixel_values.new_ones(pixel_values[:, 0].shape)
+        features, keep = self.embed_tokens.map(pixel_values.to(self.dtype), pixel_mask)
+        return features.flatten(2).transpose(1, 2), keep.flatten(1), self.position.places(keep, features.dtype)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self, inputs_embeds: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> BaseModelOutput:
+        """What `look` found at each place; `position_embeddings` are theirs."""
+        return BaseModelOutput(self.run(inputs_embeds, attention_mask, **kwargs))
+
+
+class QkvSlotDecoderModel(Stack):
+    """Slots that look for objects: `memory (B, S, D) -> slots -> Stack -> last_hidden_state (B, Q, D)`."""
+
+    config: QkvSlotDecoderConfig
+    _can_record_outputs = {
+        **Stack._can_record_outputs,
+        "cross_attentions": OutputRecorder(Attention, index=1, layer_name="cross_attn"),
+        "intermediate_hidden_states": OutputRecorder(Layer),
+    }
+
+    def __init__(self, config: QkvSlotDecoderConfig) -> None:
+        super().__init__(config)
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(self, encoder_hidden_states: Tensor, **kwargs: Any) -> DetrDecoderOutput:
+        """`encoder_attention_mask` (B, S) marks real places, `encoder_position_embeddings` (B, S, D) are theirs."""
+        hidden = self.embed_tokens(encoder_hidden_states)
+        places = self.position.places(hidden[..., 0], hidden.dtype)
+        memory = {"encoder_hidden_states": encoder_hidden_states, "position_embeddings": places}
+        return DetrDecoderOutput(self.run(hidden, **memory, **kwargs))
+
+
+class QkvDetectionModel(Detector):
+    """Two stacks joined by cross-attention, with positions in every layer: DETR by configuration.
+
+    `pixel_values -> encoder -> memory (B, S, D); decoder(memory) -> last_hidden_state (B, Q, D)`
+    """
+
+    config: QkvDetectionConfig
+
+    def __init__(self, config: QkvDetectionConfig) -> None:
+        super().__init__(config)
+        self.encoder = QkvImageEncoderModel(config.encoder)
+        self.decoder = QkvSlotDecoderModel(config.decoder)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self, pixel_values: Tensor | None = None, pixel_mask: Tensor | None = None, **kwargs: Any
+    ) -> DetrModelOutput:
+        """`pixel_mask` (B, height, width) marks real pixels of images padded at the right and below."""
+        kwargs = {**self.recorded(), **kwargs}
+        hidden, keep, places = self.encoder.look(pixel_values, pixel_mask)
+        real = None if pixel_mask is None else keep
+        own = {} if places is None else {"position_embeddings": places}
+        encoded = self.encoder(hidden, real, **own, **kwargs)
+        memory = {"encoder_attention_mask": real, "encoder_position_embeddings": places}
+        wanted = {"output_intermediate_hidden_states": self.config.auxiliary_loss}
+        outputs = self.decoder(encoded.last_hidden_state, **memory, **wanted, **kwargs)
+        return self.both(encoded, outputs)
+
+    def both(self, encoded: BaseModelOutput, outputs: DetrDecoderOutput) -> DetrModelOutput:
+        """One output from those of the two stacks; what earlier layers found is read through the last norm."""
+        between = outputs.intermediate_hidden_states
+        if between is not None:
+            between = torch.stack([self.decoder.norm(state) for state in between])
+        return DetrModelOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            decoder_hidden_states=outputs.hidden_states,
+            decoder_attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
+            intermediate_hidden_states=between,
+        )
+
+
+class QkvDetectionForObjectDetection(Detector):
+    """Find objects: `pixel_values -> QkvDetectionModel -> classifier, box_head -> logits (B, Q, V), pred_boxes`."""
+
+    config: QkvDetectionConfig
+
+    def __init__(self, config: QkvDetectionConfig) -> None:
+        super().__init__(config)
+        self.model = QkvDetectionModel(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels + 1)
+        self.box_head = BoxHead(config.hidden_size)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
+        labels: Objects | None = None,
+        num_items_in_batch: Count = None,
+        **kwargs: Any,
+    ) -> DetrObjectDetectionOutput:
+        """`labels` hold of each image `class_labels` (N,) and `boxes` (N, 4), center and size as parts of the image.
+
+        `num_items_in_batch` are the objects and the images of a whole step that is taken in parts, as a tensor (2,).
+        """
+        outputs = dict(self.model(pixel_values, pixel_mask, **kwargs))
+        between = outputs.pop("intermediate_hidden_states", None)
+        logits, boxes = self.answer(outputs["last_hidden_state"])
+        found: dict[str, Any] = {}
+        if labels is not None:
+            earlier = [] if between is None else [self.answer(state) for state in between[:-1]]
+            loss, parts = set_loss([*earlier, (logits, boxes)], labels, self.config, num_items_in_batch)
+            others = [{"logits": scores, "pred_boxes": places} for scores, places in earlier]
+            found = {"loss": loss, "loss_dict": parts, "auxiliary_outputs": others or None}
+        return DetrObjectDetectionOutput(logits=logits, pred_boxes=boxes, **found, **outputs)
+
+    def answer(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The class and the box of each slot: (B, Q, D) -> (B, Q, V), (B, Q, 4)."""
+        return self.classifier(hidden), self.box_head(hidden)
