@@ -113,6 +113,10 @@ class FeatureMapFrontend(nn.Module):
         super().__init__()
         self.backbone = DetrConvEncoder(SimpleNamespace(backbone_config=config.backbone)).requires_grad_(True)
         self.projection = nn.Conv2d(self.backbone.intermediate_channel_sizes[-1], config.hidden_size, kernel_size=1)
+        model: Any = self.backbone.model
+        if not any("Attention" in type(module).__name__ for module in model.modules()):
+            # It goes along with any implementation of what it has not.
+            model._supports_sdpa = model._supports_flex_attn = model._supports_flash_attn = True
 
     def map(self, pixel_values: Tensor, pixel_mask: Tensor) -> tuple[Tensor, Tensor]:
         """Places of the map (B, D, rows, columns), and which are real (B, rows, columns)."""

@@ -11,7 +11,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.detr.modeling_detr import DetrDecoderOutput, DetrModelOutput, DetrObjectDetectionOutput
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs, maybe_install_capturing_hooks
 
 from ..configuration.configuration_detection import (
     QkvDetectionConfig,
@@ -35,6 +35,11 @@ class Detector(QkvPreTrainedModel):
     main_input_name = "pixel_values"
     _no_split_modules = ["Layer", "DetrConvEncoder"]
 
+    def get_input_embeddings(self) -> nn.Module:
+        """What sees the image."""
+        model: Any = self.base_model
+        return model.encoder.embed_tokens
+
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
@@ -53,6 +58,11 @@ class QkvImageEncoderModel(Detector, Stack):
 
     def __init__(self, config: QkvImageEncoderConfig) -> None:
         super().__init__(config)
+        # A backbone puts on the hooks that record what it gives when it is made, and transformers would put them on
+        # once more with those of this model.
+        frontend, self.embed_tokens = self.embed_tokens, None
+        maybe_install_capturing_hooks(self)
+        self.embed_tokens = frontend
         self.post_init()
 
     def look(self, pixel_values: Tensor, pixel_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -61,7 +71,8 @@ class QkvImageEncoderModel(Detector, Stack):
         if pixel_mask is None:
             pixel_mask = pixel_values.new_ones(pixel_values[:, 0].shape)
         features, keep = self.embed_tokens.map(pixel_values.to(self.dtype), pixel_mask)
-        return features.flatten(2).transpose(1, 2), keep.flatten(1), self.position.places(keep, features.dtype)
+        hidden = features.flatten(2).transpose(1, 2).contiguous()
+        return hidden, keep.flatten(1), self.position.places(keep, features.dtype)
 
     @merge_with_config_defaults
     @capture_outputs

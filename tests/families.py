@@ -3,6 +3,7 @@
 from typing import Any
 
 import families_decoder
+import families_detection
 import families_dual_encoder
 import families_encoder
 import families_encoder_decoder
@@ -13,6 +14,7 @@ from families_base import Family, Row
 MODULES = (
     *(families_encoder, families_image, families_decoder, families_encoder_decoder, families_dual_encoder),
     families_speech,
+    families_detection,
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in MODULES for family in module.FAMILIES}
 ROWS = [
@@ -34,6 +36,7 @@ LEFT_OUT: dict[str, str] = {
     "WhisperForCausalLM": DECODER_ALONE,
     "BertForNextSentencePrediction": "ours learns next sentences beside masked words only, in QkvEncoderForPreTraining",
     "GPT2DoubleHeadsModel": "words and a choice at once, which no decoder here has",
+    "DetrForSegmentation": "paints masks as well, which no detector here does",
     "Dinov2Backbone": "feature maps for other models; output_hidden_states of ours gives the same states",
 }
 

@@ -170,7 +170,7 @@ class Family:
     padding or not. `told` is what theirs has to be told of positions: "positions" where padding stands in front, or
     "offset" where position ids count from the padding id. `padding_idx` says that their table gives the padding token
     no gradient as an input, even where a target starts with it; ours learns from whatever is read. `stored_as` is the
-    prefix of the classes this comes back as, where its architecture is that of another. `frozen` ends
+    prefix of the classes this comes back as, where its architecture is that of another. `frozen` is found in
     the name of what theirs does not train and ours does.
     """
 
@@ -222,7 +222,7 @@ class Row:
         if "num_labels" not in fields and not self.head.endswith(("QuestionAnswering", "Teacher")):
             fields["id2label"] = {0: "no", 1: "yes", 2: "who knows"}
             fields["label2id"] = {"no": 0, "yes": 1, "who knows": 2}
-        ids = {} if fields.keys() & {"image_size", "vision_config"} else {**IDS, "vocab_size": VOCABULARY}
+        ids = {} if fields.keys() & {"image_size", "vision_config", "backbone_config"} else {**IDS, "vocab_size": VOCABULARY}
         return transformers.AutoConfig.for_model(self.family.model_type, **{**ids, **fields, **self.fields})
 
     def build(self) -> PreTrainedModel:
@@ -230,7 +230,8 @@ class Row:
         torch.manual_seed(0)
         model_class = getattr(transformers, self.class_name)
         model = model_class._from_config(self.config(), attn_implementation="eager", **self.options).eval()
-        buffers = [model.final_logits_bias] if hasattr(model, "final_logits_bias") else []
+        stored = {name: buffer for name, buffer in model.named_buffers() if name in model.state_dict()}
+        buffers = [buffer for name, buffer in stored.items() if ".backbone." in f".{name}" or name == "final_logits_bias"]
         with torch.no_grad():
             for tensor in [parameter for parameter in model.parameters() if parameter.requires_grad] + buffers:
                 tensor.add_(0.05 * torch.randn_like(tensor))

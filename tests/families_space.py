@@ -226,6 +226,20 @@ SPEECH = [
     each("max_target_positions", 24, 13),
     TIED,
 ]
+BACKBONES: Axis = [
+    {"backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]}},
+    {"backbone_config": {"model_type": "resnet", "hidden_sizes": [8, 12], "depths": [1, 2], "layer_type": "basic"}},
+    {"backbone_config": {"model_type": "convnext", "hidden_sizes": [8, 12], "depths": [1, 1], "num_stages": 2}},
+]
+DETR = [
+    *[axis for axis in BART if not axis[0].keys() & {"scale_embedding", "max_position_embeddings"}],
+    each("num_queries", 7, 1),
+    each("eos_coefficient", 0.1, 1.0),
+    each("giou_cost", 2, 0),
+    each("class_cost", 1, 3),
+    each("bbox_loss_coefficient", 5, 0),
+    BACKBONES,
+]
 SPACES: dict[str, list[Axis]] = {
     **dict.fromkeys(("bert", "roberta", "xlm-roberta"), [*BERT, LABELS]),
     "electra": [*BERT, each("embedding_size", 20, 16)],
@@ -254,6 +268,7 @@ SPACES: dict[str, list[Axis]] = {
         [{}, {"num_conv_layers": 1, "conv_kernel_sizes": [3]}, {"num_conv_layers": 2, "conv_kernel_sizes": [7, 5]}],
         each("conv_channels", 28, 10),
     ],
+    "detr": DETR,
     "marian": [*BART, [{}, {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 65}]],
 }
 

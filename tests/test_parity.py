@@ -1,6 +1,7 @@
 """Parity is the definition of "is BERT": the same weights give the same numbers here and in transformers."""
 
 import copy
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
@@ -34,7 +35,7 @@ SAVED = [
 each_row = pytest.mark.parametrize("row", ROWS, ids=str)
 each_generator = pytest.mark.parametrize("row", thinned(GENERATORS, 2), ids=str)
 # What a head of theirs gives beside what ours gives.
-THEIRS_ALONE = {"cls_logits", "distillation_logits", "past_key_values"}
+THEIRS_ALONE = {"cls_logits", "distillation_logits", "past_key_values", "loss_dict.cardinality_error"}
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def precise_pair(row: Row) -> tuple[PreTrainedModel, PreTrainedModel]:
 def flattened(output: ModelOutput, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The parts of an output, and those of an output inside it."""
     for name, value in output.items():
-        if isinstance(value, ModelOutput):
+        if isinstance(value, dict):
             yield from flattened(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
@@ -172,7 +173,7 @@ def test_there_and_back_is_the_identity(row: Row) -> None:
     trained = sum(
         weight.numel()
         for name, weight in official.named_parameters()
-        if weight.requires_grad or name.endswith(row.family.frozen)
+        if weight.requires_grad or re.search(row.family.frozen, name)
     )
     bias = official.final_logits_bias.numel() if hasattr(official, "final_logits_bias") else 0
     assert ours.num_parameters() == trained + bias
