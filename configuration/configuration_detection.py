@@ -84,7 +84,9 @@ def whole_backbone(given: dict[str, Any], num_channels: int) -> dict[str, Any]:
         raise ValueError(f"model_type={kind!r} of backbone_config is none of transformers'; did you mean {close[0]!r}?")
     channels = values.setdefault("num_channels", num_channels)
     if channels != num_channels:
-        raise ValueError(f"backbone_config reads num_channels={channels}, but num_channels={num_channels}; make them one")
+        raise ValueError(
+            f"backbone_config reads num_channels={channels}, but num_channels={num_channels}; make them one"
+        )
     config = CONFIG_MAPPING[kind](**values)
     if not hasattr(config, "out_features"):
         raise ValueError(f"model_type={kind!r} of backbone_config is no backbone; take one such as 'resnet'")

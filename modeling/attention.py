@@ -99,28 +99,28 @@ class CrossAttention(Attention):
         memory: Tensor,
         attention_mask: Any = None,
         position_embeddings: Any = None,
-        encoder_position_embeddings: Tensor | None = None,
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         # CODEPATH: DETR, whose positions are added in every layer, those of memory too
         if self.config.position == "slots":
+            attention_mask, places = attention_mask
             hidden = hidden + position_embeddings
+            keyed = memory if places is None else memory + places
+            key, value = self.k_norm(self.heads(self.k_proj(keyed))), self.heads(self.v_proj(memory))
+        else:
+            key, value = self.remember(memory, past_key_values)
         query = self.q_norm(self.heads(self.q_proj(hidden)))
-        key, value = self.remember(memory, past_key_values, encoder_position_embeddings)
         return self.mix(query, key, value, attention_mask, **kwargs)
 
-    def remember(
-        self, memory: Tensor, past_key_values: Cache | None, positions: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def remember(self, memory: Tensor, past_key_values: Cache | None) -> tuple[Tensor, Tensor]:
         """Keys and values of memory, from the cache when they are there: (B, S, D) -> 2 x (B, G, S, K)."""
-        keyed = memory if positions is None else memory + positions
         if not isinstance(past_key_values, EncoderDecoderCache):
-            return self.k_norm(self.heads(self.k_proj(keyed))), self.heads(self.v_proj(memory))
+            return self.k_norm(self.heads(self.k_proj(memory))), self.heads(self.v_proj(memory))
         cache: Any = past_key_values.cross_attention_cache
         if not past_key_values.is_updated.get(self.layer_idx):
             lift_window(cache.layers, self.layer_idx, memory.shape[1])
-            cache.update(self.k_norm(self.heads(self.k_proj(keyed))), self.heads(self.v_proj(memory)), self.layer_idx)
+            cache.update(self.k_norm(self.heads(self.k_proj(memory))), self.heads(self.v_proj(memory)), self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True
         # A static cache may have room for more.
         kept = cache.layers[self.layer_idx]

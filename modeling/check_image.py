@@ -63,6 +63,6 @@ def refuse_image_objects(row: int, found: Any, num_labels: int) -> None:
     refuse_outside(f"class_labels of labels[{row}]", classes, num_labels, "labels", "set num_labels")
     if free_to_look(boxes) and boxes.numel() and not bool(((boxes >= 0) & (boxes <= 1)).all()):
         raise ValueError(
-            f"boxes of labels[{row}] reach from {float(boxes.min()):g} to {float(boxes.max()):g}; give center x, center "
-            "y, width and height as parts of the image, from 0 to 1"
+            f"boxes of labels[{row}] reach from {float(boxes.min()):g} to {float(boxes.max()):g}; give center x, "
+            "center y, width and height as parts of the image, from 0 to 1"
         )

@@ -18,7 +18,7 @@ def read_backbone(value: Any, theirs: Values) -> dict[str, Any]:
     return {name.removeprefix(BACKBONE): item for name, item in theirs.items() if name.startswith(BACKBONE)}
 
 
-def read_auxiliary(value: bool, theirs: Values) -> bool:
+def read_auxiliary(value: Any, theirs: Values) -> Any:
     """Stock DETR feeds the next layer what it has normalised for the loss of the last, other than the paper."""
     if value:
         raise ValueError("auxiliary_loss=True has it normalise between the layers, which changes its numbers")
@@ -91,8 +91,8 @@ DETR = Architecture(
     free=frozenset({"auxiliary_loss", "encoder.max_position_embeddings"}),
     # Those of segmentation, what only timm's backbones have, and what the first releases wrote of a text's model.
     inert=frozenset(
-        "mask_loss_coefficient dice_loss_coefficient init_xavier_std dilation use_timm_backbone use_pretrained_backbone "
-        "backbone backbone_kwargs classifier_dropout max_position_embeddings scale_embedding".split()
+        "mask_loss_coefficient dice_loss_coefficient init_xavier_std dilation use_timm_backbone "
+        "use_pretrained_backbone backbone backbone_kwargs classifier_dropout max_position_embeddings scale_embedding".split()
     ),
 )
 DETECTORS = (DETR,)

@@ -1,8 +1,8 @@
 """How do the tensors of two layouts correspond? Rows of names, each with the changes between them, readable both ways.
 
-A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several names, and a name of a
-module for its weight and bias. Changes apply in the order written when reading theirs, and backwards when writing. A
-change that needs a size says where our config has it: `split num_attention_heads`.
+A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several,
+and a name of a module for its weight and bias. Changes apply in the order written when reading theirs, and backwards
+when writing. A change that needs a size says where our config has it: `split num_attention_heads`.
 """
 
 import re

@@ -111,7 +111,7 @@ class FeatureMapFrontend(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.backbone = DetrConvEncoder(SimpleNamespace(backbone_config=config.backbone)).requires_grad_(True)
+        self.backbone = DetrConvEncoder(SimpleNamespace(backbone_config=config.backbone)).requires_grad_()
         self.projection = nn.Conv2d(self.backbone.intermediate_channel_sizes[-1], config.hidden_size, kernel_size=1)
         model: Any = self.backbone.model
         if not any("Attention" in type(module).__name__ for module in model.modules()):

@@ -40,7 +40,6 @@ class Layer(GradientCheckpointingLayer):
         self.parallel = config.parallel_residual
         self.layerdrop = config.layerdrop
 
-    # size: what has gradients goes by place, and so has what stands before it
     def forward(
         self,
         hidden_states: Tensor,
@@ -49,13 +48,12 @@ class Layer(GradientCheckpointingLayer):
         position_bias: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Any = None,
-        encoder_position_embeddings: Tensor | None = None,
         **kwargs: Any,
     ) -> Tensor:
         if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
             return hidden_states
         own = {"position_embeddings": position_embeddings, "position_bias": position_bias, **kwargs}
-        memory = (encoder_hidden_states, encoder_attention_mask, position_embeddings, encoder_position_embeddings)
+        memory = (encoder_hidden_states, encoder_attention_mask, position_embeddings)
         hidden = self.self_attn_residual(hidden_states, lambda x: self.self_attn(x, attention_mask, **own)[0])
         if self.cross_attn is not None:
             hidden = self.cross_attn_residual(hidden, lambda x: self.cross_attn(x, *memory, **kwargs)[0])

@@ -11,13 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
-from transformers.utils import is_scipy_available
+from transformers.loss.loss_for_object_detection import HungarianMatcher
 
 from .check_image import refuse_objects
 from .loss import Count, together
-
-if is_scipy_available():
-    from scipy.optimize import linear_sum_assignment
 
 Objects = Sequence[dict[str, Tensor]]
 # For each image the slots that take an object, and the objects they take.
@@ -47,28 +44,18 @@ def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
     return shared / united.clamp(min=tiny) - (whole - united) / whole.clamp(min=tiny)
 
 
-def matching_cost(logits: Tensor, boxes: Tensor, found: dict[str, Tensor], config: Any) -> Tensor:
-    """What it costs to give each slot each object of an image: logits (Q, V), boxes (Q, 4) -> (Q, N).
+@torch.no_grad()
+def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> Pairs:
+    """The cheapest pairs of slots and objects of each image, by scipy; where objects outnumber slots, some stay out.
+
+    A pair costs less the likelier its class and the nearer its boxes. What is not a number is matched as if it were 0,
+    so that a model that has diverged shows it by its loss.
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
-    given = found["boxes"].to(boxes)
-    likely = logits.softmax(-1)[:, found["class_labels"].to(logits.device)]
-    distance = (boxes[:, None] - given).abs().sum(-1)
-    overlap = generalized_iou(boxes[:, None], given)
-    return config.bbox_cost * distance - config.class_cost * likely - config.giou_cost * overlap
-
-
-@torch.no_grad()
-def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> Pairs:
-    """The cheapest pairs of slots and objects of each image; where objects outnumber slots, some stay without."""
-    pairs = []
-    for row, found in enumerate(objects):
-        cost = matching_cost(logits[row], boxes[row], found, config)
-        # What is not a number is matched last, so that a diverging model still fails by its loss.
-        slots, taken = linear_sum_assignment(cost.nan_to_num(nan=1e30, posinf=1e30, neginf=1e30).cpu())
-        pairs.append((torch.as_tensor(slots, dtype=torch.long), torch.as_tensor(taken, dtype=torch.long)))
-    return pairs
+    matcher = HungarianMatcher(config.class_cost, config.bbox_cost, config.giou_cost)
+    given = [{"class_labels": found["class_labels"].to(logits.device), "boxes": found["boxes"]} for found in objects]
+    return matcher({"logits": logits.nan_to_num(), "pred_boxes": boxes.nan_to_num()}, given)
 
 
 def sums(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> tuple[dict[str, Tensor], Tensor]:
@@ -84,7 +71,7 @@ def sums(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> tuple[
     weights = torch.ones_like(logits[0, 0])
     weights[-1] = config.eos_coefficient
     chosen = torch.cat([row[slots] for row, (slots, _) in zip(boxes, pairs, strict=True)])
-    wanted = torch.cat([found["boxes"].to(boxes)[taken] for found, (_, taken) in zip(objects, pairs, strict=True)])
+    wanted = torch.cat([found["boxes"][taken] for found, (_, taken) in zip(objects, pairs, strict=True)])
     found_sums = {
         "loss_ce": F.cross_entropy(logits.transpose(1, 2), classes, weights, reduction="sum"),
         "loss_bbox": (chosen - wanted).abs().sum(),
@@ -107,6 +94,7 @@ def set_loss(
     """
     refuse_objects(objects, answers[-1][0], num_items_in_batch)
     answers = [(widened(logits), widened(boxes)) for logits, boxes in answers]
+    objects = [{**found, "boxes": found["boxes"].to(answers[-1][1])} for found in objects]
     parts: dict[str, Tensor] = {}
     total = answers[-1][0].new_zeros(())
     coefficients = {"ce": 1.0, "bbox": config.bbox_loss_coefficient, "giou": config.giou_loss_coefficient}

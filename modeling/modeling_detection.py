@@ -72,15 +72,20 @@ class QkvImageEncoderModel(Detector, Stack):
             pixel_mask = pixel_values.new_ones(pixel_values[:, 0].shape)
         features, keep = self.embed_tokens.map(pixel_values.to(self.dtype), pixel_mask)
         hidden = features.flatten(2).transpose(1, 2).contiguous()
-        return hidden, keep.flatten(1), self.position.places(keep, features.dtype)
+        return hidden, keep.flatten(1), self.position.place_vectors(keep, features.dtype)
 
     @merge_with_config_defaults
     @capture_outputs
     def forward(
-        self, inputs_embeds: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
+        self,
+        inputs_embeds: Tensor,
+        attention_mask: Tensor | None = None,
+        position_embeddings: Tensor | None = None,
+        **kwargs: Any,
     ) -> BaseModelOutput:
-        """What `look` found at each place; `position_embeddings` are theirs."""
-        return BaseModelOutput(self.run(inputs_embeds, attention_mask, **kwargs))
+        """What `look` found at each place (B, S, D), which are real (B, S), and where they are (B, S, D)."""
+        own = {} if position_embeddings is None else {"position_embeddings": position_embeddings}
+        return BaseModelOutput(self.run(inputs_embeds, attention_mask, **own, **kwargs))
 
 
 class QkvSlotDecoderModel(Stack):
@@ -99,12 +104,19 @@ class QkvSlotDecoderModel(Stack):
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(self, encoder_hidden_states: Tensor, **kwargs: Any) -> DetrDecoderOutput:
-        """`encoder_attention_mask` (B, S) marks real places, `encoder_position_embeddings` (B, S, D) are theirs."""
+    def forward(
+        self,
+        encoder_hidden_states: Tensor,
+        encoder_attention_mask: Tensor | None = None,
+        encoder_position_embeddings: Tensor | None = None,
+        **kwargs: Any,
+    ) -> DetrDecoderOutput:
+        """Memory (B, S, D), which of its places are real (B, S), and where they are (B, S, D)."""
         hidden = self.embed_tokens(encoder_hidden_states)
-        places = self.position.places(hidden[..., 0], hidden.dtype)
-        memory = {"encoder_hidden_states": encoder_hidden_states, "position_embeddings": places}
-        return DetrDecoderOutput(self.run(hidden, **memory, **kwargs))
+        memory = {"encoder_hidden_states": encoder_hidden_states, "encoder_attention_mask": encoder_attention_mask}
+        memory["encoder_position_embeddings"] = encoder_position_embeddings
+        places = self.position.place_vectors(hidden[..., 0], hidden.dtype)
+        return DetrDecoderOutput(self.run(hidden, position_embeddings=places, **memory, **kwargs))
 
 
 class QkvDetectionModel(Detector):
@@ -129,11 +141,9 @@ class QkvDetectionModel(Detector):
         kwargs = {**self.recorded(), **kwargs}
         hidden, keep, places = self.encoder.look(pixel_values, pixel_mask)
         real = None if pixel_mask is None else keep
-        own = {} if places is None else {"position_embeddings": places}
-        encoded = self.encoder(hidden, real, **own, **kwargs)
-        memory = {"encoder_attention_mask": real, "encoder_position_embeddings": places}
+        encoded = self.encoder(hidden, real, places, **kwargs)
         wanted = {"output_intermediate_hidden_states": self.config.auxiliary_loss}
-        outputs = self.decoder(encoded.last_hidden_state, **memory, **wanted, **kwargs)
+        outputs = self.decoder(encoded.last_hidden_state, real, places, **wanted, **kwargs)
         return self.both(encoded, outputs)
 
     def both(self, encoded: BaseModelOutput, outputs: DetrDecoderOutput) -> DetrModelOutput:

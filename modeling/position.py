@@ -40,7 +40,7 @@ class Position(nn.Module):
         """Added to the scores: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S), or None."""
         return None
 
-    def places(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
+    def place_vectors(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
         """Added to what queries and keys are made of, not to values, in every layer: (B, T, D), or None.
 
         `keep` marks what is real, of slots (B, T) or of an image (B, rows, columns) with rows * columns = T.
@@ -235,12 +235,12 @@ class GridPosition(Position):
     The last real row is always one whole turn, whatever the size of the image, and padding is not counted: an image
     is placed the same alone and in a batch. Half of the components are the row's, half the column's.
 
-    Acts at: `places` (before the query and key projections, in every self-attention; for the keys of memory too).
+    Acts at: `place_vectors` (before the query and key projections, in every self-attention; for keys of memory too).
     Source: Carion et al. 2020, DETR, appendix A.4, https://arxiv.org/abs/2005.12872; its code, `position_encoding.py`
     Shapes: keep (B, rows, columns) -> (B, rows * columns, D)
     """
 
-    def places(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
+    def place_vectors(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
         precise = torch.float32 if keep.device.type == "mps" else torch.float64
         steps = torch.arange(self.config.hidden_size // 4, device=keep.device, dtype=precise)
         lengths = 10000.0 ** (steps / len(steps))
@@ -258,7 +258,7 @@ class SlotPosition(Position):
 
     Without it all slots would be the same, and find the same object.
 
-    Acts at: `places` (before the query and key projections, in every self-attention; for queries to memory too).
+    Acts at: `place_vectors` (before the query and key projections, in every self-attention; for queries to memory too).
     Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
     Shapes: keep (B, T) -> (B, T, D)
     """
@@ -267,7 +267,7 @@ class SlotPosition(Position):
         super().__init__(config)
         self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
 
-    def places(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
+    def place_vectors(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
         return self.table.weight.expand(keep.shape[0], -1, -1)
 
 

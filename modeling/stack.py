@@ -111,11 +111,14 @@ class Stack(QkvPreTrainedModel):
             for pattern, (keys, first) in windows.items()
         }
 
-    def memory(self, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask, Tensor | None]:
-        """What cross-attention reads, the mask over it, its positions, taken out of `kwargs`; None without memory."""
-        names = ("encoder_hidden_states", "encoder_attention_mask", "encoder_position_embeddings")
-        memory, keep, places = (kwargs.pop(name, None) for name in names)
+    def memory(self, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask]:
+        """What cross-attention reads and the mask over it, taken out of `kwargs`; both None without memory."""
+        memory = kwargs.pop("encoder_hidden_states", None)
+        keep = kwargs.pop("encoder_attention_mask", None)
         if not getattr(self.config, "cross_attention", False):
-            return None, None, None
+            return None, None
         mask = None if memory is None else see_memory(kwargs["attention_implementation"], hidden, memory, keep)
-        return memory, mask, places
+        # CODEPATH: DETR, whose positions are added in every layer, those of memory too
+        if self.config.position == "slots":
+            mask = (mask, kwargs.pop("encoder_position_embeddings"))
+        return memory, mask

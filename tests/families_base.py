@@ -222,7 +222,11 @@ class Row:
         if "num_labels" not in fields and not self.head.endswith(("QuestionAnswering", "Teacher")):
             fields["id2label"] = {0: "no", 1: "yes", 2: "who knows"}
             fields["label2id"] = {"no": 0, "yes": 1, "who knows": 2}
-        ids = {} if fields.keys() & {"image_size", "vision_config", "backbone_config"} else {**IDS, "vocab_size": VOCABULARY}
+        ids = (
+            {}
+            if fields.keys() & {"image_size", "vision_config", "backbone_config"}
+            else {**IDS, "vocab_size": VOCABULARY}
+        )
         return transformers.AutoConfig.for_model(self.family.model_type, **{**ids, **fields, **self.fields})
 
     def build(self) -> PreTrainedModel:
@@ -231,7 +235,9 @@ class Row:
         model_class = getattr(transformers, self.class_name)
         model = model_class._from_config(self.config(), attn_implementation="eager", **self.options).eval()
         stored = {name: buffer for name, buffer in model.named_buffers() if name in model.state_dict()}
-        buffers = [buffer for name, buffer in stored.items() if ".backbone." in f".{name}" or name == "final_logits_bias"]
+        buffers = [
+            buffer for name, buffer in stored.items() if ".backbone." in f".{name}" or name == "final_logits_bias"
+        ]
         with torch.no_grad():
             for tensor in [parameter for parameter in model.parameters() if parameter.requires_grad] + buffers:
                 tensor.add_(0.05 * torch.randn_like(tensor))

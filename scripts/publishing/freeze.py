@@ -12,18 +12,22 @@ from transformers import PreTrainedConfig
 
 from qkv.configuration.configuration_base import literal_words
 from qkv.configuration.configuration_decoder import QkvDecoderConfig
+from qkv.configuration.configuration_detection import QkvImageEncoderConfig, QkvSlotDecoderConfig
 from qkv.configuration.configuration_encoder import QkvEncoderConfig
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.scripts.publishing.known import MISSING, Facts
 from qkv.scripts.publishing.text import Text, replace
 
-FAMILIES = (QkvEncoderConfig, QkvDecoderConfig)
+FAMILIES = (QkvEncoderConfig, QkvDecoderConfig, QkvImageEncoderConfig, QkvSlotDecoderConfig)
 # Switches that decide nothing about the code, that who trains the model sets, or transformers itself.
 FREE = frozenset({"use_cache", "tie_word_embeddings", "is_encoder_decoder", "apply_spec_augment", "ctc_zero_infinity"})
 # Numbers that shape the code by being there at all.
 OPTIONAL = ("layer_scale", "attention_multiplier")
 # What code asks of a config besides its fields.
-DERIVED = ("causal", "frontend", "rope_by_pattern", "start_with_last_token")
+DERIVED = (
+    *("causal", "frontend", "rope_by_pattern", "start_with_last_token"),
+    *("class_token", "distillation_token", "mask_token"),
+)
 # Of these it only matters which are the same.
 WIDTHS = ("hidden_size", "embedding_width", "position_width", "output_width")
 
@@ -107,7 +111,9 @@ def facts(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> Fact
 
 def words_gone(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) -> frozenset[str]:
     """Words of the vocabulary that nothing in this config says."""
-    known = {word for part in parts(config) for field in fields(part) for word in words_of(field)}
+    families = {*map(type, parts(config)), *FAMILIES}
+    known = {word for family in families for field in fields(family) for word in words_of(field)}
+    known |= {getattr(family, "frontend", None) for family in families}
     said = {value for values in decided.values() for value in values}
     # What one part decides in its fields, another may have by its class: a decoder reads tokens whatever is encoded.
     said |= {getattr(part, name, None) for part in parts(config) for name in DERIVED}

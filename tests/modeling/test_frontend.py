@@ -7,7 +7,7 @@ import torch
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, jittered, vision
-from qkv.configuration.axes import FrontendName
+from qkv.configuration.axes import FrontendName, ImageFrontendName
 from qkv.modeling.frontend import FRONTENDS
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 
@@ -21,7 +21,8 @@ def patches(**fields):
 
 
 def test_every_word_is_a_row():
-    assert tuple(FRONTENDS) == get_args(FrontendName)
+    words = (*get_args(FrontendName), *get_args(ImageFrontendName), QkvSlotDecoderConfig.frontend)
+    assert tuple(FRONTENDS) == tuple(dict.fromkeys((*get_args(FrontendName), "feature_map", *words)))
 
 
 @pytest.mark.parametrize("stack", [encoder, decoder])

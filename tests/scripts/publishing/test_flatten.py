@@ -37,6 +37,8 @@ CONFIGS = {
     "clip": qkv.presets.clip_vit_b32(),
     "whisper": qkv.presets.whisper_tiny(),
     "speech": qkv.presets.speech_transformer_s(),
+    "detr": qkv.presets.detr_r50(),
+    "detr on patches": qkv.presets.detr_r50(frontend="patches", encoder={"position": "none"}),
 }
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "open", "__import__", "globals", "input", "breakpoint"}
 FORBIDDEN_NAMES = {
@@ -51,7 +53,7 @@ def flat(name: str) -> FlatCode:
 
 
 # The others of their families, which `test_hub.py` publishes as well.
-SECOND = ("sutskever", "speech")
+SECOND = ("sutskever", "speech", "detr on patches")
 FIRST = tuple(name for name in CONFIGS if name not in SECOND)
 each = pytest.mark.parametrize("name", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in SECOND)])
 
@@ -170,6 +172,7 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
     config = CONFIGS[name]
     used = {
         "RMSNorm": "rms", "GLU": "glu", "RotaryPosition": "rope", "AlibiPosition": "alibi", "T5Position": "t5",
+        "GridPosition": "sinusoidal_2d", "SlotPosition": "slots", "FeatureMapFrontend": "feature_map",
         "GRU": "gru", "LSTM": "lstm", "AdditiveAlignment": "additive", "MaxoutReadout": "maxout",
     }  # fmt: skip
     said = {
@@ -179,7 +182,7 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
     }
     for owner, word in used.items():
         assert (f"class {owner}(" in text) == (word in said), owner
-    assert ("class CrossAttention(" in text) == isinstance(config, qkv.QkvEncoderDecoderConfig)
+    assert ("class CrossAttention(" in text) == isinstance(config, qkv.QkvEncoderDecoderConfig | qkv.QkvDetectionConfig)
     assert ("class PatchFrontend(" in text) == ("patches" in said)
     assert ("class SpectrogramFrontend(" in text) == ("spectrogram" in said)
 
