@@ -43,7 +43,7 @@ class QkvImageEncoderConfig(StackConfig):
     backbone_config: dict[str, Any] | None = None
     patch_size: int = at_least(1, 16)
     num_channels: int = at_least(1, 3)
-    position: ImagePositionName = "sinusoidal_2d"
+    position: ImagePositionName = "sinusoidal_2d"  # type: ignore[assignment]  # other words than other stacks have
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.frontend == "feature_map" and isinstance(self.backbone_config, dict | None):
@@ -104,7 +104,7 @@ class QkvSlotDecoderConfig(StackConfig):
     cross_attention: ClassVar[bool] = True
 
     num_queries: int = at_least(1, 100)
-    position: SlotPositionName = "slots"
+    position: SlotPositionName = "slots"  # type: ignore[assignment]
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.max_position_embeddings = self.num_queries

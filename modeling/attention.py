@@ -103,7 +103,7 @@ class CrossAttention(Attention):
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         # CODEPATH: DETR, whose positions are added in every layer, those of memory too
-        if self.config.position == "slots":
+        if self.config.position in ("slots",):
             attention_mask, places = attention_mask
             hidden = hidden + position_embeddings
             keyed = memory if places is None else memory + places

@@ -92,7 +92,8 @@ DETR = Architecture(
     # Those of segmentation, what only timm's backbones have, and what the first releases wrote of a text's model.
     inert=frozenset(
         "mask_loss_coefficient dice_loss_coefficient init_xavier_std dilation use_timm_backbone "
-        "use_pretrained_backbone backbone backbone_kwargs classifier_dropout max_position_embeddings scale_embedding".split()
+        "use_pretrained_backbone backbone backbone_kwargs classifier_dropout max_position_embeddings "
+        "scale_embedding".split()
     ),
 )
 DETECTORS = (DETR,)

@@ -71,9 +71,9 @@ class PatchFrontend(nn.Module):
 
         What the last patches lack of an image is taken for padding.
         """
-        margins = [-size % self.config.patch_size for size in pixel_values.shape[2:]]
-        features = self.projection(F.pad(pixel_values, (0, margins[1], 0, margins[0])))
-        return features, on_grid(pixel_mask, features)
+        rows, columns = (-size % self.config.patch_size for size in pixel_values.shape[2:])
+        features = self.projection(F.pad(pixel_values, (0, columns, 0, rows)))
+        return features, on_grid(F.pad(pixel_mask, (0, columns, 0, rows)), features)
 
     def grid(self, pixel_values: Tensor, *, resample: bool) -> tuple[int, int]:
         """(rows, columns) of patches, after refusing images the config does not describe."""

@@ -65,7 +65,7 @@ class QkvImageEncoderModel(Detector, Stack):
         self.embed_tokens = frontend
         self.post_init()
 
-    def look(self, pixel_values: Tensor, pixel_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def look(self, pixel_values: Any, pixel_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """What is at each place (B, S, D), which places are real (B, S), and the positions of all, or None."""
         refuse_pixels(pixel_values, pixel_mask, self.config.num_channels)
         if pixel_mask is None:
@@ -84,7 +84,7 @@ class QkvImageEncoderModel(Detector, Stack):
         **kwargs: Any,
     ) -> BaseModelOutput:
         """What `look` found at each place (B, S, D), which are real (B, S), and where they are (B, S, D)."""
-        own = {} if position_embeddings is None else {"position_embeddings": position_embeddings}
+        own: dict[str, Any] = {} if position_embeddings is None else {"position_embeddings": position_embeddings}
         return BaseModelOutput(self.run(inputs_embeds, attention_mask, **own, **kwargs))
 
 
@@ -113,7 +113,8 @@ class QkvSlotDecoderModel(Stack):
     ) -> DetrDecoderOutput:
         """Memory (B, S, D), which of its places are real (B, S), and where they are (B, S, D)."""
         hidden = self.embed_tokens(encoder_hidden_states)
-        memory = {"encoder_hidden_states": encoder_hidden_states, "encoder_attention_mask": encoder_attention_mask}
+        memory: dict[str, Any] = {"encoder_hidden_states": encoder_hidden_states}
+        memory["encoder_attention_mask"] = encoder_attention_mask
         memory["encoder_position_embeddings"] = encoder_position_embeddings
         places = self.position.place_vectors(hidden[..., 0], hidden.dtype)
         return DetrDecoderOutput(self.run(hidden, position_embeddings=places, **memory, **kwargs))
@@ -171,7 +172,7 @@ class QkvDetectionForObjectDetection(Detector):
     def __init__(self, config: QkvDetectionConfig) -> None:
         super().__init__(config)
         self.model = QkvDetectionModel(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels + 1)
+        self.classifier = nn.Linear(config.hidden_size, int(config.num_labels or 0) + 1)
         self.box_head = BoxHead(config.hidden_size)
         self.post_init()
 

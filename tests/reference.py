@@ -6,6 +6,7 @@ All functions are differentiable and keep the dtype of their tensors; tables of 
 Shapes: B batch, T queries, S keys, D hidden, H heads, G key-value heads, K head_dim, F intermediate, V vocabulary.
 """
 
+import itertools
 import math
 
 import torch
@@ -923,3 +924,84 @@ def ctc_loss(scores, words, blank):
     for path in alignments(words, len(scores), blank):
         total = total + torch.exp(sum(likelihoods[moment, label] for moment, label in enumerate(path)))
     return -torch.log(total)
+
+
+# Detection ------------------------------------------------------------------------------------------------------------
+
+
+def grid_positions(keep, dim):
+    """Place each pixel of a map by its row and its column, as parts of 2 pi: (rows, columns) -> (rows * columns, D).
+
+    Only real pixels are counted. Source: Carion et al. 2020, DETR, appendix A.4, and its `position_encoding.py`
+    """
+    rows, columns = keep.shape
+    places = []
+    for row in range(rows):
+        for column in range(columns):
+            vector = []
+            for line, place in ((keep[:, column], row), (keep[row], column)):
+                share = sum(line[: place + 1].tolist()) / (sum(line.tolist()) + 1e-6)
+                for component in range(dim // 2):
+                    angle = 2 * math.pi * share / 10000.0 ** (2 * (component // 2) / (dim // 2))
+                    vector.append(math.cos(angle) if component % 2 else math.sin(angle))
+            places.append(torch.tensor(vector, dtype=torch.float64))
+    return torch.stack(places)
+
+
+def generalized_iou(box, other):
+    """How alike two boxes (center x, center y, width, height) are, from -1 to 1: (4,), (4,) -> scalar.
+
+    Source: Rezatofighi et al. 2019, algorithm 1, https://arxiv.org/abs/1902.09630
+    """
+    sides, hull, areas = [], [], []
+    for axis in (0, 1):
+        low, high = box[axis] - box[axis + 2] / 2, box[axis] + box[axis + 2] / 2
+        other_low, other_high = other[axis] - other[axis + 2] / 2, other[axis] + other[axis + 2] / 2
+        sides.append(torch.clamp(torch.minimum(high, other_high) - torch.maximum(low, other_low), min=0))
+        hull.append(torch.maximum(high, other_high) - torch.minimum(low, other_low))
+    areas = [each[2] * each[3] for each in (box, other)]
+    shared, around = sides[0] * sides[1], hull[0] * hull[1]
+    union = areas[0] + areas[1] - shared
+    return shared / union - (around - union) / around
+
+
+def matching_cost(scores, box, label, wanted, weights):
+    """What it costs that a slot with these scores and this box takes an object of this label and box: scalar.
+
+    Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2, https://arxiv.org/abs/2005.12872
+    """
+    probability = torch.exp(scores[label]) / torch.exp(scores).sum()
+    distance = sum(abs(one - another) for one, another in zip(box, wanted, strict=True))
+    class_weight, box_weight, overlap_weight = weights
+    cost = -class_weight * probability + box_weight * distance
+    return cost - overlap_weight * generalized_iou(box, wanted)
+
+
+def cheapest_matching(costs):
+    """The slot of each object, of all ways to give each one of its own: (Q, N) -> tuple of N."""
+    slots, objects = costs.shape
+    ways = itertools.permutations(range(slots), objects)
+    return min(ways, key=lambda way: sum(float(costs[slot, index]) for index, slot in enumerate(way)))
+
+
+def set_loss(logits, boxes, labels, wanted, weights, empty):
+    """The loss of one image under a matching: (Q, V), (Q, 4), N labels, N boxes -> scalar.
+
+    Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
+    """
+    costs = torch.tensor(
+        [[float(matching_cost(*slot, *found, weights)) for found in zip(labels, wanted, strict=True)]
+         for slot in zip(logits, boxes, strict=True)]
+    )  # fmt: skip
+    way = cheapest_matching(costs)
+    classes, total, count = 0.0, 0.0, 0.0
+    for slot, scores in enumerate(logits):
+        taken = way.index(slot) if slot in way else None
+        label, weight = (len(scores) - 1, empty) if taken is None else (labels[taken], 1.0)
+        classes = classes - weight * torch.log(torch.exp(scores[label]) / torch.exp(scores).sum())
+        count += weight
+    for index, slot in enumerate(way):
+        distance = sum(abs(one - another) for one, another in zip(boxes[slot], wanted[index], strict=True))
+        overlap = 1 - generalized_iou(boxes[slot], wanted[index])
+        total = total + weights[1] * distance + weights[2] * overlap
+    return classes / count + total / len(labels)

@@ -27,6 +27,9 @@ inputs = {name: value[None] for name, value in pairs.items()}"""
 READ_BOTH = f'{READ_TEXT}\ninputs["decoder_input_ids"] = inputs["input_ids"]'
 NUMBERS = 'inputs = {"input_ids": torch.tensor([[1, 2, 3]])}'
 BEST = "print(model.config.id2label[int(outputs.logits[0].argmax())])"
+FOUND = """\
+size = torch.tensor([Image.open("image.png").size[::-1]])
+print(processor.post_process_object_detection(outputs, threshold=0.5, target_sizes=size)[0])"""
 STATES = "print(outputs.last_hidden_state.shape)"
 SPAN = """\
 start, end = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())
@@ -89,6 +92,7 @@ HEADS = {
         READ_PAIRS,
         pipeline=f'"image.png", candidate_labels={LABELS}',
     ),
+    "AutoModelForObjectDetection": Head("object-detection", FOUND, READ_IMAGE, pipeline='"image.png"'),
     "AutoModelForSpeechSeq2Seq": Head(
         "automatic-speech-recognition",
         WRITTEN,

@@ -20,7 +20,10 @@ from qkv.scripts.publishing.card_heads import (
 )
 
 # Of which frontend a field tells that only stock models have alone.
-NAMED_FRONTENDS = {"patch_size": "patches", "num_mel_bins": "spectrogram", "input_feat_per_channel": "spectrogram"}
+NAMED_FRONTENDS = {
+    **{"patch_size": "patches", "num_mel_bins": "spectrogram", "input_feat_per_channel": "spectrogram"},
+    "backbone_config": "feature_map",
+}
 Form = Literal["self-contained", "native"]
 Config = dict[str, Any]
 # What a config says beside the shape of the model.
@@ -29,7 +32,7 @@ ELSEWHERE = frozenset("_name_or_path architectures auto_map id2label label2id mo
 # What a model without a head is for, by what it reads and whether it writes as well.
 FEATURES = {
     ("tokens", True): PAIR_FEATURES,
-    ("patches", False): IMAGE_FEATURES,
+    **dict.fromkeys((("patches", False), ("patches", True), ("feature_map", True)), IMAGE_FEATURES),
     ("spectrogram", False): SOUND_FEATURES,
     ("spectrogram", True): SPOKEN_FEATURES,
 }

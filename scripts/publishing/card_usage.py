@@ -55,7 +55,7 @@ def by_hand(subject: Subject) -> str:
 # What makes inputs of what a model reads, by what the programs call it.
 READERS = {
     "tokens": {"tokenizer": "AutoTokenizer"},
-    "patches": {"processor": "AutoImageProcessor"},
+    **dict.fromkeys(("patches", "feature_map"), {"processor": "AutoImageProcessor"}),
     "spectrogram": {"extractor": "AutoFeatureExtractor", "tokenizer": "AutoTokenizer"},
     "both": {"processor": "AutoProcessor"},
 }
@@ -75,7 +75,7 @@ def numbers(subject: Subject) -> str:
 
 def pixels(subject: Subject) -> str:
     """A black image."""
-    return f'inputs = {{"pixel_values": {blank(subject.config)}}}'
+    return f'inputs = {{"pixel_values": {blank(subject.config.get("encoder", subject.config))}}}'
 
 
 def pairs(subject: Subject) -> str:
@@ -86,8 +86,8 @@ def pairs(subject: Subject) -> str:
 
 
 def blank(config: dict[str, Any]) -> str:
-    """An image of the size that a config of patches says."""
-    size = config["image_size"]
+    """An image of the size that a config of patches says; detectors take any."""
+    size = config.get("image_size", 64)
     height, width = size if isinstance(size, list | tuple) else (size, size)
     return f"torch.zeros(1, {config['num_channels']}, {height}, {width})"
 
@@ -105,7 +105,7 @@ def frames(subject: Subject) -> str:
     return given + words if reads_words else given
 
 
-NUMBERS = {"patches": pixels, "spectrogram": frames, "both": pairs}
+NUMBERS = {"patches": pixels, "feature_map": pixels, "spectrogram": frames, "both": pairs}
 
 
 def trust(subject: Subject) -> str:

@@ -113,7 +113,7 @@ def words_gone(config: PreTrainedConfig, decided: dict[str, tuple[Any, ...]]) ->
     """Words of the vocabulary that nothing in this config says."""
     families = {*map(type, parts(config)), *FAMILIES}
     known = {word for family in families for field in fields(family) for word in words_of(field)}
-    known |= {getattr(family, "frontend", None) for family in families}
+    known |= {str(getattr(family, "frontend", "tokens")) for family in families}
     said = {value for values in decided.values() for value in values}
     # What one part decides in its fields, another may have by its class: a decoder reads tokens whatever is encoded.
     said |= {getattr(part, name, None) for part in parts(config) for name in DERIVED}

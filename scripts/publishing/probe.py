@@ -67,6 +67,7 @@ def fitting(config: Any, generator: torch.Generator, name: str) -> dict[str, Ten
         captions = ended(tokens(config.text_config, generator), config.text_config)
         return captions | images(config.vision_config, generator, name)
     frontend = getattr(config, "frontend", "tokens")
+    frontend = "feature_map" if "encoder" in config.sub_configs and frontend == "patches" else frontend
     return OTHERS[frontend](config, generator, name) if frontend in OTHERS else texts(config, generator, name)
 
 
@@ -150,7 +151,15 @@ def images(config: Any, generator: torch.Generator, name: str) -> dict[str, Tens
     return found
 
 
-OTHERS = {"patches": images, "spectrogram": hearing}
+def padded_images(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
+    """Random pixels of an odd size, padded at the right and below; objects are not asked for."""
+    rows, columns, less = torch.arange(77)[:, None], torch.arange(101), torch.arange(BATCH)[:, None, None]
+    mask = (rows < 77 - 9 * less) & (columns < 101 - 20 * less)
+    pixels = torch.randn(BATCH, config.encoder.num_channels, 77, 101, generator=generator)
+    return {"pixel_values": pixels * mask[:, None], "pixel_mask": mask.long()}
+
+
+OTHERS = {"patches": images, "spectrogram": hearing, "feature_map": padded_images}
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import pytest
 from transformers.activations import ACT2FN
 
 from qkv.configuration import axes
+from qkv.configuration.configuration_detection import QkvSlotDecoderConfig
 from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontend import FRONTENDS
 from qkv.modeling.head import POOLINGS
@@ -34,11 +35,18 @@ TABLES = {
     "FramePaddingName": FRAME_PADDINGS,
     "TranscriptionName": TRANSCRIPTIONS,
 }
+# Rows that only the parts of a detector name.
+OF_DETECTORS = {"PositionName": ("sinusoidal_2d", "slots"), "FrontendName": ("feature_map", "slots")}
 
 
 @pytest.mark.parametrize("axis", TABLES)
 def test_words_of_an_axis_are_the_rows_of_its_table(axis: str) -> None:
-    assert get_args(getattr(axes, axis)) == tuple(TABLES[axis])
+    assert (*get_args(getattr(axes, axis)), *OF_DETECTORS.get(axis, ())) == tuple(TABLES[axis])
+
+
+def test_words_of_detectors_are_rows_too() -> None:
+    assert {*get_args(axes.ImagePositionName), *get_args(axes.SlotPositionName)} <= set(POSITIONS)
+    assert {*get_args(axes.ImageFrontendName), QkvSlotDecoderConfig.frontend} <= set(FRONTENDS)
 
 
 def test_activations_are_those_of_transformers_and_our_own() -> None:
@@ -48,4 +56,4 @@ def test_activations_are_those_of_transformers_and_our_own() -> None:
 
 def test_every_axis_is_compared_with_its_table() -> None:
     names = {name for name in vars(axes) if name.endswith("Name")}
-    assert names == {*TABLES, "ActivationName"}
+    assert names == {*TABLES, "ActivationName", "ImagePositionName", "SlotPositionName", "ImageFrontendName"}

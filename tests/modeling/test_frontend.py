@@ -7,7 +7,8 @@ import torch
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, jittered, vision
-from qkv.configuration.axes import FrontendName, ImageFrontendName
+from qkv.configuration.axes import FrontendName
+from qkv.configuration.configuration_detection import QkvImageEncoderConfig, QkvSlotDecoderConfig
 from qkv.modeling.frontend import FRONTENDS
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 
@@ -21,8 +22,7 @@ def patches(**fields):
 
 
 def test_every_word_is_a_row():
-    words = (*get_args(FrontendName), *get_args(ImageFrontendName), QkvSlotDecoderConfig.frontend)
-    assert tuple(FRONTENDS) == tuple(dict.fromkeys((*get_args(FrontendName), "feature_map", *words)))
+    assert tuple(FRONTENDS) == (*get_args(FrontendName), "feature_map", "slots")
 
 
 @pytest.mark.parametrize("stack", [encoder, decoder])
@@ -121,3 +121,32 @@ def test_images_that_are_no_numbers_are_refused(bad):
     pixels[0, 1, 2, 3] = bad
     with pytest.raises(ValueError, match="pixel_values contain NaN or infinity; check the image processor"):
         patches().grid(pixels, resample=False)
+
+
+def seeing(**fields):
+    return QkvImageEncoderConfig(hidden_size=8, num_attention_heads=2, **fields)
+
+
+def test_patches_of_a_detector_tile_an_image_of_any_size():
+    frontend = jittered(FRONTENDS["patches"](seeing(frontend="patches", patch_size=4)))
+    pixels, mask = draw(1, 3, 7, 9), torch.ones(1, 7, 9)
+    mask[..., 8:] = 0
+    features, keep = frontend.map(pixels, mask)
+    assert features.shape == (1, 8, 2, 3) and keep.tolist() == [[[True, True, False]] * 2]
+    padded = torch.nn.functional.pad(pixels, (0, 3, 0, 1))
+    expected = frontend(padded).transpose(1, 2).unflatten(2, (2, 3))
+    assert_same(features, expected, pixels)
+
+
+def test_a_feature_map_is_the_last_of_the_backbone_and_its_norms_stay():
+    backbone = {"model_type": "resnet", "embedding_size": 6, "hidden_sizes": [6, 10], "depths": [1, 1]}
+    frontend = FRONTENDS["feature_map"](seeing(backbone_config={**backbone, "out_features": ["stage1", "stage2"]}))
+    features, keep = frontend.map(torch.randn(2, 3, 33, 47), torch.ones(2, 33, 47))
+    assert features.shape == (2, 8, 5, 6) and keep.shape == (2, 5, 6) and keep.all()
+    assert len(frontend.frozen_norms()) == 8 and all(weight.requires_grad for weight in frontend.parameters())
+    assert not any(list(norm.parameters()) for norm in frontend.frozen_norms())
+
+
+def test_slots_start_as_nothing():
+    frontend = FRONTENDS["slots"](QkvSlotDecoderConfig(hidden_size=8, num_attention_heads=2, num_queries=5))
+    assert torch.equal(frontend(draw(2, 3, 8)), torch.zeros(2, 5, 8, dtype=torch.float64))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import LlamaConfig
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.detr.modeling_detr import DetrSinePositionEmbedding
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -14,9 +15,12 @@ import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
 from qkv.configuration.axes import PositionName
 from qkv.configuration.configuration_attention import ROPE_TYPES
+from qkv.configuration.configuration_detection import QkvImageEncoderConfig, QkvSlotDecoderConfig
 from qkv.modeling.position import POSITIONS, rotate
 
 TRAINED = 13
+# Those of every family; the others are a detector's.
+WORDS = get_args(PositionName)
 SCALINGS = {
     "default": {"rope_theta": 100.0},
     "linear": {"rope_theta": 100.0, "factor": 3.0},
@@ -43,11 +47,11 @@ def rope(kind, **fields):
 
 
 def test_every_word_is_a_row():
-    assert tuple(POSITIONS) == get_args(PositionName)
+    assert tuple(POSITIONS) == (*WORDS, "sinusoidal_2d", "slots")
     assert tuple(SCALINGS) == ROPE_TYPES
 
 
-@pytest.mark.parametrize("word", POSITIONS)
+@pytest.mark.parametrize("word", WORDS)
 def test_positions_keep_no_buffer(word):
     """Loading builds on the meta device: a buffer filled in `__init__` would be garbage afterwards."""
     assert dict(POSITIONS[word](decoder(position=word)).named_buffers()) == {}
@@ -65,7 +69,7 @@ ACTS = {
 }
 
 
-@pytest.mark.parametrize("word", POSITIONS)
+@pytest.mark.parametrize("word", WORDS)
 def test_position_acts_in_one_place(word):
     module, hidden = position(decoder(position=word)), draw(2, 7, 6)
     seen = set()
@@ -102,7 +106,7 @@ def test_learned_is_resampled_for_other_images(size, prefix):
 
 @pytest.mark.parametrize("size", [(3, 5), (4, 9)])
 def test_other_positions_ignore_the_grid(size):
-    for word in set(POSITIONS) - {"learned"}:
+    for word in set(WORDS) - {"learned"}:
         module, hidden = position(vision(position=word)), draw(2, 7, 6)
         assert torch.equal(module.embed(hidden, PLACES, size), module.embed(hidden, PLACES))
 
@@ -253,3 +257,42 @@ def test_t5_bias(stack):
 def test_bias_depends_on_the_difference(stack, word):
     module = position(stack(position=word))
     assert torch.equal(module.bias(PLACES, PLACES), module.bias(PLACES + 1001, PLACES + 1001))
+
+
+def grid(**fields):
+    return position(QkvImageEncoderConfig(hidden_size=12, num_attention_heads=3, patch_size=4, **fields))
+
+
+def test_rows_and_columns_are_told_apart_by_waves():
+    keep = torch.ones(3, 3, 5, dtype=torch.bool)
+    keep[1, 2:], keep[2, :, 3:] = False, False
+    with exact():
+        actual = grid(frontend="patches").place_vectors(keep, torch.float64)
+    for row in range(3):
+        assert_same(actual[row], reference.grid_positions(keep[row], 12))
+
+
+def test_an_image_is_placed_the_same_alone_and_padded():
+    small, large = torch.ones(1, 2, 3, dtype=torch.bool), torch.zeros(1, 4, 5, dtype=torch.bool)
+    large[:, :2, :3] = True
+    alone, padded = (grid(frontend="patches").place_vectors(keep, torch.float64) for keep in (small, large))
+    assert torch.equal(alone[0], padded[0][large.flatten()])
+
+
+def test_positions_of_a_grid_are_those_of_stock_detr():
+    keep = torch.ones(2, 7, 9, dtype=torch.bool)
+    keep[1, 5:] = False
+    stock = DetrSinePositionEmbedding(6, normalize=True)((2, 12, 7, 9), "cpu", torch.float32, keep)
+    ours = grid(frontend="patches").place_vectors(keep, torch.float32)
+    assert (ours - stock.flatten(2).transpose(1, 2)).abs().max() <= 1e-6
+
+
+def test_without_positions_nothing_is_added():
+    assert grid(frontend="patches", position="none").place_vectors(torch.ones(1, 2, 3), torch.float32) is None
+
+
+def test_each_slot_has_a_vector_of_its_own():
+    module = position(QkvSlotDecoderConfig(hidden_size=6, num_attention_heads=3, num_queries=4))
+    vectors = module.place_vectors(torch.ones(2, 4), torch.float64)
+    assert torch.equal(vectors, torch.stack([module.table.weight] * 2))
+    assert dict(module.named_buffers()) == {}

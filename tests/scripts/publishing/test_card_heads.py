@@ -12,6 +12,7 @@ FAMILIES = (
     qkv.QkvEncoderDecoderConfig,
     qkv.QkvRecurrentConfig,
     qkv.QkvDualEncoderConfig,
+    qkv.QkvDetectionConfig,
 )
 
 

@@ -1,0 +1,141 @@
+"""Is it DETR, does padding change nothing, and do slots find objects whatever their order?"""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from transformers import DetrConfig, DetrForObjectDetection
+
+import tiny
+from qkv.configuration import presets
+from qkv.modeling import QkvDetectionForObjectDetection
+
+PLAIN = {"residual_dropout": 0.0, "attention_dropout": 0.0}
+BACKBONE = {"backbone_config": tiny.DETECTORS["detr"]["backbone_config"]}
+
+
+def build(kind: str = "patches", **fields: Any) -> QkvDetectionForObjectDetection:
+    torch.manual_seed(0)
+    return tiny.jitter(QkvDetectionForObjectDetection(tiny.detector(kind, **{**PLAIN, **fields}))).eval()
+
+
+def placed(**fields: Any) -> QkvDetectionForObjectDetection:
+    """With patches, so that a token sees nothing but its own pixels, and with positions."""
+    return build("patches", encoder={"position": "sinusoidal_2d"}, **fields)
+
+
+def picture(height: int, width: int, seed: int = 1) -> Tensor:
+    return torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+def test_it_is_detr() -> None:
+    with torch.device("meta"):
+        ours = QkvDetectionForObjectDetection(presets.detr_r50())
+        backbone = {"model_type": "resnet", "out_features": ["stage4"]}
+        stock = DetrForObjectDetection(DetrConfig(backbone_config=backbone, use_timm_backbone=False, num_labels=91))
+    assert ours.num_parameters() == stock.num_parameters() == 41_524_768
+
+
+@torch.no_grad()
+def test_an_image_is_seen_the_same_alone_and_padded() -> None:
+    model = placed()
+    small, large = picture(13, 21), picture(30, 44, 2)
+    pixels, mask = torch.zeros(2, 3, 30, 44), torch.ones(2, 30, 44)
+    pixels[0, :, :13, :21], pixels[1] = small[0], large[0]
+    mask[0, 13:], mask[0, :, 21:] = 0, 0
+    both = model(pixels, mask)
+    for row, image in enumerate((small, large)):
+        alone = model(image)
+        assert_close(both.logits[row], alone.logits[0], rtol=1e-5, atol=1e-5)
+        assert_close(both.pred_boxes[row], alone.pred_boxes[0], rtol=1e-5, atol=1e-5)
+    assert (model(pixels).logits[0] - both.logits[0]).abs().max() > 1e-3
+
+
+@torch.no_grad()
+def test_slots_are_told_apart_by_their_vectors_alone() -> None:
+    model, image = placed(), picture(13, 21)
+    before = model(image)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    table = model.model.decoder.position.table.weight
+    table.copy_(table[order].clone())
+    after = model(image)
+    assert_close(after.logits, before.logits[:, order])
+    table.copy_(table[:1].expand_as(table).clone())
+    same = model(image).logits
+    assert_close(same, same[:, :1].expand_as(same))
+
+
+@torch.no_grad()
+def test_without_positions_places_are_a_set_and_with_them_they_are_not() -> None:
+    image = picture(16, 24)
+    swapped = torch.cat((image[..., 8:], image[..., :8]), -1)
+    for model, blind in ((build(), True), (placed(), False)):
+        assert torch.allclose(model(image).logits, model(swapped).logits, atol=1e-5) == blind
+
+
+def test_earlier_layers_answer_as_a_shallower_model_would() -> None:
+    deep = build("detr", num_hidden_layers=3)
+    inputs = tiny.objects()
+    with torch.no_grad():
+        output = deep(**inputs)
+        for depth in (1, 2):
+            shallow = copy.deepcopy(deep)
+            shallow.model.decoder.layers = deep.model.decoder.layers[:depth]
+            shallow.model.decoder.config.num_hidden_layers = depth
+            answer = shallow(**inputs)
+            earlier = output.auxiliary_outputs[depth - 1]
+            assert_close(earlier["logits"], answer.logits)
+            assert_close(earlier["pred_boxes"], answer.pred_boxes)
+    names = ("loss_ce", "loss_bbox", "loss_giou")
+    weights = (1, deep.config.bbox_loss_coefficient, deep.config.giou_loss_coefficient)
+    total = sum(output.loss_dict[f"{n}{s}"] * w for n, w in zip(names, weights, strict=True) for s in ("", "_0", "_1"))
+    assert_close(total, output.loss)
+
+
+def test_without_auxiliary_loss_the_last_layer_alone_is_asked() -> None:
+    output = build("detr", auxiliary_loss=False)(**tiny.objects())
+    assert output.auxiliary_outputs is None and set(output.loss_dict) == {"loss_ce", "loss_bbox", "loss_giou"}
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 97), (97, 5)], ids=str)
+def test_images_of_any_size_are_seen(size: tuple[int, int]) -> None:
+    for kind in ("detr", "patches"):
+        output = build(kind)(picture(*size))
+        assert output.pred_boxes.isfinite().all() and ((output.pred_boxes >= 0) & (output.pred_boxes <= 1)).all()
+
+
+def test_a_backbone_of_any_kind_records_what_it_gives_once() -> None:
+    backbone = {"model_type": "convnext", "hidden_sizes": [8, 12], "depths": [1, 1], "num_stages": 2}
+    model = build("detr", backbone_config=backbone)
+    image = picture(16, 24)
+    plain = model(image).logits
+    assert torch.equal(model(image, output_hidden_states=True).logits, plain)
+    assert torch.equal(model(image).logits, plain)
+
+
+def test_it_learns_to_find_one_object() -> None:
+    model = placed(auxiliary_loss=True).train()
+    inputs = {"pixel_values": picture(24, 24), "labels": [tiny.objects()["labels"][1]]}
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = []
+    for _ in range(15):
+        loss = model(**inputs).loss
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert losses[-1] < losses[0] / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["detr", "patches"])
+@torch.no_grad()
+def test_one_graph(kind: str) -> None:
+    model, inputs = build(kind), tiny.padded_images()
+    expected = model(**inputs).logits
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert_close(compiled(**inputs).logits, expected, rtol=1e-5, atol=1e-5)
