@@ -9,7 +9,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from .axes import ImageFrontendName, ImagePositionName, SlotPositionName
 from .configuration_base import HUGGING_FACE_EXTRAS, QkvConfig, at_least, bounded, checked, positive
-from .configuration_encoder_decoder import part
+from .configuration_encoder_decoder import part, refuse_other_width
 from .configuration_stack import StackConfig
 
 # What a config says of a file or a run rather than of a backbone.
@@ -192,11 +192,6 @@ class QkvDetectionConfig(QkvConfig):
 
     def validate_parts(self) -> None:
         """Memory has the width the decoder reads, and something decides which slot takes which object."""
-        encoder, decoder = self.encoder, self.decoder
-        if encoder.hidden_size != decoder.hidden_size:
-            raise ValueError(
-                f"encoder hidden_size={encoder.hidden_size} differs from decoder hidden_size={decoder.hidden_size}; "
-                "cross-attention reads the encoder's output at the decoder's width"
-            )
+        refuse_other_width(self.encoder, self.decoder)
         if not (self.class_cost or self.bbox_cost or self.giou_cost):
             raise ValueError("class_cost, bbox_cost and giou_cost are all 0, which matches anything; set one of them")

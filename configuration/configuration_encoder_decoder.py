@@ -127,11 +127,7 @@ class QkvEncoderDecoderConfig(QkvConfig):
     def validate_parts(self) -> None:
         """Memory has the width the decoder reads, and a shared table has one shape."""
         encoder, decoder = self.encoder, self.decoder
-        if encoder.hidden_size != decoder.hidden_size:
-            raise ValueError(
-                f"encoder hidden_size={encoder.hidden_size} differs from decoder hidden_size={decoder.hidden_size}; "
-                "cross-attention reads the encoder's output at the decoder's width"
-            )
+        refuse_other_width(encoder, decoder)
         if self.share_embeddings and (encoder.frontend != "tokens" or encoder.vocab_size != decoder.vocab_size):
             raise ValueError(
                 f"share_embeddings=True needs one vocabulary, got {encoder.frontend} of {encoder.vocab_size} for the "
@@ -148,6 +144,15 @@ class QkvEncoderDecoderConfig(QkvConfig):
     def validate_start(self) -> None:
         """Generation and the right shift of labels both begin with a start token."""
         refuse_other_ids(self, "decoder_start_token_id", "pad_token_id")
+
+
+def refuse_other_width(encoder: Any, decoder: Any) -> None:
+    """Raise when a decoder cannot read what an encoder gives."""
+    if encoder.hidden_size != decoder.hidden_size:
+        raise ValueError(
+            f"encoder hidden_size={encoder.hidden_size} differs from decoder hidden_size={decoder.hidden_size}; "
+            "cross-attention reads the encoder's output at the decoder's width"
+        )
 
 
 def refuse_other_ids(config: Any, *names: str) -> None:

@@ -28,10 +28,8 @@ from .conversion_speech import SPEECH
 from .conversion_weights import Row, Weights, alternatives, convert, owned, placed
 
 logger = logging.get_logger(__name__)
-ARCHITECTURES = (
-    *(*ENCODERS, *ROTARY_ENCODERS, *IMAGE_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS, *DUAL_ENCODERS, *SPEECH),
-    *DETECTORS,
-)
+TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS)
+ARCHITECTURES = (*TEXTS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
     "tie_word_embeddings": (
@@ -266,10 +264,9 @@ def built(
 ) -> Any:
     """A model of these weights, in the dtype, mode and place of another and with its generation settings."""
     computed = options.pop("computed", set())
-    backend = like.config._attn_implementation
-    # What sdpa is for everyone, some of theirs have no code for (BLOOM).
-    backend = "eager" if backend == "sdpa" and not model_class._supports_sdpa else backend
-    parts = ("", *(part for part in config.sub_configs if part != "backbone_config"))  # a backbone has a way of its own
+    # What sdpa is for everyone, some of theirs have no code for (BLOOM); a backbone has a way of its own.
+    backend = "eager" if not model_class._supports_sdpa else like.config._attn_implementation
+    parts = ("", *(part for part in config.sub_configs if part != "backbone_config"))
     # transformers builds on the meta device, takes these tensors as they are and fills what no checkpoint holds.
     loaded: Any = model_class.from_pretrained(
         None,

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..configuration.configuration_detection import QkvDetectionConfig
 from .conversion_config import BASE, Architecture, Codec, Fields, Head, Values, activation, both, same
+from .conversion_encoder_decoder import SIDES
 from .conversion_weights import Row
 from .modeling_detection import QkvDetectionForObjectDetection, QkvDetectionModel
 
@@ -26,15 +27,11 @@ def read_auxiliary(value: Any, theirs: Values) -> Any:
 
 
 FIELDS: Fields = {
+    **SIDES,
     **same("class_cost bbox_cost giou_cost bbox_loss_coefficient giou_loss_coefficient eos_coefficient"),
     **same("is_encoder_decoder"),
     **both({"hidden_size": "d_model", "hidden_act": activation("activation_function")}),
     **both({"residual_dropout": "dropout", **same("attention_dropout activation_dropout")}),
-    **{f"{side}.num_hidden_layers": f"{side}_layers" for side in ("encoder", "decoder")},
-    **{f"{side}.num_attention_heads": f"{side}_attention_heads" for side in ("encoder", "decoder")},
-    **{f"{side}.intermediate_size": f"{side}_ffn_dim" for side in ("encoder", "decoder")},
-    **{f"{side}.layerdrop": f"{side}_layerdrop" for side in ("encoder", "decoder")},
-    "initializer_range": "init_std",
     "decoder.num_queries": "num_queries",
     "encoder.num_channels": "num_channels",
     "encoder.backbone_config": Codec("backbone_config", read_backbone),

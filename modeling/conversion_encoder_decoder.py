@@ -149,16 +149,20 @@ T5_ENCODER = Architecture(
 )
 MT5_ENCODER = replace(T5_ENCODER, model_type="mt5", heads=t5_encoder_heads("MT5"))
 
-BART_FIELDS: Fields = {
-    **same("use_cache pad_token_id bos_token_id eos_token_id decoder_start_token_id tie_word_embeddings"),
-    **both(same("max_position_embeddings attention_dropout activation_dropout scale_embedding")),
-    **both({"hidden_size": "d_model", "hidden_act": activation("activation_function")}),
-    **both({"embedding_dropout": "dropout", "residual_dropout": "dropout"}),
+# What encoder and decoder say each for itself.
+SIDES: Fields = {
     **{f"{side}.num_hidden_layers": f"{side}_layers" for side in ("encoder", "decoder")},
     **{f"{side}.num_attention_heads": f"{side}_attention_heads" for side in ("encoder", "decoder")},
     **{f"{side}.intermediate_size": f"{side}_ffn_dim" for side in ("encoder", "decoder")},
     **{f"{side}.layerdrop": f"{side}_layerdrop" for side in ("encoder", "decoder")},
     "initializer_range": "init_std",
+}
+BART_FIELDS: Fields = {
+    **SIDES,
+    **same("use_cache pad_token_id bos_token_id eos_token_id decoder_start_token_id tie_word_embeddings"),
+    **both(same("max_position_embeddings attention_dropout activation_dropout scale_embedding")),
+    **both({"hidden_size": "d_model", "hidden_act": activation("activation_function")}),
+    **both({"embedding_dropout": "dropout", "residual_dropout": "dropout"}),
 }
 
 

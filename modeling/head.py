@@ -64,23 +64,6 @@ class ReplacedTokenHead(HeadTransform):
         return self.score(super().forward(hidden)).squeeze(-1)
 
 
-class BoxHead(nn.Module):
-    """Read a box off each slot: center and size as parts of the image, by three linear maps.
-
-    Source: Carion et al. 2020, DETR, §3.2, prediction feed-forward networks, https://arxiv.org/abs/2005.12872
-    Shapes: (..., D) -> (..., 4) between 0 and 1
-    """
-
-    def __init__(self, hidden_size: int) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(hidden_size, width) for width in (hidden_size, hidden_size, 4))
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        for layer in self.layers[:-1]:
-            hidden = layer(hidden).relu()
-        return self.layers[-1](hidden).sigmoid()
-
-
 def transform(config: QkvEncoderConfig) -> nn.Module:
     """What stands before a classifier: a `HeadTransform` where the config asks for one."""
     return HeadTransform(config) if config.head_transform else nn.Identity()

@@ -22,7 +22,6 @@ from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
 from .check_image import refuse_pixels
 from .frontend import FeatureMapFrontend
-from .head import BoxHead
 from .layer import Layer
 from .loss import Count
 from .matching import Objects, set_loss
@@ -162,6 +161,23 @@ class QkvDetectionModel(Detector):
             encoder_attentions=encoded.attentions,
             intermediate_hidden_states=between,
         )
+
+
+class BoxHead(nn.Module):
+    """Read a box off each slot: center and size as parts of the image, by three linear maps.
+
+    Source: Carion et al. 2020, DETR, §3.2, prediction feed-forward networks, https://arxiv.org/abs/2005.12872
+    Shapes: (..., D) -> (..., 4) between 0 and 1
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(hidden_size, width) for width in (hidden_size, hidden_size, 4))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        for layer in self.layers[:-1]:
+            hidden = layer(hidden).relu()
+        return self.layers[-1](hidden).sigmoid()
 
 
 class QkvDetectionForObjectDetection(Detector):

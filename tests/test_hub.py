@@ -23,7 +23,7 @@ from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 
 # Together they have every head; the other architectures are the slow test's.
-FAMILIES = ("bert", "vit", "gpt2", "t5", "clip", "clip_text_model")
+FAMILIES = ("bert", "vit", "gpt2", "t5", "clip", "clip_text_model", "detr")
 HEARING = ("Speech2TextForConditionalGeneration",)
 HEADS = {str(row): row for row in ROWS if row.family.model_type in FAMILIES and not row.name}
 HEADS |= {str(row): row for row in ROWS if str(row) == "ElectraForPreTraining"}
@@ -81,7 +81,7 @@ def job(row: Row | tiny.Case, model: PreTrainedModel, source: str | Path, **opti
     """To load a model with its Auto class, to save it, and to load it again."""
     auto = next(auto for auto, entry in model.config.auto_map.items() if entry.endswith(type(model).__name__))
     sides = () if isinstance(row, tiny.Case) else ("right" if "right" in row.sides else "none",)
-    inputs = row.inputs(*sides)
+    inputs = {name: value for name, value in row.inputs(*sides).items() if isinstance(value, torch.Tensor)}
     return Job(source, auto, inputs, again=True, **options)
 
 

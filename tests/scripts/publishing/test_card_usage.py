@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import (
     CLIPImageProcessorPil,
     CLIPProcessor,
+    DetrImageProcessorPil,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Speech2TextFeatureExtractor,
@@ -45,6 +46,7 @@ SOUND = (np.random.RandomState(0).randn(12_000) * 3000).astype("<i2")
 HEARER = Speech2TextFeatureExtractor(feature_size=6, num_mel_bins=6)
 IMAGE = Image.fromarray((np.arange(64).reshape(8, 8) * 4).astype(np.uint8))
 IMAGES = ViTImageProcessorPil(size={"height": 8, "width": 8}, do_convert_rgb=True)
+SEER = DetrImageProcessorPil(size={"height": 8, "width": 8}, do_convert_rgb=True)
 PROGRAM = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
@@ -80,6 +82,12 @@ def dual() -> PreTrainedModel:
     return qkv.QkvDualEncoderModel(qkv.QkvDualEncoderConfig(**config, **parts, projection_dim=8))
 
 
+def detector(head: str) -> PreTrainedModel:
+    backbone = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]}
+    config = qkv.QkvDetectionConfig(**TINY, num_queries=5, backbone_config=backbone)
+    return getattr(qkv, f"QkvDetection{head}")(config)
+
+
 def paired() -> CLIPProcessor:
     """Words that end, and images."""
     tokenizer = words()
@@ -99,6 +107,7 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "AutoModelForImageClassification": lambda: encoder("ForImageClassification", **PIXELS),
     "AutoModelForMaskedImageModeling": lambda: encoder("ForMaskedImageModeling", mask_token=True, **PIXELS),
     "AutoModelForZeroShotImageClassification": dual,
+    "AutoModelForObjectDetection": lambda: detector("ForObjectDetection"),
     "AutoModelForPreTraining": lambda: encoder("ForPreTraining"),
     "AutoModelForCTC": lambda: encoder("ForCTC", **SPECTROGRAM),
     "AutoModelForSpeechSeq2Seq": lambda: pair("ForSpeechSeq2Seq", share_embeddings=False, encoder=SPECTROGRAM),
@@ -107,8 +116,9 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "AutoModel": lambda: encoder("Model"),
     "AutoModel, images": lambda: encoder("Model", **PIXELS),
     "AutoModel, both": lambda: pair("Model"),
+    "AutoModel, places": lambda: detector("Model"),
 }
-READERS = {"patches": [IMAGES], "tokens": [WORD_READER], "spectrogram": [HEARER, WORD_READER]}
+READERS = {"patches": [IMAGES], "feature_map": [SEER], "tokens": [WORD_READER], "spectrogram": [HEARER, WORD_READER]}
 # The same models on cards of other kinds: of a record, of the native form, of a folder without a processor.
 RECORDED = {"recorded": "AutoModelForImageClassification", "native": "AutoModelForImageClassification"}
 NATIVE = ("native", "native text")
@@ -118,6 +128,7 @@ BARE = {
     "bare images": "AutoModelForImageClassification",
     "bare pairs": "AutoModelForZeroShotImageClassification",
     "bare both": "AutoModel, both",
+    "bare places": "AutoModelForObjectDetection",
     "bare sound": "AutoModelForCTC",
     "bare sound and words": "AutoModel, sound and words",
 }
@@ -218,6 +229,7 @@ def written(model: PreTrainedModel) -> str:
 
 
 MASKED = read(f"The sky is {WORD_READER.mask_token}.")
+SEEN = dict(SEER(IMAGE, return_tensors="pt"))
 PICTURE = dict(IMAGES(IMAGE, return_tensors="pt"))
 BOTH = {**read(), "decoder_input_ids": read()["input_ids"]}
 CHOICES = ("a cat", "a dog")
@@ -233,6 +245,10 @@ def matched(model: PreTrainedModel, sentence: str = "{}") -> list[float]:
 
 def dictated(model: PreTrainedModel) -> str:
     return WORD_READER.decode(generated(model, HEARD)[0], skip_special_tokens=True)
+
+
+def objects(model: PreTrainedModel, threshold: float = 0.5) -> dict[str, Tensor]:
+    return SEER.post_process_object_detection(model(**SEEN), threshold, torch.tensor([[8, 8]]))[0]
 
 
 def labelled(model: PreTrainedModel) -> str:
@@ -251,6 +267,8 @@ SAID: dict[str, Callable[[PreTrainedModel], str]] = {
     "AutoModelForImageClassification": lambda model: label(model, PICTURE),
     "AutoModelForMaskedImageModeling": lambda model: str(model(**PICTURE).reconstruction.shape),
     "AutoModelForZeroShotImageClassification": lambda model: str(dict(zip(CHOICES, matched(model), strict=True))),
+    "AutoModelForObjectDetection": lambda model: str(objects(model)),
+    "AutoModel, places": lambda model: str(model(**SEEN).last_hidden_state.shape),
     "AutoModelForPreTraining": lambda model: str(model(**read())[0].shape),
     "AutoModelForCTC": labelled,
     "AutoModelForSpeechSeq2Seq": dictated,
@@ -306,6 +324,14 @@ def check_labelled(answer: Any, model: PreTrainedModel) -> None:
     assert answer["text"] == WORD_READER.decode(best(model, HEARD))
 
 
+def check_objects(answer: Any, model: PreTrainedModel) -> None:
+    found = objects(model)
+    assert len(found["scores"]) > 0
+    assert [item["label"] for item in answer] == [model.config.id2label[int(label)] for label in found["labels"]]
+    boxes = [list(item["box"].values()) for item in answer]
+    assert boxes == found["boxes"].int().tolist()
+
+
 # Whether a pipeline's answer is that of the model in memory.
 CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
     "AutoModelForCausalLM": check_written,
@@ -314,10 +340,12 @@ CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
     "AutoModelForTokenClassification": lambda answer, model: check_labels(answer, model, scores(model, read())),
     "AutoModelForImageClassification": lambda answer, model: check_labels(answer, model, scores(model, PICTURE)),
     "AutoModelForZeroShotImageClassification": check_matched,
+    "AutoModelForObjectDetection": check_objects,
     "AutoModelForCTC": check_labelled,
     "AutoModelForSpeechSeq2Seq": check_dictated,
     "AutoModel": lambda answer, model: check_states(answer, model, read()),
     "AutoModel, images": lambda answer, model: check_states(answer, model, PICTURE),
+    "AutoModel, places": lambda answer, model: check_states(answer, model, SEEN),
 }
 
 
@@ -340,6 +368,7 @@ def test_programs_need_no_processor(cards: dict[str, Card]) -> None:
         "bare choices": lambda model: model(input_ids=choices)[0].shape,
         "bare images": lambda model: model(torch.zeros(1, 3, 8, 8))[0].shape,
         "bare pairs": lambda model: torch.Size((1, 1)),
+        "bare places": lambda model: model(torch.zeros(1, 3, 64, 64))[0].shape,
         "bare both": lambda model: model(input_ids=text, decoder_input_ids=text)[0].shape,
         "bare sound": lambda model: model(torch.zeros(1, 16, 6))[0].shape,
         "bare sound and words": lambda model: (
