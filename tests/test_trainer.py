@@ -42,7 +42,10 @@ def assert_same_gradients(actual: Gradients, expected: Gradients) -> None:
 @pytest.fixture(scope="module")
 def references() -> dict[tuple[str, float], Gradients]:
     contests = {(name, 0.0): worker.contest(task, slice(ROWS)) for name, task in worker.CONTESTS.items()}
-    return {(name, smoothing): worker.one_batch(TASKS[name], smoothing) for name, smoothing in ROUNDS} | contests
+    scenes = {(name, 0.0): worker.one_batch(task, 0.0) for name, task in worker.SCENES.items()}
+    return (
+        {(name, smoothing): worker.one_batch(TASKS[name], smoothing) for name, smoothing in ROUNDS} | contests | scenes
+    )
 
 
 def furthest(one: Gradients, other: Gradients) -> float:
@@ -64,6 +67,12 @@ def test_what_the_equalities_below_tell_apart(name: str, references: dict[tuple[
 def test_accumulation_under_trainer_is_one_big_batch(name: str, smoothing: float, references: dict) -> None:
     actual = worker.trainer_step(TASKS[name], smoothing, batch_size=2, accumulate=4)
     assert_same_gradients(actual, references[name, smoothing])
+
+
+def test_objects_of_a_step_are_counted_over_its_parts(references: dict) -> None:
+    for batch_size in (1, 3):
+        actual = worker.accelerate_step(worker.SCENES["scenes"], 0.0, batch_size=batch_size)
+        assert_same_gradients(actual, references["scenes", 0.0])
 
 
 # Trainer counts nothing but `labels`: of an answer's positions it takes the mean over micro-batches.
