@@ -15,12 +15,14 @@ from torch import Tensor
 from transformers import (
     AutoFeatureExtractor,
     AutoImageProcessor,
+    AutoModelForObjectDetection,
     AutoModelForZeroShotImageClassification,
     AutoProcessor,
     AutoTokenizer,
     CLIPImageProcessorPil,
     CLIPProcessor,
     CLIPTokenizer,
+    DetrImageProcessorPil,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Speech2TextFeatureExtractor,
@@ -36,6 +38,7 @@ import qkv.modeling as qkv_models
 import tiny
 from qkv.scripts.audio.wav import read_wav
 from qkv.scripts.vision.image import read_image
+from qkv.scripts.vision.objects import own_boxes
 
 CORPUS = [
     "Attention reads every word of a sentence at once.",
@@ -353,6 +356,111 @@ def test_the_image_processor_is_resize_crop_and_normalise() -> None:
         pixels = np.asarray(resized.crop((left, top, left + 16, top + 12))) / 255
         expected = ((pixels - mean) / std).transpose(2, 0, 1)
         assert np.allclose(processor(image, return_tensors="np")["pixel_values"][0], expected, atol=1e-5)
+
+
+# Objects in images ----------------------------------------------------------------------------------------------------
+
+
+def seer(**options: Any) -> DetrImageProcessorPil:
+    """transformers' own, without torchvision."""
+    return DetrImageProcessorPil(size={"shortest_edge": 24, "longest_edge": 40}, do_convert_rgb=True, **options)
+
+
+@pytest.fixture(scope="module")
+def detr(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a detector and its processor, and files to look at."""
+    folder = tmp_path_factory.mktemp("detr")
+    torch.manual_seed(0)
+    config = tiny.detector(encoder={"position": "sinusoidal_2d"}, num_queries=9)
+    save(tiny.jitter(qkv_models.QkvDetectionForObjectDetection(config)), seer(), folder)
+    for name, picture in FILES.items():
+        picture.save(folder / name)
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "cut.png").write_bytes((folder / "colours.png").read_bytes()[:900])
+    return folder
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_object_detection(file: str, detr: Path) -> None:
+    model = AutoModelForObjectDetection.from_pretrained(detr)
+    find = pipeline("object-detection", model=str(detr), threshold=0.0)
+    processor = AutoImageProcessor.from_pretrained(detr)
+    assert type(find.image_processor) is type(processor) is DetrImageProcessorPil
+    picture = Image.open(detr / file).convert("RGB")
+    with torch.no_grad():
+        output = model(**processor(picture, return_tensors="pt"))
+    size = torch.tensor([picture.size[::-1]])
+    expected = processor.post_process_object_detection(output, threshold=0.0, target_sizes=size)[0]
+    found = find(str(detr / file))
+    assert [row["score"] for row in found] == pytest.approx(expected["scores"].tolist(), rel=1e-4)
+    assert [row["label"] for row in found] == [model.config.id2label[int(label)] for label in expected["labels"]]
+    assert [list(row["box"].values()) for row in found] == expected["boxes"].int().tolist()
+    assert len(found) > 2
+
+
+def test_several_pictures_are_seen_in_one_batch_as_one_by_one(detr: Path) -> None:
+    find = pipeline("object-detection", model=str(detr), threshold=0.0)
+    files = [str(detr / name) for name in ("colours.png", "grey.png")]
+    for together, file in zip(find(files, batch_size=2), files, strict=True):
+        alone = find(file)
+        assert [row["box"] for row in together] == [row["box"] for row in alone]
+        assert [row["score"] for row in together] == pytest.approx([row["score"] for row in alone], rel=1e-4)
+
+
+def test_objects_in_grey_of_16_bits_are_those_in_grey_of_8(detr: Path) -> None:
+    find = pipeline("object-detection", model=str(detr), threshold=0.0)
+    Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257).save(detr / "deep.png")
+    pictures = [read_image(detr / "deep.png"), str(detr / "grey.png"), str(detr / "deep.png")]
+    read, expected, white = (find(picture) for picture in pictures)
+    assert read == expected != white
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"),
+    [("empty.png", "empty.png is empty; copy it again"), ("cut.png", "cut.png is a damaged picture")],
+)
+def test_objects_in_no_picture_get_a_sentence(file: str, sentence: str, detr: Path) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        read_image(detr / file)
+    with pytest.raises(OSError, match="image file"):
+        pipeline("object-detection", model=str(detr))(str(detr / file))
+
+
+def test_the_image_processor_of_detectors_is_resize_normalise_and_pad() -> None:
+    """Fifty random images of any shape with boxes, two in a batch, worked out with Pillow and numpy alone."""
+    processor, random = seer(), np.random.default_rng(1)
+    mean, std = np.array(processor.image_mean), np.array(processor.image_std)
+    for _ in range(25):
+        images, notes, expected = [], [], []
+        for _ in range(2):
+            height, width = (int(side) for side in random.integers(8, 60, 2))
+            images.append(Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8)))
+            left, top, wide, high = (float(side) for side in random.uniform(1, 4, 4))
+            box = {"bbox": [left, top, wide, high], "category_id": 2, "area": wide * high, "iscrowd": 0}
+            notes.append({"image_id": 1, "annotations": [box]})
+            center = [(left + wide / 2) / width, (top + high / 2) / height, wide / width, high / height]
+            expected.append((resized(images[-1]), center))
+        batch = own_boxes(processor(images, annotations=notes, return_tensors="pt"))
+        for row, (picture, center) in enumerate(expected):
+            seen = (np.asarray(picture) / 255 - mean) / std
+            height, width = seen.shape[:2]
+            pixels, mask = batch["pixel_values"][row], batch["pixel_mask"][row]
+            assert np.allclose(pixels[:, :height, :width].permute(1, 2, 0), seen, atol=1e-5)
+            assert not pixels[:, height:].any() and not pixels[:, :, width:].any()
+            assert mask[:height, :width].all() and int(mask.sum()) == height * width
+            assert batch["labels"][row]["boxes"][0].tolist() == pytest.approx(center, abs=1e-5)
+            assert batch["labels"][row]["class_labels"].tolist() == [2]
+
+
+def resized(image: Image.Image) -> Image.Image:
+    """With a shorter side of 24, or a longer one of 40 where that would be longer; what has the right side stays."""
+    width, height = image.size
+    short, long = min(width, height), max(width, height)
+    exact = 24 if long / short * 24 <= 40 else 40 * short / long
+    side, other = round(exact), int(exact * long / short)
+    if short == side:
+        return image
+    return image.resize((side, other) if width <= height else (other, side), Image.Resampling.BILINEAR)
 
 
 # Sound ---------------------------------------------------------------------------------------------------------------
