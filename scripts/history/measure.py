@@ -44,7 +44,7 @@ FULL = Size(
     alone=(128, 256, 512, 1024, 2048), distant=500, deep=512,
 )  # fmt: skip
 QUICK = Size(
-    width=16, seconds=0.3, lessons=(3, 5), batch=20, exams=(3, 5, 8), letters=16, timed=(3, 6), work=12, turns=1,
+    width=8, seconds=0.1, lessons=(3, 5), batch=20, exams=(3, 5, 8), letters=16, timed=(3, 6), work=12, turns=1,
     alone=(8, 16), distant=5, deep=16,
 )  # fmt: skip
 

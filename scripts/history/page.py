@@ -14,10 +14,10 @@ HEAD = """\
 
 <!-- Written by `qkv compare-history` from record.json. Change the program, never this file. -->
 
-The documents from which this project began say what each step of this history gained. Here the three stand beside each
-other as configurations of our families, of one size, on one task, for the same CPU seconds, and each claim beside what
-was measured. It is one run of small models, seed {seed}, on one thread of a CPU: what does not hold here may hold
-elsewhere, and the other way round.
+The course notes from which this project began (000 to 004) and the papers behind them say what each step of this
+history gained. Here the three stand beside each other as configurations of our families, of one size, on one task, for
+the same CPU seconds, and each claim beside what was measured. It is one run of small models, seed {seed}, on one thread
+of a CPU: what does not hold here may hold elsewhere, and the other way round.
 
 The task: write random letters (of {letters}) from last to first. Texts of {lessons} letters are learned
 from, fresh ones at each step, the same for all; whatever is longer was **not seen in training**. Steps of all models

@@ -28,9 +28,14 @@ class Lessons:
     rate: float
     seed: int
 
+    @property
+    def first_seed(self) -> int:
+        """That of the first step's texts, each step's being the next; those of exams are lower."""
+        return (self.seed + 1) * 1_000_003
+
     def batch(self, step: int) -> dict[str, Tensor]:
         """The texts of a step, fresh ones each time and the same for whoever takes it."""
-        random = torch.Generator().manual_seed((self.seed + 1) * 1_000_003 + step)
+        random = torch.Generator().manual_seed(self.first_seed + step)
         length = self.lengths[int(torch.randint(len(self.lengths), (), generator=random))]
         return reversals(max(self.letters // length, 1), length, random)
 
