@@ -11,7 +11,7 @@ from typing import Any
 
 from qkv.scripts.history.claims import judged
 from qkv.scripts.history.figures import draw
-from qkv.scripts.history.measure import FULL, QUICK, measured
+from qkv.scripts.history.measure import FULL, QUICK, measured, timed_again
 from qkv.scripts.history.page import page
 from qkv.scripts.publishing.durable import sync
 from qkv.scripts.training import record as records
@@ -28,20 +28,22 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--quick", action="store_true", help="seconds instead of a quarter of an hour; figures say nothing"
     )
+    parser.add_argument("--steps", action="store_true", help="measure training steps again, into the record in OUT")
     parser.add_argument("--page", action="store_true", help="write page and pictures again from the record in OUT")
 
 
 def run(arguments: Namespace) -> None:
     """Measure, unless a record is there to be read, and write everything that follows from it."""
     folder = arguments.out
-    if arguments.page:
+    command = records.typed(arguments.words)
+    if arguments.steps or arguments.page:
         record = read(folder / RECORD)
+        record = timed_again(record, command) if arguments.steps else record
     else:
         refuse_used(folder, arguments.seed)
         folder.mkdir(parents=True, exist_ok=True)
-        command = records.typed(arguments.words)
         record = measured(QUICK if arguments.quick else FULL, arguments.seed, command)
-        records.write(folder, record)
+    records.write(folder, record)
     publish(record, folder)
     show(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in judged(record)})
 

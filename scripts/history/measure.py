@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,24 +51,48 @@ QUICK = Size(
 )  # fmt: skip
 
 
-def measured(size: Size, seed: int, command: str) -> dict[str, Any]:
-    """The record of everything, on one thread, so that CPU seconds are those of one core."""
+@contextmanager
+def one_core() -> Iterator[None]:
+    """One thread, so that CPU seconds are those of one core, and subnormal numbers as zeros.
+
+    Gradients that vanish over a thousand steps are such numbers, and cost a CPU several times as long as others.
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
     try:
-        return record_of(size, seed, command)
+        yield
     finally:
+        torch.set_flush_denormal(False)
         torch.set_num_threads(threads)
 
 
-def record_of(size: Size, seed: int, command: str) -> dict[str, Any]:
-    """The same, on as many threads as there are."""
+@one_core()
+def timed_again(record: dict[str, Any], command: str) -> dict[str, Any]:
+    """A record whose training steps are measured anew, everything else as it was."""
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in record["size"].items()
+    }
+    size, models = Size(**values), built(record["size"]["width"], record["seed"])
+    return record | {"steps": steps_of(models, size, command)}
+
+
+def steps_of(models: dict[str, PreTrainedModel], size: Size, command: str) -> dict[str, Any]:
+    """Training steps by length, and what they came from, for they can be measured alone."""
+    contenders = {name: models[name] for name in CONTENDERS}
+    found = speed.steps(contenders, size.timed, size.work, size.turns)
+    return {"lengths": list(size.timed), "models": found, "command": command, "commit": commit()}
+
+
+@one_core()
+def measured(size: Size, seed: int, command: str) -> dict[str, Any]:
+    """The record of everything."""
     clock, origin, models = Clock(), provenance(size, seed, command), built(size.width, seed)
     contenders = {name: models[name] for name in CONTENDERS}
     say("gradients before training")
     untrained = gradients.by_distance(contenders, size.distant)
     say("training steps by length, layers alone, activations")
-    steps = speed.steps(contenders, size.timed, size.work, size.turns)
+    steps = steps_of(models, size, command)
     layers = speed.layers(size.width, size.alone, size.turns)
     seen = activations.activations(size.deep)
     say(f"training: {len(models)} models, {size.seconds:g} CPU seconds each")
@@ -81,7 +107,7 @@ def record_of(size: Size, seed: int, command: str) -> dict[str, Any]:
         },
         "learning": learning,
         "quality": exams,
-        "steps": {"lengths": list(size.timed), "models": steps},
+        "steps": steps,
         "layers": layers,
         "gradients": {"untrained": untrained, "trained": trained},
         "activations": seen,

@@ -98,7 +98,9 @@ def steps(record: Record) -> str:
     text = (
         f"Median CPU seconds of forward, backward and update on about {record['size']['work']:,} letters, so in the "
         f"fewer texts the longer they are, in turns ({record['size']['turns']}). Then the ratio to the Transformer's "
-        "step of the same turn: median, least, most. All score the same targets."
+        "step of the same turn: median, least, most. All score the same targets. Subnormal numbers count as zeros, or "
+        f"an LSTM's vanished gradients make its longest steps several times as long. `{record['steps']['command']}` at "
+        f"commit {record['steps']['commit']}."
     )
     header = ["length", *(f"{name}, s" for name in found), *(f"{name} / {TRANSFORMER}" for name in others)]
     return section("Time of a training step by length", "steps", text, header, rows)

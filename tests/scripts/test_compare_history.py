@@ -30,6 +30,10 @@ def test_everything_is_measured_drawn_and_described(
     (tmp_path / "h" / "README.md").unlink()
     assert main([*words, "--page"]) == 0
     assert (tmp_path / "h" / "README.md").read_text() == text
+    assert main([*words, "--steps"]) == 0
+    again = json.loads((tmp_path / "h" / "record.json").read_text())
+    assert again.pop("steps")["models"] != record.pop("steps")["models"] and again == record
+    capsys.readouterr()
     assert main(words) == 1
     assert "has a record already; give --page to write its page again, or another --out" in capsys.readouterr().err
 

@@ -18,6 +18,8 @@ def test_parts_go_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
         return {name: sizes for name in models}
 
     monkeypatch.setattr(torch, "set_num_threads", lambda count: threads.append(-count))
+    flushed: list[bool] = []
+    monkeypatch.setattr(torch, "set_flush_denormal", flushed.append)
     monkeypatch.setattr(speed, "steps", steps)
     monkeypatch.setattr(speed, "layers", lambda *sizes: sizes)
     monkeypatch.setattr(activations, "activations", lambda width: width)
@@ -26,6 +28,7 @@ def test_parts_go_where_they_belong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quality, "examine", lambda model, *sizes: sizes)
     found = measured(QUICK, 5, "qkv compare-history")
     assert threads[0] == -1 and threads[1] > 0 and threads[2] < 0
+    assert flushed == [True, False]
     assert (found["seed"], found["command"], found["size"]["width"]) == (5, "qkv compare-history", QUICK.width)
     assert found["steps"]["models"] == dict.fromkeys(CONTENDERS, (QUICK.timed, QUICK.work, QUICK.turns))
     assert found["layers"] == (QUICK.width, QUICK.alone, QUICK.turns) and found["activations"] == QUICK.deep
