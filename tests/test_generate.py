@@ -14,7 +14,7 @@ import tiny
 from qkv.modeling.recurrent_cache import RecurrentCache
 from thinned import thinned
 
-DECODERS = ("gpt2", "llama", "mistral", "bloom", "sparse")
+DECODERS = ("gpt2", "llama", "mistral", "bloom", "sparse", "dalle")
 TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
 RECURRENT = ("rnnsearch", "luong", "sutskever")
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]

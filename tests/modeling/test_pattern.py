@@ -19,13 +19,17 @@ PREDICATES = {
     "full": reference.full,
     "sliding": partial(reference.sliding, window=3),
     "block_sparse": partial(reference.block_sparse, block_size=2),
+    "row": partial(reference.row, text_length=2, columns=4),
+    "column": partial(reference.column, text_length=2, columns=4),
+    "convolutional": partial(reference.convolutional, text_length=2, columns=4, kernel=3),
 }
+GRID = {"text_length": 2, "grid_columns": 4, "grid_kernel": 3}
 STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
 EVERY_PATTERN = pytest.mark.parametrize("pattern", get_args(PatternName))
 
 
 def config_of(stack, pattern, **fields):
-    return stack(pattern=pattern, sliding_window=3, block_size=2, **fields)
+    return stack(pattern=pattern, sliding_window=3, block_size=2, **GRID, **fields)
 
 
 def hidden(length=LENGTH, batch=BATCH):
@@ -287,3 +291,19 @@ def test_receptive_field(stack, pattern, layers):
     if pattern == "block_sparse" and stack is encoder:
         # Any two tokens are two steps apart.
         assert field.all() == (layers > 1)
+
+
+@pytest.mark.parametrize("words", [["row", "column"], ["column", "row"]])
+def test_rows_and_columns_reach_everything_in_two_steps(words):
+    """Why DALL-E alternates them; what they are for needs no text."""
+    config = decoder(attention_patterns=words, num_hidden_layers=2, position="none", grid_columns=4)
+    field = receptive_field(jittered(QkvDecoderModel(config)).eval(), 13)
+    assert torch.equal(field, torch.ones(13, 13).tril().bool())
+
+
+@pytest.mark.parametrize("kernel", [1, 3, 5, 9])
+def test_windows_wider_than_a_row(kernel):
+    config = decoder(pattern="convolutional", **{**GRID, "grid_kernel": kernel})
+    pair = partial(reference.convolutional, text_length=2, columns=4, kernel=kernel)
+    wanted = [[s <= t and pair(t, s) for s in range(LENGTH)] for t in range(LENGTH)]
+    assert torch.equal(seen_by(config, Span.of(config, LENGTH, None))[0], torch.tensor(wanted))
