@@ -36,7 +36,14 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "dalle": (
         (3968, 64, 62, 4 * 3968),
-        {"position": "grid", "text_length": 256, "grid_columns": 32, "grid_rows": 32, "grid_kernel": 11, "head_dim": 64},
+        {
+            "position": "grid",
+            "text_length": 256,
+            "grid_columns": 32,
+            "grid_rows": 32,
+            "grid_kernel": 11,
+            "head_dim": 64,
+        },
     ),
     "rnnsearch_50": (
         (1000, 1, 0, 0),
