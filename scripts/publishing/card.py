@@ -91,8 +91,13 @@ def plain_card(
 
 def rendered(subject: Subject, record: Record | None, **parts: str) -> ModelCard:
     """The template with its parts; what is not given is left out."""
+    usage = record["task"].get("usage") if record else None
     return ModelCard.from_template(
-        metadata(subject, record), template_path=str(TEMPLATE), subject=subject, snippets=snippets(subject), **parts
+        metadata(subject, record),
+        template_path=str(TEMPLATE),
+        subject=subject,
+        snippets=snippets(subject, usage),
+        **parts,
     )
 
 

@@ -5,9 +5,14 @@ from typing import Any
 from qkv.scripts.publishing.card_subject import Subject
 
 
-def snippets(subject: Subject) -> list[str]:
-    """Programs that use the model: through a pipeline where its task has one, and through its Auto class."""
+def snippets(subject: Subject, usage: str | None = None) -> list[str]:
+    """Programs that use the model: through a pipeline where its task has one, and through its Auto class.
+
+    Where a record knows what the model was made for it is that `usage`, in which `model=...` stands for the model.
+    """
     head = subject.head
+    if usage and subject.place.get("processor", True):
+        return [usage.replace("model=...", f'model="{subject.repo}"{trust(subject)}')]
     piped = [pipeline(subject)] if head.pipeline and subject.place.get("processor", True) else []
     return [*piped, by_hand(subject)]
 
