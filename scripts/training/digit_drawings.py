@@ -35,8 +35,8 @@ from PIL import Image
 from transformers import pipeline
 
 draw = pipeline("text-generation", model=...)
-text = draw("a bold seven")[0]["generated_text"]
-levels = [int(word) for word in text.split()[3:]]
+text = draw("a bold seven", return_full_text=False)[0]["generated_text"]
+levels = [int(word) for word in text.split()]
 Image.frombytes("L", (8, 8), bytes(15 * level for level in levels)).resize((256, 256)).save("seven.png")
 print(levels)"""
 
@@ -49,18 +49,19 @@ def digit_drawings(recipe: Recipe) -> Task:
     the training images and knows nothing of the model, and by its ink.
     """
     bundled = load_digits()
-    images = Columns({"levels": torch.from_numpy(bundled.data).long(), "labels": torch.from_numpy(bundled.target)})
-    train, test = (part.columns for part in split_off(images, 0.2))
+    whole = Columns({"levels": torch.from_numpy(bundled.data).long(), "labels": torch.from_numpy(bundled.target)})
+    train, test = (part.columns for part in split_off(whole, 0.2))
     ink = [float(train["levels"][train["labels"] == digit].sum(1).median()) for digit in range(len(NAMES))]
-    splits = {"train": train, "test": test}
+    splits = {
+        name: list(zip(part["levels"], part["labels"].tolist(), strict=True))
+        for name, part in {"train": train, "test": test}.items()
+    }
     corpus = Corpus(
         "digit-drawings",
         "scikit-learn digits and captions",
         "https://scikit-learn.org/stable/modules/generated/sklearn.datasets.load_digits.html",
-        texts={
-            name: [caption(*pair, ink) for pair in zip(*part.values(), strict=True)] for name, part in splits.items()
-        },
-        targets={name: [written(levels) for levels in part["levels"].tolist()] for name, part in splits.items()},
+        texts={name: [caption(*image, ink) for image in images] for name, images in splits.items()},
+        targets={name: [written(levels.tolist()) for levels, _ in images] for name, images in splits.items()},
     )
     machine = SVC(gamma=0.001).fit(train["levels"].numpy(), train["labels"].numpy())
     judge = partial(judged, machine, ink)
@@ -68,9 +69,9 @@ def digit_drawings(recipe: Recipe) -> Task:
     return prompted(recipe, corpus, craft)
 
 
-def caption(levels: torch.Tensor, digit: torch.Tensor, ink: Sequence[float]) -> str:
+def caption(levels: torch.Tensor, digit: int, ink: Sequence[float]) -> str:
     """What an image is said to show."""
-    return f"a {STROKES[int(levels.sum() > ink[int(digit)])]} {NAMES[int(digit)]}"
+    return f"a {STROKES[int(levels.sum() > ink[digit])]} {NAMES[digit]}"
 
 
 def written(levels: Sequence[int]) -> str:

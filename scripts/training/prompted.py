@@ -26,9 +26,9 @@ SHOWN = 12
 class Craft:
     """What is made: rows of `columns` words, of which each is a `unit`.
 
-    `judge` (prompts, what was made of each) gives metrics of what was made. `products` (maker, folder) leaves in a run's
-    folder what people can look at or listen to, and `usage` is a program that makes some, with `model=...` for the
-    published model.
+    `judge` (prompts, what was made of each) gives metrics of what was made. `products` (maker, folder) leaves what
+    people can look at or listen to in a run's folder, and `usage` is a program that makes some, with `model=...` for
+    the published model.
     """
 
     unit: str
@@ -131,7 +131,5 @@ def measured(sums: dict[str, float], answers: Sequence[Answer], craft: Craft) ->
 def likeliest(tokenizer: PreTrainedTokenizerFast, prompt: str, options: Mapping[str, Any], model: Any) -> Example:
     """A prompt, and the first words of the likeliest result."""
     changed = {"do_sample": False, "max_new_tokens": SHOWN, "suppress_tokens": options["suppress_tokens"]}
-    inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-    with torch.no_grad():
-        tokens = model.generate(**inputs, **changed)
-    return Example(prompt, {"generated_text": str(tokenizer.decode(tokens[0], skip_special_tokens=True))}, changed)
+    (text,) = Maker(model, tokenizer, changed)([prompt])
+    return Example(prompt, {"generated_text": text}, {**changed, "return_full_text": False})

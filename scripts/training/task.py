@@ -94,9 +94,9 @@ class Task:
 
     `complaints` are the bad records that were skipped.
 
-    `generation` is what the model's generation config says when it is saved, for models that write more than a text goes
-    on. `products` (model, folder) leaves in a run's folder what the model makes, and returns {file: caption}; `usage` is
-    the program of the card that makes some, in which `model=...` stands for the published model.
+    `generation` is what the model's generation config says when it is saved. `products` (model, folder) leaves what the
+    model makes in a run's folder, and returns {file: caption}; `usage` is the program of the card that makes some, in
+    which `model=...` stands for the published model.
     """
 
     name: str

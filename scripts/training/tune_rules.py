@@ -1,7 +1,7 @@
 """What is a tune? Eight bars by rules of chance, which say of every next word how likely it is.
 
-A bar is a row of nine words: its chord, and for each of its eighths a note that begins, "-" where one is held, "." where
-none sounds. Tunes are made by drawing from the rules; since they are known, so is what no model can be better than.
+A bar is a row of nine words: its chord, and for each of its eighths a note that begins, "-" where one is held, "."
+where none sounds. Tunes are drawn from the rules; since these are known, so is what no model can be better than.
 """
 
 from collections.abc import Sequence

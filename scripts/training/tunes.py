@@ -21,6 +21,7 @@ from qkv.scripts.training.task import Task
 from qkv.scripts.training.tune_rules import BARS, FORMS, HOLD, NAMES, PROMPTS, ROW, bits, compose, scale
 
 SHOWN = [f"{key} {form}" for key, form in zip(("G major", "A minor", "Eb major", "E minor"), FORMS, strict=True)]
+ANY = "*"  # word, where the one before last does not matter
 PRODUCTS = {
     "tunes.png": "Tunes by the model as a piano would play them: melody above, chords below, each bar a column",
     "tunes.mid": "The same tunes, one after the other, to be played",
@@ -30,7 +31,7 @@ from mido import Message, MidiFile, MidiTrack
 from transformers import pipeline
 
 compose = pipeline("text-generation", model=...)
-words = compose("G major AABA")[0]["generated_text"].split()[3:]
+words = compose("G major AABA", return_full_text=False)[0]["generated_text"].split()
 names = "C Db D Eb E F Gb G Ab A Bb B".split()
 track, waited, key = MidiTrack(), 0, None
 melody = [word for place, word in enumerate(words) if place % 9]  # the first word of a bar is its chord
@@ -95,9 +96,9 @@ def simpler(corpus: Corpus) -> Baselines:
 
 
 def contexts(text: str) -> list[tuple[tuple[str, ...], str]]:
-    """Each word of a tune after its place in the bar and the two words before it."""
+    """Each word of a tune after its place in the bar and the two words before it, the last one first."""
     words = ["", "", *text.split()]
-    return [((str(i % ROW), words[i], words[i + 1]), words[i + 2]) for i in range(len(words) - 2)]
+    return [((str(i % ROW), words[i + 1], words[i]), words[i + 2]) for i in range(len(words) - 2)]
 
 
 def pairs_counted(corpus: Corpus) -> Counter[tuple[str, ...]]:
@@ -105,14 +106,14 @@ def pairs_counted(corpus: Corpus) -> Counter[tuple[str, ...]]:
     counts: Counter[tuple[str, ...]] = Counter()
     for text in corpus.targets["train"]:
         for context, word in contexts(text):
-            counts.update([context, (*context, word), context[:2], (*context[:2], "", word)])
+            counts.update([context, (*context, word), context[:2], (*context[:2], ANY, word)])
     return counts
 
 
 def guessed(counts: Counter[tuple[str, ...]], kinds: int, context: tuple[str, ...], word: str) -> float:
-    """How likely a word is: as often as it was seen here, the rest as often as anywhere, and that as any word."""
-    share = 1.0 / kinds
-    return (counts[(*context, word)] + 2.0 * share) / (counts[context] + 2.0)
+    """How likely a word is after two others: as often as it was seen there, and a little as often as after the last."""
+    wider = (counts[(*context[:2], ANY, word)] + 1.0 / kinds) / (counts[context[:2]] + 1.0)
+    return (counts[(*context, word)] + 2.0 * wider) / (counts[context] + 2.0)
 
 
 def listened(maker: Maker, folder: Path) -> dict[str, str]:
@@ -124,10 +125,8 @@ def listened(maker: Maker, folder: Path) -> dict[str, str]:
         start = 4.0 * (BARS + 1) * SHOWN.index(prompt)
         for part, notes, colour in zip(parts, (melody(words), harmony(words)), ("C0", "C1"), strict=True):
             part += [Note(each.key, start + each.start, start + each.end, each.velocity) for each in notes]
-            axis.hlines(
-                [each.key for each in notes], [each.start for each in notes], [each.end - 0.1 for each in notes], colour,
-                linewidth=3,
-            )  # fmt: skip
+            for each in notes:
+                axis.plot([each.start, each.end - 0.1], [each.key, each.key], colour, linewidth=3)
         axis.set(title=prompt, xticks=range(0, 4 * BARS + 1, 4), xticklabels=range(BARS + 1), xlabel="bar")
         axis.set_yticks(range(48, 85, 12), [f"C{octave}" for octave in range(3, 7)])
         axis.grid(alpha=0.3)
