@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
+from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
 from qkv.scripts.training.baselines import Baselines, evaluated
@@ -45,8 +46,8 @@ def digit_drawings(recipe: Recipe) -> Task:
     """Captions such as "a bold seven" and what they are captions of: 8x8 pixels in 17 grey levels, row by row.
 
     A digit is bold when it has more ink than half of those of its kind in training. The test split is that of the
-    recipe digits. Whether a drawing is what was asked for is judged by a support vector machine, which has learned from
-    the training images and knows nothing of the model, and by its ink.
+    recipe digits. Judges are support vector machines that know nothing of the model: one that has learned to read from
+    the training images, and one that learns to tell drawings from them.
     """
     bundled = load_digits()
     whole = Columns({"levels": torch.from_numpy(bundled.data).long(), "labels": torch.from_numpy(bundled.target)})
@@ -63,8 +64,7 @@ def digit_drawings(recipe: Recipe) -> Task:
         texts={name: [caption(*image, ink) for image in images] for name, images in splits.items()},
         targets={name: [written(levels.tolist()) for levels, _ in images] for name, images in splits.items()},
     )
-    machine = SVC(gamma=0.001).fit(train["levels"].numpy(), train["labels"].numpy())
-    judge = partial(judged, machine, ink)
+    judge = partial(judged, train["levels"].numpy(), train["labels"].numpy(), ink)
     craft = Craft("pixel", SIDE, judge, partial(pictures, corpus), partial(simpler, judge), USAGE)
     return prompted(recipe, corpus, craft)
 
@@ -84,15 +84,24 @@ def read(drawing: str) -> np.ndarray:
     return np.array([int(word) for word in drawing.split()])
 
 
-def judged(machine: SVC, ink: Sequence[float], prompts: Sequence[str], drawings: Sequence[str]) -> dict[str, float]:
-    """Which share the machine reads as the digit that was asked for, and which has as much ink as was asked for."""
+def judged(
+    people: np.ndarray, labels: np.ndarray, ink: Sequence[float], prompts: Sequence[str], drawings: Sequence[str]
+) -> dict[str, float]:
+    """Shares of drawings that are what was asked for, digit and ink, and of those that can be told from people's.
+
+    Half can be told by tossing a coin.
+    """
     levels = np.stack([read(drawing) for drawing in drawings])
+    both = np.concatenate((levels, people[: len(levels)]))
+    sides = np.arange(len(both)) < len(levels)
+    machine = SVC(gamma=0.001).fit(people, labels)
     wanted = [(STROKES.index(stroke), NAMES.index(name)) for _, stroke, name in map(str.split, prompts)]
     strokes, digits = np.array(wanted).T
     bold = levels.sum(1) > np.array(ink)[digits]
     return {
         "drawn_accuracy": float((machine.predict(levels) == digits).mean()),
         "stroke_accuracy": float((bold == strokes).mean()),
+        "told_apart": float(cross_val_score(SVC(), both, sides, cv=3).mean()),
     }
 
 

@@ -51,7 +51,8 @@ class Run:
     def finish(self) -> None:
         """Write the model with its processor, what it makes, the curve, the record and the card."""
         if self.task.generation:
-            self.model.generation_config.update(**self.task.generation)
+            # Else a pipeline would think nobody had chosen any of it, and take its own.
+            self.model.generation_config.update(**self.task.generation, _from_model_config=False)
         self.model.save_pretrained(self.folder / "model")
         self.task.processor.save_pretrained(self.folder / "model")
         draw_curve(record.read_log(self.folder), self.folder / "curve.png")
