@@ -139,10 +139,12 @@ def compose(prompt: str, random: np.random.Generator) -> list[str]:
 
 def bits(prompt: str, words: Sequence[str]) -> float:
     """What a tune costs whoever knows the rules, infinite where it breaks one."""
+    if len(words) != BARS * ROW:
+        return inf
     total = 0.0
     for place, word in enumerate(words):
         chance = following(prompt, words[:place]).get(word, 0.0)
         if chance == 0.0:
             return inf
         total -= log2(chance)
-    return total if len(words) == BARS * ROW else inf
+    return total
