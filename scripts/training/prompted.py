@@ -1,7 +1,7 @@
 """What is made of a few words? A row of tokens, such as an image or a tune, that a decoder writes after its prompt."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import log
 from pathlib import Path
@@ -51,14 +51,8 @@ def prompted(recipe: Recipe, corpus: Corpus, craft: Craft) -> Task:
     splits = {name: rows(tokenizer, texts, corpus.targets[name]) for name, texts in corpus.texts.items()}
     text = len(tokenizer(corpus.texts["train"][0])["input_ids"])
     whole = splits["train"].columns["input_ids"].shape[1]
-    written = set(tokenizer.convert_tokens_to_ids(sorted(set(" ".join(corpus.targets["train"]).split()))))
-    options = {
-        "do_sample": True,
-        "top_k": 0,
-        "max_new_tokens": whole - text,
-        "suppress_tokens": sorted(set(range(len(tokenizer))) - written),
-    }
-    task = task_of(
+    options = writing(tokenizer, corpus, whole - text)
+    return task_of(
         corpus,
         tokenizer,
         KIND,
@@ -71,9 +65,17 @@ def prompted(recipe: Recipe, corpus: Corpus, craft: Craft) -> Task:
         measure=partial(measured, craft=craft),
         baselines=partial(craft.baselines, corpus),
         example=partial(likeliest, tokenizer, corpus.texts["test"][0], options),
+        generation=options,
+        products=lambda model, folder: craft.products(Maker(model, tokenizer, options), folder),
+        usage=craft.usage,
     )
-    products = lambda model, folder: craft.products(Maker(model, tokenizer, options), folder)  # noqa: E731
-    return replace(task, generation=options, products=products, usage=craft.usage)
+
+
+def writing(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, length: int) -> dict[str, Any]:
+    """How `generate` writes one target: as long as all are, in words of targets, each as often as it is likely."""
+    written: Any = tokenizer.convert_tokens_to_ids(sorted(set(" ".join(corpus.targets["train"]).split())))
+    others = sorted(set(range(len(tokenizer))) - set(written))
+    return {"do_sample": True, "top_k": 0, "max_new_tokens": length, "suppress_tokens": others}
 
 
 def rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], targets: Sequence[str]) -> Columns:

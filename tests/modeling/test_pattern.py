@@ -291,19 +291,3 @@ def test_receptive_field(stack, pattern, layers):
     if pattern == "block_sparse" and stack is encoder:
         # Any two tokens are two steps apart.
         assert field.all() == (layers > 1)
-
-
-@pytest.mark.parametrize("words", [["row", "column"], ["column", "row"]])
-def test_rows_and_columns_reach_everything_in_two_steps(words):
-    """Why DALL-E alternates them; what they are for needs no text."""
-    config = decoder(attention_patterns=words, num_hidden_layers=2, position="none", grid_columns=4)
-    field = receptive_field(jittered(QkvDecoderModel(config)).eval(), 13)
-    assert torch.equal(field, torch.ones(13, 13).tril().bool())
-
-
-@pytest.mark.parametrize("kernel", [1, 3, 5, 9])
-def test_windows_wider_than_a_row(kernel):
-    config = decoder(pattern="convolutional", **{**GRID, "grid_kernel": kernel})
-    pair = partial(reference.convolutional, text_length=2, columns=4, kernel=kernel)
-    wanted = [[s <= t and pair(t, s) for s in range(LENGTH)] for t in range(LENGTH)]
-    assert torch.equal(seen_by(config, Span.of(config, LENGTH, None))[0], torch.tensor(wanted))
