@@ -104,7 +104,7 @@ def test_the_program_of_the_card_writes_a_tune(finished: Run, tmp_path: Path) ->
 
 
 def test_rows_that_make_no_grid_are_refused() -> None:
-    with pytest.raises(ValueError, match="texts and targets of unequal numbers of words have no place on a grid"):
+    with pytest.raises(ValueError, match="texts and targets of unequal numbers of tokens have no place on a grid"):
         prompted(SMALL, corpus(train=["x", "y y y", "x x x"]), craft())
 
 
