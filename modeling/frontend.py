@@ -73,7 +73,7 @@ class PatchFrontend(nn.Module):
         """
         rows, columns = (-size % self.config.patch_size for size in pixel_values.shape[2:])
         features = self.projection(F.pad(pixel_values, (0, columns, 0, rows)))
-        return features, on_grid(F.pad(pixel_mask, (0, columns, 0, rows)), features)
+        return features, real_places(F.pad(pixel_mask, (0, columns, 0, rows)), features)
 
     def grid(self, pixel_values: Tensor, *, resample: bool) -> tuple[int, int]:
         """(rows, columns) of patches, after refusing images the config does not describe."""
@@ -145,7 +145,7 @@ class SlotFrontend(nn.Module):
         return memory.new_zeros(memory.shape[0], self.count, memory.shape[2])
 
 
-def on_grid(pixel_mask: Tensor, features: Tensor) -> Tensor:
+def real_places(pixel_mask: Tensor, features: Tensor) -> Tensor:
     """Which places of a map (B, D, rows, columns) are real: those whose first pixel is, (B, rows, columns)."""
     return F.interpolate(pixel_mask[None].float(), size=features.shape[-2:])[0].bool()
 

@@ -27,7 +27,7 @@ RANKS = {
     ],
     "modeling": [
         {"check"},
-        {"check_sound", "check_image"},
+        {"check_sound", "check_image", "pattern_grid"},
         {"position", "pattern", "normalization", "feed_forward", "loss"},
         {"matching"},
         {"kernel"},

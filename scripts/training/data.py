@@ -8,6 +8,7 @@ from qkv.scripts.training import dates, django_docs, docstrings, number_words, s
 from qkv.scripts.training.classification import classification
 from qkv.scripts.training.complaint import Complaints
 from qkv.scripts.training.corpus import Corpus
+from qkv.scripts.training.digit_drawings import digit_drawings
 from qkv.scripts.training.digits import digits
 from qkv.scripts.training.images import images
 from qkv.scripts.training.language import language, streamed_language
@@ -16,8 +17,11 @@ from qkv.scripts.training.outside import outside
 from qkv.scripts.training.recipe import Recipe, meant
 from qkv.scripts.training.seq2seq import seq2seq
 from qkv.scripts.training.task import Task
+from qkv.scripts.training.tunes import tunes
 
 IMAGES: dict[str, Callable[[Recipe], Task]] = {"digits": digits}
+# What a decoder makes of a prompt.
+PROMPTED: dict[str, Callable[[Recipe], Task]] = {"digit-drawings": digit_drawings, "tunes": tunes}
 TEXTS: dict[str, Callable[[Recipe], Corpus]] = {
     "copy": symbols.copy,
     "reverse": symbols.reverse,
@@ -45,8 +49,11 @@ def load(recipe: Recipe) -> Task:
     """
     if recipe.data in IMAGES:
         return IMAGES[recipe.data](recipe)
+    if recipe.data in PROMPTED:
+        refuse_other_heads(recipe)
+        return PROMPTED[recipe.data](recipe)
     if recipe.data not in TEXTS and not elsewhere(recipe.data):
-        known = [*IMAGES, *TEXTS]
+        known = [*IMAGES, *PROMPTED, *TEXTS]
         raise ValueError(f"there is no data set {recipe.data!r}; {meant(recipe.data, known, 'data sets')}")
     if recipe.architecture.endswith("ForImageClassification") and recipe.data not in TEXTS:
         return images(recipe)
@@ -63,6 +70,15 @@ def load(recipe: Recipe) -> Task:
     corpus = TEXTS[recipe.data](recipe) if recipe.data in TEXTS else outside(recipe, complaints)
     corpus = corpus.held_back(recipe.holdout).limited(recipe.text.evaluated)
     return replace(TASKS[ending](recipe, corpus), complaints=complaints)
+
+
+def refuse_other_heads(recipe: Recipe) -> None:
+    """Raise ValueError unless the architecture writes after a prompt."""
+    if not recipe.architecture.endswith("ForCausalLM"):
+        raise ValueError(
+            f"architecture={recipe.architecture!r} makes nothing of the prompts of data={recipe.data!r}; take "
+            "QkvDecoderForCausalLM"
+        )
 
 
 def elsewhere(where: str) -> bool:

@@ -49,10 +49,10 @@ class Text:
     """How texts become tokens, and how many of those that are made on the spot there are.
 
     The `tokenizer` is trained on the training split, to `vocab_size` tokens or what the texts have: `bpe` over bytes
-    as GPT-2's, `wordpiece` over words as BERT's, `characters`, or the 256 `bytes` themselves. All of these come out
-    the same each time; those of a unigram model do not, so there is none. Any other word is the folder or Hub id of a
-    tokenizer that there is. `column`, `target` and `label` name the columns of `data=` that is read from elsewhere;
-    `translation.en` is the English of a column of translations. `length` is the most tokens of a row, and
+    as GPT-2's, `wordpiece` over words as BERT's, `characters`, whole `words`, or the 256 `bytes` themselves. All of
+    these come out the same each time; those of a unigram model do not, so there is none. Any other word is the folder
+    or Hub id of a tokenizer that there is. `column`, `target` and `label` name the columns of `data=` that is read from
+    elsewhere; `translation.en` is the English of a column of translations. `length` is the most tokens of a row, and
     `mask` the share of them that masked language modeling asks for. Of made data there are `made` examples, of up to
     `symbols` symbols in copies and reversals; of an evaluated split the first `evaluated` examples are looked at, or
     all of them when 0.
@@ -158,6 +158,7 @@ class Running:
 class Recipe(Feeding, Optimization, Running):
     """One training, from data to the last step.
 
+    `prompt` is a text for the programs in the model's card to ask about, with {mask} where a token is to be guessed.
     `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
     that differ from it. `init` is the model folder of an earlier run, whose weights are taken over where names and
     shapes agree, and whose tokenizer reads the texts. `model_source="stock"` trains what the model is compared with
@@ -175,6 +176,7 @@ class Recipe(Feeding, Optimization, Running):
     model_source: Literal["qkv", "stock"] = "qkv"
     stock: dict[str, Any] = field(default_factory=dict)
     limits: str = ""
+    prompt: str = ""
 
     def __post_init__(self) -> None:
         refuse_out_of_range(asdict(self))

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -92,6 +93,10 @@ class Task:
     (model) gives what shows the pipeline of this kind at work.
 
     `complaints` are the bad records that were skipped.
+
+    `generation` is what the model's generation config says when it is saved. `products` (model, folder) leaves what the
+    model makes in a run's folder, and returns {file: caption}; `usage` is the program of the card that makes some, in
+    which `model=...` stands for the published model.
     """
 
     name: str
@@ -112,6 +117,9 @@ class Task:
     signatures: dict[str, str] = field(default_factory=dict)
     baselines: Callable[[], dict[str, dict[str, dict[str, float]]]] = dict
     example: Callable[[Any], "Example | None"] = lambda model: None
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    products: Callable[[Any, Path], dict[str, str]] = lambda model, folder: {}
+    usage: str = ""
 
     def examples(self) -> Examples:
         """The training examples by index; TypeError where they are a stream."""

@@ -9,8 +9,9 @@ import torch
 from qkv import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderForSpeechSeq2Seq, presets
 
 NAMES = (
-    "bart_base bert_base bert_large clip_vit_b32 deit_small_16 detr_r50 gpt2 gpt2_large gpt2_medium gpt2_xl "
-    "llama_3_2_1b rnnsearch_50 roberta_base speech_transformer_s t5_base t5_small transformer_base transformer_big vit_base_16 "
+    "bart_base bert_base bert_large clip_vit_b32 dalle deit_small_16 detr_r50 gpt2 gpt2_large gpt2_medium gpt2_xl "
+    "llama_3_2_1b rnnsearch_50 roberta_base speech_transformer_s t5_base t5_small transformer_base transformer_big "
+    "vit_base_16 "
     "vit_large_16 whisper_base whisper_small whisper_tiny"
 ).split()
 BERT = {"vocab_size": 30522, "type_vocab_size": 2, "max_position_embeddings": 512, "position": "learned"}
@@ -36,7 +37,18 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "detr_r50": (
         (256, 6, 8, 2048),
-        {"num_queries": 100, "num_labels": 91, "norm_first": False, "hidden_act": "relu", "residual_dropout": 0.1},
+        {"num_queries": 100, "norm_first": False, "hidden_act": "relu", "residual_dropout": 0.1},
+    ),
+    "dalle": (
+        (3968, 64, 62, 4 * 3968),
+        {
+            "position": "grid",
+            "text_length": 256,
+            "grid_columns": 32,
+            "grid_rows": 32,
+            "grid_kernel": 11,
+            "head_dim": 64,
+        },
     ),
     "rnnsearch_50": (
         (1000, 1, 0, 0),

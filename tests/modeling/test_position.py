@@ -60,6 +60,7 @@ def test_positions_keep_no_buffer(word):
 ACTS = {
     "none": set(),
     "learned": {"embed"},
+    "grid": {"embed"},
     "sinusoidal": {"embed"},
     "sinusoidal_concat": {"embed"},
     "sinusoidal_t2t": {"embed"},
@@ -89,6 +90,16 @@ def test_learned(offset, places):
     table = module.table.weight
     assert len(table) == TRAINED + offset
     expected = hidden + reference.learned_positions(places + offset, table)
+    assert_same(module.embed(hidden, places), expected, hidden, table)
+
+
+@pytest.mark.parametrize(("text", "columns", "rows"), [(4, 3, 3), (0, 5, 3), (12, 9, 1)])
+@pytest.mark.parametrize("places", [PLACES, PLACES[1:]], ids=["rows", "shared row"])
+def test_grid(text, columns, rows, places):
+    module = position(decoder(position="grid", text_length=text, grid_columns=columns))
+    hidden, table = draw(2, 7, 6), module.table.weight
+    assert len(table) == text + rows + columns
+    expected = hidden + reference.grid_positions(places, table, text, rows, columns)
     assert_same(module.embed(hidden, places), expected, hidden, table)
 
 
@@ -269,7 +280,7 @@ def test_rows_and_columns_are_told_apart_by_waves():
     with exact():
         actual = grid(frontend="patches").place_vectors(keep, torch.float64)
     for row in range(3):
-        assert_same(actual[row], reference.grid_positions(keep[row], 12))
+        assert_same(actual[row], reference.image_positions(keep[row], 12))
 
 
 def test_an_image_is_placed_the_same_alone_and_padded():
