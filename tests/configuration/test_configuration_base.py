@@ -19,6 +19,7 @@ from transformers import AutoConfig, PreTrainedConfig
 import qkv
 from qkv import (
     QkvDecoderConfig,
+    QkvDetectionConfig,
     QkvDualEncoderConfig,
     QkvEncoderConfig,
     QkvEncoderDecoderConfig,
@@ -36,6 +37,7 @@ CONFIGS = [
     QkvRecurrentConfig,
     QkvTextEncoderConfig,
     QkvDualEncoderConfig,
+    QkvDetectionConfig,
 ]
 each_config = pytest.mark.parametrize("config_class", CONFIGS)
 # One of each kind that has something of its own to lose on the way to disk and back.
