@@ -692,7 +692,7 @@ ADAPTED = [
     ("EncoderDecoderForConditionalGeneration-t5", "SEQ_2_SEQ_LM", None),
     ("RecurrentForConditionalGeneration-rnnsearch", "SEQ_2_SEQ_LM", None),
     ("DualEncoderModel-clip", None, None),
-    ("DetectionForObjectDetection-detr", None, ["classifier"]),
+    ("DetectionForObjectDetection-patches", None, ["classifier"]),
     ("EncoderForCTC-speech", None, ["lm_head"]),
     ("EncoderDecoderForSpeechSeq2Seq-speech", None, None),
 ]
