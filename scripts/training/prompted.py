@@ -83,7 +83,9 @@ def rows(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], targets: Sequ
     given, wanted = ids(tokenizer, texts), ids(tokenizer, targets, add_special_tokens=False)
     inputs = torch.cat((table(given, IGNORED), table(wanted, IGNORED)), dim=1)
     if (inputs == IGNORED).any():
-        raise ValueError("texts and targets of unequal numbers of tokens have no place on a grid; take text.tokenizer=words")
+        raise ValueError(
+            "texts and targets of unequal numbers of tokens have no place on a grid; take text.tokenizer=words"
+        )
     labels = inputs.clone()
     labels[:, : len(given[0])] = IGNORED
     return Columns({"input_ids": inputs, "labels": labels, "_row": torch.arange(len(inputs))})
