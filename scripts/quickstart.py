@@ -8,9 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
+from qkv.scripts.audio.wav import wav_of
 from qkv.scripts.publishing.card import auto_class, companions, make_card
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import Found, Job, outputs, reload
@@ -101,30 +103,41 @@ def compare(finished: Run, split: str) -> dict[str, float]:
         job = Job(finished.folder / "hub", auto_class(finished.record), given, pipeline=task.kind if example else None,
                   example=shown, options=options)  # fmt: skip
         (found,) = reload([job])
-    refuse_difference(found, outputs(model, given)["logits"], example)
+    refuse_difference(found, scores(outputs(model, given)), example)
     if not whole:
         return {}
     sums = task.score(SimpleNamespace(**found.outputs), columns)
     return {name: value.item() / task.count(columns) for name, value in sums.items()}
 
 
+def scores(found: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The logits of a model's outputs: of a dual encoder, those of the texts of each image."""
+    return found["logits"] if "logits" in found else found["logits_per_image"]
+
+
 def placed(example: Example | None, folder: Path) -> Path | str | None:
-    """What is handed to a pipeline in another process: a text, or the file of an image."""
-    if example is None or not isinstance(example.given, Image.Image):
-        return None if example is None else str(example.given)
-    example.given.save(folder / "example.png")
-    return folder / "example.png"
+    """What is handed to a pipeline in another process: a text, or the file of an image or a recording."""
+    if example is None:
+        return None
+    if isinstance(example.given, Image.Image):
+        example.given.save(folder / "example.png")
+        return folder / "example.png"
+    if isinstance(example.given, np.ndarray):
+        (folder / "example.wav").write_bytes(wav_of(example.given))
+        return folder / "example.wav"
+    return str(example.given)
 
 
 def refuse_difference(found: Found, expected: torch.Tensor, example: Example | None) -> None:
     """Raise RuntimeError unless scores are the same bit by bit, and the pipeline answers as the model does."""
-    logits = found.outputs["logits"]
+    logits = scores(found.outputs)
     if not torch.equal(logits, expected):
         difference = (logits - expected).abs().max().item()
         raise RuntimeError(f"the Hub folder loads to a model with other logits, by up to {difference}")
     for name, value in example.expected.items() if example else ():
-        if found.answer[0][name] != value:
-            answer = found.answer[0][name]
+        # A recording has one answer, anything else several, of which the best is first.
+        answer = (found.answer if isinstance(found.answer, dict) else found.answer[0])[name]
+        if answer != value:
             raise RuntimeError(f"the pipeline answers the example with {name} {answer!r}, the model with {value!r}")
 
 

@@ -5,19 +5,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from qkv.scripts.training import dates, django_docs, docstrings, number_words, symbols
+from qkv.scripts.training.captions import captions
 from qkv.scripts.training.classification import classification
 from qkv.scripts.training.complaint import Complaints
 from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.digits import digits
+from qkv.scripts.training.hearing import READINGS
 from qkv.scripts.training.images import images
 from qkv.scripts.training.language import language, streamed_language
 from qkv.scripts.training.masked import masked, streamed_masked
 from qkv.scripts.training.outside import outside
 from qkv.scripts.training.recipe import Recipe, meant
 from qkv.scripts.training.seq2seq import seq2seq
+from qkv.scripts.training.speech import Source, speech
+from qkv.scripts.training.spoken_digits import spoken_digits
 from qkv.scripts.training.task import Task
 
-IMAGES: dict[str, Callable[[Recipe], Task]] = {"digits": digits}
+IMAGES: dict[str, Callable[[Recipe], Task]] = {"digits": digits, "shapes-captions": captions}
+SOUNDS: dict[str, Callable[[Recipe], Source]] = {"spoken-digits": spoken_digits}
 TEXTS: dict[str, Callable[[Recipe], Corpus]] = {
     "copy": symbols.copy,
     "reverse": symbols.reverse,
@@ -45,9 +50,11 @@ def load(recipe: Recipe) -> Task:
     """
     if recipe.data in IMAGES:
         return IMAGES[recipe.data](recipe)
-    if recipe.data not in TEXTS and not elsewhere(recipe.data):
-        known = [*IMAGES, *TEXTS]
+    known = [*IMAGES, *SOUNDS, *TEXTS]
+    if recipe.data not in known and not elsewhere(recipe.data):
         raise ValueError(f"there is no data set {recipe.data!r}; {meant(recipe.data, known, 'data sets')}")
+    if recipe.data in SOUNDS or (recipe.data not in TEXTS and recipe.architecture.endswith(tuple(READINGS))):
+        return speech(recipe, SOUNDS[recipe.data](recipe) if recipe.data in SOUNDS else None)
     if recipe.architecture.endswith("ForImageClassification") and recipe.data not in TEXTS:
         return images(recipe)
     table = STREAMS if recipe.streaming else TASKS

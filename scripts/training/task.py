@@ -91,7 +91,8 @@ class Task:
     metrics were computed where that has a name. `baselines` measures what the model is compared with, and `example`
     (model) gives what shows the pipeline of this kind at work.
 
-    `complaints` are the bad records that were skipped.
+    `complaints` are the bad records that were skipped. `contested` says that the examples of a step compete: what is
+    lost on each depends on the others, so a step cannot be taken in parts.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Task:
     signatures: dict[str, str] = field(default_factory=dict)
     baselines: Callable[[], dict[str, dict[str, dict[str, float]]]] = dict
     example: Callable[[Any], "Example | None"] = lambda model: None
+    contested: bool = False
 
     def examples(self) -> Examples:
         """The training examples by index; TypeError where they are a stream."""
