@@ -114,13 +114,15 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
         hint = meant(recipe.architecture, architectures, "architectures")
         raise ValueError(f"there is no architecture {recipe.architecture!r}; {hint}")
     architecture: Any = getattr(modeling, recipe.architecture)
-    known = [f"model.{name}" for name in sorted(architecture.config_class.known_fields())]
+    known = architecture.config_class.known_fields()
     for key in recipe.model:
-        refuse_unknown(f"model.{key}", known)
+        refuse_unknown(f"model.{key}", [f"model.{name}" for name in sorted(known)])
+    # A recurrent network has no number of positions, for one.
+    follows = {name: value for name, value in task.config.items() if name in known}
     id2label = dict(enumerate(task.labels))
     label2id = {label: index for index, label in id2label.items()}
     labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} if task.labels else {}
-    config = starting_point(recipe, architecture)(**merged({**labels, **task.config}, recipe.model))
+    config = starting_point(recipe, architecture)(**merged({**labels, **follows}, recipe.model))
     if not isinstance(config, architecture.config_class):
         kind, wanted = type(config).__name__, architecture.config_class.__name__
         raise ValueError(f"preset={recipe.preset!r} is a {kind}, and {recipe.architecture} takes a {wanted}")

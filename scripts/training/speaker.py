@@ -16,12 +16,12 @@ SYNCHRONOUS, UTF8, CHARACTERS, RATE, PITCH = 2, 1, 1, 1, 3
 SEED = 7
 
 
-def speak(lines: list[Any], path: str) -> None:
-    """Write the samples of every [text, voice, words a minute, pitch], one after the other, and how many each has."""
-    import espeakng_loader
+Heard = tuple["np.ndarray[Any, Any]", list[int], int]
 
-    library = ctypes.CDLL(espeakng_loader.get_library_path())
-    rate = library.espeak_Initialize(SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), 0)
+
+def speak(library: Any, home: str, lines: list[Any]) -> Heard:
+    """The samples of every [text, voice, words a minute, pitch], how many each has, and how many make a second."""
+    rate = library.espeak_Initialize(SYNCHRONOUS, 0, home.encode(), 0)
     heard: list[Any] = []
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
@@ -37,7 +37,7 @@ def speak(lines: list[Any], path: str) -> None:
         first = len(heard)
         say(library, text, voice, {RATE: speed, PITCH: pitch})
         lengths.append(sum(map(len, heard[first:])))
-    np.savez(path, samples=np.concatenate(heard), lengths=lengths, rate=rate)
+    return np.concatenate(heard), lengths, rate
 
 
 def say(library: Any, text: str, voice: str, parameters: dict[int, int]) -> None:
@@ -51,5 +51,14 @@ def say(library: Any, text: str, voice: str, parameters: dict[int, int]) -> None
     library.espeak_Synchronize()
 
 
+def main(path: str) -> None:
+    """Say what there is to say, and write down how it sounds."""
+    import espeakng_loader
+
+    library = ctypes.CDLL(espeakng_loader.get_library_path())
+    samples, lengths, rate = speak(library, espeakng_loader.get_data_path(), json.load(sys.stdin))
+    np.savez(path, samples=samples, lengths=lengths, rate=rate)
+
+
 if __name__ == "__main__":
-    speak(json.load(sys.stdin), sys.argv[1])
+    main(sys.argv[1])

@@ -89,14 +89,12 @@ def speech(recipe: Recipe, source: Source | None = None) -> Task:
     """
     found = source or Source(recipe.data, called(recipe.data), called(recipe.data), address(recipe))
     complaints, extractor = Complaints(recipe.bad_records), Speech2TextFeatureExtractor()
-    there = splits(found.where)
-    names = ["train", *(name for name in ("validation", "test") if name in there)]
-    tables = {
-        name: features(opened(recipe, found.where, name, complaints), extractor, recipe.workers) for name in names
-    }
-    heard = dict(numbered(divided(tables, recipe)))
+    names = [name for name in ("train", "validation", "test") if name in ("train", *splits(found.where))]
+    tables = divided({name: opened(recipe, found.where, name, complaints) for name in names}, recipe)
+    heard = dict(numbered({name: features(table, extractor, recipe.workers) for name, table in tables.items()}))
     reading = reading_of(recipe, {name: split.texts for name, split in heard.items()})
     collate = partial(together, labels=reading.labels, bins=extractor.num_mel_bins)
+    first = collate(heard["test"].__getitems__([0]))
     return Task(
         name=found.name,
         title=found.title,
@@ -111,6 +109,7 @@ def speech(recipe: Recipe, source: Source | None = None) -> Task:
         measure=partial(measured, METRICS),
         collate=collate,
         config={**reading.config, "frontend": "spectrogram", "num_mel_bins": extractor.num_mel_bins},
+        example=partial(said, recording=tables["test"][0]["audio"], first=first, reading=reading),
         complaints=complaints,
     )
 
@@ -201,7 +200,7 @@ def together(records: Sequence[Record], places: Sequence[int] | None = None, *, 
     }
 
 
-def said(recording: Any, first: Batch, reading: Reading, model: Any) -> Example:
+def said(model: Any, recording: Any, first: Batch, reading: Reading) -> Example:
     """The first recording of the test, and what the model says of it."""
     batch = {name: value.to(model.device) for name, value in first.items()}
     with torch.no_grad():
