@@ -18,7 +18,7 @@ from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 from qkv.scripts.train import add_arguments as add_arguments
 from qkv.scripts.training.evaluation import inputs
-from qkv.scripts.training.picture import draw_attention
+from qkv.scripts.training.picture import draw_alignment, draw_attention
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.report import files, measures, show
 from qkv.scripts.training.run import Run, train
@@ -26,6 +26,8 @@ from qkv.scripts.training.task import Batch, Example, Task
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
 ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}
+ALIGNMENT = {"alignment.png": "What of its source each token is written from, mean over heads"}
+ALIGNED = 3  # texts on that picture
 # Images on the attention picture, one for each of the first labels.
 DRAWN = 6
 # Texts whose scores are compared: those of more words than images have labels.
@@ -48,6 +50,8 @@ def complete(finished: Run) -> None:
     finished.record["baselines"] = finished.task.baselines()
     if finished.task.kind == "image-classification":
         draw(finished)
+    elif finished.model.config.is_encoder_decoder and getattr(finished.model.config, "attention", "") != "none":
+        align(finished)
     finished.save()
     publish(finished)
     finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
@@ -62,6 +66,19 @@ def draw(finished: Run) -> None:
     images = examples["pixel_values"][chosen].to(finished.model.device)
     draw_attention(finished.model, images, names, finished.folder / "attention.png")
     finished.record["pictures"] |= ATTENTION
+
+
+def align(finished: Run) -> None:
+    """Draw what of the first texts of the test, or of what is heard, each token is written from."""
+    columns = inputs(batch(finished.task, "test", ALIGNED))
+    given = {name: value.to(finished.model.device) for name, value in columns.items()}
+    tokenizer = getattr(finished.task.processor, "parts", [finished.task.processor])[-1]
+
+    def words(tokens: torch.Tensor) -> list[str]:
+        return [tokenizer.decode([token]) for token in tokens.tolist()]
+
+    draw_alignment(finished.model, given, words, finished.folder / "alignment.png")
+    finished.record["pictures"] |= ALIGNMENT
 
 
 def publish(finished: Run) -> None:

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 import torch
 from datasets import Audio, Dataset, Features, Value
-from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeatureExtractor
+from transformers import (
+    AutoFeatureExtractor,
+    AutoTokenizer,
+    Speech2TextFeatureExtractor,
+    Speech2TextForConditionalGeneration,
+)
 
 from qkv.scripts.audio.wav import read_wav, wav_of
 from qkv.scripts.training import data, recipe
+from qkv.scripts.training.evaluation import inputs
 from qkv.scripts.training.record import read_log
-from qkv.scripts.training.run import train
+from qkv.scripts.training.run import build, train
 from qkv.scripts.training.task import Task
 from tones import recordings, tone
 
@@ -128,3 +134,18 @@ def test_a_table_without_recordings_is_refused(tmp_path: Path) -> None:
     datasets.disable_progress_bars()
     with pytest.raises(ValueError, match="has no column 'audio'; the columns are "):
         task_of(tmp_path)
+
+
+def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
+    stock = [f"stock.{name}=16" for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "conv_channels")]
+    words = [f"data={folder}", "model_source=stock", *TINY, *stock]
+    task = task_of(folder)
+    model = build(recipe.load("spoken-digits", words), task).eval()
+    assert type(model) is Speech2TextForConditionalGeneration
+    batch = task.collate(task.train.__getitems__([0, 5]), None)
+    outputs = model(**inputs(batch), num_items_in_batch=3)
+    expected = torch.nn.functional.cross_entropy(
+        outputs.logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum"
+    )
+    assert float(outputs.loss) == pytest.approx(float(expected) / 3, rel=1e-5)
+    assert [said for _, said in task.answer(model, outputs, batch)] == ["low low", "high mid"]
