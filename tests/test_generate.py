@@ -18,6 +18,7 @@ DECODERS = ("gpt2", "llama", "mistral", "bloom", "sparse")
 TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
 RECURRENT = ("rnnsearch", "luong", "sutskever")
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
+each_second = pytest.mark.parametrize("kind", thinned(EVERYONE, 2))
 NEW = 8
 
 
@@ -90,7 +91,7 @@ def test_greedy_is_the_argmax_of_each_step_whatever_the_cache_and_padding(kind: 
     assert torch.equal(write(model, inputs, cache_implementation="dynamic"), expected)
 
 
-@pytest.mark.parametrize("kind", EVERYONE)
+@each_second
 def test_each_row_of_a_batch_is_written_as_if_alone_on_whichever_side_it_is_padded(kind: str) -> None:
     model = writer(kind)
     right = tiny.text(batch=3, length=tiny.SOURCE)
@@ -119,7 +120,7 @@ def test_prompts_come_back_as_they_were_given(kind: str) -> None:
     assert torch.equal(model.generate(inputs_embeds=embeds, **more, **options), plain[:, tiny.SOURCE :])
 
 
-@pytest.mark.parametrize("kind", EVERYONE)
+@each_second
 def test_beams_score_what_they_say(kind: str) -> None:
     model = writer(kind)
     inputs = prompt(model)
@@ -159,7 +160,7 @@ def forward(model: PreTrainedModel, **inputs: Any) -> Any:
         return model(**inputs)
 
 
-@pytest.mark.parametrize("kind", EVERYONE)
+@each_second
 def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
     model = writer(kind)
     inputs = prompt(model)
@@ -176,7 +177,7 @@ def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
     assert len(sample(3, num_return_sequences=3)) == 3 * len(inputs["input_ids"])
 
 
-@pytest.mark.parametrize("kind", EVERYONE)
+@each_second
 def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
     model = writer(kind)
     alone = {name: value[:1] for name, value in prompt(model).items()}

@@ -76,7 +76,7 @@ def product(*families: str, positions: Any = POSITIONS, patterns: Any = PATTERNS
 
 
 def every(*families: str, **words: Any) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", thinned(product(*families, **words), 7), ids=str)
+    return pytest.mark.parametrize("case", thinned(product(*families, **words), 11), ids=str)
 
 
 def in_turn(words: Any, *families: str, **choice: Any) -> list[tuple[Case, Any]]:
@@ -177,7 +177,7 @@ def learn(case: Case, norm: str, feed_forward: str) -> None:
 AXES = list(itertools.product(get_args(NormName), get_args(FeedForwardName)))
 
 
-@pytest.mark.parametrize(("case", "words"), thinned(in_turn(AXES), 7), ids=str)
+@pytest.mark.parametrize(("case", "words"), thinned(in_turn(AXES), 11), ids=str)
 def test_every_combination_learns(case: Case, words: tuple[str, str]) -> None:
     """Forward and backward, and every parameter is reached: one that is not crashes data-parallel training."""
     learn(case, *words)
@@ -298,7 +298,7 @@ def moves_with_its_inputs(case: Case) -> bool:
     return close(before if case.family == "encoder-decoder" else before[:, order], after)
 
 
-@pytest.mark.parametrize("case", product("encoder", "vision", "encoder-decoder"), ids=str)
+@pytest.mark.parametrize("case", thinned(product("encoder", "vision", "encoder-decoder"), 5), ids=str)
 @torch.no_grad()
 def test_only_without_position_and_pattern_order_is_unseen(case: Case) -> None:
     assert moves_with_its_inputs(case) == (case.position == "none" and case.pattern == "full")
@@ -525,7 +525,7 @@ def save_and_load(case: Case, path: Any, folder: str) -> None:
     assert len(ties[0]) == len(ties[1])
 
 
-@pytest.mark.parametrize(("case", "folder"), thinned(in_turn(FOLDERS), 7), ids=str)
+@pytest.mark.parametrize(("case", "folder"), thinned(in_turn(FOLDERS), 11), ids=str)
 @torch.no_grad()
 def test_saved_is_loaded(case: Case, folder: str, tmp_path: Any) -> None:
     save_and_load(case, tmp_path, folder)
@@ -691,7 +691,9 @@ def refusals(case: Case) -> dict[str, dict[str, Any]]:
 REFUSED = [(case, sentence, fields) for case in product() for sentence, fields in refusals(case).items()]
 
 
-@pytest.mark.parametrize(("case", "sentence", "fields"), REFUSED, ids=lambda given: str(given) if given else "")
+@pytest.mark.parametrize(
+    ("case", "sentence", "fields"), thinned(REFUSED, 5), ids=lambda given: str(given) if given else ""
+)
 def test_combinations_that_cannot_be_are_refused(case: Case, sentence: str, fields: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=sentence):
         config_of(case, **fields)

@@ -92,7 +92,11 @@ def plain_card(
 def rendered(subject: Subject, record: Record | None, **parts: str) -> ModelCard:
     """The template with its parts; what is not given is left out."""
     return ModelCard.from_template(
-        metadata(subject, record), template_path=str(TEMPLATE), subject=subject, snippets=snippets(subject), **parts
+        metadata(subject, record),
+        template_path=str(TEMPLATE),
+        subject=subject,
+        snippets=snippets(subject, record["recipe"].get("prompt", "") if record else ""),
+        **parts,
     )
 
 

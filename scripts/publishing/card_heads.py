@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+# A text, and one with a token to be guessed; those of the recipe stand in their places where it has some.
 TEXT = '"The sky is blue."'
+GUESSED = "The sky is {mask}."
 READ_TEXT = f'inputs = tokenizer({TEXT}, return_tensors="pt")'
 READ_IMAGE = 'inputs = processor(Image.open("image.png"), return_tensors="pt")'
 LABELS = '["a cat", "a dog"]'
@@ -61,8 +63,8 @@ HEADS = {
     "AutoModelForMaskedLM": Head(
         "fill-mask",
         "print(tokenizer.decode(outputs.logits[0].argmax(-1)))",
-        inputs='inputs = tokenizer(f"The sky is {tokenizer.mask_token}.", return_tensors="pt")',
-        pipeline='f"The sky is {predict.tokenizer.mask_token}."',
+        inputs=f'inputs = tokenizer("{GUESSED}".format(mask=tokenizer.mask_token), return_tensors="pt")',
+        pipeline=f'"{GUESSED}".format(mask=predict.tokenizer.mask_token)',
     ),
     "AutoModelForSequenceClassification": Head("text-classification", BEST, pipeline=TEXT),
     "AutoModelForTokenClassification": Head(

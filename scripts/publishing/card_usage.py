@@ -1,15 +1,26 @@
 """How is a published model used? The Python that stands in its card; test_card_usage.py runs it as it stands there."""
 
+import json
 from typing import Any
 
+from qkv.scripts.publishing.card_heads import GUESSED, TEXT
 from qkv.scripts.publishing.card_subject import Subject
 
 
-def snippets(subject: Subject) -> list[str]:
-    """Programs that use the model: through a pipeline where its task has one, and through its Auto class."""
+def snippets(subject: Subject, prompt: str = "") -> list[str]:
+    """Programs that use the model: through a pipeline where its task has one, and through its Auto class.
+
+    They ask about the `prompt`, a text such as those that the model was trained on, where there is one.
+    """
     head = subject.head
     piped = [pipeline(subject)] if head.pipeline and subject.place.get("processor", True) else []
-    return [*piped, by_hand(subject)]
+    programs = [*piped, by_hand(subject)]
+    return [asked(program, json.dumps(prompt, ensure_ascii=False)) for program in programs] if prompt else programs
+
+
+def asked(program: str, prompt: str) -> str:
+    """The program with another text."""
+    return program.replace(TEXT, prompt).replace(f'"{GUESSED}"', prompt)
 
 
 def pipeline(subject: Subject) -> str:

@@ -158,6 +158,7 @@ class Running:
 class Recipe(Feeding, Optimization, Running):
     """One training, from data to the last step.
 
+    `prompt` is a text for the programs in the model's card to ask about, with {mask} where a token is to be guessed.
     `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
     that differ from it. `init` is the model folder of an earlier run, whose weights are taken over where names and
     shapes agree, and whose tokenizer reads the texts. `model_source="stock"` trains what the model is compared with
@@ -175,6 +176,7 @@ class Recipe(Feeding, Optimization, Running):
     model_source: Literal["qkv", "stock"] = "qkv"
     stock: dict[str, Any] = field(default_factory=dict)
     limits: str = ""
+    prompt: str = ""
 
     def __post_init__(self) -> None:
         refuse_out_of_range(asdict(self))

@@ -25,7 +25,7 @@ FOLDER, STATE, LOG = "checkpoints", "state.json", "metrics.jsonl"
 # What may be another when a training goes on: the steps to come are the same ones, only cut up or looked at otherwise.
 FREE = {
     "accumulate", "async_save", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out", "resume",
-    "patience", "save_every", "strategy", "tensor_parallel", "threads", "title", "tracker", "workers",
+    "patience", "prompt", "save_every", "strategy", "tensor_parallel", "threads", "title", "tracker", "workers",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """The programs on the cards, as they stand there: run where qkv is not, they print what the model says."""
 
+import ast
 import json
 import re
 import subprocess
@@ -352,3 +353,26 @@ def test_programs_need_no_processor(cards: dict[str, Card]) -> None:
 
 def test_every_head_is_used() -> None:
     assert {name.partition(",")[0] for name in MODELS} == set(HEADS)
+
+
+def recorded_programs(model: PreTrainedModel, prompt: str) -> list[str]:
+    architecture, config = type(model).__name__, {**model.config.to_dict(), "auto_map": {}}
+    config["auto_map"] = {HEADED[architecture]: f"modeling.{architecture}"}
+    recipe = {**RECORD["recipe"], "architecture": architecture, "prompt": prompt}
+    return PROGRAM.findall(str(make_card({**RECORD, "recipe": recipe, "config": config}, repo="user/asked")))
+
+
+HEADED = {"QkvDecoderForCausalLM": "AutoModelForCausalLM", "QkvEncoderForMaskedLM": "AutoModelForMaskedLM"}
+
+
+@pytest.mark.parametrize("prompt", ['Say "when", ŷ and {braces}', ""])
+def test_programs_ask_about_the_recipes_prompt(prompt: str) -> None:
+    nodes = [node for program in recorded_programs(decoder(), prompt) for node in ast.walk(ast.parse(program))]
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    assert [text for text in texts if " " in text] == [prompt or "The sky is blue."] * 2
+
+
+def test_a_mask_stands_where_the_prompt_says() -> None:
+    programs = recorded_programs(encoder("ForMaskedLM"), "A {mask} is here.")
+    assert [program.count('"A {mask} is here.".format(mask=') for program in programs] == [1, 1]
+    assert not any("sky" in program for program in programs)
