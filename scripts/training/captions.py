@@ -74,7 +74,7 @@ def processor_for(texts: Sequence[str]) -> CLIPProcessor:
     untrained.train_from_iterator([*texts, letters], trainer)
     model = json.loads(untrained.to_str())["model"]
     merges: Any = [(one, other) for one, other in model["merges"]]
-    tokenizer = CLIPTokenizer(model["vocab"], merges, model_max_length=16)
+    tokenizer = CLIPTokenizer(model["vocab"], merges, model_max_length=77)
     size = {"height": SIDE, "width": SIDE}
     return CLIPProcessor(CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=size), tokenizer)
 
