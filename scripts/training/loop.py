@@ -148,8 +148,11 @@ def positions(batch: Batch, config: PreTrainedConfig) -> int:
         return batch["pixel_values"].numel() // (image.num_channels * image.patch_size**2)
     if "input_features" in batch:
         sound, rows = getattr(config, "encoder", config), len(batch["input_features"])
-        frames = batch["input_features"][0].numel() // sound.num_mel_bins  # whichever axis holds the bins
-        return rows * ceil(frames / prod(sound.conv_strides))
+        # Stock models call them otherwise, and have strides that no config says.
+        bins = getattr(sound, "num_mel_bins", None) or sound.input_feat_per_channel
+        strides = getattr(sound, "conv_strides", None) or (2,) * getattr(sound, "num_conv_layers", 1)
+        frames = batch["input_features"][0].numel() // bins  # whichever axis holds the bins
+        return rows * ceil(frames / prod(strides))
     return batch["input_ids"].numel()
 
 
