@@ -17,7 +17,7 @@ from qkv.scripts.training.masked import masked, streamed_masked
 from qkv.scripts.training.outside import outside
 from qkv.scripts.training.recipe import Recipe, meant
 from qkv.scripts.training.seq2seq import seq2seq
-from qkv.scripts.training.speech import Source, speech
+from qkv.scripts.training.speech import Source, given, speech
 from qkv.scripts.training.spoken_digits import spoken_digits
 from qkv.scripts.training.task import Task
 
@@ -54,7 +54,7 @@ def load(recipe: Recipe) -> Task:
     if recipe.data not in known and not elsewhere(recipe.data):
         raise ValueError(f"there is no data set {recipe.data!r}; {meant(recipe.data, known, 'data sets')}")
     if recipe.data in SOUNDS or (recipe.data not in TEXTS and recipe.architecture.endswith(tuple(READINGS))):
-        return speech(recipe, SOUNDS[recipe.data](recipe) if recipe.data in SOUNDS else None)
+        return speech(recipe, SOUNDS.get(recipe.data, given))
     if recipe.architecture.endswith("ForImageClassification") and recipe.data not in TEXTS:
         return images(recipe)
     table = STREAMS if recipe.streaming else TASKS

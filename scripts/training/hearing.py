@@ -110,6 +110,14 @@ def characters(texts: Sequence[str]) -> Wav2Vec2CTCTokenizer:
 READINGS: dict[str, type[Dictation | Labelling]] = {"ForSpeechSeq2Seq": Dictation, "ForCTC": Labelling}
 
 
-def reading_of(recipe: Recipe, texts: Mapping[str, Sequence[str]]) -> Reading:
-    """How the recipe's architecture says what it hears."""
-    return next(kind for ending, kind in READINGS.items() if recipe.architecture.endswith(ending))(recipe, texts)
+def reading_of(recipe: Recipe) -> type[Dictation | Labelling]:
+    """How the recipe's architecture says what it hears; ValueError for one that does not, and for a stream."""
+    found = next((kind for ending, kind in READINGS.items() if recipe.architecture.endswith(ending)), None)
+    if found is None:
+        raise ValueError(
+            f"architecture={recipe.architecture!r} does not hear the recordings of data={recipe.data!r}; take one that "
+            f"ends in {', '.join(READINGS)}"
+        )
+    if recipe.streaming:
+        raise ValueError("recordings are listened to before the training, which is no stream; leave out streaming=true")
+    return found

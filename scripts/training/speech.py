@@ -1,6 +1,6 @@
 """What was said? Recordings and their texts: written down by a decoder, or labelled moment by moment (CTC)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -81,18 +81,23 @@ class Processor:
             part.save_pretrained(folder)
 
 
-def speech(recipe: Recipe, source: Source | None = None) -> Task:
+def given(recipe: Recipe) -> Source:
+    """Recordings of files, folders and the Hub."""
+    return Source(recipe.data, called(recipe.data), called(recipe.data), address(recipe))
+
+
+def speech(recipe: Recipe, find: Callable[[Recipe], Source] = given) -> Task:
     """Recordings and texts of `data=`; ValueError where a column is missing, or too many records are bad.
 
     Features are worked out once and kept in datasets' cache. Where there is no test split every tenth record is for it,
     and WER is of what the model writes by itself.
     """
-    found = source or Source(recipe.data, called(recipe.data), called(recipe.data), address(recipe))
+    kind, found = reading_of(recipe), find(recipe)
     complaints, extractor = Complaints(recipe.bad_records), Speech2TextFeatureExtractor()
     names = [name for name in ("train", "validation", "test") if name in ("train", *splits(found.where))]
     tables = divided({name: opened(recipe, found.where, name, complaints) for name in names}, recipe)
     heard = dict(numbered({name: features(table, extractor, recipe.workers) for name, table in tables.items()}))
-    reading = reading_of(recipe, {name: split.texts for name, split in heard.items()})
+    reading: Reading = kind(recipe, {name: split.texts for name, split in heard.items()})
     collate = partial(together, labels=reading.labels, bins=extractor.num_mel_bins)
     first = collate(heard["test"].__getitems__([0]))
     return Task(

@@ -121,6 +121,7 @@ def test_sound_of_the_hub_comes_as_bytes(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["text.column=txt"], "has no column 'txt'; did you mean 'text'?"),
+        (["streaming=true"], "recordings are listened to before the training, which is no stream; leave out"),
         ([*KINDS["labels"], "text.tokenizer=bpe"], "text.tokenizer='bpe' is not for QkvEncoderForCTC, which labels"),
     ],
 )
@@ -149,3 +150,11 @@ def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
     )
     assert float(outputs.loss) == pytest.approx(float(expected) / 3, rel=1e-5)
     assert [said for _, said in task.answer(model, outputs, batch)] == ["low low", "high mid"]
+
+
+def test_what_does_not_hear_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(data.SOUNDS, "spoken-digits", None)
+    with pytest.raises(
+        ValueError, match="architecture='QkvDecoderForCausalLM' does not hear the recordings of data='s"
+    ):
+        data.load(recipe.load("spoken-digits", ["architecture=QkvDecoderForCausalLM"]))
