@@ -5,10 +5,16 @@ A word here is a row of the table of the same axis in `modeling/` (a test keeps 
 
 from typing import Literal
 
-PositionName = Literal["none", "learned", "sinusoidal", "sinusoidal_concat", "sinusoidal_t2t", "rope", "alibi", "t5"]
+PositionName = Literal[
+    "none", "learned", "grid", "sinusoidal", "sinusoidal_concat", "sinusoidal_t2t", "rope", "alibi", "t5"
+]
+# Those that look positions up in a table, which ends.
+TABLED: tuple[PositionName, ...] = ("learned", "grid")
 # Those that add to the scores, for each head an amount of its own.
 BIASED: tuple[PositionName, ...] = ("alibi", "t5")
-PatternName = Literal["full", "sliding", "block_sparse"]
+PatternName = Literal["full", "sliding", "block_sparse", "row", "column", "convolutional"]
+# Those that need no mask of their own: backends know them by a flag or a number.
+MASKLESS: tuple[PatternName, ...] = ("full", "sliding")
 KernelName = Literal["softmax"]
 NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]

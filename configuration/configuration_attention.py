@@ -25,7 +25,14 @@ ROPE_NUMBERS = frozenset(
 )
 ROPE_BOUNDS = {"factor": (1, inf, "of at least 1"), "partial_rotary_factor": (0, 1, "above 0 and at most 1")}
 # Patterns that need every past key keep a full cache; a window can forget.
-CACHE_LAYER_TYPES = {"full": "full_attention", "sliding": "sliding_attention", "block_sparse": "full_attention"}
+CACHE_LAYER_TYPES = {
+    "full": "full_attention",
+    "sliding": "sliding_attention",
+    "block_sparse": "full_attention",
+    "row": "full_attention",
+    "column": "full_attention",
+    "convolutional": "full_attention",
+}
 
 
 # size: a field for each axis of attention, and the checks between them
@@ -35,7 +42,9 @@ class AttentionConfig(QkvConfig):
 
     `num_key_value_heads` below `num_attention_heads` is grouped-query attention, 1 is multi-query. `sliding_window`
     counts the token itself: |query - key| < sliding_window. `position_offset` is the position of the first token, in a
-    learned table or a wave (RoBERTa, BART and M2M100 start at 2). `rope_parameters` may hold one set for each pattern
+    learned table or a wave (RoBERTa, BART and M2M100 start at 2). After `text_length` tokens of text `position="grid"`
+    and the patterns `row`, `column` and `convolutional` take what follows as rows of `grid_columns` tokens (DALL-E);
+    `grid_kernel` is the width and height of the last's window. `rope_parameters` may hold one set for each pattern
     word (ModernBERT). `attention_multiplier` scales the scores, 1/sqrt(head_dim) when None (T5 uses 1).
     `attention_output_bias` is that of the last projection where it differs (Qwen2), `attention_key_bias` that of the
     keys, which moves no score relative to another (Whisper has none). `query_key_norm` normalises each head's queries
@@ -66,6 +75,9 @@ class AttentionConfig(QkvConfig):
     attention_patterns: list[PatternName] | None = None
     sliding_window: int | None = at_least(1)
     block_size: int = at_least(1, 64)
+    text_length: int = at_least(0, 0)
+    grid_columns: int = at_least(1, 32)
+    grid_kernel: int = at_least(1, 11)
     kernel: KernelName = "softmax"
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -90,6 +102,11 @@ class AttentionConfig(QkvConfig):
     def layer_patterns(self) -> list[PatternName]:
         """The pattern of each layer."""
         return [self.pattern] * self.num_hidden_layers if self.attention_patterns is None else self.attention_patterns
+
+    @property
+    def grid_rows(self) -> int:
+        """Rows that the positions after the text fill."""
+        return -(-(self.max_position_embeddings - self.text_length) // self.grid_columns)
 
     @property
     def _rope_type_labels(self) -> tuple[str, ...]:
@@ -133,12 +150,22 @@ class AttentionConfig(QkvConfig):
             )
         if "sliding" in patterns and self.sliding_window is None:
             raise ValueError("pattern='sliding' needs sliding_window >= 1 (the token itself counts), got None")
+        if "convolutional" in patterns and self.grid_kernel % 2 == 0:
+            raise ValueError(
+                f"pattern='convolutional' has a token in the middle of its window, so grid_kernel={self.grid_kernel} "
+                "must be odd"
+            )
 
     def validate_positions(self) -> None:
         """The chosen encoding has what it needs."""
         if self.position.startswith("sinusoidal") and self.hidden_size % 2:
             raise ValueError(
                 f"position={self.position!r} pairs sines with cosines, so hidden_size={self.hidden_size} must be even"
+            )
+        if self.position == "grid" and self.max_position_embeddings <= self.text_length:
+            raise ValueError(
+                f"position='grid' has rows after its text, so max_position_embeddings={self.max_position_embeddings} "
+                f"must exceed text_length={self.text_length}"
             )
         refuse_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
 

@@ -157,6 +157,18 @@ def clip_vit_b32(**differences: Any) -> QkvDualEncoderConfig:
     return QkvDualEncoderConfig(**{"hidden_act": "quick_gelu", **parts, **differences})
 
 
+def dalle(**differences: Any) -> QkvDecoderConfig:
+    """DALL-E, 12B: captions of 256 tokens, then 32 x 32 of an image; rows and columns, in the last layer windows.
+    Ramesh et al. 2021, §2.2 and appendix B.1, https://arxiv.org/abs/2102.12092"""
+    depth = differences.get("num_hidden_layers", 64)
+    layers: list[str] = ["column" if layer % 4 == 1 else "row" for layer in range(depth - 1)]
+    width = {"hidden_size": 3968, "num_hidden_layers": depth, "num_attention_heads": 62}
+    # Words of captions, what fills a caption up at each place, and codes of images.
+    tokens = {"vocab_size": 16384 + 256 + 8192, "text_length": 256, "max_position_embeddings": 256 + 32 * 32}
+    patterns = {"attention_patterns": [*layers, "convolutional"]}
+    return QkvDecoderConfig(**{**width, **tokens, "position": "grid", **patterns, **differences})
+
+
 def speech_transformer_s(**differences: Any) -> QkvEncoderDecoderConfig:
     """Speech Transformer, small: convolutions that read a fourth of the frames, 12 and 6 layers. Wang et al. 2020,
     fairseq S2T, §2 and table 2 (T-S), https://arxiv.org/abs/2010.05171; Dong et al. 2018, Speech-Transformer"""

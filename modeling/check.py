@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
+from ..configuration.axes import TABLED
 from ..configuration.configuration_stack import StackConfig
 
 
@@ -250,24 +251,25 @@ def refuse_cache(past: Any, config: StackConfig, hidden: Tensor) -> None:
         raise ValueError(f"past_key_values hold {rows} rows but the batch has {hidden.shape[0]}; start a new cache")
 
 
-def refuse_too_long(config: StackConfig, positions: Tensor, past: int | Tensor, length: int) -> None:
-    """A learned table of positions ends; say so before an index error does.
+def refuse_too_long(config: StackConfig, positions: Tensor, past: int | Tensor, length: int, grid: Any = None) -> None:
+    """A table of positions ends; say so before an index error does.
 
-    A row may be longer than the table if some of it is padding, or if it packs several documents.
+    A row may be longer than the table if some of it is padding, or if it packs several documents. A learned table is
+    resampled for images.
     """
-    if config.position != "learned":
+    if config.position not in TABLED or (grid is not None and config.position == "learned"):
         return
     # A static cache counts in a tensor, and the look at it would be another stall.
     end = past + length if isinstance(past, int) else 0
     if free_to_look(positions) or (end > config.max_position_embeddings and not torch.compiler.is_compiling()):
         low, high = map(int, positions.aminmax())
         if low < 0:
-            raise ValueError(f"position_ids contain {low}; positions of position='learned' count from 0")
+            raise ValueError(f"position_ids contain {low}; positions of position={config.position!r} count from 0")
         end = high + 1
     if end > config.max_position_embeddings:
         raise ValueError(
             f"sequence of {end} tokens exceeds max_position_embeddings={config.max_position_embeddings} of "
-            "position='learned'; use position='rope' or truncate"
+            f"position={config.position!r}; use position='rope' or truncate"
         )
 
 

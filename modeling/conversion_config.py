@@ -30,6 +30,8 @@ SYNONYMS = {"swish": "silu", "gelu_python": "gelu"}
 # A field of ours that says nothing unless another has one of certain values.
 MATTERS_WITH = {
     "block_size": ("pattern", "block_sparse"),
+    "grid_kernel": ("pattern", "convolutional"),
+    **dict.fromkeys(("text_length", "grid_columns"), ("position", "grid")),
     "sliding_window": ("pattern", "sliding"),
     "relative_attention_num_buckets": ("position", "t5"),
     "relative_attention_max_distance": ("position", "t5"),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..configuration.axes import BIASED
+from ..configuration.axes import BIASED, MASKLESS
 from ..configuration.configuration_stack import StackConfig
 
 # Backends that take neither a score bias nor a predicate, and would drop both without a word.
@@ -86,8 +86,9 @@ def refuse_lost_scores(config: StackConfig, implementation: str, *, paged: bool 
     right = "generate instead of generate_batch" if paged else "'sdpa', 'flex_attention' or 'eager'"
     if config.position in BIASED:
         raise ValueError(f"{where} ignores the score bias of position={config.position!r}; use {right}")
-    if "block_sparse" in config.layer_patterns:
-        raise ValueError(f"{where} ignores pattern='block_sparse'; use {right}")
+    for pattern in config.layer_patterns:
+        if pattern not in MASKLESS:
+            raise ValueError(f"{where} ignores pattern={pattern!r}; use {right}")
 
 
 KERNELS = {"softmax": softmax_attention}

@@ -3,7 +3,6 @@
 Shapes: B batch, T queries, S keys (all that a cache can hold), H heads.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +17,13 @@ from transformers.masking_utils import (
     causal_mask_function,
 )
 
+from ..configuration.axes import MASKLESS
 from ..configuration.configuration_stack import StackConfig
 from .check import refuse_boundaries, refuse_mask, refuse_memory_mask, refuse_other_tokens, refuse_position_ids
+from .pattern_grid import Predicate, column, convolutional, row
 
 # A dense mask, flex attention's block mask, or None where the kernel needs none.
 Mask = Any
-Predicate = Callable[[Any, Any, Any, Any], Any]
 # With what lets a backend go without the mask.
 Rule = tuple[Predicate, dict[str, Any]]
 
@@ -69,7 +69,14 @@ def block_sparse(config: StackConfig, counts: Tensor) -> Predicate:
     return linked
 
 
-PATTERNS = {"full": full, "sliding": sliding, "block_sparse": block_sparse}
+PATTERNS = {
+    "full": full,
+    "sliding": sliding,
+    "block_sparse": block_sparse,
+    "row": row,
+    "column": column,
+    "convolutional": convolutional,
+}
 
 
 @dataclass
@@ -222,7 +229,7 @@ def rules(config: StackConfig, pattern: str, counts: Tensor, documents: Tensor |
     if documents is not None:
         documents = documents.expand(counts.shape[0], -1)
         predicates.append(lambda batch, head, query, key: documents[batch, query] == documents[batch, key])
-    plain = pattern != "block_sparse" and documents is None
+    plain = pattern in MASKLESS and documents is None
     shortcuts = {
         "allow_is_causal_skip": plain and config.causal,
         "allow_is_bidirectional_skip": not config.causal and plain,

@@ -73,6 +73,31 @@ class LearnedPosition(Position):
         return torch.cat((prefix, resampled[0].flatten(1).T))
 
 
+class GridPosition(Position):
+    """Add a trained vector for each position of a text, and for what follows one for its row and one for its column.
+
+    Tokens of an image that stand in one column share what is learned of it, and so do those of a row.
+
+    Acts at: `embed`.
+    Source: Ramesh et al. 2021, Zero-Shot Text-to-Image Generation, appendix B.1, figure 10,
+        https://arxiv.org/abs/2102.12092; factors: Child et al. 2019, §5.1, https://arxiv.org/abs/1904.10509
+    Shapes: hidden (B, T, D), positions (B or 1, T) -> (B, T, D)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        size = config.text_length + config.grid_rows + config.grid_columns
+        self.table = nn.Embedding(size, config.position_width)
+
+    def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        config = self.config
+        place = positions - config.text_length
+        row, column = place // config.grid_columns, place % config.grid_columns
+        first = torch.where(place < 0, positions, config.text_length + row)
+        second = self.table(config.text_length + config.grid_rows + column)
+        return hidden + self.table(first) + second.where(place[..., None] >= 0, 0.0)
+
+
 class SinusoidalPosition(Position):
     """Add sines and cosines of geometrically spaced wavelengths, interleaved as in the paper.
 
@@ -225,6 +250,7 @@ class T5Position(Position):
 POSITIONS = {
     "none": Position,
     "learned": LearnedPosition,
+    "grid": GridPosition,
     "sinusoidal": SinusoidalPosition,
     "sinusoidal_concat": ConcatenatedSinusoidalPosition,
     "sinusoidal_t2t": Tensor2TensorSinusoidalPosition,

@@ -72,8 +72,7 @@ class Stack(QkvPreTrainedModel):
         kwargs["attention_implementation"] = backend(self.config, kwargs)
         span = Span.of(self.config, hidden.shape[1], past_key_values)
         seen = self.visibility(hidden, span, attention_mask, position_ids, **kwargs)
-        if grid is None:
-            refuse_too_long(self.config, seen.positions, span.past, span.length)
+        refuse_too_long(self.config, seen.positions, span.past, span.length, grid)
         memory = self.memory(hidden, kwargs)
         hidden = self.position.embed(self.project_in(hidden), seen.positions, grid)
         hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))

@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train a recipe",
     "quickstart": "train a recipe, draw and describe the model, build its Hub folder, load that without qkv",
     "compare": "train a recipe and its stock model from several seeds, and put both on the card",
+    "compare-history": "compare an RNN, an RNN with attention and a Transformer, and what is claimed of them",
     "plan": "say what a training takes: parameters, FLOPs, memory and traffic of each device, time",
     "convert": "turn an official checkpoint into a qkv model, or back, and prove that nothing changed",
     "publish": "put a model on the Hub, or in a folder, so that people load it without qkv",
@@ -60,14 +61,14 @@ def dispatch(words: Sequence[str]) -> int:
     """Import only the command that is asked for: each brings libraries of its own."""
     if not words or words[0] in ("-h", "--help"):
         print("usage: qkv COMMAND …  (qkv COMMAND --help says more; qkv --version)\n")
-        print("\n".join(f"  {name:12}{what}" for name, what in COMMANDS.items()))
+        print("\n".join(f"  {name:17}{what}" for name, what in COMMANDS.items()))
         return 0 if words else 2
     if words[0] == "--version":
         print(f"qkv {qkv.__version__}")
         return 0
     if words[0] not in COMMANDS:
         raise ValueError(f"there is no command {words[0]!r}; {meant(words[0], list(COMMANDS), 'commands')}")
-    command = import_module(f"qkv.scripts.{words[0]}")
+    command = import_module(f"qkv.scripts.{words[0].replace('-', '_')}")
     parser = Parser(f"qkv {words[0]}", description=command.__doc__, epilog=f"example: {command.EXAMPLE}")
     command.add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")

@@ -11,6 +11,23 @@ import math
 import torch
 
 
+def grid_positions(positions, table, text_length, rows, columns):
+    """Rows of a table: one for a position of the text; after it the sum of one for its row and one for its column.
+
+    Source: Ramesh et al. 2021, DALL-E, appendix B.1, figure 10, https://arxiv.org/abs/2102.12092
+    Shapes: positions (B, T), table (text_length + rows + columns, D) -> (B, T, D)
+    """
+    text, by_row, by_column = table.split((text_length, rows, columns))
+
+    def vector(place):
+        if place < text_length:
+            return text[place]
+        place -= text_length
+        return by_row[place // columns] + by_column[place % columns]
+
+    return torch.stack([torch.stack([vector(int(place)) for place in line]) for line in positions])
+
+
 def sinusoidal_table(length, dim):
     """Interleave sin and cos: even columns sin, odd columns cos of one angle per pair -> (length, dim) float64.
 
@@ -282,6 +299,34 @@ def block_sparse(query, key, block_size):
     """
     query_block, key_block = query // block_size, key // block_size
     return abs(query_block - key_block) <= 1 or key_block == 0 or query_block == 0
+
+
+def row(query, key, text_length, columns):
+    """Let a token of an image see the text and the image from the token above itself on, in the order of reading.
+
+    Source: Ramesh et al. 2021, DALL-E, appendix B.1, figure 11 (a), https://arxiv.org/abs/2102.12092
+    """
+    return min(query, key) < text_length or abs(query - key) <= columns
+
+
+def column(query, key, text_length, columns):
+    """Let a token of an image see the text and its own column.
+
+    Source: Ramesh et al. 2021, appendix B.1, figure 11 (b), https://arxiv.org/abs/2102.12092
+    """
+    if min(query, key) < text_length:
+        return True
+    return (query - text_length) % columns == (key - text_length) % columns
+
+
+def convolutional(query, key, text_length, columns, kernel):
+    """Let a token of an image see the text and a square window around itself, which wraps around the ends of rows.
+
+    Source: Ramesh et al. 2021, appendix B.1, figure 11 (d), https://arxiv.org/abs/2102.12092
+    """
+    offsets = range(-(kernel // 2), kernel // 2 + 1)
+    inside = any(query - key == down * columns + right for down in offsets for right in offsets)
+    return min(query, key) < text_length or inside
 
 
 def visibility(*predicates, keep=None, positions=None, documents=None, first_query=0):

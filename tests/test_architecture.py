@@ -27,7 +27,7 @@ RANKS = {
     ],
     "modeling": [
         {"check"},
-        {"check_sound"},
+        {"check_sound", "pattern_grid"},
         {"position", "pattern", "normalization", "feed_forward", "loss"},
         {"kernel"},
         {"attention"},

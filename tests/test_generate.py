@@ -14,7 +14,7 @@ import tiny
 from qkv.modeling.recurrent_cache import RecurrentCache
 from thinned import thinned
 
-DECODERS = ("gpt2", "llama", "mistral", "bloom", "sparse")
+DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle")
 TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
 RECURRENT = ("rnnsearch", "luong", "sutskever")
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
@@ -182,7 +182,7 @@ def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
     model = writer(kind)
     alone = {name: value[:1] for name, value in prompt(model).items()}
     expected = write(model, alone)
-    assistant = writer(kind, num_hidden_layers=1) if kind != "mistral" else writer("llama")
+    assistant = writer("llama") if kind in ("mistral", "dalle") else writer(kind, num_hidden_layers=1)
     assert torch.equal(write(model, alone, assistant_model=assistant), expected)
     assert torch.equal(write(model, alone, assistant_model=model), expected)
     if not model.config.is_encoder_decoder:
@@ -322,7 +322,7 @@ PAGED = {
     "gpt2": {},
     "llama": {},
     "mistral": {},
-    "sparse": {"pattern": "full"},  # without position
+    "dalle": {"attention_patterns": None},
     "bloom": {"position": "sinusoidal"},
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -29,6 +29,7 @@ from qkv import (
     QkvEncoderModel,
     presets,
 )
+from qkv.configuration.axes import PatternName, PositionName
 from qkv.modeling.kernel import refuse_lost_scores
 
 NAN, INF = float("nan"), float("inf")
@@ -45,7 +46,7 @@ def complaint(mistake: Callable[[], Any]) -> str:
     return message
 
 
-POSITIONS = "none, learned, sinusoidal, sinusoidal_concat, sinusoidal_t2t, rope, alibi, t5"
+POSITIONS, PATTERNS = (", ".join(get_args(axis)) for axis in (PositionName, PatternName))
 ACTIVATIONS = "relu, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, gelu_bloom, quick_gelu, silu, tanh, sigmoid"
 ROPE = "rope_parameters"
 DTYPES = "float16, bfloat16, float32, float64, float8_e4m3fn, float8_e5m2"
@@ -73,7 +74,7 @@ ENCODERS: list[tuple[dict[str, Any], str]] = [
     # wrong words
     ({"position": "ropee"}, f"position='ropee' is not one of {POSITIONS}; did you mean 'rope'?"),
     ({"position": "absolute"}, f"position='absolute' is not one of {POSITIONS}"),
-    ({"pattern": "slidng"}, "pattern='slidng' is not one of full, sliding, block_sparse; did you mean 'sliding'?"),
+    ({"pattern": "slidng"}, f"pattern='slidng' is not one of {PATTERNS}; did you mean 'sliding'?"),
     ({"kernel": "linear"}, "kernel='linear' is not one of softmax"),
     ({"norm": "layernorm"}, "norm='layernorm' is not one of layer, rms; did you mean 'layer'?"),
     ({"feed_forward": "moe"}, "feed_forward='moe' is not one of mlp, glu"),
@@ -88,7 +89,7 @@ ENCODERS: list[tuple[dict[str, Any], str]] = [
     ({"problem_type": "regresion"}, f"problem_type='regresion' is not one of {PROBLEMS}; did you mean 'regression'?"),
     (
         {"num_hidden_layers": 2, "attention_patterns": ["full", "fall"]},
-        "attention_patterns='fall' is not one of full, sliding, block_sparse; did you mean 'full'?",
+        f"attention_patterns='fall' is not one of {PATTERNS}; did you mean 'full'?",
     ),
     # wrong types
     ({"hidden_size": "8"}, "hidden_size='8' is of type str, expected int; its default is 768"),
@@ -101,13 +102,12 @@ ENCODERS: list[tuple[dict[str, Any], str]] = [
     ({"head_dim": 2.5}, "head_dim=2.5 is of type float, expected int or None; its default is None"),
     (
         {"position": 3},
-        "position=3 is of type int, expected Literal['none', 'learned', 'sinusoidal', 'sinusoidal_concat', "
-        "'sinusoidal_t2t', 'rope', 'alibi', 't5']; its default is 'learned'",
+        f"position=3 is of type int, expected Literal{list(get_args(PositionName))}; its default is 'learned'",
     ),
     (
         {"attention_patterns": "full"},
-        "attention_patterns='full' is of type str, expected list[Literal['full', 'sliding', 'block_sparse']] or None; "
-        "its default is None",
+        f"attention_patterns='full' is of type str, expected list[Literal{list(get_args(PatternName))}] or None; its "
+        "default is None",
     ),
     (
         {"position": "rope", "rope_parameters": "linear"},
@@ -165,6 +165,14 @@ ENCODERS: list[tuple[dict[str, Any], str]] = [
     ),
     ({"pattern": "sliding"}, "pattern='sliding' needs sliding_window >= 1 (the token itself counts), got None"),
     ({"pattern": "sliding", "sliding_window": 0}, "sliding_window=0 must be at least 1"),
+    (
+        {"pattern": "convolutional", "grid_kernel": 4},
+        "pattern='convolutional' has a token in the middle of its window, so grid_kernel=4 must be odd",
+    ),
+    (
+        {"position": "grid", "text_length": 512},
+        "position='grid' has rows after its text, so max_position_embeddings=512 must exceed text_length=512",
+    ),
     ({"relative_attention_num_buckets": 5}, "relative_attention_num_buckets=5 must be even and at least 4"),
     (
         {"relative_attention_max_distance": 32},

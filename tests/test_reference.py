@@ -166,6 +166,9 @@ def test_patterns():
         "causal": lambda q, k: reference.causal(q, k),
         "sliding": lambda q, k: reference.sliding(q, k, 2),
         "block_sparse": lambda q, k: reference.block_sparse(q, k, 2),
+        "row": lambda q, k: reference.row(q, k, 1, 2),
+        "column": lambda q, k: reference.column(q, k, 1, 2),
+        "convolutional": lambda q, k: reference.convolutional(q, k, 1, 4, 3),
     }
     drawn = {
         name: ["".join("x" if visible(q, k) else "." for k in range(7)) for q in range(7)]
@@ -176,7 +179,25 @@ def test_patterns():
         "causal": ["x......", "xx.....", "xxx....", "xxxx...", "xxxxx..", "xxxxxx.", "xxxxxxx"],
         "sliding": ["xx.....", "xxx....", ".xxx...", "..xxx..", "...xxx.", "....xxx", ".....xx"],
         "block_sparse": ["xxxxxxx", "xxxxxxx", "xxxxxx.", "xxxxxx.", "xxxxxxx", "xxxxxxx", "xx..xxx"],
+        "row": ["xxxxxxx", "xxxx...", "xxxxx..", "xxxxxx.", "x.xxxxx", "x..xxxx", "x...xxx"],
+        "column": ["xxxxxxx", "xx.x.x.", "x.x.x.x", "xx.x.x.", "x.x.x.x", "xx.x.x.", "x.x.x.x"],
+        "convolutional": ["xxxxxxx", "xxx.xxx", "xxxx.xx", "x.xxx.x", "xx.xxx.", "xxx.xxx", "xxxx.xx"],
     }
+
+
+def test_patterns_of_the_figure():
+    """Figure 11 of the DALL-E paper: the last token of 4 x 4 that follow 6 of a text."""
+    shown = {
+        "row": [k for k in range(22) if reference.row(21, k, 6, 4)],
+        "column": [k for k in range(22) if reference.column(21, k, 6, 4)],
+        "convolutional": [k for k in range(22) if reference.convolutional(21, k, 6, 4, 3)],
+    }
+    assert {name: [k - 6 for k in keys[6:]] for name, keys in shown.items()} == {
+        "row": [11, 12, 13, 14, 15],
+        "column": [3, 7, 11, 15],
+        "convolutional": [10, 11, 12, 14, 15],
+    }
+    assert all(keys[:6] == list(range(6)) for keys in shown.values())
 
 
 def test_visibility():

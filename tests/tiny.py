@@ -70,6 +70,10 @@ DECODERS = {
     },
     "bloom": {"position": "alibi", "embedding_norm": True, "lm_head_bias": True},
     "sparse": {"position": "none", "pattern": "block_sparse", "block_size": 2},
+    "dalle": {
+        **{"position": "grid", "text_length": 4, "grid_columns": 3, "grid_kernel": 3},
+        "attention_patterns": ["row", "convolutional"],
+    },
     "neox": {
         **{"position": "rope", "rope_parameters": {"partial_rotary_factor": 0.5}, "parallel_residual": True},
         **{"query_key_norm": True, "attention_output_bias": False},
@@ -447,7 +451,7 @@ VARIANTS = [
     ),
     *(
         case(models.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, kind)
-        for kind in ("llama", "mistral", "bloom", "sparse", "neox")
+        for kind in ("llama", "mistral", "bloom", "sparse", "dalle", "neox")
     ),
     *(
         case(models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)

@@ -91,11 +91,12 @@ def plain_card(
 
 def rendered(subject: Subject, record: Record | None, **parts: str) -> ModelCard:
     """The template with its parts; what is not given is left out."""
+    recipe, task = (record["recipe"], record["task"]) if record else ({}, {})
     return ModelCard.from_template(
         metadata(subject, record),
         template_path=str(TEMPLATE),
         subject=subject,
-        snippets=snippets(subject, record["recipe"].get("prompt", "") if record else ""),
+        snippets=snippets(subject, recipe.get("prompt", ""), task.get("usage", "")),
         **parts,
     )
 

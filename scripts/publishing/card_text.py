@@ -3,7 +3,16 @@
 from collections.abc import Iterable, Sequence
 
 # Metrics that are no share of anything.
-PLAIN = ("loss", "perplexity", "bits_per_byte", "bleu", "chrf", "examples_per_second")
+PLAIN = (
+    "loss",
+    "perplexity",
+    "bits_per_byte",
+    "bits_per_pixel",
+    "bits_per_event",
+    "bleu",
+    "chrf",
+    "examples_per_second",
+)
 SECONDS = "seconds"
 
 

@@ -7,12 +7,15 @@ from qkv.scripts.publishing.card_heads import GUESSED, LABELS, TEXT
 from qkv.scripts.publishing.card_subject import Subject
 
 
-def snippets(subject: Subject, prompt: str = "") -> list[str]:
+def snippets(subject: Subject, prompt: str = "", usage: str = "") -> list[str]:
     """Programs that use the model: through a pipeline where its task has one, and through its Auto class.
 
-    They ask about the `prompt`, a text such as those that the model was trained on, where there is one.
+    They ask about the `prompt`, a text such as those that the model was trained on, where there is one. A task may have
+    a program of its own, `usage`, in which `model=...` stands for the model.
     """
     head = subject.head
+    if usage and subject.place.get("processor", True):
+        return [usage.replace("model=...", f'model="{subject.repo}"{trust(subject)}')]
     piped = [pipeline(subject)] if head.pipeline and subject.place.get("processor", True) else []
     programs = [*piped, by_hand(subject)]
     return [asked(program, json.dumps(prompt, ensure_ascii=False)) for program in programs] if prompt else programs

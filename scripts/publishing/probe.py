@@ -13,6 +13,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel
 
+from qkv.configuration.axes import TABLED
+
 SEED, BATCH, LENGTH, TARGET, NEW = 0, 3, 24, 12, 8
 
 
@@ -107,8 +109,8 @@ def ended(inputs: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
 def hearing(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
     """Random spectrograms, padded at the end where that is heard as what it is, and what is said in them."""
     encoder = getattr(config, "encoder", config)
-    learned = encoder.position == "learned"
-    frames = (prod(encoder.conv_strides) * encoder.max_position_embeddings) if learned else 4 * LENGTH - 1
+    tabled = encoder.position in TABLED
+    frames = (prod(encoder.conv_strides) * encoder.max_position_embeddings) if tabled else 4 * LENGTH - 1
     bins_first = encoder.frame_layout == "bins_first"
     size = (encoder.num_mel_bins, frames) if bins_first else (frames, encoder.num_mel_bins)
     found = {"input_features": torch.randn(BATCH, *size, generator=generator)}

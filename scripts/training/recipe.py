@@ -49,10 +49,10 @@ class Text:
     """How texts become tokens, and how many of those that are made on the spot there are.
 
     The `tokenizer` is trained on the training split, to `vocab_size` tokens or what the texts have: `bpe` over bytes
-    as GPT-2's, `wordpiece` over words as BERT's, `characters`, or the 256 `bytes` themselves. All of these come out
-    the same each time; those of a unigram model do not, so there is none. Any other word is the folder or Hub id of a
-    tokenizer that there is. `column`, `target` and `label` name the columns of `data=` that is read from elsewhere;
-    `translation.en` is the English of a column of translations. `length` is the most tokens of a row, and
+    as GPT-2's, `wordpiece` over words as BERT's, `characters`, whole `words`, or the 256 `bytes` themselves. All of
+    these come out the same each time; those of a unigram model do not, so there is none. Any other word is the folder
+    or Hub id of a tokenizer that there is. `column`, `target` and `label` name the columns of `data=` that is read from
+    elsewhere; `translation.en` is the English of a column of translations. `length` is the most tokens of a row, and
     `mask` the share of them that masked language modeling asks for. Of made data there are `made` examples, of up to
     `symbols` symbols in copies and reversals, or of as many shapes; of an evaluated split the first `evaluated` are
     looked at, or all of them when 0.

@@ -84,7 +84,8 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
         "recipe": fields(recipe) | {"architecture": kind_of(recipe, model).__name__},
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
-        "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source},
+        "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source}
+        | ({"usage": task.usage} if task.usage else {}),
         "signatures": task.signatures,
         "data": {"sizes": task.sizes(), "sha256": task.fingerprint()},
         "seed": recipe.seed,

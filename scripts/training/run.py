@@ -51,11 +51,16 @@ class Run:
         write_card(self.folder / "record.json", self.folder / "card.md")
 
     def finish(self) -> None:
-        """Write the model with its processor, the curve, the record and the card."""
+        """Write the model with its processor, what it makes, the curve, the record and the card."""
+        if self.task.generation:
+            # Else a pipeline would think nobody had chosen any of it, and take its own.
+            self.model.generation_config.update(**self.task.generation, _from_model_config=False)
         self.model.save_pretrained(self.folder / "model")
         self.task.processor.save_pretrained(self.folder / "model")
         draw_curve(record.read_log(self.folder), self.folder / "curve.png")
-        self.record["pictures"] = dict(CURVE)
+        products = self.task.products(self.model, self.folder)
+        self.record["pictures"] = CURVE | {name: said for name, said in products.items() if name.endswith(".png")}
+        self.record["products"] = list(products)
         self.save()
 
     def again(self, earlier: dict[str, Any], kind: Any) -> "Run":

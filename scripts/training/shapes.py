@@ -54,11 +54,11 @@ def drawn(pair: Pair, random: np.random.Generator) -> NDArray[np.uint8]:
         for angle, reach in ((2 * np.pi * (part + turn), reach) for part, reach in SHAPES[shape])
     ]
     ground = tuple(int(level) for level in np.full(3, random.integers(90, 230)))
-    shade = tuple(int(level) for level in np.clip(np.array(COLOURS[colour]) + random.integers(-10, 11, 3), 0, 255))
+    shade = tuple(int(level) for level in np.clip(np.array(COLOURS[colour]) + random.integers(-20, 21, 3), 0, 255))
     image = Image.new("RGB", (SIDE * FINER, SIDE * FINER), ground)
     ImageDraw.Draw(image).polygon(corners, fill=shade)
     levels = np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX), np.float64)
-    return (levels + 4 * random.standard_normal(levels.shape)).clip(0, 255).round().astype(np.uint8)
+    return (levels + 12 * random.standard_normal(levels.shape)).clip(0, 255).round().astype(np.uint8)
 
 
 def gallery(pairs: Sequence[Pair], count: int, seed: int) -> tuple[NDArray[np.uint8], list[int]]:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -93,6 +94,10 @@ class Task:
 
     `complaints` are the bad records that were skipped. `contested` says that the examples of a step compete: what is
     lost on each depends on the others, so a step cannot be taken in parts.
+
+    `generation` is what the model's generation config says when it is saved. `products` (model, folder) leaves what the
+    model makes in a run's folder, and returns {file: caption}; `usage` is the program of the card that makes some, in
+    which `model=...` stands for the published model.
     """
 
     name: str
@@ -114,6 +119,9 @@ class Task:
     baselines: Callable[[], dict[str, dict[str, dict[str, float]]]] = dict
     example: Callable[[Any], "Example | None"] = lambda model: None
     contested: bool = False
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    products: Callable[[Any, Path], dict[str, str]] = lambda model, folder: {}
+    usage: str = ""
 
     def examples(self) -> Examples:
         """The training examples by index; TypeError where they are a stream."""

@@ -136,10 +136,23 @@ def word_pieces(texts: Sequence[str], size: int) -> Tokenizer:
     return tokenizer
 
 
+def whole_words(texts: Sequence[str], size: int) -> Tokenizer:
+    """The words that occur in the texts, of which there are few enough; they stand between spaces."""
+    found = sorted({word for text in texts for word in text.split()})
+    vocabulary = {word: index for index, word in enumerate((*SPECIAL, *found))}
+    if len(vocabulary) > size:
+        raise ValueError(f"text.vocab_size={size} is less than the {len(vocabulary)} that {len(found)} words need")
+    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(list(SPECIAL))
+    return tokenizer
+
+
 MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
     "bpe": byte_pairs,
     "wordpiece": word_pieces,
     "characters": characters,
+    "words": whole_words,
     "bytes": single_bytes,
 }
 

@@ -32,6 +32,9 @@ DEFAULTS = {
     "attention_patterns": None,
     "sliding_window": None,
     "block_size": 64,
+    "text_length": 0,
+    "grid_columns": 32,
+    "grid_kernel": 11,
     "kernel": "softmax",
 }
 

@@ -213,7 +213,14 @@ def test_types_are_spelt_as_one_says_them() -> None:
 
 def test_words_are_found_inside_lists_and_options() -> None:
     types = {field.name: field.type for field in fields(QkvEncoderConfig)}
-    assert literal_words(types["attention_patterns"]) == ("full", "sliding", "block_sparse")
+    assert literal_words(types["attention_patterns"]) == (
+        "full",
+        "sliding",
+        "block_sparse",
+        "row",
+        "column",
+        "convolutional",
+    )
     assert literal_words(types["hidden_size"]) == ()
 
 

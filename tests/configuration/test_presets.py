@@ -9,7 +9,7 @@ import torch
 from qkv import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderForSpeechSeq2Seq, presets
 
 NAMES = (
-    "bart_base bert_base bert_large clip_vit_b32 deit_small_16 gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b "
+    "bart_base bert_base bert_large clip_vit_b32 dalle deit_small_16 gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b "
     "rnnsearch_50 roberta_base speech_transformer_s t5_base t5_small transformer_base transformer_big vit_base_16 "
     "vit_large_16 whisper_base whisper_small whisper_tiny"
 ).split()
@@ -33,6 +33,17 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "llama_3_2_1b": (
         (2048, 16, 32, 8192),
         {"num_key_value_heads": 8, "head_dim": 64, "norm": "rms", "feed_forward": "glu", "hidden_act": "silu"},
+    ),
+    "dalle": (
+        (3968, 64, 62, 4 * 3968),
+        {
+            "position": "grid",
+            "text_length": 256,
+            "grid_columns": 32,
+            "grid_rows": 32,
+            "grid_kernel": 11,
+            "head_dim": 64,
+        },
     ),
     "rnnsearch_50": (
         (1000, 1, 0, 0),

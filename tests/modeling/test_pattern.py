@@ -19,13 +19,17 @@ PREDICATES = {
     "full": reference.full,
     "sliding": partial(reference.sliding, window=3),
     "block_sparse": partial(reference.block_sparse, block_size=2),
+    "row": partial(reference.row, text_length=2, columns=4),
+    "column": partial(reference.column, text_length=2, columns=4),
+    "convolutional": partial(reference.convolutional, text_length=2, columns=4, kernel=3),
 }
+GRID = {"text_length": 2, "grid_columns": 4, "grid_kernel": 3}
 STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
 EVERY_PATTERN = pytest.mark.parametrize("pattern", get_args(PatternName))
 
 
 def config_of(stack, pattern, **fields):
-    return stack(pattern=pattern, sliding_window=3, block_size=2, **fields)
+    return stack(pattern=pattern, sliding_window=3, block_size=2, **GRID, **fields)
 
 
 def hidden(length=LENGTH, batch=BATCH):

@@ -56,6 +56,7 @@ def test_positions_keep_no_buffer(word):
 ACTS = {
     "none": set(),
     "learned": {"embed"},
+    "grid": {"embed"},
     "sinusoidal": {"embed"},
     "sinusoidal_concat": {"embed"},
     "sinusoidal_t2t": {"embed"},
@@ -85,6 +86,16 @@ def test_learned(offset, places):
     table = module.table.weight
     assert len(table) == TRAINED + offset
     expected = hidden + reference.learned_positions(places + offset, table)
+    assert_same(module.embed(hidden, places), expected, hidden, table)
+
+
+@pytest.mark.parametrize(("text", "columns", "rows"), [(4, 3, 3), (0, 5, 3), (12, 9, 1)])
+@pytest.mark.parametrize("places", [PLACES, PLACES[1:]], ids=["rows", "shared row"])
+def test_grid(text, columns, rows, places):
+    module = position(decoder(position="grid", text_length=text, grid_columns=columns))
+    hidden, table = draw(2, 7, 6), module.table.weight
+    assert len(table) == text + rows + columns
+    expected = hidden + reference.grid_positions(places, table, text, rows, columns)
     assert_same(module.embed(hidden, places), expected, hidden, table)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
-from qkv.configuration.axes import FeedForwardName, NormName, PatternName, PositionName
+from qkv.configuration.axes import TABLED, FeedForwardName, NormName, PatternName, PositionName
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from thinned import thinned
@@ -22,11 +22,17 @@ PREDICATES = {
     "full": reference.full,
     "sliding": partial(reference.sliding, window=WINDOW),
     "block_sparse": partial(reference.block_sparse, block_size=BLOCK),
+    "row": partial(reference.row, text_length=1, columns=2),
+    "column": partial(reference.column, text_length=1, columns=2),
+    "convolutional": partial(reference.convolutional, text_length=1, columns=2, kernel=1),
 }
 SIZES = {
     "num_hidden_layers": 2,
     "sliding_window": WINDOW,
     "block_size": BLOCK,
+    "text_length": 1,
+    "grid_columns": 2,
+    "grid_kernel": 1,
     "relative_attention_num_buckets": 4,
     "relative_attention_max_distance": DISTANCE,
     "hidden_act": "relu",
@@ -45,8 +51,12 @@ def norm(module, x):
 
 def embed(model, x):
     """What the position adds to the input."""
-    if model.config.position == "learned":
+    config = model.config
+    if config.position == "learned":
         return x + reference.learned_positions(PLACES, model.position.table.weight)
+    if config.position == "grid":
+        sizes = (config.text_length, config.grid_rows, config.grid_columns)
+        return x + reference.grid_positions(PLACES, model.position.table.weight, *sizes)
     table = getattr(reference, f"{model.config.position}_table", None)
     return x if table is None else x + reference.learned_positions(PLACES, table(LENGTH, x.shape[-1]))
 
@@ -220,13 +230,15 @@ def test_dropout_acts_on_the_embeddings():
 
 
 TOO_LONG = (
-    r"sequence of 14 tokens exceeds max_position_embeddings=13 of position='learned'; use position='rope' or truncate"
+    r"sequence of 14 tokens exceeds max_position_embeddings=13 of position='(learned|grid)'; use position='rope' or "
+    "truncate"
 )
 
 
+@pytest.mark.parametrize("position", TABLED)
 @STACKS
-def test_too_long_sequences_are_refused(stack):
-    model = MODELS[stack](stack(position="learned"))
+def test_too_long_sequences_are_refused(stack, position):
+    model = MODELS[stack](stack(position=position))
     model(torch.zeros(1, 13, dtype=torch.long))
     with pytest.raises(ValueError, match=TOO_LONG):
         model(torch.zeros(1, 14, dtype=torch.long))
@@ -241,7 +253,7 @@ def test_too_long_generation_is_refused():
         model(torch.zeros(1, 1, dtype=torch.long), past_key_values=past)
 
 
-@pytest.mark.parametrize("word", [word for word in get_args(PositionName) if word != "learned"])
+@pytest.mark.parametrize("word", [word for word in get_args(PositionName) if word not in TABLED])
 def test_no_other_position_ends(word):
     model = QkvDecoderModel(decoder(position=word)).eval()
     assert model(torch.zeros(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()

@@ -27,7 +27,7 @@ def test_help_lists_every_command(words: list[str], status: int, capsys: pytest.
 def test_every_command_has_help_with_an_example_that_parses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([name, "--help"])
-    command = importlib.import_module(f"qkv.scripts.{name}")
+    command = importlib.import_module(f"qkv.scripts.{name.replace('-', '_')}")
     assert stop.value.code == 0 and command.EXAMPLE in " ".join(capsys.readouterr().out.split())
     program, own, *words = shlex.split(command.EXAMPLE)
     parser = ArgumentParser()

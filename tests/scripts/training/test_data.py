@@ -52,6 +52,7 @@ ALSO = {
     "bert-base": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
     "transformer-base": ["data={here}/lines", "text.column=text", "text.target=text"],
     **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate"), ["model.attention_patterns=[sliding]"]),
+    **dict.fromkeys(("digits-draw", "tunes"), ["model.attention_patterns=[row]"]),
 }
 
 

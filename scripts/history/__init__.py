@@ -1,0 +1,1 @@
+"""What the comparison of recurrent networks with the Transformer is made of."""

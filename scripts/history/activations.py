@@ -1,0 +1,91 @@
+"""What becomes of activations and gradients over layers, with and without residual sums and norms?
+
+Shapes: B batch, T tokens, D hidden_size.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qkv import QkvEncoderConfig, QkvEncoderModel
+from qkv.modeling.normalization import Residual
+
+BOTH, NEITHER = "residual and norm", "neither"
+LAYERS = 6
+
+
+def without_norm(residual: Residual) -> None:
+    """Leave x + f(x)."""
+    residual.norm = nn.Identity()
+
+
+def without_sum(residual: Residual) -> None:
+    """Leave norm(f(x))."""
+    # No word of the config: a stack without it is of use to nobody.
+    residual.forward = lambda hidden, branch, carried=None: residual.norm(branch(hidden))  # type: ignore[method-assign]
+
+
+def without_both(residual: Residual) -> None:
+    """Leave f(x)."""
+    without_norm(residual)
+    without_sum(residual)
+
+
+VARIANTS: dict[str, tuple[Callable[[Residual], None] | None, bool]] = {
+    BOTH: (None, False),
+    "residual, norm in front": (None, True),
+    "residual alone": (without_norm, False),
+    "norm alone": (without_sum, False),
+    NEITHER: (without_both, False),
+}
+
+
+def activations(width: int) -> dict[str, dict[str, Any]]:
+    """By variant: mean and deviation of the input and of what each layer gives, and the gradient that comes there.
+
+    Inputs are drawn from a normal distribution; weights start with a deviation of 1 / √D, which keeps a vector's
+    length in a linear map, or with BERT's 0.02. A gradient's norm is over that at the last layer.
+    """
+    starts = {"1/√d": width**-0.5, "0.02": 0.02}
+    return {
+        f"{name}, {word}": followed(prepared(name, width, start))
+        for word, start in starts.items()
+        for name in VARIANTS
+    }  # fmt: skip
+
+
+def prepared(variant: str, width: int, start: float) -> QkvEncoderModel:
+    """An encoder whose residual lines are that variant's."""
+    change, norm_first = VARIANTS[variant]
+    torch.manual_seed(0)
+    config = QkvEncoderConfig(
+        hidden_size=width, num_hidden_layers=LAYERS, num_attention_heads=4, vocab_size=2, position="none",
+        hidden_act="relu", norm_first=norm_first, final_norm=False, initializer_range=start,
+    )  # fmt: skip
+    model = QkvEncoderModel(config).eval()
+    for module in model.modules():
+        if change and isinstance(module, Residual):
+            change(module)
+    return model
+
+
+def followed(model: QkvEncoderModel) -> dict[str, Any]:
+    """Means, deviations and gradient norms from the input on, layer by layer."""
+    random = torch.Generator().manual_seed(0)
+    hidden = torch.randn(4, 32, model.config.hidden_size, generator=random, dtype=torch.float64).requires_grad_()
+    states = [hidden]
+    for layer in model.layers:
+        layer.register_forward_hook(lambda module, inputs, output: states.append(output))
+    last = model.double()(inputs_embeds=hidden).last_hidden_state
+    direction = torch.randn(last.shape, generator=random, dtype=last.dtype)
+    gradients = torch.autograd.grad((last * direction).sum(), states)
+    norms = [float(gradient.norm() / gradients[-1].norm()) for gradient in gradients]
+    means, deviations = zip(*map(moments, states), strict=True)
+    return {"mean": means, "deviation": deviations, "gradient": norms}
+
+
+def moments(hidden: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of all components."""
+    return float(hidden.detach().mean()), float(hidden.detach().std())

@@ -1,0 +1,150 @@
+"""What is a tune? Eight bars by rules of chance, which say of every next word how likely it is.
+
+A bar is a row of nine words: its chord, and for each of its eighths a note that begins, "-" where one is held, "."
+where none sounds. Tunes are drawn from the rules; since these are known, so is what no model can be better than.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from math import exp, inf, log2
+
+import numpy as np
+
+NAMES = "C Db D Eb E F Gb G Ab A Bb B".split()
+STEPS = {"major": (0, 2, 4, 5, 7, 9, 11), "minor": (0, 2, 3, 5, 7, 8, 10)}
+# Bars in pairs, one letter each; a letter that comes again repeats its bars note by note.
+FORMS = ("AABA", "ABAB", "ABAC", "AABB")
+BARS, EIGHTHS = 8, 8
+ROW = 1 + EIGHTHS
+HOLD, REST = "-", "."
+# Degrees of the scale that a melody may use, 0 the tonic, 7 the one above.
+DEGREES = range(-3, 10)
+LEAP = 4
+# For each chord, by the degree of its root, how often the others follow it.
+CHORDS: dict[str, dict[int, dict[int, float]]] = {
+    "major": {
+        0: {3: 0.35, 4: 0.3, 5: 0.25, 1: 0.1},
+        1: {4: 0.8, 3: 0.2},
+        3: {4: 0.45, 0: 0.4, 1: 0.15},
+        4: {0: 0.7, 5: 0.2, 3: 0.1},
+        5: {3: 0.5, 1: 0.3, 4: 0.2},
+    },
+    "minor": {
+        0: {5: 0.35, 3: 0.3, 6: 0.25, 4: 0.1},
+        3: {6: 0.45, 0: 0.3, 4: 0.25},
+        4: {0: 0.7, 5: 0.3},
+        5: {6: 0.6, 2: 0.4},
+        6: {0: 0.5, 2: 0.5},
+        2: {5: 0.6, 3: 0.4},
+    },
+}
+PROMPTS = [f"{tonic} {mode} {form}" for tonic in NAMES for mode in STEPS for form in FORMS]
+
+
+def following(prompt: str, words: Sequence[str]) -> dict[str, float]:
+    """What may come next in a tune that keeps to the rules, and how likely."""
+    tonic, mode, form = prompt.split()
+    bar, place = divmod(len(words), ROW)
+    if bar == BARS - 1:
+        return {cadence(tonic, mode, words, place): 1.0}
+    first = 2 * form.index(form[bar // 2]) + bar % 2
+    if first < bar:
+        return {words[first * ROW + place]: 1.0}
+    if place == 0:
+        return chords_after(tonic, mode, words[-ROW] if words else None)
+    sounding = place > 1 and words[-1] != REST
+    return melody(tonic, mode, words[bar * ROW], place - 1, last_note(words), sounding=sounding)
+
+
+def cadence(tonic: str, mode: str, words: Sequence[str], place: int) -> str:
+    """The last bar: the tonic, that which is nearest to where the melody is, and its chord."""
+    if place == 0:
+        return chord(tonic, mode, 0)
+    if place > 1:
+        return HOLD
+    last = last_note(words)
+    degree = scale(tonic, mode).index(last) + DEGREES[0] if last else 0
+    return note(tonic, mode, 7 if degree > 3 else 0)
+
+
+def last_note(words: Sequence[str]) -> str | None:
+    """The last note of the melody so far."""
+    return next((word for word in reversed(words) if word[0].isalpha()), None)
+
+
+@cache
+def chords_after(tonic: str, mode: str, last: str | None) -> dict[str, float]:
+    """The chords of the next bar; a tune begins with that of the tonic."""
+    if last is None:
+        return {chord(tonic, mode, 0): 1.0}
+    names = {chord(tonic, mode, degree): degree for degree in CHORDS[mode]}
+    return {chord(tonic, mode, degree): chance for degree, chance in CHORDS[mode][names[last]].items()}
+
+
+@cache
+def melody(tonic: str, mode: str, harmony: str, eighth: int, last: str | None, *, sounding: bool) -> dict[str, float]:
+    """A note, a hold or a rest: notes on the beat more often, and on the half of a bar rather those of its chord."""
+    on_beat = eighth % 2 == 0
+    rest = 0.06 if sounding or eighth == 0 else 0.2
+    hold = (0.34 if on_beat else 0.5) if sounding else 0.0
+    root = next(degree for degree in CHORDS[mode] if chord(tonic, mode, degree) == harmony)
+    centre = scale(tonic, mode).index(last) + DEGREES[0] if last else 2
+    weights = {}
+    for degree in DEGREES:
+        distance = abs(degree - centre)
+        if distance <= LEAP:
+            fits = 6.0 if eighth % 4 == 0 and (degree - root) % 7 in (0, 2, 4) else 1.0
+            weights[note(tonic, mode, degree)] = exp(-distance / 1.5) * fits * (0.5 if distance == 0 else 1.0)
+    share = (1.0 - rest - hold) / sum(weights.values())
+    return {REST: rest, **({HOLD: hold} if hold else {}), **{word: weight * share for word, weight in weights.items()}}
+
+
+def tonic_key(tonic: str) -> int:
+    """The tonic's key on a piano, that nearest to middle C, 60."""
+    place = NAMES.index(tonic)
+    return 60 + place if place <= 6 else 48 + place
+
+
+def note(tonic: str, mode: str, degree: int) -> str:
+    """The name of a degree of the scale, such as Eb4."""
+    octave, step = divmod(degree, 7)
+    return spelt(tonic_key(tonic) + 12 * octave + STEPS[mode][step])
+
+
+def spelt(key: int) -> str:
+    """The name of a key; middle C is C4."""
+    return f"{NAMES[key % 12]}{key // 12 - 1}"
+
+
+def chord(tonic: str, mode: str, degree: int) -> str:
+    """The name of the triad on a degree, such as [Am]."""
+    root, third = (STEPS[mode][each % 7] + 12 * (each // 7) for each in (degree, degree + 2))
+    return f"[{NAMES[(NAMES.index(tonic) + root) % 12]}{'m' if third - root == 3 else ''}]"
+
+
+@cache
+def scale(tonic: str, mode: str) -> list[str]:
+    """The notes that a melody may use, from low to high."""
+    return [note(tonic, mode, degree) for degree in DEGREES]
+
+
+def compose(prompt: str, random: np.random.Generator) -> list[str]:
+    """A tune, drawn word by word."""
+    words: list[str] = []
+    while len(words) < BARS * ROW:
+        chances = following(prompt, words)
+        words.append(str(random.choice(list(chances), p=list(chances.values()))) if len(chances) > 1 else [*chances][0])
+    return words
+
+
+def bits(prompt: str, words: Sequence[str]) -> float:
+    """What a tune costs whoever knows the rules, infinite where it breaks one."""
+    if len(words) != BARS * ROW:
+        return inf
+    total = 0.0
+    for place, word in enumerate(words):
+        chance = following(prompt, words[:place]).get(word, 0.0)
+        if chance == 0.0:
+            return inf
+        total -= log2(chance)
+    return total

@@ -1,0 +1,120 @@
+"""Verdicts: each follows from the figures by its rule, on either side of its limit."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from qkv.scripts.history.activations import BOTH, NEITHER
+from qkv.scripts.history.claims import CLAIMS, VERDICTS, judged
+from qkv.scripts.history.contenders import ATTENTION, LEARNED, RNN, TRANSFORMER
+
+# Where everything holds that is measured.
+SEEN = {"mean": [0.0] * 3, "deviation": [1.0, 1.0, 1.0], "gradient": [1.0, 1.0, 1.0]}
+GONE = {"mean": [0.0] * 3, "deviation": [1.0, 5.0, 50.0], "gradient": [0.001, 0.01, 1.0]}
+RECORD: dict[str, Any] = {
+    "size": {"lessons": [10, 20], "exams": [10, 20, 30, 40]},
+    "quality": {
+        RNN: [[10, 0.9], [20, 0.3], [30, 0.1], [40, 0.1]],
+        ATTENTION: [[10, 1.0], [20, 0.8], [30, 0.1], [40, 0.1]],
+        TRANSFORMER: [[10, 1.0], [20, 0.9], [30, 0.95], [40, 0.91]],
+        LEARNED: [[10, 1.0], [20, 0.95], [30, 0.1], [40, 0.1]],
+    },
+    "gradients": {
+        "untrained": {
+            RNN: [[1, 2.0], [9, 0.001]], ATTENTION: [[1, 2.0], [9, 1.9]], TRANSFORMER: [[1, 2.0], [9, 2.1]],
+        }
+    },
+    "steps": {
+        "lengths": [10, 40],
+        "models": {
+            RNN: {"seconds": [1.0, 2.5], "over": [[1, 2, 3], [9, 11, 12]]},
+            ATTENTION: {"seconds": [1.0, 9.5], "over": [[1, 2, 3], [9, 12, 14]]},
+        },
+    },
+    "layers": {
+        "LSTM": {"seconds": [[8, 1.0], [16, 2.0]], "bytes": [[8, 10], [16, 20]]},
+        "attention, eager": {"seconds": [[8, 1.0], [16, 4.0]], "bytes": [[8, 10], [16, 40]]},
+        "attention, sdpa": {"seconds": [[8, 1.0], [16, 4.0]], "bytes": [[8, 10], [16, 40]]},
+    },
+    "activations": {
+        f"{variant}, {start}": copy.deepcopy(seen) for variant, seen in ((BOTH, SEEN), (NEITHER, GONE)) for start in "ab"
+    },
+}  # fmt: skip
+UNMEASURED = ("Costs grow", "On GPUs", "28.4 BLEU")
+Change = Callable[[dict[str, Any]], object]
+BREAKS: dict[str, tuple[Change, str]] = {
+    "Squeezed": (lambda found: found["quality"][RNN][1].__setitem__(1, 0.75), "does not hold"),
+    "Squeezed into one vector": (lambda found: found["quality"][RNN][0].__setitem__(1, 0.45), "not measured"),
+    "Attention helps": (lambda found: found["quality"][ATTENTION][1].__setitem__(1, 0.45), "does not hold"),
+    "Self-attention is better": (lambda found: found["quality"][ATTENTION][1].__setitem__(1, 0.91), "does not hold"),
+    "Within the lengths": (lambda found: found["quality"][LEARNED][1].__setitem__(1, 0.89), "does not hold"),
+    "Sinusoids": (lambda found: found["quality"][TRANSFORMER][2].__setitem__(1, 0.89), "does not hold"),
+    "A Transformer catches": (lambda found: found["quality"][TRANSFORMER][3].__setitem__(1, 0.89), "does not hold"),
+    "Learned positions do not": (lambda found: found["quality"][LEARNED][2].__setitem__(1, 0.5), "does not hold"),
+    "A Transformer trains": (
+        lambda found: found["steps"]["models"][RNN]["over"][0].__setitem__(1, 0.9), "does not hold",
+    ),
+    "Gates or not": (lambda found: found["gradients"]["untrained"][RNN][1].__setitem__(1, 0.03), "does not hold"),
+    "With attention": (lambda found: found["gradients"]["untrained"][ATTENTION][1].__setitem__(1, 0.1), "does not hold"),
+    "In a Transformer": (lambda found: found["gradients"]["untrained"][TRANSFORMER][1].__setitem__(1, 0.1), "does not hold"),
+    "More than ten": (lambda found: found["steps"]["models"][RNN]["over"][1].__setitem__(1, 9.9), "does not hold"),
+    "Going word by word": (lambda found: found["steps"]["models"][RNN]["seconds"].__setitem__(1, 1.9), "does not hold"),
+    "Recurrence takes O(n d²)": (lambda found: found["layers"]["LSTM"]["seconds"][1].__setitem__(1, 4.0), "does not hold"),
+    "Self-attention takes O(n² d)": (
+        lambda found: found["layers"]["attention, eager"]["seconds"][1].__setitem__(1, 2.0), "does not hold",
+    ),
+    "Recurrence takes O(n d) space": (lambda found: found["layers"]["LSTM"]["bytes"][1].__setitem__(1, 40), "does not hold"),
+    "Self-attention takes O(n² + n d)": (
+        lambda found: found["layers"]["attention, eager"]["bytes"][1].__setitem__(1, 20), "does not hold",
+    ),
+    "The same, said of a fused": (
+        lambda found: found["layers"]["attention, sdpa"]["bytes"][1].__setitem__(1, 20), "does not hold",
+    ),
+    "With residual sums and norms": (
+        lambda found: found["activations"][f"{BOTH}, b"]["deviation"].__setitem__(1, 1.2), "does not hold",
+    ),
+    "With residual sums and": (lambda found: found["activations"][f"{BOTH}, b"]["mean"].__setitem__(2, -0.1), "does not hold"),
+    "Without both": (lambda found: found["activations"][f"{NEITHER}, b"]["deviation"].__setitem__(2, 9.0), "does not hold"),
+    "With residual sums, gradient": (
+        lambda found: found["activations"][f"{BOTH}, b"]["gradient"].__setitem__(1, 2.1), "does not hold",
+    ),
+    "Without, gradients": (lambda found: found["activations"][f"{NEITHER}, b"]["gradient"].__setitem__(1, 0.2), "does not hold"),
+}  # fmt: skip
+
+
+def verdicts(record: dict[str, Any]) -> dict[str, str]:
+    return {f"{one['claim']} ({place})": one["verdict"] for place, one in enumerate(judged(record))}
+
+
+def test_what_holds_is_said_to_hold() -> None:
+    found = verdicts(RECORD)
+    assert len(found) == len(CLAIMS)
+    for claim, verdict in found.items():
+        assert verdict == ("not measured" if claim.startswith(UNMEASURED) else "holds"), claim
+
+
+@pytest.mark.parametrize("claim", BREAKS)
+def test_a_figure_beyond_its_limit_turns_its_verdict(claim: str) -> None:
+    record = copy.deepcopy(RECORD)
+    change, expected = BREAKS[claim]
+    change(record)
+    before, after = verdicts(RECORD), verdicts(record)
+    changed = [name for name in before if before[name] != after[name]]
+    first = next(name for name in before if name.startswith(claim))
+    assert first in changed and after[first] == expected
+    assert set(map(after.get, changed)) <= set(VERDICTS.values())
+
+
+def test_both_opponents_are_judged_apart() -> None:
+    record = copy.deepcopy(RECORD)
+    record["steps"]["models"][ATTENTION] = {"seconds": [1.0, 1.5], "over": [[1, 2, 3], [0.8, 0.9, 3]]}
+    changed = [name for name, verdict in verdicts(record).items() if verdict != verdicts(RECORD)[name]]
+    assert len(changed) == 3 and all(name.startswith("The same, said of an LSTM with attention") for name in changed)
+
+
+def test_findings_name_the_figures() -> None:
+    found = {one["claim"]: one["measured"] for one in judged(RECORD)}
+    assert "LSTM: 90.0 % right at length 10, 30.0 % at 20" in found.values()
+    assert found["More than ten times faster than an LSTM"] == "n = 10: 2.00; n = 40: 11.00"
