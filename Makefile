@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 RECIPE ?= digits
-PACKAGE ?= -e '.[test]'
+PACKAGE ?= -e '.[test,speech]'
 CONSTRAINTS ?= -c constraints.txt
 # What somebody has who loads our models, and the oldest transformers that pyproject.toml admits.
 STRANGER := torch pillow

@@ -8,15 +8,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 
+from qkv.scripts.audio.wav import wav_of
 from qkv.scripts.publishing.card import auto_class, companions, make_card
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import Found, Job, outputs, reload
 from qkv.scripts.train import add_arguments as add_arguments
 from qkv.scripts.training.evaluation import inputs
-from qkv.scripts.training.picture import draw_attention
+from qkv.scripts.training.picture import draw_alignment, draw_attention
 from qkv.scripts.training.recipe import load
 from qkv.scripts.training.report import files, measures, show
 from qkv.scripts.training.run import Run, train
@@ -24,6 +26,8 @@ from qkv.scripts.training.task import Batch, Example, Task
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
 ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}
+ALIGNMENT = {"alignment.png": "What of its source each token is written from, mean over heads"}
+ALIGNED = 3  # texts on that picture
 # Images on the attention picture, one for each of the first labels.
 DRAWN = 6
 # Texts whose scores are compared: those of more words than images have labels.
@@ -46,6 +50,8 @@ def complete(finished: Run) -> None:
     finished.record["baselines"] = finished.task.baselines()
     if finished.task.kind == "image-classification":
         draw(finished)
+    elif finished.model.config.is_encoder_decoder and getattr(finished.model.config, "attention", "") != "none":
+        align(finished)
     finished.save()
     publish(finished)
     finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
@@ -60,6 +66,19 @@ def draw(finished: Run) -> None:
     images = examples["pixel_values"][chosen].to(finished.model.device)
     draw_attention(finished.model, images, names, finished.folder / "attention.png")
     finished.record["pictures"] |= ATTENTION
+
+
+def align(finished: Run) -> None:
+    """Draw what of the first texts of the test, or of what is heard, each token is written from."""
+    columns = inputs(batch(finished.task, "test", ALIGNED))
+    given = {name: value.to(finished.model.device) for name, value in columns.items()}
+    tokenizer = getattr(finished.task.processor, "parts", [finished.task.processor])[-1]
+
+    def words(tokens: torch.Tensor) -> list[str]:
+        return [tokenizer.decode([token]) for token in tokens.tolist()]
+
+    draw_alignment(finished.model, given, words, finished.folder / "alignment.png")
+    finished.record["pictures"] |= ALIGNMENT
 
 
 def publish(finished: Run) -> None:
@@ -101,30 +120,41 @@ def compare(finished: Run, split: str) -> dict[str, float]:
         job = Job(finished.folder / "hub", auto_class(finished.record), given, pipeline=task.kind if example else None,
                   example=shown, options=options)  # fmt: skip
         (found,) = reload([job])
-    refuse_difference(found, outputs(model, given)["logits"], example)
+    refuse_difference(found, scores(outputs(model, given)), example)
     if not whole:
         return {}
     sums = task.score(SimpleNamespace(**found.outputs), columns)
     return {name: value.item() / task.count(columns) for name, value in sums.items()}
 
 
+def scores(found: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The logits of a model's outputs: of a dual encoder, those of the texts of each image."""
+    return found["logits"] if "logits" in found else found["logits_per_image"]
+
+
 def placed(example: Example | None, folder: Path) -> Path | str | None:
-    """What is handed to a pipeline in another process: a text, or the file of an image."""
-    if example is None or not isinstance(example.given, Image.Image):
-        return None if example is None else str(example.given)
-    example.given.save(folder / "example.png")
-    return folder / "example.png"
+    """What is handed to a pipeline in another process: a text, or the file of an image or a recording."""
+    if example is None:
+        return None
+    if isinstance(example.given, Image.Image):
+        example.given.save(folder / "example.png")
+        return folder / "example.png"
+    if isinstance(example.given, np.ndarray):
+        (folder / "example.wav").write_bytes(wav_of(example.given))
+        return folder / "example.wav"
+    return str(example.given)
 
 
 def refuse_difference(found: Found, expected: torch.Tensor, example: Example | None) -> None:
     """Raise RuntimeError unless scores are the same bit by bit, and the pipeline answers as the model does."""
-    logits = found.outputs["logits"]
+    logits = scores(found.outputs)
     if not torch.equal(logits, expected):
         difference = (logits - expected).abs().max().item()
         raise RuntimeError(f"the Hub folder loads to a model with other logits, by up to {difference}")
     for name, value in example.expected.items() if example else ():
-        if found.answer[0][name] != value:
-            answer = found.answer[0][name]
+        # A recording has one answer, anything else several, of which the best is first.
+        answer = (found.answer if isinstance(found.answer, dict) else found.answer[0])[name]
+        if answer != value:
             raise RuntimeError(f"the pipeline answers the example with {name} {answer!r}, the model with {value!r}")
 
 

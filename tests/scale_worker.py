@@ -29,6 +29,7 @@ import qkv.modeling as models
 import tiny
 from qkv.scripts.training import engine
 from qkv.scripts.training import loop as loop_module
+from qkv.scripts.training.captions import own_loss
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.state import adopt, capture
@@ -41,6 +42,7 @@ RECIPE = Recipe(
 ENGINES: dict[str, dict[str, Any]] = {
     "ddp": {"strategy": "ddp", "accumulate": 2},
     "fsdp2": {"strategy": "fsdp2", "accumulate": 2},
+    "ddp, in one part": {"strategy": "ddp"},
     "tensor parallel": {"tensor_parallel": 2, "accumulate": 2},
     "tensor parallel, in one part": {"tensor_parallel": 2},
     "tensor parallel and fsdp2": {"halt": 2, "tensor_parallel": 2, "accumulate": 2},
@@ -115,6 +117,15 @@ def sound() -> Rows:
     return rows(input_features=frames, attention_mask=mask, labels=sparse(words(24, 4, seed=2)))
 
 
+def captions() -> Rows:
+    """Texts of different lengths that end, each with an image."""
+    pixels = torch.randn(24, 3, 12, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    last = (torch.arange(24) % 4 + 3)[:, None]
+    ids = words(24, 7, seed=1).scatter(1, last, tiny.END)
+    mask = (torch.arange(7) <= last).long()
+    return rows(input_ids=ids.where(mask.bool(), tiny.PAD), attention_mask=mask, pixel_values=pixels)
+
+
 def all_targets(batch: Batch) -> int:
     return int((batch["labels"] != -100).sum())
 
@@ -143,6 +154,9 @@ CASES: dict[str, tuple[type, Callable[[], Any], Callable[[], Rows], Callable[[Ba
     "recurrent": (models.QkvRecurrentForConditionalGeneration, lambda: tiny.recurrent(embedding_dropout=0.0, hidden_dropout=0.0), pairs, all_targets),
     "ctc": (models.QkvEncoderForCTC, lambda: tiny.hearer(apply_spec_augment=False, **NO_DROPOUT), sound, all_targets),
     "speech": (models.QkvEncoderDecoderForSpeechSeq2Seq, lambda: tiny.recogniser(**NO_DROPOUT), sound, all_targets),
+    "pairs": (
+        models.QkvDualEncoderModel, lambda: tiny.pair(**NO_DROPOUT), captions, lambda batch: len(batch["input_ids"]),
+    ),
     "dropout": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("gpt2"), text, next_tokens),
 }  # fmt: skip
 
@@ -200,9 +214,21 @@ def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
         answers.extend(found)
         return mean(sums, found)
 
+    if kind is models.QkvDualEncoderModel:
+        return contest(examples(), count, collate, measure)
     data = examples()
     writes = {"answer": write} if kind is models.QkvEncoderDecoderForConditionalGeneration else {}
     return Task("t", "t", "t", "t", data, {"test": data}, [], None, count, collate=collate, measure=measure, **writes)
+
+
+def contest(data: Rows, count: Any, stacked: Any, measure: Any) -> Task:
+    """Pairs that compete in training with those of all processes, and in evaluation with those of their batch."""
+
+    def collate(records: Any, places: Any) -> Batch:
+        return stacked(records, places) | ({} if places is None else {"return_loss": torch.tensor(True)})
+
+    options = {"score": lambda outputs, batch: {"loss": own_loss(outputs)}, "contested": True}
+    return Task("t", "t", "t", "t", data, {"test": data}, [], None, count, collate=collate, measure=measure, **options)
 
 
 def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tuple[Curve, PreTrainedModel]:

@@ -27,6 +27,7 @@ QUICK = [
     ("decoder", "fsdp2, averaged", "float64"),
     ("decoder", "tensor parallel, averaged", "float64"),
     ("dropout", "tensor parallel", "float64"),
+    ("pairs", "ddp, in one part", "float64"),
 ]
 LONG = [
     *[(name, way, dtype) for name in (*FAMILIES, "packed") for way in WAYS for dtype in ("float64", "float32")],

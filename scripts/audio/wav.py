@@ -73,3 +73,12 @@ def resampled(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[n
         return samples
     common = gcd(rate, wanted)
     return np.asarray(resample_poly(samples, wanted // common, rate // common), np.float32)
+
+
+def wav_of(samples: NDArray[np.float32], sampling_rate: int = 16_000) -> bytes:
+    """A wav file of 16-bit samples: what was read from such a file, as it was."""
+    with io.BytesIO() as file:
+        with wave.open(file, "wb") as opened:
+            opened.setparams((1, 2, sampling_rate, len(samples), "NONE", "not compressed"))
+            opened.writeframes((samples * 32768).round().clip(-32768, 32767).astype("<i2").tobytes())
+        return file.getvalue()

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from qkv.scripts.publishing.card_heads import GUESSED, TEXT
+from qkv.scripts.publishing.card_heads import GUESSED, LABELS, TEXT
 from qkv.scripts.publishing.card_subject import Subject
 
 
@@ -22,8 +22,11 @@ def snippets(subject: Subject, prompt: str = "", usage: str = "") -> list[str]:
 
 
 def asked(program: str, prompt: str) -> str:
-    """The program with another text."""
-    return program.replace(TEXT, prompt).replace(f'"{GUESSED}"', prompt)
+    """The program with another text, or with other labels, between which the prompt has commas."""
+    labels = json.dumps(json.loads(prompt).split(", "), ensure_ascii=False)
+    # As they stand, where the pipeline would make each a sentence of its own.
+    program = program.replace(f"candidate_labels={LABELS}", f'candidate_labels={labels}, hypothesis_template="{{}}"')
+    return program.replace(LABELS, labels).replace(TEXT, prompt).replace(f'"{GUESSED}"', prompt)
 
 
 def pipeline(subject: Subject) -> str:

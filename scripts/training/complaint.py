@@ -8,15 +8,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from datasets import Dataset, Features, Value
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from qkv.scripts.audio.wav import read_wav
 from qkv.scripts.training.reading import ORIGIN, Fault, Record, line_before
 from qkv.scripts.vision.image import coloured
 
 # What a column must hold: gives the value back, or raises Fault.
 Check = Callable[[Any], Any]
 Checks = Mapping[str, Check]
+# Samples of a recording, of which no fewer make features.
+SHORTEST = 800
 
 
 def text(value: Any) -> str:
@@ -61,6 +66,33 @@ def picture(value: Any) -> Image.Image:
         # What the system says names the file, which stands beside the reason.
         reason = "no picture of a known kind" if unknown else getattr(error, "strerror", None) or error
         raise Fault(f"damaged picture: {reason}") from None
+
+
+def recorded(value: Any) -> bytes:
+    """The bytes of a wav file, which may be given by its path."""
+    if isinstance(value, dict) and value.get("bytes"):
+        return bytes(value["bytes"])
+    path = value.get("path") if isinstance(value, dict) else value
+    if not isinstance(path, str) or not path:
+        raise Fault("missing" if value is None else "no recording")
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise Fault(f"damaged recording: {error.strerror}") from None
+
+
+def sound(value: Any) -> NDArray[np.float32]:
+    """The samples of a wav file or of its bytes, 16,000 a second; Fault where there are few, or nothing is heard."""
+    try:
+        samples = read_wav(recorded(value))["raw"]
+    except ValueError as error:
+        raise Fault(f"damaged recording: {error}") from None
+    if len(samples) < SHORTEST:
+        raise Fault(f"{len(samples) / 16:.0f} ms of sound, expected {SHORTEST / 16:.0f} or more")
+    if samples.min() == samples.max():
+        raise Fault("silent all along")
+    found: NDArray[np.float32] = samples
+    return found
 
 
 def checked(record: Record, checks: Checks) -> Record:

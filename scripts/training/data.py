@@ -5,21 +5,26 @@ from dataclasses import replace
 from pathlib import Path
 
 from qkv.scripts.training import dates, django_docs, docstrings, number_words, symbols
+from qkv.scripts.training.captions import captions
 from qkv.scripts.training.classification import classification
 from qkv.scripts.training.complaint import Complaints
 from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.digit_drawings import digit_drawings
 from qkv.scripts.training.digits import digits
+from qkv.scripts.training.hearing import READINGS
 from qkv.scripts.training.images import images
 from qkv.scripts.training.language import language, streamed_language
 from qkv.scripts.training.masked import masked, streamed_masked
 from qkv.scripts.training.outside import outside
 from qkv.scripts.training.recipe import Recipe, meant
 from qkv.scripts.training.seq2seq import seq2seq
+from qkv.scripts.training.speech import Source, given, speech
+from qkv.scripts.training.spoken_digits import spoken_digits
 from qkv.scripts.training.task import Task
 from qkv.scripts.training.tunes import tunes
 
-IMAGES: dict[str, Callable[[Recipe], Task]] = {"digits": digits}
+IMAGES: dict[str, Callable[[Recipe], Task]] = {"digits": digits, "shapes-captions": captions}
+SOUNDS: dict[str, Callable[[Recipe], Source]] = {"spoken-digits": spoken_digits}
 # What a decoder makes of a prompt.
 PROMPTED: dict[str, Callable[[Recipe], Task]] = {"digit-drawings": digit_drawings, "tunes": tunes}
 TEXTS: dict[str, Callable[[Recipe], Corpus]] = {
@@ -47,16 +52,12 @@ def load(recipe: Recipe) -> Task:
 
     ValueError when there is no data set of that name, and for an architecture that does not learn from texts.
     """
-    if recipe.data in IMAGES:
-        return IMAGES[recipe.data](recipe)
-    if recipe.data in PROMPTED:
-        refuse_other_heads(recipe)
-        return PROMPTED[recipe.data](recipe)
-    if recipe.data not in TEXTS and not elsewhere(recipe.data):
-        known = [*IMAGES, *PROMPTED, *TEXTS]
+    known = [*IMAGES, *PROMPTED, *SOUNDS, *TEXTS]
+    if recipe.data not in known and not elsewhere(recipe.data):
         raise ValueError(f"there is no data set {recipe.data!r}; {meant(recipe.data, known, 'data sets')}")
-    if recipe.architecture.endswith("ForImageClassification") and recipe.data not in TEXTS:
-        return images(recipe)
+    found = seen_or_heard(recipe)
+    if found is not None:
+        return found
     table = STREAMS if recipe.streaming else TASKS
     ending = next((name for name in table if recipe.architecture.endswith(name)), None)
     if ending is None:
@@ -79,6 +80,20 @@ def refuse_other_heads(recipe: Recipe) -> None:
             f"architecture={recipe.architecture!r} makes nothing of the prompts of data={recipe.data!r}; take "
             "QkvDecoderForCausalLM"
         )
+
+
+def seen_or_heard(recipe: Recipe) -> Task | None:
+    """The task of data that are no texts alone."""
+    if recipe.data in IMAGES:
+        return IMAGES[recipe.data](recipe)
+    if recipe.data in PROMPTED:
+        refuse_other_heads(recipe)
+        return PROMPTED[recipe.data](recipe)
+    if recipe.data in SOUNDS or (recipe.data not in TEXTS and recipe.architecture.endswith(tuple(READINGS))):
+        return speech(recipe, SOUNDS.get(recipe.data, given))
+    if recipe.architecture.endswith("ForImageClassification") and recipe.data not in TEXTS:
+        return images(recipe)
+    return None
 
 
 def elsewhere(where: str) -> bool:

@@ -162,7 +162,7 @@ def make(accelerator: Accelerator, recipe: Recipe, build: Callable[[], PreTraine
     model = empty(build) if waits and not accelerator.is_main_process else build()
     refuse_unequal_work(model.config, accelerator.num_processes)
     if size > 1 or accelerator.is_fsdp2:
-        refuse_undivided(model.config)
+        refuse_undivided(model)
     if size > 1:
         refuse_unslicable(model.config, recipe, size)
         return slice_layers(model, size, accelerator.num_processes // size)
@@ -238,12 +238,18 @@ def refuse_unslicable(config: PreTrainedConfig, recipe: Recipe, size: int) -> No
             )
 
 
-def refuse_undivided(config: PreTrainedConfig) -> None:
-    """Raise ValueError for recurrent networks, whose steps read weights of several modules at once."""
-    if isinstance(config, QkvConfig) and not stacks(config):
-        raise ValueError(
-            f"{type(config).__name__} has no layers that processes could share; set strategy=ddp and tensor_parallel=1"
-        )
+def refuse_undivided(model: PreTrainedModel) -> None:
+    """Raise ValueError for recurrent networks, whose steps read weights of several modules at once.
+
+    And for a weight that is a single number, such as the scale of CLIP's logits, which FSDP2 does not take.
+    """
+    scalar = next((name for name, weight in model.named_parameters() if not weight.ndim), None)
+    what = f"{type(model).__name__} has no layers that processes could share"
+    if scalar is not None:
+        what = f"{type(model).__name__} has the single number {scalar}, which processes cannot share"
+    elif not isinstance(model.config, QkvConfig) or stacks(model.config):
+        return
+    raise ValueError(f"{what}; set strategy=ddp and tensor_parallel=1")
 
 
 def refuse_unequal_work(config: PreTrainedConfig, processes: int) -> None:

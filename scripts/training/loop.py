@@ -59,7 +59,8 @@ class Loop:
 
     @classmethod
     def of(cls, accelerator: Accelerator, model: PreTrainedModel, recipe: Recipe, task: Task) -> "Loop":
-        """Wrap the model for its devices, with AdamW and the recipe's schedule; ValueError for an unfit batch size."""
+        """Wrap the model for its devices, with AdamW and a schedule; ValueError for a batch that cannot be cut so."""
+        refuse_parts(task, recipe)
         feed = make_feed(task, recipe, Share.of(accelerator, recipe))
         if recipe.gradient_checkpointing:
             model.activation_checkpointing_enable()
@@ -126,6 +127,20 @@ class Loop:
             return evaluate(self.accelerator, self.model, self.task, split, self.recipe.batch_size)
 
 
+def refuse_parts(task: Task, recipe: Recipe) -> None:
+    """Raise ValueError where a step would be taken in parts, or seen twice, though its examples compete."""
+    if task.contested and recipe.accumulate > 1:
+        raise ValueError(
+            f"accumulate={recipe.accumulate} would let the pairs of {task.name} compete within their part alone; set "
+            "accumulate=1, and model.embedding_chunk_size=16 where memory is short, which gives the loss of all"
+        )
+    if task.contested and recipe.tensor_parallel > 1:
+        raise ValueError(
+            f"tensor_parallel={recipe.tensor_parallel} would let each pair of {task.name} compete with itself; set "
+            "tensor_parallel=1"
+        )
+
+
 def positions(batch: Batch, config: PreTrainedConfig) -> int:
     """How many tokens of text, patches of images, or moments of sound a batch holds."""
     if "pixel_values" in batch:
@@ -133,8 +148,11 @@ def positions(batch: Batch, config: PreTrainedConfig) -> int:
         return batch["pixel_values"].numel() // (image.num_channels * image.patch_size**2)
     if "input_features" in batch:
         sound, rows = getattr(config, "encoder", config), len(batch["input_features"])
-        frames = batch["input_features"][0].numel() // sound.num_mel_bins  # whichever axis holds the bins
-        return rows * ceil(frames / prod(sound.conv_strides))
+        # Stock models call them otherwise, and have strides that no config says.
+        bins = getattr(sound, "num_mel_bins", None) or sound.input_feat_per_channel
+        strides = getattr(sound, "conv_strides", None) or (2,) * getattr(sound, "num_conv_layers", 1)
+        frames = batch["input_features"][0].numel() // bins  # whichever axis holds the bins
+        return rows * ceil(frames / prod(strides))
     return batch["input_ids"].numel()
 
 

@@ -1,6 +1,7 @@
-"""How does a training look? The loss curve, and what the class token attends to."""
+"""How does a training look? The loss curve, what the class token attends to, and what is looked at for each word."""
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 from transformers import PreTrainedModel
+
+from qkv.scripts.training.padded import IGNORED
 
 
 def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
@@ -56,4 +59,28 @@ def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[st
             axes[row, 1 + layer].set_title(f"layer {layer + 1}" if row == 0 else "", fontsize=9)
     for axis in axes.flat:
         axis.set_axis_off()
+    figure.savefig(path, dpi=150)
+
+
+def draw_alignment(
+    model: PreTrainedModel, batch: Mapping[str, Tensor], words: Callable[[Tensor], list[str]], path: Path
+) -> None:
+    """What of its source each token of the first targets of a batch is written from: a picture each, the mean of heads.
+
+    That of the layer whose attention is least spread out, as the others look around. `words` names tokens.
+    """
+    with torch.no_grad():
+        attentions = model(**batch, output_attentions=True).cross_attentions
+    maps = torch.stack([weights.mean(1) for weights in attentions]).cpu()
+    sharpest = maps[int(maps.amax(-1).mean((1, 2)).argmax())]
+    figure = Figure(figsize=(4.2 * len(sharpest), 4), layout="constrained")
+    for row, axis in enumerate(figure.subplots(1, len(sharpest), squeeze=False)[0]):
+        written = words(batch["labels"][row][batch["labels"][row] != IGNORED])
+        read = words(batch["input_ids"][row][batch["attention_mask"][row] == 1]) if "input_ids" in batch else []
+        width = len(read) or sharpest.shape[-1]
+        axis.imshow(sharpest[row, : len(written), :width], cmap="magma", vmin=0.0, aspect="auto")
+        axis.set_yticks(range(len(written)), written, fontsize=8)
+        axis.set_xticks(range(len(read)), read, fontsize=8, rotation=90)
+        axis.set_xlabel("" if read else "time, in tokens of sound")
+    figure.suptitle("What each token is written from", fontsize=10)
     figure.savefig(path, dpi=150)

@@ -15,7 +15,7 @@ from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.training import recipe as recipes
 from qkv.scripts.training.recipe import Recipe, meant, read, refuse_unknown
-from qkv.scripts.training.run import starting_point
+from qkv.scripts.training.run import HEADLESS, starting_point
 
 # The head that a preset's paper trains.
 HEADS = {
@@ -98,9 +98,9 @@ class Subject:
 
     @property
     def head(self) -> str:
-        """The end of the class's name."""
+        """The end of the class's name, or all of it."""
         name: str = self.model_class.__name__
-        return name[name.index("For") :]
+        return name[max(name.find("For"), 0) :]
 
 
 class FusedDropout(nn.Dropout):
@@ -135,7 +135,7 @@ def find(name: str, words: Sequence[str], length: int | None) -> Subject:
     else:
         found = of_recipe(name, words)
     if found.head not in TARGETS:
-        raise ValueError(f"{found.model_class.__name__} has no loss; plan one of {', '.join(sorted(TARGETS))}")
+        raise ValueError(f"{found.model_class.__name__} is not planned; plan one of {', '.join(sorted(TARGETS))}")
     limit = getattr(found.config, "max_position_embeddings", None) or LENGTH
     if length is not None and length > limit and not found.is_image:
         raise ValueError(f"--length={length} is more than max_position_embeddings={limit}; change one of them")
@@ -180,7 +180,7 @@ def of_recipe(name: str, words: Sequence[str]) -> Subject:
         close = get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"the presets are {', '.join(presets.names())}"
         raise ValueError(f"{name!r} is no recipe, preset or folder with a config.json; {hint}") from None
-    architectures = [known for known in modeling.__all__ if "For" in known]
+    architectures = [known for known in modeling.__all__ if "For" in known or known in HEADLESS]
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
         raise ValueError(f"there is no architecture {recipe.architecture!r}; {hint}")

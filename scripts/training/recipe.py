@@ -54,8 +54,8 @@ class Text:
     or Hub id of a tokenizer that there is. `column`, `target` and `label` name the columns of `data=` that is read from
     elsewhere; `translation.en` is the English of a column of translations. `length` is the most tokens of a row, and
     `mask` the share of them that masked language modeling asks for. Of made data there are `made` examples, of up to
-    `symbols` symbols in copies and reversals; of an evaluated split the first `evaluated` examples are looked at, or
-    all of them when 0.
+    `symbols` symbols in copies and reversals, or of as many shapes; of an evaluated split the first `evaluated` are
+    looked at, or all of them when 0.
     """
 
     tokenizer: str = "bpe"

@@ -28,6 +28,8 @@ from qkv.scripts.training.state import put
 from qkv.scripts.training.task import Task
 from qkv.scripts.training.watch import Watch, refuse_unwatched
 
+# What learns without a head.
+HEADLESS = ("QkvDualEncoderModel",)
 CURVE = {"curve.png": "Loss and metrics by optimizer step"}
 
 
@@ -112,22 +114,30 @@ def load(recipe: Recipe) -> Task:
 
 def build(recipe: Recipe, task: Task) -> PreTrainedModel:
     """The recipe's model as training starts from it; ValueError for an unknown architecture or config field."""
-    architectures = [name for name in modeling.__all__ if "For" in name]
+    architectures = [name for name in modeling.__all__ if "For" in name or name in HEADLESS]
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
         raise ValueError(f"there is no architecture {recipe.architecture!r}; {hint}")
     architecture: Any = getattr(modeling, recipe.architecture)
-    known = [f"model.{name}" for name in sorted(architecture.config_class.known_fields())]
+    known = architecture.config_class.known_fields()
     for key in recipe.model:
-        refuse_unknown(f"model.{key}", known)
+        refuse_unknown(f"model.{key}", [f"model.{name}" for name in sorted(known)])
+    # A recurrent network has no number of positions, for one.
+    follows = {name: value for name, value in task.config.items() if name in known}
     id2label = dict(enumerate(task.labels))
     label2id = {label: index for index, label in id2label.items()}
     labels = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} if task.labels else {}
-    config = starting_point(recipe, architecture)(**{**labels, **task.config, **recipe.model})
+    config = starting_point(recipe, architecture)(**merged({**labels, **follows}, recipe.model))
     if not isinstance(config, architecture.config_class):
         kind, wanted = type(config).__name__, architecture.config_class.__name__
         raise ValueError(f"preset={recipe.preset!r} is a {kind}, and {recipe.architecture} takes a {wanted}")
     return start(recipe, architecture(config))
+
+
+def merged(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Fields and more of them, those of a part as well."""
+    parts = {name: merged(fields[name], value) for name, value in more.items() if isinstance(fields.get(name), dict)}
+    return {**fields, **more, **parts}
 
 
 def starting_point(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:

@@ -64,19 +64,23 @@ def tables(corpus: Corpus, encoder: Encoder, length: int) -> dict[str, Columns]:
 
 @dataclass(frozen=True)
 class Writer:
-    """Lets a model write at most `longest` tokens about texts; `wanted` are the targets of all splits."""
+    """Lets a model write at most `longest` tokens about what it `reads`; `wanted` are the targets of all splits."""
 
     tokenizer: PreTrainedTokenizerFast
     wanted: list[str]
     longest: int
+    reads: tuple[str, ...] = ("input_ids", "attention_mask")
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
-        """What the model writes about each text, always the likeliest token, and what was wanted."""
-        room = batch["labels"].shape[1] + SPARE
-        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-        tokens = model.generate(**inputs, max_new_tokens=min(room, self.longest), do_sample=False, num_beams=1)
+        """What the model writes about each, always the likeliest token, and what was wanted."""
+        inputs = {name: batch[name] for name in self.reads}
+        tokens = model.generate(**inputs, max_new_tokens=self.room(batch), do_sample=False, num_beams=1)
         texts = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [(text, self.wanted[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
+
+    def room(self, batch: Batch) -> int:
+        """How many tokens may be written at most."""
+        return min(batch["labels"].shape[1] + SPARE, self.longest)
 
 
 def measured(metrics: Sequence[str], sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import datasets
 import pyarrow.parquet as pq
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, IterableDataset, Value
+from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, Image, IterableDataset, Value
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
@@ -175,23 +175,30 @@ def tabular(pieces: Sequence[Piece]) -> tuple[dict[str, str], Features]:
     """What the columns of files hold, in our words and in those of datasets."""
     if Path(pieces[0].path).suffix.lower() == ".parquet":
         features = Features.from_arrow_schema(pq.read_schema(pieces[0].path))
-        plain = {name: Image(decode=False) if isinstance(kind, Image) else kind for name, kind in features.items()}
+        plain = {name: undecoded(kind) for name, kind in features.items()}
         return dict.fromkeys(plain, "any"), Features(plain)
     found = kinds(pieces)
     return found, Features({name: Value("string" if kind == "json" else kind) for name, kind in found.items()})
 
 
 def plain(data: Data, columns: Sequence[str] | None, where: str) -> Data:
-    """The wanted columns, with pictures as they are stored: one that is damaged must not end the reading."""
+    """The wanted columns, with pictures and sound as stored: one that is damaged must not end the reading."""
     features = data.features
     if features is None:  # a stream of the Hub that must be read to know them
         return data
     if columns is not None:
         data = data.select_columns(list(select(features, columns, where)))
     for name, kind in data.features.items():
-        if isinstance(kind, Image):
-            data = data.cast_column(name, Image(decode=False))
+        if isinstance(kind, Image | Audio):
+            data = data.cast_column(name, type(kind)(decode=False))
     return data
+
+
+def undecoded(kind: Any) -> Any:
+    """A column's kind as it is stored; to write sound of its own kind, datasets would ask for torchcodec."""
+    if isinstance(kind, Image):
+        return Image(decode=False)
+    return {"bytes": Value("binary"), "path": Value("string")} if isinstance(kind, Audio) else kind
 
 
 def select(features: Features, columns: Sequence[str] | None, where: str) -> Features:

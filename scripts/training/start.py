@@ -12,7 +12,7 @@ from transformers.models.bart.modeling_bart import shift_tokens_right
 
 import qkv
 from qkv import modeling
-from qkv.modeling.loss import classification, cross_entropy, next_token
+from qkv.modeling.loss import classification, contrastive, cross_entropy, next_token
 from qkv.scripts.training.recipe import Recipe, refuse_unknown
 
 # The Auto class of stock models for each of our heads, and the loss that ours has.
@@ -22,6 +22,8 @@ HEADS: dict[str, tuple[str, Any]] = {
     "ForSequenceClassification": ("AutoModelForSequenceClassification", None),
     "ForConditionalGeneration": ("AutoModelForSeq2SeqLM", cross_entropy),
     "ForImageClassification": ("AutoModelForImageClassification", None),
+    "ForSpeechSeq2Seq": ("AutoModelForSpeechSeq2Seq", cross_entropy),
+    "DualEncoderModel": ("AutoModelForZeroShotImageClassification", contrastive),
 }
 
 
@@ -73,8 +75,9 @@ def counterpart(recipe: Recipe, model: Any) -> PreTrainedModel:
     else:
         found = qkv.to_transformers(unsmoothed(model))
         official = type(found)(found.config)
-    smoothing = getattr(model.config, "label_smoothing", 0.0)
-    return with_our_loss(official, loss, smoothing)
+    if loss is contrastive:
+        return comparing(official)
+    return with_our_loss(official, loss, getattr(model.config, "label_smoothing", 0.0))
 
 
 def unsmoothed(model: Any) -> Any:
@@ -92,9 +95,32 @@ def described(recipe: Recipe, ours: Any) -> Any:
     if "model_type" not in fields:
         raise ValueError("stock says nothing about model_type; add for example stock.model_type=gpt2")
     refuse_unknown(fields["model_type"], list(transformers.CONFIG_MAPPING))
+    if hasattr(ours, "text_config"):
+        fields["text_config"] = {**given(ours.text_config), **fields.get("text_config", {})}
+    return AutoConfig.for_model(**{**given(ours), **fields})
+
+
+def given(config: Any) -> dict[str, Any]:
+    """What of a config follows from the data."""
     names = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "id2label")
-    given = {name: getattr(ours, name) for name in names if getattr(ours, name, None) is not None}
-    return AutoConfig.for_model(**{**given, **fields})
+    return {name: getattr(config, name) for name in names if getattr(config, name, None) is not None}
+
+
+def comparing(model: Any) -> PreTrainedModel:
+    """A stock dual encoder whose pairs compete over all processes, which they do not by themselves."""
+    forward = model.forward
+
+    @wraps(forward)
+    def compared(*args: Any, return_loss: Any = None, num_items_in_batch: Any = None, **inputs: Any) -> Any:
+        outputs = forward(*args, **inputs)
+        if return_loss:
+            scale = model.logit_scale.exp()
+            outputs.loss = contrastive(outputs.image_embeds, outputs.text_embeds, scale, num_items_in_batch)
+        return outputs
+
+    model.forward = compared
+    found: PreTrainedModel = model
+    return found
 
 
 def with_our_loss(model: Any, loss: Any, smoothing: float) -> PreTrainedModel:

@@ -92,7 +92,8 @@ class Task:
     metrics were computed where that has a name. `baselines` measures what the model is compared with, and `example`
     (model) gives what shows the pipeline of this kind at work.
 
-    `complaints` are the bad records that were skipped.
+    `complaints` are the bad records that were skipped. `contested` says that the examples of a step compete: what is
+    lost on each depends on the others, so a step cannot be taken in parts.
 
     `generation` is what the model's generation config says when it is saved. `products` (model, folder) leaves what the
     model makes in a run's folder, and returns {file: caption}; `usage` is the program of the card that makes some, in
@@ -117,6 +118,7 @@ class Task:
     signatures: dict[str, str] = field(default_factory=dict)
     baselines: Callable[[], dict[str, dict[str, dict[str, float]]]] = dict
     example: Callable[[Any], "Example | None"] = lambda model: None
+    contested: bool = False
     generation: Mapping[str, Any] = field(default_factory=dict)
     products: Callable[[Any, Path], dict[str, str]] = lambda model, folder: {}
     usage: str = ""

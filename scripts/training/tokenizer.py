@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from qkv.scripts.training.recipe import Recipe, meant
 
@@ -176,7 +176,7 @@ def byte_counts(tokenizer: PreTrainedTokenizerFast) -> np.ndarray | None:
     return counts
 
 
-def fields(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
+def fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """What a model's config says about its tokens."""
     names = ("pad_token_id", "bos_token_id", "eos_token_id")
     return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}}

@@ -4,9 +4,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import ModelCard
+from PIL import Image
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageClassification,
@@ -18,10 +20,12 @@ from transformers import (
 from qkv.scripts import quickstart
 from qkv.scripts.cli import main
 from qkv.scripts.publishing.card import make_card
+from qkv.scripts.publishing.consumer import opened
 from qkv.scripts.publishing.manifest import identity
 from qkv.scripts.publishing.reload import Found, Job, outputs
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.task import Example
+from tones import recordings
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
 
@@ -109,6 +113,33 @@ def test_texts_go_the_whole_way_too(
     assert (tmp_path / "run" / "hub" / "tokenizer.json").is_file()
     if words[0] == "translate":
         assert record["signatures"]["bleu"].startswith("nrefs:1|") and record["baselines"]["the source, copied"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["", "QkvEncoderForCTC"])
+def test_sound_goes_the_whole_way_too(kind: str, tmp_path: Path) -> None:
+    words = [f"data={recordings(tmp_path / 'sound')}", *([f"architecture={kind}"] if kind else []), *SHORT]
+    assert main(["quickstart", "spoken-digits", *words, "batch_size=4", f"out={tmp_path / 'run'}"]) == 0
+    record = json.loads((tmp_path / "run" / "record.json").read_text())
+    assert record["reload"] == {"test": {}} and (tmp_path / "run" / "hub" / "preprocessor_config.json").is_file()
+    assert (tmp_path / "run" / "alignment.png").is_file() == (not kind)
+
+
+@pytest.mark.slow
+def test_pictures_with_captions_go_the_whole_way_too(tmp_path: Path) -> None:
+    words = [*SHORT, "text.made=40", "holdout=0", f"out={tmp_path / 'run'}"]
+    assert main(["quickstart", "shapes-captions", *words]) == 0
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["reload"] == {"test": {}}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("example.png", Image.Image), ("example.wav", np.ndarray)])
+def test_examples_are_handed_over_as_files(name: str, kind: type, tmp_path: Path) -> None:
+    given = Image.new("RGB", (2, 2)) if kind is Image.Image else np.array([0, 0.5, -1], np.float32)
+    path = quickstart.placed(Example(given, {}), tmp_path)
+    assert path == tmp_path / name
+    assert np.array_equal(opened(str(path))["raw"], given) if kind is np.ndarray else Image.open(path).size == (2, 2)
+    assert quickstart.placed(None, tmp_path) is None and quickstart.placed(Example("a", {}), tmp_path) == "a"
+    assert opened("example.png") == "example.png"
 
 
 def test_stock_models_have_no_folder_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

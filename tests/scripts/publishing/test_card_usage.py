@@ -392,7 +392,11 @@ def recorded_programs(model: PreTrainedModel, prompt: str) -> list[str]:
     return PROGRAM.findall(str(make_card({**RECORD, "recipe": recipe, "config": config}, repo="user/asked")))
 
 
-HEADED = {"QkvDecoderForCausalLM": "AutoModelForCausalLM", "QkvEncoderForMaskedLM": "AutoModelForMaskedLM"}
+HEADED = {
+    "QkvDecoderForCausalLM": "AutoModelForCausalLM",
+    "QkvEncoderForMaskedLM": "AutoModelForMaskedLM",
+    "QkvDualEncoderModel": "AutoModelForZeroShotImageClassification",
+}
 
 
 @pytest.mark.parametrize("prompt", ['Say "when", ŷ and {braces}', ""])
@@ -406,3 +410,10 @@ def test_a_mask_stands_where_the_prompt_says() -> None:
     programs = recorded_programs(encoder("ForMaskedLM"), "A {mask} is here.")
     assert [program.count('"A {mask} is here.".format(mask=') for program in programs] == [1, 1]
     assert not any("sky" in program for program in programs)
+
+
+def test_a_prompt_of_labels_stands_as_it_is() -> None:
+    programs = recorded_programs(dual(), "a red circle, a blue star")
+    assert 'candidate_labels=["a red circle", "a blue star"], hypothesis_template="{}")' in programs[0]
+    assert 'image, labels = Image.open("image.png"), ["a red circle", "a blue star"]\n' in programs[1]
+    assert [type(ast.parse(program)) for program in programs] == [ast.Module] * 2

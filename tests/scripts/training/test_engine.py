@@ -11,6 +11,7 @@ from accelerate.parallelism_config import ParallelismConfig
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from accelerate.utils.launch import prepare_multi_gpu_env
 
+import qkv.modeling as models
 import tiny
 from launches import CONFIGS, launched
 from qkv.modeling import QkvDecoderForCausalLM
@@ -140,12 +141,14 @@ def test_models_that_cannot_be_sliced_are_refused(fields: dict[str, Any], accumu
 
 
 def test_what_has_no_layers_is_not_shared_out() -> None:
-    for config in (tiny.pair(), tiny.encoder(), tiny.recogniser()):
-        engine.refuse_undivided(config)
+    for kind, config in ((models.QkvEncoderModel, tiny.encoder()), (models.QkvEncoderDecoderModel, tiny.recogniser())):
+        engine.refuse_undivided(kind(config))
     with pytest.raises(
-        ValueError, match="QkvRecurrentConfig has no layers that processes could share; set strategy=ddp"
+        ValueError, match="QkvRecurrentModel has no layers that processes could share; set strategy=ddp"
     ):
-        engine.refuse_undivided(tiny.recurrent())
+        engine.refuse_undivided(models.QkvRecurrentModel(tiny.recurrent()))
+    with pytest.raises(ValueError, match="QkvDualEncoderModel has the single number logit_scale, which processes cann"):
+        engine.refuse_undivided(models.QkvDualEncoderModel(tiny.pair()))
 
 
 def test_layers_skipped_by_chance_are_refused_on_several_processes() -> None:

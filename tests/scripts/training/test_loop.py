@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import Speech2TextConfig, WhisperConfig
 
 import qkv
 import tiny
@@ -228,8 +229,11 @@ def test_positions_are_tokens_patches_or_moments_of_sound() -> None:
     assert positions({"pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair().vision_config) == positions(
         {"input_ids": torch.zeros(3, 5), "pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair()
     )
-    for config in (tiny.hearer("speech"), tiny.recogniser("speech")):  # two convolutions of stride 2
+    stock = Speech2TextConfig(input_feat_per_channel=6)
+    for config in (tiny.hearer("speech"), tiny.recogniser("speech"), stock):  # two convolutions of stride 2
         assert positions({"input_features": torch.zeros(3, 41, 6)}, config) == 3 * 11
+    # One of stride 1 and one of stride 2.
+    assert positions({"input_features": torch.zeros(3, 6, 41)}, WhisperConfig(num_mel_bins=6)) == 3 * 21
 
 
 def work(folder: Path) -> None:

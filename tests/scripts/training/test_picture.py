@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 import qkv
-from qkv.scripts.training.picture import draw_attention, draw_curve
+from qkv.scripts.training.picture import draw_alignment, draw_attention, draw_curve
 
 
 def test_the_curve_has_a_panel_for_each_metric_that_was_watched(
@@ -62,3 +62,20 @@ def test_attention_is_drawn_for_each_image_and_layer(tmp_path: Path, monkeypatch
     assert torch.allclose(torch.tensor(shown[0]), pixels[0].mean(0))
     assert torch.allclose(torch.tensor(shown[2]), expected[1][0, :, 0, 1:].mean(0).view(2, 3))
     assert Image.open(tmp_path / "attention.png").size > (100, 100)
+
+
+@pytest.mark.parametrize("attention", ["additive", "dot"])
+def test_the_alignment_is_drawn_of_real_tokens(attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    monkeypatch.setattr(Axes, "imshow", lambda self, image, **options: shown.append(image))
+    config = qkv.QkvRecurrentConfig(vocab_size=9, hidden_size=8, attention=attention)
+    model = qkv.QkvRecurrentForConditionalGeneration(config).eval()
+    batch = {
+        "input_ids": torch.tensor([[5, 6, 7, 1], [8, 1, 0, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]),
+        "labels": torch.tensor([[6, 1, -100], [7, 8, 1]]),
+    }
+    draw_alignment(model, batch, lambda tokens: [str(token) for token in tokens.tolist()], tmp_path / "alignment.png")
+    (expected,) = model(**batch, output_attentions=True).cross_attentions
+    assert [tuple(image.shape) for image in shown] == [(2, 4), (3, 2)]
+    assert torch.equal(shown[1], expected[1, 0, :3, :2].detach()) and (tmp_path / "alignment.png").is_file()
