@@ -129,6 +129,8 @@ def find(name: str, words: Sequence[str], length: int | None) -> Subject:
     """The subject of that name with `key=value` words applied; ValueError says what was expected instead."""
     if name in presets.names():
         config = getattr(presets, name)(**fields(words))
+        if config.model_type not in (*HEADS, "qkv_encoder") or kind(config) not in HEADS:
+            raise ValueError(f"preset {name!r} is not planned; plan one that reads or writes text, or a ViT")
         found = Subject(name, modeling.__dict__[HEADS[kind(config)]], config, LENGTH)
     elif (Path(name) / "config.json").is_file():
         found = saved(name, words)

@@ -1,0 +1,17 @@
+"""What cannot be planned is said in a sentence."""
+
+import pytest
+
+from qkv.scripts.training.plan_subject import find
+
+
+@pytest.mark.parametrize("name", ["detr_r50", "clip_vit_b32", "whisper_tiny"])
+def test_a_preset_without_a_plan_is_named(name: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"preset '{name}' is not planned; plan one that reads or writes text, or a ViT"
+    ):
+        find(name, [], None)
+
+
+def test_those_with_a_plan_are_found() -> None:
+    assert find("gpt2", [], None).head == "ForCausalLM" and find("vit_base_16", [], None).is_image
