@@ -269,9 +269,7 @@ def token_output(
 ) -> TokenClassifierOutput:
     """Scores of each token (B, T, V) with their loss, if labels (B, T) are given."""
     loss = cross_entropy(logits, labels, num_items_in_batch, label_smoothing)
-    return TokenClassifierOutput(
-        loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-    )
+    return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 def span_output(
@@ -280,10 +278,4 @@ def span_output(
     """Scores of an answer's first and last token (B, T, 2), with their loss if both positions (B,) are given."""
     starts, ends = (scores.contiguous() for scores in logits.unbind(-1))
     loss = span(starts, ends, start, end, num_items_in_batch=num_items_in_batch)
-    return QuestionAnsweringModelOutput(
-        loss=loss,
-        start_logits=starts,
-        end_logits=ends,
-        hidden_states=outputs.hidden_states,
-        attentions=outputs.attentions,
-    )
+    return QuestionAnsweringModelOutput(loss, starts, ends, outputs.hidden_states, outputs.attentions)

@@ -20,7 +20,7 @@ from transformers.masking_utils import (
 from ..configuration.axes import MASKLESS
 from ..configuration.configuration_stack import StackConfig
 from .check import refuse_boundaries, refuse_mask, refuse_memory_mask, refuse_other_tokens, refuse_position_ids
-from .pattern_grid import Predicate, column, convolutional, row
+from .pattern_grid import Predicate, column_pattern, convolutional_pattern, row_pattern
 
 # A dense mask, flex attention's block mask, or None where the kernel needs none.
 Mask = Any
@@ -73,9 +73,9 @@ PATTERNS = {
     "full": full,
     "sliding": sliding,
     "block_sparse": block_sparse,
-    "row": row,
-    "column": column,
-    "convolutional": convolutional,
+    "row": row_pattern,
+    "column": column_pattern,
+    "convolutional": convolutional_pattern,
 }
 
 

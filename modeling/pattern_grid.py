@@ -13,7 +13,7 @@ from ..configuration.configuration_stack import StackConfig
 Predicate = Callable[[Any, Any, Any, Any], Any]
 
 
-def row(config: StackConfig, counts: Tensor) -> Predicate:
+def row_pattern(config: StackConfig, counts: Tensor) -> Predicate:
     """Pairs at most `grid_columns` apart, so that a token sees the one above it and all between; the text is global.
 
     With a layer of `column` a token of an image reaches any before it in two steps.
@@ -25,7 +25,7 @@ def row(config: StackConfig, counts: Tensor) -> Predicate:
     return on_grid(config, counts, lambda apart: apart <= config.grid_columns)
 
 
-def column(config: StackConfig, counts: Tensor) -> Predicate:
+def column_pattern(config: StackConfig, counts: Tensor) -> Predicate:
     """Pairs in one column of the grid, whatever their distance; the text is global.
 
     Source: Ramesh et al. 2021, appendix B.1, figure 11 (b), https://arxiv.org/abs/2102.12092
@@ -34,7 +34,7 @@ def column(config: StackConfig, counts: Tensor) -> Predicate:
     return on_grid(config, counts, lambda apart: apart % config.grid_columns == 0)
 
 
-def convolutional(config: StackConfig, counts: Tensor) -> Predicate:
+def convolutional_pattern(config: StackConfig, counts: Tensor) -> Predicate:
     """Pairs within a window of `grid_kernel` rows and columns around the query; the text is global.
 
     A window that is cut off at one end of a row goes on at the other end of the next, as rows are read.
