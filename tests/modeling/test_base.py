@@ -1,5 +1,6 @@
 """Does every family start, tie and describe itself as transformers expects?"""
 
+from functools import partial
 from typing import get_args
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch import nn
 
 import qkv.modeling
+import tiny
 from comparison import decoder, encoder, vision
 from qkv.configuration import (
     QkvDualEncoderConfig,
@@ -22,6 +24,8 @@ CLASSES = sorted(name for name in qkv.modeling.__all__ if name.startswith("Qkv")
 STACKS = [name for name in CLASSES if "Recurrent" not in name]
 SOUND = {"frontend": "spectrogram", "num_mel_bins": 6}
 
+OTHERS = {"Image": vision, "CTC": partial(encoder, **SOUND), "QkvDetection": tiny.detector}
+
 
 def config_of(name, **fields):
     sizes = {"hidden_size": 6, "num_attention_heads": 3, "head_dim": 4, "num_hidden_layers": 2, "vocab_size": 11}
@@ -35,18 +39,16 @@ def config_of(name, **fields):
         return QkvDualEncoderConfig(**sizes) if "Dual" in name else QkvTextEncoderConfig(**sizes)
     if "Recurrent" in name:
         return QkvRecurrentConfig(**{"hidden_size": 8, "vocab_size": 11, "num_hidden_layers": 2, **fields})
-    if "Image" in name:
-        return vision(**fields)
-    if "CTC" in name:
-        return encoder(**SOUND, **fields)
-    return (decoder if "Decoder" in name else encoder)(**fields)
+    make = decoder if "Decoder" in name else encoder
+    return next((other for part, other in OTHERS.items() if part in name), make)(**fields)
 
 
 def build(name, **fields):
     return getattr(qkv.modeling, name)(config_of(name, **fields))
 
 
-@pytest.mark.parametrize("name", STACKS)
+# The positions of detectors have words of their own.
+@pytest.mark.parametrize("name", [name for name in STACKS if "QkvDetection" not in name])
 @pytest.mark.parametrize("position", get_args(PositionName))
 def test_no_model_keeps_a_buffer(name, position):
     """`from_pretrained` builds on the meta device: what is not in the checkpoint would be garbage."""
@@ -68,13 +70,23 @@ def test_flags(name):
     assert set(model._no_split_modules) <= kinds
 
 
-# What CLIP has beside its halves starts in its own way as well (tests/modeling/test_modeling_dual_encoder.py).
-@pytest.mark.parametrize("name", [name for name in STACKS if "Dual" not in name])
+# What CLIP has beside its halves starts in its own way as well (tests/modeling/test_modeling_dual_encoder.py), and so do
+# backbones.
+@pytest.mark.parametrize("name", [name for name in STACKS if not name.startswith(("QkvDual", "QkvDetection"))])
 @pytest.mark.parametrize("spread", [0.02, 0.3])
 def test_initialisation(name, spread):
     """Matrices and tables are normal with the config's spread, biases zero, gains one."""
     fields = {"initializer_range": spread, "position": "learned", "hidden_size": 96, "intermediate_size": 128}
-    model = build(name, **fields)
+    assert_initialised(build(name, **fields), spread)
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3])
+def test_initialisation_of_a_detector_without_a_backbone(spread):
+    config = tiny.detector("patches", initializer_range=spread, hidden_size=96, intermediate_size=128)
+    assert_initialised(qkv.modeling.QkvDetectionForObjectDetection(config), spread)
+
+
+def assert_initialised(model, spread):
     gains = {f"{path}.weight" for path, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
     for key, parameter in model.named_parameters():
         if key in gains:
