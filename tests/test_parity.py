@@ -164,7 +164,7 @@ def test_gradients_are_equal(row: Row) -> None:
         assert (ours.get_parameter(name).grad - gradient).abs().max() <= DOUBLE, name
 
 
-@pytest.mark.parametrize("row", thinned(ROWS, 2), ids=str)
+@each_third
 def test_there_and_back_is_the_identity(row: Row) -> None:
     official, ours = pair(row)
     back = to_transformers(ours)

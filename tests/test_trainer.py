@@ -214,7 +214,7 @@ def test_training_resumes_and_saves_what_it_learned(name: str, tmp_path: Path) -
 TRAINED = [case for case in tiny.HEADS if case.auto_class != "AutoModel" and "return_loss" not in case.inputs()]
 
 
-@pytest.mark.parametrize("case", thinned(TRAINED, 2), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", thinned(TRAINED, 4), ids=lambda case: case.name)
 def test_every_head_trains(case: tiny.Case) -> None:
     model, inputs = case.build().double(), case.inputs()
     examples = [{name: value[row] for name, value in inputs.items()} for row in range(tiny.BATCH)]
