@@ -43,7 +43,7 @@ class Detector(QkvPreTrainedModel):
     def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
         # CODEPATH: DETR with a ResNet
-        if isinstance(module, FeatureMapFrontend):
+        if self.config.frontend == "feature_map" and isinstance(module, FeatureMapFrontend):
             for norm in module.frozen_norms():
                 for ones, zeros in ((norm.weight, norm.bias), (norm.running_var, norm.running_mean)):
                     init.ones_(ones)

@@ -167,8 +167,7 @@ OTHERS = {"patches": images, "spectrogram": hearing, "feature_map": padded_image
 @torch.no_grad()
 def answers(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Every tensor that a forward pass gives, at real tokens, by its name; hidden states by their layer."""
-    inputs = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
-    output = flattened(model(**inputs, output_hidden_states=True))
+    output = flattened(model(**rounded(inputs, model), output_hidden_states=True))
     found: dict[str, Tensor] = {}
     for name in sorted(output, key=depth):
         value = output[name]
@@ -176,6 +175,11 @@ def answers(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tens
             if isinstance(tensor, Tensor):
                 found[layer(name, index) if "hidden_states" in name else name] = real(name, tensor, inputs)
     return found
+
+
+def rounded(inputs: dict[str, Tensor], model: PreTrainedModel) -> dict[str, Tensor]:
+    """Images and sound in the precision of the model."""
+    return {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
 
 
 def flattened(output: Any) -> dict[str, Any]:
@@ -216,7 +220,7 @@ def generated(model: Any, inputs: dict[str, Tensor], beams: int) -> Tensor:
     """What a model writes after the inputs; where it continues them, after rows of one length."""
     if model.config.is_encoder_decoder:
         names = ("input_ids", "input_features", "attention_mask")
-        given = {name: inputs[name] for name in names if name in inputs}
+        given = rounded({name: inputs[name] for name in names if name in inputs}, model)
     else:
         given = {"input_ids": inputs["input_ids"][:1, : LENGTH // 2]}
         given["attention_mask"] = torch.ones_like(given["input_ids"])
