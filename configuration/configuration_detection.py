@@ -104,7 +104,7 @@ class QkvSlotDecoderConfig(StackConfig):
     cross_attention: ClassVar[bool] = True
 
     num_queries: int = at_least(1, 100)
-    position: SlotPositionName = "slots"  # type: ignore[assignment]
+    position: SlotPositionName = "slots"  # type: ignore[assignment]  # a word of its own
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.max_position_embeddings = self.num_queries

@@ -76,7 +76,7 @@ class SelfAttention(Attention):
         value = self.heads(self.v_proj(hidden))
         # CODEPATH: DETR, whose positions are added in every layer
         if self.config.position in ("sinusoidal_2d", "slots"):
-            hidden = hidden + position_embeddings
+            hidden, position_embeddings = hidden + position_embeddings, None
         query = rotate(self.q_norm(self.heads(self.q_proj(hidden))), position_embeddings)
         key = rotate(self.k_norm(self.heads(self.k_proj(hidden))), position_embeddings)
         if isinstance(past_key_values, EncoderDecoderCache):
@@ -104,8 +104,8 @@ class CrossAttention(Attention):
     ) -> tuple[Tensor, Tensor | None]:
         # CODEPATH: DETR, whose positions are added in every layer, those of memory too
         if self.config.position in ("slots",):
-            attention_mask, places = attention_mask
             hidden = hidden + position_embeddings
+            places = kwargs.pop("encoder_position_embeddings")
             keyed = memory if places is None else memory + places
             key, value = self.k_norm(self.heads(self.k_proj(keyed))), self.heads(self.v_proj(memory))
         else:

@@ -32,7 +32,6 @@ class Detector(QkvPreTrainedModel):
     """What every model that looks at images of any size has: their names, and norms that nothing trains."""
 
     main_input_name = "pixel_values"
-    _no_split_modules = ["Layer", "DetrConvEncoder"]
 
     def get_input_embeddings(self) -> nn.Module:
         """What sees the image."""
@@ -62,6 +61,9 @@ class QkvImageEncoderModel(Detector, Stack):
         frontend, self.embed_tokens = self.embed_tokens, None
         maybe_install_capturing_hooks(self)
         self.embed_tokens = frontend
+        # CODEPATH: DETR with a ResNet
+        if config.frontend == "feature_map":
+            self._no_split_modules = [*self._no_split_modules, "DetrConvEncoder"]
         self.post_init()
 
     def look(self, pixel_values: Any, pixel_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

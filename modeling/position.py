@@ -190,9 +190,9 @@ class RotaryPosition(Position):
         return 1.0 / parameters["rope_theta"] ** exponents, 1.0
 
 
-def rotate(heads: Tensor, rotation: Any) -> Tensor:
+def rotate(heads: Tensor, rotation: Rotation | None) -> Tensor:
     """Turn each pair (i, i + K/2) of components by its angle; without a rotation, nothing: (B, H, T, K) -> same."""
-    if not isinstance(rotation, tuple):
+    if rotation is None:
         return heads
     cosines, sines = rotation
     turned, kept = heads.split((cosines.shape[-1], heads.shape[-1] - cosines.shape[-1]), dim=-1)

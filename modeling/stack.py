@@ -116,8 +116,4 @@ class Stack(QkvPreTrainedModel):
         keep = kwargs.pop("encoder_attention_mask", None)
         if not getattr(self.config, "cross_attention", False):
             return None, None
-        mask = None if memory is None else see_memory(kwargs["attention_implementation"], hidden, memory, keep)
-        # CODEPATH: DETR, whose positions are added in every layer, those of memory too
-        if self.config.position == "slots":
-            mask = (mask, kwargs.pop("encoder_position_embeddings"))
-        return memory, mask
+        return memory, None if memory is None else see_memory(kwargs["attention_implementation"], hidden, memory, keep)

@@ -296,6 +296,15 @@ FILES: dict[str, Image.Image] = {
 }
 
 
+def with_pictures(folder: Path) -> Path:
+    """The folder with pictures of every kind, an empty one and half of one."""
+    for name, picture in FILES.items():
+        picture.save(folder / name)
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "cut.png").write_bytes((folder / "colours.png").read_bytes()[:900])
+    return folder
+
+
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a dual encoder and its processor, and files to look at."""
@@ -303,11 +312,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids = {name: getattr(processor.tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     texts = {"vocab_size": len(processor.tokenizer), "max_position_embeddings": 48, **ids}
     save(qkv_models.QkvDualEncoderModel(tiny.pair(text_config=texts)), processor, folder)
-    for name, picture in FILES.items():
-        picture.save(folder / name)
-    (folder / "empty.png").write_bytes(b"")
-    (folder / "cut.png").write_bytes((folder / "colours.png").read_bytes()[:900])
-    return folder
+    return with_pictures(folder)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -373,11 +378,7 @@ def detr(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     config = tiny.detector(encoder={"position": "sinusoidal_2d"}, num_queries=9)
     save(tiny.jitter(qkv_models.QkvDetectionForObjectDetection(config)), seer(), folder)
-    for name, picture in FILES.items():
-        picture.save(folder / name)
-    (folder / "empty.png").write_bytes(b"")
-    (folder / "cut.png").write_bytes((folder / "colours.png").read_bytes()[:900])
-    return folder
+    return with_pictures(folder)
 
 
 @pytest.mark.parametrize("file", FILES)

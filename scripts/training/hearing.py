@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import Wav2Vec2CTCTokenizer
 
-from qkv.scripts.training.padded import IGNORED
+from qkv.scripts.training.padded import IGNORED, table
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.seq2seq import SPARE, Writer
 from qkv.scripts.training.task import Answer, Batch
-from qkv.scripts.training.tokenizer import AFTER, END, PAD, START, UNKNOWN, fields, tokenizer_for
+from qkv.scripts.training.tokenizer import AFTER, END, PAD, START, UNKNOWN, fields, ids, tokenizer_for
 
 BETWEEN = "|"  # words, as the CTC tokenizers of transformers write it
 
@@ -36,11 +34,6 @@ class Reading(Protocol):
         """With which a pipeline says the same."""
 
 
-def table(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of tokens, filled up with what is no target."""
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=IGNORED)
-
-
 class Dictation:
     """A decoder writes token after token, always the likeliest, until it writes that the text ends."""
 
@@ -54,7 +47,7 @@ class Dictation:
 
     def labels(self, texts: Sequence[str]) -> Tensor:
         """The tokens of texts and their end, as many as `text.length`."""
-        return table(self.tokenizer(list(texts), truncation=True, max_length=self.length)["input_ids"])
+        return table(ids(self.tokenizer, texts, truncation=True, max_length=self.length), IGNORED)
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """What is written by the model alone."""
@@ -81,7 +74,7 @@ class Labelling:
 
     def labels(self, texts: Sequence[str]) -> Tensor:
         """The characters of texts."""
-        return table(self.tokenizer(list(texts))["input_ids"])
+        return table(ids(self.tokenizer, texts), IGNORED)
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """The likeliest label of each moment that is no padding, the same ones in a row taken together."""

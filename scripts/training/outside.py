@@ -97,7 +97,7 @@ def streamed(recipe: Recipe, prepare: Prepare, length: int | None = None) -> tup
     These are of the validation split, or of what the `holdout` keeps back. `prepare` makes examples of texts and their
     targets. ValueError where a tokenizer would have to be trained on the stream.
     """
-    if recipe.init is None and recipe.text.tokenizer in MAKERS:
+    if recipe.init is None and recipe.text.tokenizer in MAKERS and recipe.text.tokenizer != "bytes":
         raise ValueError(
             f"text.tokenizer={recipe.text.tokenizer!r} is trained on all texts, which a stream never has; give the "
             "folder or Hub id of one that there is, or leave out streaming=true"

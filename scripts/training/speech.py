@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Speech2TextFeatureExtractor
 
 from qkv.scripts.training.complaint import Complaints, recorded, sift, sound, text
+from qkv.scripts.training.corpus import spread
 from qkv.scripts.training.evaluation import inputs
 from qkv.scripts.training.hearing import Reading, reading_of
 from qkv.scripts.training.outside import TENTH, address
@@ -175,7 +176,7 @@ def divided(tables: dict[str, Dataset], recipe: Recipe) -> dict[str, Dataset]:
     for name, share in shares.items():
         if name not in tables and share:
             train = tables["train"]
-            held = [int((index + 1) * share) > int(index * share) for index in range(len(train))]
+            held = spread(len(train), share)
             tables[name] = train.select([index for index, kept in enumerate(held) if kept])
             tables["train"] = train.select([index for index, kept in enumerate(held) if not kept])
     most = recipe.text.evaluated

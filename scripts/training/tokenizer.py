@@ -157,7 +157,7 @@ MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
 }
 
 
-def ids(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
+def ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
     """The tokens of each text, with those of the template around them."""
     if not texts:  # of a stream, where all records that were read together were bad
         return []

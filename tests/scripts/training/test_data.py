@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -11,6 +12,7 @@ from qkv.scripts.training import data, recipe
 from qkv.scripts.training.corpus import Corpus
 from qkv.scripts.training.record import read_log
 from qkv.scripts.training.run import train
+from qkv.scripts.training.shard import Shard
 
 WORDS = "one two three four five six seven eight nine ten".split()
 LINES = [f"{WORDS[index % 10]} {WORDS[index // 10 % 10]} is {index} and no more" for index in range(120)]
@@ -114,3 +116,15 @@ def test_labels_are_numbered_by_the_training(here: Path) -> None:
 def test_what_cannot_be_learned_is_refused(name: str, words: list[str], message: str, here: Path) -> None:
     with pytest.raises(ValueError, match=message):
         data.load(recipe.load(name, words))
+
+
+def test_bytes_need_no_training_and_so_may_stream(tmp_path: Path) -> None:
+    for split in ("train", "validation", "test"):
+        rows = [json.dumps({"text": f"{split} text {number}"}) for number in range(9)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
+    words = [f"data={tmp_path}", "text.tokenizer=bytes", "text.length=32", "shards=1"]
+    table, stream = (data.load(recipe.load("docs-lm", [*words, f"streaming={word}"])) for word in ("false", "true"))
+    expected, found = (task.splits["validation"].columns for task in (table, stream))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    first = next(Shard(stream.train, recipe.load("docs-lm", words), 0).examples())
+    assert stream.processor.decode(first["input_ids"]).startswith("train text")

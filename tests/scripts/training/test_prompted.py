@@ -90,17 +90,25 @@ def test_the_saved_model_makes_something_by_itself(finished: Run) -> None:
     assert compose(example.given, **example.options)[0] == example.expected
 
 
-def test_the_program_of_the_card_writes_a_tune(finished: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "file", "start"), [("tunes", "tune.mid", b"MThd"), ("digits-draw", "seven.png", b"\x89PNG")]
+)
+def test_the_program_of_the_card_makes_a_file(
+    name: str, file: str, start: bytes, finished: Run, tmp_path: Path
+) -> None:
+    if name != finished.record["recipe"]["name"]:
+        words = [*TINY, "text.evaluated=12", f"out={tmp_path / 'out'}"]
+        finished = train(recipe.load(name, words), f"qkv train {name}")
     program = (finished.folder / "card.md").read_text().split("```python\n")[1].split("```")[0]
-    assert 'model="user/qkv-tunes", trust_remote_code=True' in program
-    program = program.replace("user/qkv-tunes", str(finished.folder / "model"))
+    assert f'model="user/qkv-{name}", trust_remote_code=True' in program
+    program = program.replace(f"user/qkv-{name}", str(finished.folder / "model"))
     here = os.getcwd()
     os.chdir(tmp_path)
     try:
         exec(compile(program, "card", "exec"), {})
     finally:
         os.chdir(here)
-    assert (tmp_path / "tune.mid").read_bytes()[:4] == b"MThd"
+    assert (tmp_path / file).read_bytes()[:4] == start
 
 
 def test_rows_that_make_no_grid_are_refused() -> None:
