@@ -14,7 +14,8 @@ from qkv.scripts.training.shapes import COLOURS, SHAPES, outline, painted
 
 SIDE = 48
 TESTED = 300
-SIZES = (5.0, 11.0)  # from the middle of a shape to its corners, in pixels
+SIZES = (7.0, 14.0)  # from the middle of a shape to its corners, in pixels
+NOISE = 4.0  # standard deviation, in levels of 256
 # As data sets of the Hub have it; boxes are left, top, width and height in pixels.
 BOXES = {"bbox": List(List(Value("float64"), length=4))}
 
@@ -45,7 +46,7 @@ def scene(names: list[str], random: np.random.Generator) -> dict[str, Any]:
         corners = outline(name, random.uniform(size, SIDE - size, 2), size, turn)
         if not any(shared(corners, other) for _, other in shapes):
             shapes.append((name, corners))
-    levels = painted([(str(random.choice(list(COLOURS))), corners) for _, corners in shapes], SIDE, random)
+    levels = painted([(str(random.choice(list(COLOURS))), corners) for _, corners in shapes], SIDE, NOISE, random)
     file = BytesIO()
     Image.fromarray(levels).save(file, "png")
     return {

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 SIDE = 32
+NOISE = 12.0  # standard deviation, in levels of 256
 # Drawn this much larger first, for smooth edges.
 FINER = 4
 COLOURS = {
@@ -53,7 +54,7 @@ def outline(shape: str, middle: NDArray[np.float64], size: float, turn: float) -
 
 
 def painted(
-    parts: Sequence[tuple[str, NDArray[np.float64]]], side: int, random: np.random.Generator
+    parts: Sequence[tuple[str, NDArray[np.float64]]], side: int, noise: float, random: np.random.Generator
 ) -> NDArray[np.uint8]:
     """A noisy picture (side, side, 3) of outlines in shades of their colours, on grey of any lightness."""
     ground = tuple(int(level) for level in np.full(3, random.integers(90, 230)))
@@ -63,7 +64,7 @@ def painted(
         places = [tuple(corner) for corner in FINER * corners]
         ImageDraw.Draw(image).polygon(places, fill=tuple(int(level) for level in shade))
     levels = np.asarray(image.resize((side, side), Image.Resampling.BOX), np.float64)
-    return (levels + 12 * random.standard_normal(levels.shape)).clip(0, 255).round().astype(np.uint8)
+    return (levels + noise * random.standard_normal(levels.shape)).clip(0, 255).round().astype(np.uint8)
 
 
 def drawn(pair: Pair, random: np.random.Generator) -> NDArray[np.uint8]:
@@ -71,7 +72,7 @@ def drawn(pair: Pair, random: np.random.Generator) -> NDArray[np.uint8]:
     colour, shape = pair
     size, turn = random.uniform(5, 11), random.uniform(-0.05, 0.05)
     middle = random.uniform(size, SIDE - size, 2)
-    return painted([(colour, outline(shape, middle, size, turn))], SIDE, random)
+    return painted([(colour, outline(shape, middle, size, turn))], SIDE, NOISE, random)
 
 
 def gallery(pairs: Sequence[Pair], count: int, seed: int) -> tuple[NDArray[np.uint8], list[int]]:

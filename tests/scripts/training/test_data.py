@@ -61,7 +61,7 @@ ALSO = {
 # Fields of TINY that a recurrent network does not have.
 WITHOUT = {"translate-recurrent": ["model.num_attention_heads=2"]}
 # What has tests of its own, with data that are at hand.
-ELSEWHERE = ("digits", "vit-b16", "spoken-digits", "shapes-captions")
+ELSEWHERE = ("digits", "vit-b16", "spoken-digits", "shapes-captions", "shapes-detect")
 
 
 @pytest.mark.parametrize("name", [name for name in recipe.names() if name not in ELSEWHERE])
