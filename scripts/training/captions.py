@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from tokenizers import pre_tokenizers, trainers
+from tokenizers import trainers
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import CLIPImageProcessorPil, CLIPProcessor, CLIPTokenizer
@@ -19,6 +19,7 @@ from qkv.scripts.training.metrics import measure
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.shapes import SIDE, caption, gallery, pairs
 from qkv.scripts.training.task import Answer, Batch, Columns, Example, Record, Task, stack
+from qkv.scripts.training.tokenizer import ALPHABET
 
 TESTED = 400  # pictures of pairs that are trained on, and as many of others
 CHOICE = 32  # captions to choose from
@@ -63,15 +64,14 @@ def captions(recipe: Recipe) -> Task:
 
 
 def processor_for(texts: Sequence[str]) -> CLIPProcessor:
-    """CLIP's own, with pairs of bytes that are found in these texts."""
+    """CLIP's own, with pairs of bytes that are found in these texts, the same ones every time."""
     untrained = CLIPTokenizer().backend_tokenizer
-    letters = " ".join(map(chr, range(33, 127)))  # each within a word and as its end
-    special = [CLIPTokenizer().bos_token, CLIPTokenizer().eos_token]
+    # The trainer numbers what ends words as it meets it, and that in an order that differs from process to process.
+    first = [CLIPTokenizer().bos_token, CLIPTokenizer().eos_token, *(f"{letter}</w>" for letter in ALPHABET)]
     trainer = trainers.BpeTrainer(
-        vocab_size=700, special_tokens=special, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        end_of_word_suffix="</w>", show_progress=False,
-    )  # fmt: skip
-    untrained.train_from_iterator([*texts, letters], trainer)
+        vocab_size=700, special_tokens=first, initial_alphabet=ALPHABET, end_of_word_suffix="</w>", show_progress=False
+    )
+    untrained.train_from_iterator(texts, trainer)
     model = json.loads(untrained.to_str())["model"]
     merges: Any = [(one, other) for one, other in model["merges"]]
     tokenizer = CLIPTokenizer(model["vocab"], merges, model_max_length=77)
