@@ -5,6 +5,7 @@ Words come from the axes here too. A batch has a row of full length and a shorte
 
 import copy
 import itertools
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple, get_args
@@ -212,6 +213,10 @@ def trimmed(batch: Batch, row: int) -> Batch:
     return found
 
 
+# Slots start as nothing: it does not matter yet which of them looks at which.
+ALIKE = re.compile(r"model\.decoder\.layers\.0\.self_attn\.[qkv]_proj\.")
+
+
 @each(0)
 def test_every_parameter_learns(case: Case) -> None:
     model = copy.deepcopy(model_of(case)).train()
@@ -219,10 +224,11 @@ def test_every_parameter_learns(case: Case) -> None:
     for name, gradient in gradients(model).items():
         assert gradient is not None and gradient.isfinite().all(), name
         # A key's bias moves all scores of a query equally, which a softmax does not see.
-        assert name.endswith("k_proj.bias") or gradient.abs().max() > 1e-9, name
+        silent = name.endswith("k_proj.bias") or (case.family == "objects" and ALIKE.match(name))
+        assert silent or gradient.abs().max() > 1e-9, name
 
 
-@each(31)
+@each(89)
 def test_a_row_is_read_alone_as_in_a_batch_whatever_it_is_padded_with(case: Case) -> None:
     model, batch = copy.deepcopy(model_of(case)), batch_of(case)
     together = read(case, model, batch)
