@@ -34,7 +34,7 @@ from transformers import (
 
 import qkv
 from qkv.scripts.publishing.card import make_card, plain_card
-from qkv.scripts.publishing.card_heads import FEW, HEADS
+from qkv.scripts.publishing.card_heads import FEW, HEADS, HEAR, OPEN_SOUND
 from qkv.scripts.publishing.card_usage import finishing
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import strange_environment
@@ -438,3 +438,13 @@ def test_a_prompt_of_labels_stands_as_it_is() -> None:
 def test_what_ends_by_itself_has_room_to_end(config: Any, room: int) -> None:
     subject = SimpleNamespace(config=config.to_dict())
     assert finishing(f"generate({FEW})", subject) == f"generate(max_new_tokens={room})"
+
+
+def test_a_recording_that_the_program_would_mishear_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for channels, width in ((1, 1), (2, 2)):
+        with wave.open("speech.wav", "wb") as file:
+            file.setparams((channels, width, 11_025, 0, "NONE", "not compressed"))
+            file.writeframes(bytes(400))
+        with pytest.raises(AssertionError, match="save it with one channel of 16 bits"):
+            exec(OPEN_SOUND + HEAR, {})
