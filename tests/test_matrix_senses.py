@@ -213,8 +213,8 @@ def trimmed(batch: Batch, row: int) -> Batch:
     return found
 
 
-# Slots start as nothing: it does not matter yet which of them looks at which.
-ALIKE = re.compile(r"model\.decoder\.layers\.0\.self_attn\.[qkv]_proj\.")
+# Slots start as nothing, which no norm makes larger, and it does not matter yet which of them looks at which.
+ALIKE = re.compile(r"model\.decoder\.layers\.0\.self_attn(\.[qkv]_proj\.|_residual\.norm\.weight)")
 
 
 @each(0)
