@@ -162,8 +162,8 @@ def every() -> Iterator[Case]:
 
 
 def each(start: int) -> pytest.MarkDecorator:
-    """Every 149th case, and for each test other ones."""
-    return pytest.mark.parametrize("case", thinned(every(), 149, start), ids=str)
+    """Every 203rd case, and for each test other ones."""
+    return pytest.mark.parametrize("case", thinned(every(), 203, start), ids=str)
 
 
 def build(case: Case) -> PreTrainedModel:
@@ -228,7 +228,7 @@ def test_every_parameter_learns(case: Case) -> None:
         assert silent or gradient.abs().max() > 1e-9, name
 
 
-@each(89)
+@each(184)
 def test_a_row_is_read_alone_as_in_a_batch_whatever_it_is_padded_with(case: Case) -> None:
     model, batch = copy.deepcopy(model_of(case)), batch_of(case)
     together = read(case, model, batch)
@@ -239,7 +239,7 @@ def test_a_row_is_read_alone_as_in_a_batch_whatever_it_is_padded_with(case: Case
     assert all(gradient is None or gradient.isfinite().all() for gradient in gradients(model).values())
 
 
-@each(58)
+@each(98)
 @torch.no_grad()
 def test_sound_and_places_are_read_both_ways_and_texts_of_pairs_one_way(case: Case) -> None:
     model, batch = model_of(case), trimmed(batch_of(case), 0)
@@ -264,7 +264,7 @@ def states(case: Case, model: PreTrainedModel, name: str, given: Tensor) -> Tens
     return first(**{name: given}).last_hidden_state
 
 
-@each(84)
+@each(190)
 def test_backends_agree(case: Case) -> None:
     """Values and gradients of eager, sdpa and flex, on a padded batch."""
     model, batch = copy.deepcopy(model_of(case)), batch_of(case)
@@ -282,7 +282,7 @@ def test_backends_agree(case: Case) -> None:
         assert all(close(slopes[backend][name], value) for name, value in slopes["eager"].items())
 
 
-@each(100)
+@each(58)
 def test_checkpointing_changes_nothing(case: Case) -> None:
     plain, batch = copy.deepcopy(model_of(case)).train(), batch_of(case)
     expected = run(plain, batch).loss
