@@ -50,7 +50,7 @@ def complete(finished: Run) -> None:
     finished.record["baselines"] = finished.task.baselines()
     if finished.task.kind == "image-classification":
         draw(finished)
-    elif finished.model.config.is_encoder_decoder and getattr(finished.model.config, "attention", "") != "none":
+    elif writes(finished.model) and getattr(finished.model.config, "attention", "") != "none":
         align(finished)
     finished.save()
     publish(finished)
@@ -111,7 +111,7 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     whole = task.kind == "image-classification"
     columns = batch(task, split, None if whole else TEXTS)
     given = {name: value for name, value in inputs(columns).items() if name != "labels"}
-    if model.config.is_encoder_decoder:
+    if writes(model):
         shift: Any = model.prepare_decoder_input_ids_from_labels
         given["decoder_input_ids"] = shift(columns["labels"])
     example = task.example(model)
@@ -124,7 +124,12 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     if not whole:
         return {}
     sums = task.score(SimpleNamespace(**found.outputs), columns)
-    return {name: value.item() / task.count(columns) for name, value in sums.items()}
+    return {name: value.item() / int(task.count(columns)) for name, value in sums.items()}
+
+
+def writes(model: Any) -> bool:
+    """Whether a decoder writes what an encoder has read."""
+    return hasattr(model, "prepare_decoder_input_ids_from_labels")
 
 
 def scores(found: dict[str, torch.Tensor]) -> torch.Tensor:

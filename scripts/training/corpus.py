@@ -43,15 +43,16 @@ class Corpus:
         if not share or "validation" in self.texts:
             return self
         held = spread(len(self.texts["train"]), share)
-        if not any(held):
-            raise ValueError(f"holdout={share} of {len(held)} examples is none; make it larger")
         texts, labels, targets = (dealt(splits, held) for splits in (self.texts, self.labels, self.targets))
         return replace(self, texts=texts, labels=labels, targets=targets)
 
 
 def spread(size: int, share: float) -> list[bool]:
-    """Which of that many examples are held back: so large a share of them, evenly spread."""
-    return [int((index + 1) * share) > int(index * share) for index in range(size)]
+    """Which of that many examples are held back: so large a share of them, evenly spread; ValueError for none."""
+    held = [int((index + 1) * share) > int(index * share) for index in range(size)]
+    if not any(held):
+        raise ValueError(f"holdout={share} of {size} examples is none; make it larger, or give more of them")
+    return held
 
 
 def dealt(splits: Splits[Item], held: Sequence[bool]) -> Splits[Item]:

@@ -9,6 +9,7 @@ from qkv.scripts.training.captions import captions
 from qkv.scripts.training.classification import classification
 from qkv.scripts.training.complaint import Complaints
 from qkv.scripts.training.corpus import Corpus
+from qkv.scripts.training.detection import detection
 from qkv.scripts.training.digit_drawings import digit_drawings
 from qkv.scripts.training.digits import digits
 from qkv.scripts.training.hearing import READINGS
@@ -23,7 +24,13 @@ from qkv.scripts.training.spoken_digits import spoken_digits
 from qkv.scripts.training.task import Task
 from qkv.scripts.training.tunes import tunes
 
-IMAGES: dict[str, Callable[[Recipe], Task]] = {"digits": digits, "shapes-captions": captions}
+IMAGES: dict[str, Callable[[Recipe], Task]] = {
+    "digits": digits,
+    "shapes-captions": captions,
+    "shapes-detect": detection,
+}
+# What is learned from pictures of files, folders and the Hub, by the end of the head's name.
+SEEN: dict[str, Callable[[Recipe], Task]] = {"ForImageClassification": images, "ForObjectDetection": detection}
 SOUNDS: dict[str, Callable[[Recipe], Source]] = {"spoken-digits": spoken_digits}
 # What a decoder makes of a prompt.
 PROMPTED: dict[str, Callable[[Recipe], Task]] = {"digit-drawings": digit_drawings, "tunes": tunes}
@@ -91,9 +98,8 @@ def seen_or_heard(recipe: Recipe) -> Task | None:
         return PROMPTED[recipe.data](recipe)
     if recipe.data in SOUNDS or (recipe.data not in TEXTS and recipe.architecture.endswith(tuple(READINGS))):
         return speech(recipe, SOUNDS.get(recipe.data, given))
-    if recipe.architecture.endswith("ForImageClassification") and recipe.data not in TEXTS:
-        return images(recipe)
-    return None
+    ending = next((name for name in SEEN if recipe.architecture.endswith(name)), None)
+    return SEEN[ending](recipe) if ending and recipe.data not in TEXTS else None
 
 
 def elsewhere(where: str) -> bool:

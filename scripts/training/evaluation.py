@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import gather_object
-from torch import nn
+from accelerate.utils import gather_object, send_to_device
+from torch import Tensor, nn
 
 from qkv.scripts.training.engine import data_parallel, put_away, tensor_parallel
 from qkv.scripts.training.task import Answer, Batch, Examples, Task
@@ -15,7 +15,8 @@ from qkv.scripts.training.task import Answer, Batch, Examples, Task
 
 def place(batch: Batch, accelerator: Accelerator) -> Batch:
     """The batch on this process's device."""
-    return {name: value.to(accelerator.device) for name, value in batch.items()}
+    found: Batch = send_to_device(batch, accelerator.device)
+    return found
 
 
 def inputs(batch: Batch) -> Batch:
@@ -42,10 +43,12 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
         # Processes whose model is in pieces need each other at every step: who has no batch left computes one in vain.
         start = first + rank * size
         batch = collated(task, split, start if start < len(split) else 0, size, accelerator)
-        outputs = model(**inputs(batch), **options, num_items_in_batch=1)
+        count = task.count(batch)
+        # The sum, unless there is no one number to divide it by.
+        outputs = model(**inputs(batch), **options, num_items_in_batch=count if isinstance(count, Tensor) else 1)
         found = task.answer(accelerator.unwrap_model(model), outputs, batch)
         if start < len(split):
-            sums["targets"] += task.count(batch)
+            sums["targets"] += int(torch.as_tensor(count).flatten()[-1])
             for name, value in {"loss": outputs.loss, **task.score(outputs, batch)}.items():
                 sums[name] += float(value)
             answers += found

@@ -86,12 +86,11 @@ class Loop:
         """One optimizer step on this process's parts: loss, gradient norm, tokens, stop, the same on every process."""
         accelerator = self.accelerator
         config = accelerator.unwrap_model(self.model).config
-        mine = [
-            sum(self.task.count(part) for part in parts),
-            sum(positions(part, config) for part in parts),
-            self.asked(),
-        ]
-        targets, tokens, stop = total(accelerator, torch.tensor(mine, device=accelerator.device))
+        counts = torch.stack([torch.as_tensor(self.task.count(part)) for part in parts]).sum(0)
+        others = torch.tensor([sum(positions(part, config) for part in parts), self.asked()])
+        mine = torch.cat((torch.atleast_1d(counts), others)).to(accelerator.device)
+        *targets, tokens, stop = total(accelerator, mine)
+        items = torch.stack(targets) if len(targets) > 1 else targets[0]
         losses = []
         options = uncached(accelerator, self.model)
         _, shares = data_parallel(accelerator)
@@ -99,7 +98,7 @@ class Loop:
             # DeepSpeed takes its step within the backward pass that it is told is the last.
             accelerator.sync_gradients = last = index == len(parts) - 1
             with nullcontext() if last else accelerator.no_sync(self.model):
-                loss = self.model(**inputs(part), **options, num_items_in_batch=targets).loss
+                loss = self.model(**inputs(part), **options, num_items_in_batch=items).loss
                 # Gradients are averaged over shares of the data, but each holds its part of one sum.
                 accelerator.backward(loss * shares)
             losses.append(loss.detach())
@@ -142,7 +141,9 @@ def refuse_parts(task: Task, recipe: Recipe) -> None:
 
 
 def positions(batch: Batch, config: PreTrainedConfig) -> int:
-    """How many tokens of text, patches of images, or moments of sound a batch holds."""
+    """How many tokens of text, patches of images, moments of sound, or pixels that have no patches a batch holds."""
+    if "pixel_mask" in batch:
+        return int(batch["pixel_mask"].sum())
     if "pixel_values" in batch:
         image = getattr(config, "vision_config", config)
         return batch["pixel_values"].numel() // (image.num_channels * image.patch_size**2)

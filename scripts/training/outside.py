@@ -10,7 +10,7 @@ from typing import Any
 from datasets import ClassLabel, Dataset
 
 from qkv.scripts.training.complaint import Checks, Complaints, sift, text
-from qkv.scripts.training.corpus import Corpus
+from qkv.scripts.training.corpus import Corpus, spread
 from qkv.scripts.training.reading import Fault, Record
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.shard import Stream, attempt
@@ -135,6 +135,23 @@ def value(record: Record, name: str) -> str:
     column, _, language = name.partition(".")
     found: str = languages(record[column])[language] if language else record[column]
     return found
+
+
+def divided(tables: dict[str, Dataset], recipe: Recipe) -> dict[str, Dataset]:
+    """The same with a test and, if there is a `holdout`, a validation split; of these the first `text.evaluated`."""
+    tables = dict(tables)
+    shares = {"test": 1 / TENTH, "validation": recipe.holdout}
+    for name, share in shares.items():
+        if name not in tables and share:
+            train = tables["train"]
+            held = spread(len(train), share)
+            tables[name] = train.select([index for index, kept in enumerate(held) if kept])
+            tables["train"] = train.select([index for index, kept in enumerate(held) if not kept])
+    most = recipe.text.evaluated
+    first = {
+        name: table.select(range(min(most, len(table)))) for name, table in tables.items() if most and name != "train"
+    }
+    return {**tables, **first}
 
 
 def address(recipe: Recipe) -> str:

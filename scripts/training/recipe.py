@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[1] / "recipes"
 # The least value that makes sense, of fields that have one.
 LEAST = dict.fromkeys(
     ("max_steps", "batch_size", "accumulate", "threads", "log_every", "eval_every", "save_every", "keep", "patience",
-     "tensor_parallel", "shards", "buffer", "vocab_size", "made", "symbols"), 1
+     "tensor_parallel", "shards", "buffer", "vocab_size", "made", "symbols", "shortest_edge"), 1
 ) | {"length": 4}  # fmt: skip
 POSITIVE = ("learning_rate", "max_grad_norm")
 SHARES = {
@@ -79,7 +79,8 @@ class Feeding:
 
     `batch_size` counts the examples of an optimizer step, however many processes share it and in however many parts
     (`accumulate`) each takes its share. `group_by_length` puts examples of like length into a step. `workers`
-    processes make batches ahead, and first the tokens of a table of texts, which datasets' cache keeps then. `holdout`
+    processes make batches ahead, and first the tokens of a table of texts, which datasets' cache keeps then. Pictures
+    whose objects are looked for are brought to a `shortest_edge` of that many pixels. `holdout`
     keeps that share of the training data back, to be watched; the test split is scored once, at the end.
 
     `streaming` reads records as they are needed: in `shards`, whose number is that of no device but part of the order,
@@ -91,6 +92,7 @@ class Feeding:
     accumulate: int = 1
     group_by_length: bool = False
     workers: int = 0
+    shortest_edge: int = 800
     holdout: float = 0.0
     streaming: bool = False
     shards: int = 8

@@ -44,21 +44,34 @@ def caption(pair: Pair) -> str:
     return f"{'an' if colour[0] in 'aeiou' else 'a'} {colour} {shape}"
 
 
+def outline(shape: str, middle: NDArray[np.float64], size: float, turn: float) -> NDArray[np.float64]:
+    """The corners (N, 2) of a shape, x and y."""
+    turns, reaches = np.array(SHAPES[shape]).T
+    angles = 2 * np.pi * (turns + turn)
+    found: NDArray[np.float64] = middle + size * reaches[:, None] * np.stack((np.cos(angles), np.sin(angles)), axis=1)
+    return found
+
+
+def painted(
+    parts: Sequence[tuple[str, NDArray[np.float64]]], side: int, random: np.random.Generator
+) -> NDArray[np.uint8]:
+    """A noisy picture (side, side, 3) of outlines in shades of their colours, on grey of any lightness."""
+    ground = tuple(int(level) for level in np.full(3, random.integers(90, 230)))
+    image = Image.new("RGB", (side * FINER, side * FINER), ground)
+    for colour, corners in parts:
+        shade = np.clip(np.array(COLOURS[colour]) + random.integers(-20, 21, 3), 0, 255)
+        places = [tuple(corner) for corner in FINER * corners]
+        ImageDraw.Draw(image).polygon(places, fill=tuple(int(level) for level in shade))
+    levels = np.asarray(image.resize((side, side), Image.Resampling.BOX), np.float64)
+    return (levels + 12 * random.standard_normal(levels.shape)).clip(0, 255).round().astype(np.uint8)
+
+
 def drawn(pair: Pair, random: np.random.Generator) -> NDArray[np.uint8]:
     """A picture (SIDE, SIDE, 3) of a shape anywhere, of any size, turned a little, in a shade of the colour."""
     colour, shape = pair
     size, turn = random.uniform(5, 11), random.uniform(-0.05, 0.05)
     middle = random.uniform(size, SIDE - size, 2)
-    corners = [
-        tuple(FINER * (middle + size * reach * np.array([np.cos(angle), np.sin(angle)])))
-        for angle, reach in ((2 * np.pi * (part + turn), reach) for part, reach in SHAPES[shape])
-    ]
-    ground = tuple(int(level) for level in np.full(3, random.integers(90, 230)))
-    shade = tuple(int(level) for level in np.clip(np.array(COLOURS[colour]) + random.integers(-20, 21, 3), 0, 255))
-    image = Image.new("RGB", (SIDE * FINER, SIDE * FINER), ground)
-    ImageDraw.Draw(image).polygon(corners, fill=shade)
-    levels = np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX), np.float64)
-    return (levels + 12 * random.standard_normal(levels.shape)).clip(0, 255).round().astype(np.uint8)
+    return painted([(colour, outline(shape, middle, size, turn))], SIDE, random)
 
 
 def gallery(pairs: Sequence[Pair], count: int, seed: int) -> tuple[NDArray[np.uint8], list[int]]:

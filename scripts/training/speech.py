@@ -13,10 +13,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Speech2TextFeatureExtractor
 
 from qkv.scripts.training.complaint import Complaints, recorded, sift, sound, text
-from qkv.scripts.training.corpus import spread
 from qkv.scripts.training.evaluation import inputs
 from qkv.scripts.training.hearing import Reading, reading_of
-from qkv.scripts.training.outside import TENTH, address
+from qkv.scripts.training.outside import address, divided
 from qkv.scripts.training.padded import IGNORED
 from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.seq2seq import measured
@@ -167,23 +166,6 @@ def extracted(batch: dict[str, list[Any]], extractor: Any) -> dict[str, list[Any
         "length": [len(row) for row in rows],
         "identity": [sha256(recorded(value)).hexdigest() for value in batch["audio"]],
     }
-
-
-def divided(tables: dict[str, Dataset], recipe: Recipe) -> dict[str, Dataset]:
-    """The same with a test and, if there is a `holdout`, a validation split; of these the first `text.evaluated`."""
-    tables = dict(tables)
-    shares = {"test": 1 / TENTH, "validation": recipe.holdout}
-    for name, share in shares.items():
-        if name not in tables and share:
-            train = tables["train"]
-            held = spread(len(train), share)
-            tables[name] = train.select([index for index, kept in enumerate(held) if kept])
-            tables["train"] = train.select([index for index, kept in enumerate(held) if not kept])
-    most = recipe.text.evaluated
-    first = {
-        name: table.select(range(min(most, len(table)))) for name, table in tables.items() if most and name != "train"
-    }
-    return {**tables, **first}
 
 
 def numbered(tables: dict[str, Dataset]) -> Iterator[tuple[str, Heard]]:

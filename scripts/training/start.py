@@ -13,6 +13,7 @@ from transformers.models.bart.modeling_bart import shift_tokens_right
 import qkv
 from qkv import modeling
 from qkv.modeling.loss import classification, contrastive, cross_entropy, next_token
+from qkv.modeling.matching import set_loss
 from qkv.scripts.training.recipe import Recipe, refuse_unknown
 
 # The Auto class of stock models for each of our heads, and the loss that ours has.
@@ -23,6 +24,7 @@ HEADS: dict[str, tuple[str, Any]] = {
     "ForConditionalGeneration": ("AutoModelForSeq2SeqLM", cross_entropy),
     "ForImageClassification": ("AutoModelForImageClassification", None),
     "ForSpeechSeq2Seq": ("AutoModelForSpeechSeq2Seq", cross_entropy),
+    "ForObjectDetection": ("AutoModelForObjectDetection", set_loss),
     "DualEncoderModel": ("AutoModelForZeroShotImageClassification", contrastive),
 }
 
@@ -75,8 +77,8 @@ def counterpart(recipe: Recipe, model: Any) -> PreTrainedModel:
     else:
         found = qkv.to_transformers(unsmoothed(model))
         official = type(found)(found.config)
-    if loss is contrastive:
-        return comparing(official)
+    if loss in OTHERWISE:
+        return OTHERWISE[loss](official)
     return with_our_loss(official, loss, getattr(model.config, "label_smoothing", 0.0))
 
 
@@ -121,6 +123,30 @@ def comparing(model: Any) -> PreTrainedModel:
     model.forward = compared
     found: PreTrainedModel = model
     return found
+
+
+def finding(model: Any) -> PreTrainedModel:
+    """A stock detector whose loss is divided by what is in the whole step, and not in a part of it."""
+    forward = model.forward
+
+    @wraps(forward)
+    def found(*args: Any, num_items_in_batch: Any = None, **inputs: Any) -> Any:
+        def loss(*given: Any) -> Any:
+            logits, labels, _, boxes, config, scores, places = given
+            # Of all layers, the last among them.
+            layers = [(logits, boxes)] if scores is None else list(zip(scores, places, strict=True))
+            return *set_loss(layers, labels, config, num_items_in_batch), None
+
+        model.loss_function = loss
+        return forward(*args, **inputs)
+
+    model.forward = found
+    official: PreTrainedModel = model
+    return official
+
+
+# Stock models whose forward has to be told more than the loss of logits and labels.
+OTHERWISE: dict[Any, Any] = {contrastive: comparing, set_loss: finding}
 
 
 def with_our_loss(model: Any, loss: Any, smoothing: float) -> PreTrainedModel:

@@ -84,9 +84,11 @@ class Task:
     come on any number of processes and after any interruption. In evaluation `places` is None, and nothing is changed.
     Names in a batch that begin with an underscore are for scoring and not given to the model.
 
-    `count` says how many targets a batch has. `score` sums up what adds over batches and processes, such as right
-    answers; `answer` (model, outputs, batch) gives what has to be seen together, such as translations beside their
-    references. From the sums (`loss` and `targets` among them) and all answers of a split `measure` makes its metrics.
+    `count` says how many targets a batch has, or, as a tensor, how many of each kind where a model divides by several;
+    the last of these are what losses are means over. `score` sums up what adds over batches and processes, such as
+    right answers; `answer` (model, outputs, batch) gives what has to be seen together, such as translations beside
+    their references. From the sums (`loss` and `targets` among them) and all answers of a split `measure` makes its
+    metrics.
 
     `config` are the fields of the model's config that follow from the data, such as `vocab_size`; `signatures` say how
     metrics were computed where that has a name. `baselines` measures what the model is compared with, and `example`
@@ -108,7 +110,7 @@ class Task:
     splits: Mapping[str, Examples]
     labels: list[str]
     processor: Any
-    count: Callable[[Batch], int]
+    count: Callable[[Batch], int | Tensor]
     score: Callable[[Any, Batch], dict[str, Tensor]] = lambda outputs, batch: {}
     answer: Callable[[Any, Any, Batch], list[Answer]] = lambda model, outputs, batch: []
     measure: Callable[[dict[str, float], Sequence[Answer]], dict[str, float]] = mean

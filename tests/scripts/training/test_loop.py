@@ -4,7 +4,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +19,10 @@ from transformers import Speech2TextConfig, WhisperConfig
 import qkv
 import tiny
 from qkv.modeling import modeling_decoder
+from qkv.scripts.training.detection import counted
 from qkv.scripts.training.loop import Loop, parameter_groups, positions
 from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.task import Batch, Columns, Task
+from qkv.scripts.training.task import Batch, Columns, Record, Task, stack
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 RECIPE = Recipe("tiny", "", "", "", max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)
@@ -51,6 +52,26 @@ def text_task() -> Task:
     return task(
         Columns({"input_ids": ids, "labels": labels}), lambda batch: int((batch["labels"][:, 1:] != -100).sum())
     )
+
+
+def detector() -> nn.Module:
+    config = tiny.detector(num_queries=5, auxiliary_loss=True, **dict.fromkeys(tiny.DROPOUT, 0.0))
+    return qkv.QkvDetectionForObjectDetection(config).double()
+
+
+def object_task() -> Task:
+    """Images with no, one or several objects each, so that parts have different numbers of them."""
+    counts = torch.randint(0, 4, (20,)).tolist()
+    objects = [{"class_labels": torch.randint(0, 3, (n,)), "boxes": torch.rand(n, 4).double()} for n in counts]
+    images = torch.randn(20, 3, 32, 32).double()
+    examples = Columns({"pixel_values": images, "pixel_mask": torch.ones(20, 32, 32), "labels": objects})
+
+    def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        labels = [record.pop("labels") for record in records]
+        return {**stack(records), "labels": labels}
+
+    made = task(examples, counted)
+    return replace(made, collate=collate, score=lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])})
 
 
 def task(examples: Columns, count: Callable[[Batch], int]) -> Task:
@@ -88,6 +109,7 @@ CASES = {
     "text, smoothed": (text_model, text_task, {"label_smoothing": 0.1}),
     "labels of sound": (sound_model, sound_task, {}),
     "texts of sound": (dictation_model, sound_task, {}),
+    "objects": (detector, object_task, {}),
 }
 
 
@@ -246,12 +268,14 @@ def test_only_matrices_decay() -> None:
     assert all(name.endswith("weight") for name in decayed)
 
 
-def test_positions_are_tokens_patches_or_moments_of_sound() -> None:
+def test_positions_are_tokens_patches_moments_of_sound_or_pixels() -> None:
     assert positions({"input_ids": torch.zeros(3, 5)}, text_model().config) == 15
     assert positions({"pixel_values": torch.zeros(3, 1, 4, 4)}, image_model().config) == 12
     assert positions({"pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair().vision_config) == positions(
         {"input_ids": torch.zeros(3, 5), "pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair()
     )
+    images = {"pixel_values": torch.zeros(2, 3, 4, 5), "pixel_mask": torch.tensor([1, 1, 1, 1, 0]).expand(2, 4, 5)}
+    assert positions(images, tiny.detector()) == 2 * 16
     stock = Speech2TextConfig(input_feat_per_channel=6)
     for config in (tiny.hearer("speech"), tiny.recogniser("speech"), stock):  # two convolutions of stride 2
         assert positions({"input_features": torch.zeros(3, 41, 6)}, config) == 3 * 11

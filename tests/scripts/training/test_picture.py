@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 import qkv
-from qkv.scripts.training.picture import draw_alignment, draw_attention, draw_curve
+from qkv.scripts.training.picture import draw_alignment, draw_attention, draw_curve, draw_objects
 
 
 def test_the_curve_has_a_panel_for_each_metric_that_was_watched(
@@ -79,3 +79,17 @@ def test_the_alignment_is_drawn_of_real_tokens(attention: str, tmp_path: Path, m
     (expected,) = model(**batch, output_attentions=True).cross_attentions
     assert [tuple(image.shape) for image in shown] == [(2, 4), (3, 2)]
     assert torch.equal(shown[1], expected[1, 0, :3, :2].detach()) and (tmp_path / "alignment.png").is_file()
+
+
+def test_boxes_are_drawn_for_what_is_there_and_what_is_found_for_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    monkeypatch.setattr(
+        Axes, "add_patch", lambda self, patch: drawn.append((patch.get_bbox().extents.tolist(), patch.get_linestyle()))
+    )
+    found = {"boxes": [[1.0, 2.0, 3.0, 5.0], [0.0, 0.0, 1.0, 1.0]], "labels": [1, 0], "scores": [0.9, 0.4]}
+    there = {"boxes": [[1.0, 2.0, 3.0, 4.0]], "labels": [1]}
+    draw_objects([Image.new("RGB", (8, 8))], [(found, there)], ["a", "b"], tmp_path / "objects.png")
+    assert drawn == [([1.0, 2.0, 3.0, 4.0], "--"), ([1.0, 2.0, 3.0, 5.0], "solid")]
+    assert Image.open(tmp_path / "objects.png").width > 1000

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def task_of(folder: Path, *words: str) -> Task:
-    return data.load(recipe.load("spoken-digits", [f"data={folder}", *words]))
+    return data.load(recipe.load("spoken-digits", [f"data={folder}", "holdout=0.1", *words]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,7 +139,7 @@ def test_a_table_without_recordings_is_refused(tmp_path: Path) -> None:
 
 def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
     stock = [f"stock.{name}=16" for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "conv_channels")]
-    words = [f"data={folder}", "model_source=stock", *TINY, *stock]
+    words = [f"data={folder}", "holdout=0.1", "model_source=stock", *TINY, *stock]
     task = task_of(folder)
     model = build(recipe.load("spoken-digits", words), task).eval()
     assert type(model) is Speech2TextForConditionalGeneration
