@@ -912,6 +912,23 @@ def contrastive(images, texts, scale, count=None):
     return total / (count or len(images))
 
 
+def hidden_frames(length, size, share, width, least, chance, draws):
+    """Hide stretches of `width` frames that begin where the least numbers were drawn: booleans (size,).
+
+    As many as hide a `share` of the sound if none overlap, a fraction of one by chance, and at least so many.
+
+    Source: Park et al. 2019, SpecAugment, §2, https://arxiv.org/abs/1904.08779, of a number of masks that grows with the
+        sound: Park et al. 2020, SpecAugment on Large Scale Datasets, https://arxiv.org/abs/1912.05533
+    """
+    count = max(least, math.floor(share * length / width + chance))
+    beginnings = sorted(range(length - width + 1), key=lambda place: draws[place])
+    hidden = [False] * size
+    for begin in beginnings[:count]:
+        for frame in range(begin, begin + width):
+            hidden[frame] = True
+    return torch.tensor(hidden)
+
+
 def frame_convolution(frames, weight, bias, stride):
     """Weigh each `stride`-th frame and its neighbours, zero beyond the ends: (C, L) -> (filters, T).
 

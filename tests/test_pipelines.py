@@ -1,6 +1,7 @@
 """transformers' pipelines load a saved folder, tokenizer or image processor and all, and give the model's own numbers."""
 
 import json
+import math
 import wave
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import Tensor
 from transformers import (
     AutoFeatureExtractor,
     AutoImageProcessor,
+    AutoModelForImageClassification,
     AutoModelForObjectDetection,
     AutoModelForZeroShotImageClassification,
     AutoProcessor,
@@ -33,12 +35,14 @@ from transformers import (
     WhisperTokenizer,
     pipeline,
 )
+from transformers.models.detr.modeling_detr import DetrObjectDetectionOutput
 
 import qkv.modeling as qkv_models
 import tiny
 from qkv.scripts.audio.wav import read_wav
 from qkv.scripts.vision.image import read_image
 from qkv.scripts.vision.objects import own_boxes
+from thinned import thinned
 
 CORPUS = [
     "Attention reads every word of a sentence at once.",
@@ -363,6 +367,44 @@ def test_the_image_processor_is_resize_crop_and_normalise() -> None:
         assert np.allclose(processor(image, return_tensors="np")["pixel_values"][0], expected, atol=1e-5)
 
 
+# Classes of images in files ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a classifier and its processor, and files to look at."""
+    folder = tmp_path_factory.mktemp("vit")
+    processor = ViTImageProcessorPil(size={"height": 12, "width": 16})
+    torch.manual_seed(0)
+    save(qkv_models.QkvEncoderForImageClassification(tiny.vision()), processor, folder)
+    return with_pictures(folder)
+
+
+@pytest.mark.parametrize("file", thinned(FILES, 3, 1))
+def test_image_classification_of_a_file(file: str, vit: Path) -> None:
+    model = AutoModelForImageClassification.from_pretrained(vit)
+    picture = Image.open(vit / file).convert("RGB")
+    expected = scores(model, AutoImageProcessor.from_pretrained(vit)(picture, return_tensors="pt"))[0].softmax(-1)
+    found = {row["label"]: row["score"] for row in pipeline("image-classification", model=str(vit))(str(vit / file))}
+    wanted = {model.config.id2label[index]: score for index, score in enumerate(expected.tolist())}
+    assert found == pytest.approx(wanted, rel=1e-4) and len(set(found.values())) == 3
+
+
+def test_classes_of_grey_of_16_bits_are_those_of_grey_of_8(vit: Path) -> None:
+    classify = pipeline("image-classification", model=str(vit))
+    Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257).save(vit / "deep.png")
+    read, expected, white = map(classify, (read_image(vit / "deep.png"), str(vit / "grey.png"), str(vit / "deep.png")))
+    assert read == expected != white
+
+
+@pytest.mark.parametrize(
+    ("file", "sentence"), [("empty.png", "cannot identify image file"), ("cut.png", "image file is truncated")]
+)
+def test_classes_of_no_picture_are_a_sentence(file: str, sentence: str, vit: Path) -> None:
+    with pytest.raises(OSError, match=sentence):
+        pipeline("image-classification", model=str(vit))(str(vit / file))
+
+
 # Objects in images ----------------------------------------------------------------------------------------------------
 
 
@@ -453,6 +495,33 @@ def test_the_image_processor_of_detectors_is_resize_normalise_and_pad() -> None:
             assert batch["labels"][row]["class_labels"].tolist() == [2]
 
 
+def test_boxes_are_corners_in_pixels_of_the_likeliest_objects() -> None:
+    """Of 50 random answers, worked out slot by slot."""
+    processor, random = seer(), torch.Generator().manual_seed(0)
+    for number in range(50):
+        logits, boxes = torch.randn(1, 9, 4, generator=random), torch.rand(1, 9, 4, generator=random)
+        height, width = 20 + number, 91 - number
+        output = DetrObjectDetectionOutput(logits=2 * logits, pred_boxes=boxes)
+        sizes = torch.tensor([[height, width]])
+        (found,) = processor.post_process_object_detection(output, threshold=0.5, target_sizes=sizes)
+        wanted = []
+        for slot, (x, y, wide, high) in zip(output.logits[0].tolist(), boxes[0].tolist(), strict=True):
+            weights = [math.exp(score) for score in slot]
+            best = max(weights[:-1])  # the last is for no object
+            if best / sum(weights) > 0.5:
+                corners = (
+                    (x - wide / 2) * width,
+                    (y - high / 2) * height,
+                    (x + wide / 2) * width,
+                    (y + high / 2) * height,
+                )
+                wanted.append((best / sum(weights), weights.index(best), corners))
+        assert len(found["scores"]) == len(wanted) > 0
+        assert found["labels"].tolist() == [label for _, label, _ in wanted]
+        assert found["scores"].tolist() == pytest.approx([score for score, _, _ in wanted], rel=1e-5)
+        assert torch.allclose(found["boxes"], torch.tensor([corners for *_, corners in wanted]), atol=1e-4)
+
+
 def resized(image: Image.Image) -> Image.Image:
     """With a shorter side of 24, or a longer one of 40 where that would be longer; what has the right side stays."""
     width, height = image.size
@@ -511,6 +580,46 @@ def test_speech_is_labelled(tmp_path: Path) -> None:
         hear({"raw": np.zeros(16_000, np.float32), "sampling_rate": 16_000})
 
 
+def recordings(folder: Path) -> dict[str, Path]:
+    """Noise of one second in files of several forms."""
+    noise = np.random.default_rng(1).integers(1, 255, 11_025, dtype=np.uint8)
+    forms = {
+        "16 bits": (1, 2, 11_025, (noise.astype("<i2") - 128) * 256),
+        "8 bits in stereo": (2, 1, 11_025, noise.repeat(2)),
+        "silence": (1, 2, 16_000, np.zeros(16_000, "<i2")),
+    }
+    for name, (channels, width, rate, samples) in forms.items():
+        with wave.open(str(folder / f"{name}.wav"), "wb") as file:
+            file.setparams((channels, width, rate, 0, "NONE", "not compressed"))
+            file.writeframes(samples.tobytes())
+    (folder / "cut.wav").write_bytes((folder / "16 bits.wav").read_bytes()[:9000])
+    (folder / "empty.wav").write_bytes(b"")
+    return {path.stem: path for path in folder.glob("*.wav")}
+
+
+@pytest.mark.parametrize("writes", [False, True], ids=["labels", "text"])
+def test_recordings_of_every_form_are_heard_or_a_sentence_says_why_not(writes: bool, tmp_path: Path) -> None:
+    place, files, options = tmp_path / "ctc", recordings(tmp_path), {}
+    if writes:
+        place, tokenizer, options = tmp_path / "text", wordpiece(), {"max_new_tokens": 6, "num_beams": 1}
+        config = tiny.recogniser("plain", decoder_start_token_id=2, max_position_embeddings=200, **sizes(tokenizer))
+        save(qkv_models.QkvEncoderDecoderForSpeechSeq2Seq(config), tokenizer, place)
+        WhisperFeatureExtractor(feature_size=6, chunk_length=1).save_pretrained(place)
+    else:
+        hearing(tmp_path)
+    hear = pipeline("automatic-speech-recognition", model=str(place))
+    plain, other = (hear(read_wav(files[name]), **options)["text"] for name in ("16 bits", "8 bits in stereo"))
+    assert plain == other and len(plain) > 4
+    for name, sentence in {"cut": "cut short: it holds 0.41 of 1.00 s", "empty": "is empty; record it again"}.items():
+        with pytest.raises(ValueError, match=sentence):
+            hear(read_wav(files[name]), **options)
+    if writes:  # whose features of silence are numbers like any other
+        assert hear(read_wav(files["silence"]), **options)["text"] != plain
+        return
+    with pytest.raises(ValueError, match="sound that is silent all along cannot be normalised"):
+        hear(read_wav(files["silence"]))
+
+
 def test_long_speech_in_chunks_is_read_as_at_once_where_nothing_reaches_further(tmp_path: Path) -> None:
     (tmp_path / "letters.json").write_text(json.dumps(LETTERS))
     ids = {"vocab_size": len(LETTERS), "pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
@@ -554,6 +663,22 @@ def test_extractors_of_features_need_no_torchaudio_and_come_back(tmp_path: Path)
             sound = generator.randn(generator.randint(500, 20_000)).astype(np.float32)
             both = [each(sound, sampling_rate=16_000).input_features[0] for each in (loaded, expected)]
             assert np.isfinite(both[0]).all() and np.abs(both[0] - both[1]).max() <= 1e-5
+
+
+def test_whispers_features_are_log_mels_by_their_formula() -> None:
+    """Of 50 random sounds: torch's short-time Fourier transform, mel bins, logarithms; no torchaudio anywhere."""
+    extractor, generator = WhisperFeatureExtractor(feature_size=10, chunk_length=1), torch.Generator().manual_seed(1)
+    filters = torch.tensor(extractor.mel_filters.T, dtype=torch.float64)
+    for _ in range(50):
+        length = int(torch.randint(500, 20_000, (1,), generator=generator))
+        sound = torch.randn(length, generator=generator)
+        found = extractor(sound.numpy(), sampling_rate=16_000, return_tensors="pt").input_features[0]
+        one_second = torch.nn.functional.pad(sound[:16_000].double(), (0, max(0, 16_000 - length)))
+        window = torch.hann_window(400, dtype=torch.float64)
+        waves = torch.stft(one_second, 400, 160, window=window, return_complex=True)[:, :-1]
+        loudness = (filters @ waves.abs() ** 2).clamp(min=1e-10).log10()
+        expected = (loudness.maximum(loudness.max() - 8) + 4) / 4
+        assert (found - expected).abs().max() <= 1e-5
 
 
 def test_a_processor_of_whisper_is_loaded_whole(tmp_path: Path) -> None:

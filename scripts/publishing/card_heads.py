@@ -5,6 +5,8 @@ from dataclasses import dataclass
 # A text, and one with a token to be guessed; those of the recipe stand in their places where it has some.
 TEXT = '"The sky is blue."'
 GUESSED = "The sky is {mask}."
+# A few words more; what ends by itself is given room to end instead.
+FEW = "max_new_tokens=20"
 READ_TEXT = f'inputs = tokenizer({TEXT}, return_tensors="pt")'
 READ_IMAGE = 'inputs = processor(Image.open("image.png"), return_tensors="pt")'
 LABELS = '["a cat", "a dog"]'
@@ -17,7 +19,8 @@ import wave
 import numpy as np
 """
 HEAR = """\
-with wave.open("speech.wav") as file:  # 16 bits, one channel, as many samples a second as the model heard in training
+with wave.open("speech.wav") as file:  # as many samples a second as the model heard in training
+    assert file.getparams()[:2] == (1, 2), "save it with one channel of 16 bits"
     waves = np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(32768)
     speech = {"raw": waves, "sampling_rate": file.getframerate()}"""
 READ_SOUND = f"""\
@@ -60,7 +63,7 @@ class Head:
 # By Auto class; the first one that knows an official class is the one it is loaded with.
 HEADS = {
     "AutoModelForCausalLM": Head(
-        "text-generation", WRITTEN, pipeline=f"{TEXT}, max_new_tokens=20, do_sample=False", generates=True
+        "text-generation", WRITTEN, pipeline=f"{TEXT}, {FEW}, do_sample=False", generates=True
     ),
     "AutoModelForSeq2SeqLM": Head(None, WRITTEN, generates=True),
     "AutoModelForMaskedLM": Head(
@@ -99,7 +102,7 @@ HEADS = {
         "automatic-speech-recognition",
         WRITTEN,
         READ_SOUND,
-        pipeline="speech, max_new_tokens=20, num_beams=1",
+        pipeline=f"speech, {FEW}, num_beams=1",
         generates=True,
         before=(OPEN_SOUND, HEAR),
     ),

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from qkv.scripts.publishing.card_heads import GUESSED, LABELS, TEXT
+from qkv.scripts.publishing.card_heads import FEW, GUESSED, LABELS, TEXT
 from qkv.scripts.publishing.card_subject import Subject
 
 
@@ -17,8 +17,23 @@ def snippets(subject: Subject, prompt: str = "", usage: str = "") -> list[str]:
     if usage and subject.place.get("processor", True):
         return [usage.replace("model=...", f'model="{subject.repo}"{trust(subject)}')]
     piped = [pipeline(subject)] if head.pipeline and subject.place.get("processor", True) else []
-    programs = [*piped, by_hand(subject)]
+    programs = [finishing(program, subject) for program in (*piped, by_hand(subject))]
     return [asked(program, json.dumps(prompt, ensure_ascii=False)) for program in programs] if prompt else programs
+
+
+def finishing(program: str, subject: Subject) -> str:
+    """The program with room for a whole text, where the model says something of its own, which it ends."""
+    if not subject.config.get("is_encoder_decoder"):
+        return program
+    writer = subject.config.get("decoder", subject.config)
+    room = min((writer[name] for name in ENDS if writer.get(name)), default=MOST + STARTS)
+    return program.replace(FEW, f"max_new_tokens={min(MOST, max(room - STARTS, 1))}")
+
+
+# Fields that say how many tokens a decoder can write, and how many of them Whisper starts with.
+ENDS, STARTS = ("max_target_positions", "max_position_embeddings"), 4
+# As many as transformers' own pipeline lets a recogniser write.
+MOST = 256
 
 
 def asked(program: str, prompt: str) -> str:
@@ -53,7 +68,7 @@ def by_hand(subject: Subject) -> str:
     libraries = [head.before[0].rstrip(), *libraries] if head.before[0] and reads else libraries
     inputs = [opened(subject, name, reader) for name, reader in readers.items()]
     inputs += [head.inputs] if reads else [numbers(subject)]
-    outputs = ["tokens = model.generate(**inputs, max_new_tokens=20, do_sample=False)", "print(tokens)"]
+    outputs = [f"tokens = model.generate(**inputs, {FEW}, do_sample=False)", "print(tokens)"]
     if not head.generates:
         outputs = ["with torch.no_grad():", "    outputs = model(**inputs)", "print(outputs[0].shape)"]
     lines = [

@@ -146,7 +146,8 @@ def find(name: str, words: Sequence[str], length: int | None) -> Subject:
 
 def kind(config: PreTrainedConfig) -> str:
     """By what the head of a config is chosen."""
-    return config.model_type if config.model_type in HEADS else str(getattr(config, "frontend", ""))
+    frontend = str(getattr(config, "frontend", "tokens"))
+    return config.model_type if config.model_type in HEADS and frontend == "tokens" else frontend
 
 
 def fields(words: Sequence[str]) -> dict[str, Any]:

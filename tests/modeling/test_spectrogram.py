@@ -90,6 +90,33 @@ def runs(row: Tensor) -> list[int]:
     return ((edges == -1).nonzero() - (edges == 1).nonzero()).flatten().tolist()
 
 
+@pytest.mark.parametrize(("share", "width", "least"), [(0.3, 4, 0), (0.1, 1, 2), (2.0, 7, 0), (1e-9, 3, 5)])
+def test_stretches_are_those_of_the_slow_loop(share: float, width: int, least: int) -> None:
+    lengths, size = torch.tensor([40, 23, 7, 3]), 40
+    for seed in range(10):
+        torch.manual_seed(seed)
+        found = stretches(lengths, size, share, width, least)
+        torch.manual_seed(seed)
+        chances, draws = torch.rand(4), torch.rand(4, size)
+        rows = zip(lengths.tolist(), chances.tolist(), draws.tolist(), strict=True)
+        expected = [reference.hidden_frames(length, size, share, width, least, *drawn) for length, *drawn in rows]
+        assert torch.equal(found, torch.stack(expected)) and found[0].any()
+
+
+def test_what_is_hidden_is_what_the_slow_loop_hides() -> None:
+    fields = {"mask_time_prob": 0.3, "mask_time_length": 3, "mask_feature_prob": 0.4, "mask_feature_length": 2}
+    sound, lengths = torch.randn(3, 7, 30), torch.tensor([30, 19, 5])
+    torch.manual_seed(1)
+    found = augment(sound, lengths, config(mask_time_min_masks=1, mask_feature_min_masks=1, **fields))
+    torch.manual_seed(1)
+    drawn = [torch.rand(3), torch.rand(3, 30), torch.rand(3), torch.rand(3, 7)]
+    for row, (time, times, pitch, pitches) in enumerate(zip(*(each.tolist() for each in drawn), strict=True)):
+        frames = reference.hidden_frames(int(lengths[row]), 30, 0.3, 3, 1, time, times)
+        bins = reference.hidden_frames(7, 7, 0.4, 2, 1, pitch, pitches)
+        kept = [[0.0 if frames[f] or bins[b] else float(sound[row, b, f]) for f in range(30)] for b in range(7)]
+        assert torch.equal(found[row], torch.tensor(kept))
+
+
 def test_stretches_have_their_width_and_their_share_and_stay_in_the_sound() -> None:
     lengths = torch.tensor([400, 200, 40, 3])
     shares = []

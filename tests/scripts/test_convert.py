@@ -30,6 +30,15 @@ BERT, GPT2, LLAMA, BART, VIT = (
         ("vit", "ForImageClassification"),
     )
 )
+SENSES = [
+    variant(*names, "")
+    for names in (
+        ("whisper", "ForConditionalGeneration"),
+        ("speech_to_text", "ForConditionalGeneration"),
+        ("clip", "Model"),
+        ("detr", "ForObjectDetection"),
+    )
+]
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two"]
 
 
@@ -51,7 +60,7 @@ def run(*words: Any) -> int:
     return main(["convert", *map(str, words)])
 
 
-@pytest.mark.parametrize("row", [GPT2, BART], ids=str)
+@pytest.mark.parametrize("row", [GPT2, *thinned([BART, *SENSES], 5)], ids=str)
 def test_there_and_back_changes_nothing(row: Row, tmp_path: Path) -> None:
     source = saved(row, tmp_path, max_shard_size="30kB")
     assert run(source, tmp_path / "ours", "--check") == 0

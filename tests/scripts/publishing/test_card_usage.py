@@ -9,6 +9,7 @@ import wave
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,11 +29,13 @@ from transformers import (
     PreTrainedTokenizerFast,
     Speech2TextFeatureExtractor,
     ViTImageProcessorPil,
+    WhisperConfig,
 )
 
 import qkv
 from qkv.scripts.publishing.card import make_card, plain_card
-from qkv.scripts.publishing.card_heads import HEADS
+from qkv.scripts.publishing.card_heads import FEW, HEADS, HEAR, OPEN_SOUND
+from qkv.scripts.publishing.card_usage import finishing
 from qkv.scripts.publishing.export import build_folder
 from qkv.scripts.publishing.reload import strange_environment
 from thinned import thinned
@@ -74,7 +77,7 @@ def decoder() -> PreTrainedModel:
 
 
 def pair(head: str, **fields: Any) -> PreTrainedModel:
-    tokens = {"eos_token_id": 3, "decoder_start_token_id": 0, "vocab_size": len(WORDS)}
+    tokens = {"eos_token_id": 3, "decoder_start_token_id": 0, "vocab_size": len(WORDS), "max_position_embeddings": 30}
     return getattr(qkv, f"QkvEncoderDecoder{head}")(qkv.QkvEncoderDecoderConfig(**tokens, **TINY, **fields))
 
 
@@ -201,7 +204,9 @@ def read(*texts: str) -> dict[str, Tensor]:
 
 
 def generated(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
-    return model.generate(**inputs, max_new_tokens=20, do_sample=False)
+    """A few words more, or all that there is room for."""
+    count = 26 if model.config.is_encoder_decoder else 20
+    return model.generate(**inputs, max_new_tokens=count, do_sample=False)
 
 
 def best(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
@@ -316,7 +321,7 @@ def check_matched(answer: Any, model: PreTrainedModel) -> None:
 
 
 def check_dictated(answer: Any, model: PreTrainedModel) -> None:
-    tokens = model.generate(**HEARD, max_new_tokens=20, num_beams=1)[0]
+    tokens = model.generate(**HEARD, max_new_tokens=26, num_beams=1)[0]
     assert answer["text"] == WORD_READER.decode(tokens, skip_special_tokens=True)
 
 
@@ -417,3 +422,29 @@ def test_a_prompt_of_labels_stands_as_it_is() -> None:
     assert 'candidate_labels=["a red circle", "a blue star"], hypothesis_template="{}")' in programs[0]
     assert 'image, labels = Image.open("image.png"), ["a red circle", "a blue star"]\n' in programs[1]
     assert [type(ast.parse(program)) for program in programs] == [ast.Module] * 2
+
+
+@pytest.mark.parametrize(
+    ("config", "room"),
+    [
+        (qkv.presets.whisper_tiny(), 256),
+        (qkv.presets.rnnsearch_50(), 256),
+        (qkv.QkvEncoderDecoderConfig(**TINY, decoder={"max_position_embeddings": 48}), 44),
+        (WhisperConfig(max_target_positions=100), 96),
+        (qkv.presets.gpt2(), 20),
+    ],
+    ids=lambda value: getattr(value, "model_type", ""),
+)
+def test_what_ends_by_itself_has_room_to_end(config: Any, room: int) -> None:
+    subject = SimpleNamespace(config=config.to_dict())
+    assert finishing(f"generate({FEW})", subject) == f"generate(max_new_tokens={room})"
+
+
+def test_a_recording_that_the_program_would_mishear_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for channels, width in ((1, 1), (2, 2)):
+        with wave.open("speech.wav", "wb") as file:
+            file.setparams((channels, width, 11_025, 0, "NONE", "not compressed"))
+            file.writeframes(bytes(400))
+        with pytest.raises(AssertionError, match="save it with one channel of 16 bits"):
+            exec(OPEN_SOUND + HEAR, {})

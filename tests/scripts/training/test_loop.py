@@ -81,11 +81,34 @@ def task(examples: Columns, count: Callable[[Batch], int]) -> Task:
     return Task("t", "t", "t", "t", examples, {"test": examples}, ["a", "b", "c"], None, count, score)
 
 
+def sound_model(**fields: object) -> nn.Module:
+    sound = {"frontend": "spectrogram", "num_mel_bins": 5, "conv_channels": 4, "pad_token_id": 0}
+    return qkv.QkvEncoderForCTC(qkv.QkvEncoderConfig(vocab_size=11, **sound, **TINY, **fields)).double()
+
+
+def dictation_model(**fields: object) -> nn.Module:
+    ids = {"pad_token_id": 0, "decoder_start_token_id": 0, "vocab_size": 11, "share_embeddings": False}
+    sound = {"frontend": "spectrogram", "num_mel_bins": 5, "conv_channels": 4}
+    config = qkv.QkvEncoderDecoderConfig(encoder=sound, **ids, **TINY, **fields)
+    return qkv.QkvEncoderDecoderForSpeechSeq2Seq(config).double()
+
+
+def sound_task() -> Task:
+    """Sound of unequal lengths, in which very unequal numbers of words are said."""
+    labels = torch.randint(1, 11, (20, 4))
+    labels = labels.masked_fill(torch.arange(4) > torch.arange(20)[:, None] % 4, -100)
+    mask = (torch.arange(41) < torch.arange(20)[:, None] % 7 + 35).long()
+    columns = {"input_features": torch.randn(20, 41, 5).double(), "attention_mask": mask, "labels": labels}
+    return replace(task(Columns(columns), lambda batch: int((batch["labels"] != -100).sum())), score=nothing)
+
+
 CASES = {
     "images": (image_model, image_task, {}),
     "images, smoothed": (image_model, image_task, {"label_smoothing": 0.1}),
     "text": (text_model, text_task, {}),
     "text, smoothed": (text_model, text_task, {"label_smoothing": 0.1}),
+    "labels of sound": (sound_model, sound_task, {}),
+    "texts of sound": (dictation_model, sound_task, {}),
     "objects": (detector, object_task, {}),
 }
 
