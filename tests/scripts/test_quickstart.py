@@ -132,6 +132,14 @@ def test_pictures_with_captions_go_the_whole_way_too(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "record.json").read_text())["reload"] == {"test": {}}
 
 
+@pytest.mark.slow
+def test_objects_go_the_whole_way_too(tmp_path: Path) -> None:
+    words = [*SHORT, "text.made=20", "text.evaluated=12", "holdout=0", f"out={tmp_path / 'run'}"]
+    assert main(["quickstart", "shapes-detect", *words]) == 0
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["reload"] == {"test": {}}
+    assert "objects.png" in (tmp_path / "run" / "hub" / "README.md").read_text()
+
+
 @pytest.mark.parametrize(("name", "kind"), [("example.png", Image.Image), ("example.wav", np.ndarray)])
 def test_examples_are_handed_over_as_files(name: str, kind: type, tmp_path: Path) -> None:
     given = Image.new("RGB", (2, 2)) if kind is Image.Image else np.array([0, 0.5, -1], np.float32)
