@@ -78,7 +78,8 @@ def draw_objects(images: Sequence[Any], answers: Sequence[Any], names: Sequence[
     for axis in axes.flat:
         axis.set_axis_off()
     for axis, image, (found, there) in zip(axes.flat, images, answers, strict=False):
-        axis.imshow(image)
+        # From edge to edge, as boxes are measured, and not from the middle of the first pixel.
+        axis.imshow(image, extent=(0, image.width, image.height, 0))
         for box in there["boxes"]:
             axis.add_patch(frame(box, edgecolor="white", linestyle="--", linewidth=2.5))
         for box, label, score in zip(found["boxes"], found["labels"], found["scores"], strict=True):
