@@ -78,7 +78,9 @@ def detection(recipe: Recipe) -> Task:
 
 
 def given(recipe: Recipe) -> dict[str, Any]:
-    """The splits of pictures of files, folders and the Hub; ValueError where a column is missing."""
+    """The splits of pictures of files, folders and the Hub; ValueError for a stream, and where a column is missing."""
+    if recipe.streaming:
+        raise ValueError("boxes are looked through before the training, which is no stream; leave out streaming=true")
     return {name: read(recipe.data, split=name, columns=list(COLUMNS)) for name in splits(recipe.data)}
 
 

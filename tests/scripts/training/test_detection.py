@@ -156,6 +156,11 @@ def test_data_without_classes_or_columns_are_refused(columns: list[str], message
         data.load(recipe.load("shapes-detect", [*TINY, f"data={tmp_path}"]))
 
 
+def test_boxes_are_no_stream(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="boxes are looked through before the training, which is no stream"):
+        data.load(recipe.load("shapes-detect", [*TINY, f"data={table(tmp_path)}", "streaming=true"]))
+
+
 def test_answers_are_boxes_in_pixels(task: Task) -> None:
     """A model that finds the first object of each picture, and one that finds nothing right."""
     batch = task.collate(task.splits["test"].__getitems__(range(8)), None)
