@@ -28,8 +28,6 @@ QUICK = [
     ("decoder", "tensor parallel, averaged", "float64"),
     ("dropout", "tensor parallel", "float64"),
     ("pairs", "ddp, in one part", "float64"),
-    ("ctc", "ddp", "float64"),
-    ("speech", "fsdp2", "float64"),
 ]
 LONG = [
     *[(name, way, dtype) for name in (*FAMILIES, "packed") for way in WAYS for dtype in ("float64", "float32")],
