@@ -30,6 +30,7 @@ ALIGNMENT = {"alignment.png": "What of its source each token is written from, me
 ALIGNED = 3  # texts on that picture
 # Images on the attention picture, one for each of the first labels.
 DRAWN = 6
+ANSWERS = ("logits", "logits_per_image", "pred_boxes")
 # Texts whose scores are compared: those of more words than images have labels.
 TEXTS = 16
 
@@ -133,8 +134,8 @@ def writes(model: Any) -> bool:
 
 
 def scores(found: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The logits of a model's outputs: of a dual encoder, those of the texts of each image."""
-    return found["logits"] if "logits" in found else found["logits_per_image"]
+    """What a model answers: logits, of a dual encoder those of the texts of each image, and a detector's boxes."""
+    return torch.cat([found[name].flatten() for name in ANSWERS if name in found])
 
 
 def placed(example: Example | None, folder: Path) -> Path | str | None:

@@ -30,9 +30,9 @@ TURN = itertools.count()
 
 
 def each_case(test: Any) -> Any:
-    """Half of the heads, and a fifth of the other configurations."""
+    """A third of the heads, and a seventh of the other configurations."""
     turn = next(TURN)
-    cases = [*thinned(HEADS, 2, turn % 2), *thinned(VARIANTS, 5, turn % 5)]
+    cases = [*thinned(HEADS, 3, turn % 3), *thinned(VARIANTS, 7, turn % 7)]
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)(test)
 
 

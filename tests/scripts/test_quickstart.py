@@ -70,7 +70,7 @@ def test_it_leaves_everything_it_promises(
 
 
 def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
-    expected, example = torch.tensor([[0.0, 2.0, 1.0]]), Example("", {"label": "b"})
+    expected, example = torch.tensor([0.0, 2.0, 1.0]), Example("", {"label": "b"})
     same = {"logits": expected.clone()}
     quickstart.refuse_difference(Found(same, [{"label": "b"}, {"label": "c"}]), expected, example)
     quickstart.refuse_difference(Found(same), expected, None)

@@ -355,7 +355,7 @@ CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", thinned([*MODELS, "recorded", *NATIVE], 3))
+@pytest.mark.parametrize("name", thinned([*MODELS, "recorded", *NATIVE], 5))
 def test_programs_print_what_the_model_says(cards: dict[str, Card], name: str) -> None:
     card, kind = cards[name], KINDS[name]
     *piped, asked = card.printed
@@ -381,7 +381,7 @@ ANSWERED: dict[str, Callable[[PreTrainedModel], Any]] = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", thinned(ANSWERED, 3))
+@pytest.mark.parametrize("name", thinned(ANSWERED, 5))
 def test_programs_need_no_processor(cards: dict[str, Card], name: str) -> None:
     assert cards[name].printed == [str(ANSWERED[name](cards[name].model))]
 
