@@ -81,7 +81,7 @@ class Labelling:
         best = outputs.logits.argmax(-1)
         real = model.base_model.keep(batch["attention_mask"], outputs.logits)
         best = best.where(real.bool(), self.tokenizer.pad_token_id)
-        texts = self.tokenizer.batch_decode(best.tolist(), skip_special_tokens=True)
+        texts = self.tokenizer.batch_decode(best.tolist())  # with what else is no character, as pipelines have it
         return [(text, self.wanted[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
 
     def options(self, batch: Batch) -> dict[str, Any]:

@@ -118,7 +118,12 @@ def test_texts_go_the_whole_way_too(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["", "QkvEncoderForCTC"])
 def test_sound_goes_the_whole_way_too(kind: str, tmp_path: Path) -> None:
-    words = [f"data={recordings(tmp_path / 'sound')}", *([f"architecture={kind}"] if kind else []), *SHORT]
+    words = [
+        f"data={recordings(tmp_path / 'sound')}",
+        "holdout=0",
+        *([f"architecture={kind}"] if kind else []),
+        *SHORT,
+    ]
     assert main(["quickstart", "spoken-digits", *words, "batch_size=4", f"out={tmp_path / 'run'}"]) == 0
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record["reload"] == {"test": {}} and (tmp_path / "run" / "hub" / "preprocessor_config.json").is_file()
