@@ -32,6 +32,7 @@ from test_matrix import (
     POSITIONS,
     SIZES,
     TEXT,
+    Case,
     close,
     gradients,
     same_bits,
@@ -48,16 +49,6 @@ SOUND = {"frontend": "spectrogram", "num_mel_bins": BINS, "conv_channels": 6}
 WRITTEN, KEPT = 7, 5
 HEARD = ("input_features", "attention_mask")
 Batch = dict[str, Any]
-
-
-class Case(NamedTuple):
-    family: str
-    position: str
-    pattern: str
-    order: str
-
-    def __str__(self) -> str:
-        return "_".join(self)
 
 
 def noise(*shape: int) -> Tensor:
