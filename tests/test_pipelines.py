@@ -681,6 +681,35 @@ def test_whispers_features_are_log_mels_by_their_formula() -> None:
         assert (found - expected).abs().max() <= 1e-5
 
 
+def kaldi_filters(bins: int) -> torch.Tensor:
+    """Triangles of equal width in mels, from 20 Hz to half the rate, over the 257 frequencies of 512 samples."""
+
+    def mels(hertz: torch.Tensor) -> torch.Tensor:
+        return 1127 * (1 + hertz / 700).log()
+
+    low, high = mels(torch.tensor([20.0, 8_000.0], dtype=torch.float64))
+    edges = torch.linspace(low, high, bins + 2, dtype=torch.float64)
+    places = mels(torch.arange(257, dtype=torch.float64) * 16_000 / 512)
+    left, middle, right = (edges[start : start + bins, None] for start in range(3))
+    return torch.minimum((places - left) / (middle - left), (right - places) / (right - middle)).clamp(min=0)
+
+
+def test_the_filter_bank_of_speech2text_is_kaldis_by_its_formula() -> None:
+    """Of 50 random sounds: 25 ms each 10 ms, emphasised, windowed, mel bins, logarithms."""
+    extractor, filters = Speech2TextFeatureExtractor(do_ceptral_normalize=False), kaldi_filters(80)
+    window = torch.hann_window(400, periodic=False, dtype=torch.float64) ** 0.85
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(50):
+        sound = torch.randn(int(torch.randint(500, 20_000, (1,), generator=generator)), generator=generator)
+        found = extractor(sound.numpy(), sampling_rate=16_000, return_tensors="pt").input_features[0]
+        frames = (2**15 * sound.double()).unfold(0, 400, 160)
+        frames = frames - frames.mean(1, keepdim=True)
+        emphasised = frames - 0.97 * torch.cat((frames[:, :1], frames[:, :-1]), dim=1)
+        power = torch.fft.rfft(emphasised * window, 512).abs() ** 2
+        expected = (power @ filters.T).clamp(min=torch.finfo(torch.float32).eps).log()
+        assert found.shape == expected.shape and ((found - expected) / expected).abs().max() <= 1e-5
+
+
 def test_a_processor_of_whisper_is_loaded_whole(tmp_path: Path) -> None:
     tokenizer = WhisperTokenizer(vocab={"a": 0, "b": 1, "<|endoftext|>": 2}, merges=[])
     WhisperProcessor(WhisperFeatureExtractor(feature_size=6), tokenizer).save_pretrained(tmp_path)
