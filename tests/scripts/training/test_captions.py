@@ -15,7 +15,8 @@ from qkv.scripts.training.run import build, train
 from qkv.scripts.training.task import Task
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.vision_config.num_hidden_layers=1",
-        "model.num_attention_heads=2", "text.made=40", "max_steps=2", "warmup_steps=1", "batch_size=8"]  # fmt: skip
+        "model.num_attention_heads=2", "text.made=40", "holdout=0.05", "max_steps=2", "warmup_steps=1",
+        "batch_size=8"]  # fmt: skip
 RECIPE = recipe.load("shapes-captions", TINY)
 
 
