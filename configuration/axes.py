@@ -21,7 +21,7 @@ FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches", "spectrogram"]
 # Of a detector: what its encoder reads, and how each side knows one place from another.
 ImageFrontendName = Literal["feature_map", "patches"]
-ImagePositionName = Literal["sinusoidal_2d", "none"]
+ImagePositionName = Literal["sinusoidal_2d", "sinusoidal_2d_and_input", "none"]
 SlotPositionName = Literal["slots"]
 ConvolutionName = Literal["plain", "gated"]
 FrameLayoutName = Literal["frames_first", "bins_first"]

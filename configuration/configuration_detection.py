@@ -30,7 +30,8 @@ class QkvImageEncoderConfig(StackConfig):
 
     `frontend="feature_map"` reads what the backbone of `backbone_config` makes of it, a model of transformers such as
     `{"model_type": "resnet"}`, of which the last of `out_features` counts; `"patches"` maps squares of `patch_size`
-    pixels linearly. `position="sinusoidal_2d"` adds waves over rows and columns to queries and keys of every layer.
+    pixels linearly. `position="sinusoidal_2d"` adds waves over rows and columns to queries and keys of every layer;
+    `"sinusoidal_2d_and_input"` adds them to what enters the first layer too, so that values say where they are from.
     """
 
     model_type = "qkv_image_encoder"
@@ -58,9 +59,9 @@ class QkvImageEncoderConfig(StackConfig):
 
     def validate_grid(self) -> None:
         """Rows and columns have as many components each, in pairs of a sine and a cosine."""
-        if self.position == "sinusoidal_2d" and self.hidden_size % 4:
+        if self.position != "none" and self.hidden_size % 4:
             raise ValueError(
-                f"position='sinusoidal_2d' gives rows and columns pairs of waves, so hidden_size={self.hidden_size} "
+                f"position={self.position!r} gives rows and columns pairs of waves, so hidden_size={self.hidden_size} "
                 "must be a multiple of 4"
             )
 

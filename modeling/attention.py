@@ -75,7 +75,7 @@ class SelfAttention(Attention):
     ) -> tuple[Tensor, Tensor | None]:
         value = self.heads(self.v_proj(hidden))
         # CODEPATH: DETR, whose positions are added in every layer
-        if self.config.position in ("sinusoidal_2d", "slots"):
+        if self.config.position in ("sinusoidal_2d", "sinusoidal_2d_and_input", "slots"):
             hidden, position_embeddings = hidden + position_embeddings, None
         query = rotate(self.q_norm(self.heads(self.q_proj(hidden))), position_embeddings)
         key = rotate(self.k_norm(self.heads(self.k_proj(hidden))), position_embeddings)

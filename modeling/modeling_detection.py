@@ -73,7 +73,11 @@ class QkvImageEncoderModel(Detector, Stack):
             pixel_mask = pixel_values.new_ones(pixel_values[:, 0].shape)
         features, keep = self.embed_tokens.map(pixel_values.to(self.dtype), pixel_mask)
         hidden = features.flatten(2).transpose(1, 2).contiguous()
-        return hidden, keep.flatten(1), self.position.place_vectors(keep, features.dtype)
+        places = self.position.place_vectors(keep, features.dtype)
+        # CODEPATH: detectors of few layers, whose values would not say where they are from
+        if self.config.position == "sinusoidal_2d_and_input":
+            hidden = hidden + places
+        return hidden, keep.flatten(1), places
 
     @merge_with_config_defaults
     @capture_outputs

@@ -308,5 +308,6 @@ POSITIONS = {
     "alibi": AlibiPosition,
     "t5": T5Position,
     "sinusoidal_2d": ImagePosition,
+    "sinusoidal_2d_and_input": ImagePosition,
     "slots": SlotPosition,
 }

@@ -78,7 +78,7 @@ class Stack(QkvPreTrainedModel):
         hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
         rotations: Any = {word: self.position.rotation(seen.positions, hidden.dtype, word) for word in seen.masks}
         # CODEPATH: DETR, whose positions are added in every layer
-        if self.config.position in ("sinusoidal_2d", "slots"):
+        if self.config.position in ("sinusoidal_2d", "sinusoidal_2d_and_input", "slots"):
             rotations = dict.fromkeys(seen.masks, kwargs.pop("position_embeddings"))
         biases = self.biases(seen, span)
         kwargs |= {"past_key_values": past_key_values, "position_ids": seen.positions}

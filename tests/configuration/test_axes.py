@@ -36,7 +36,10 @@ TABLES = {
     "TranscriptionName": TRANSCRIPTIONS,
 }
 # Rows that only the parts of a detector name.
-OF_DETECTORS = {"PositionName": ("sinusoidal_2d", "slots"), "FrontendName": ("feature_map", "slots")}
+OF_DETECTORS = {
+    "PositionName": ("sinusoidal_2d", "sinusoidal_2d_and_input", "slots"),
+    "FrontendName": ("feature_map", "slots"),
+}
 
 
 @pytest.mark.parametrize("axis", TABLES)

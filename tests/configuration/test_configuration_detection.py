@@ -53,7 +53,10 @@ WRONG = [
     ({"class_cost": 0, "bbox_cost": 0, "giou_cost": 0}, "class_cost, bbox_cost and giou_cost are all 0, which matches"),
     ({"giou_cost": -1}, "giou_cost=-1 must be finite and not negative"),
     ({"eos_coefficient": 0}, "eos_coefficient=0 must be positive and finite"),
-    ({"encoder": {"position": "learned"}}, "position='learned' is not one of sinusoidal_2d, none"),
+    (
+        {"encoder": {"position": "learned"}},
+        "position='learned' is not one of sinusoidal_2d, sinusoidal_2d_and_input, none",
+    ),
     ({"decoder": {"hidden_size": 32}}, "encoder hidden_size=16 differs from decoder hidden_size=32"),
     ({"num_queries": 0}, "num_queries=0 must be at least 1"),
 ]

@@ -42,6 +42,7 @@ def test_the_preset_is_the_official_config() -> None:
         ({"norm_first": True}, "encoder.norm_first=True would become False"),
         ({"norm_eps": 1e-3}, "encoder.norm_eps=0.001 would become 1e-05"),
         ({"encoder": {"position": "none"}}, "encoder.position='none' would become 'sinusoidal_2d'"),
+        ({"encoder": {"position": "sinusoidal_2d_and_input"}}, "and_input' would become 'sinusoidal_2d'"),
         ({"decoder": {"final_norm": False}}, "decoder.final_norm=False would become True"),
         ({"embedding_dropout": 0.1}, "encoder.embedding_dropout=0.1 would become 0.0"),
     ],
@@ -64,7 +65,10 @@ def test_patches_are_no_detr() -> None:
             {"auxiliary_loss": True},
             "auxiliary_loss=True has it normalise between the layers, which changes its numbers",
         ),
-        ({"position_embedding_type": "learned"}, "position='learned' is not one of sinusoidal_2d, none"),
+        (
+            {"position_embedding_type": "learned"},
+            "position='learned' is not one of sinusoidal_2d, sinusoidal_2d_and_input, none",
+        ),
     ],
 )
 def test_what_changes_numbers_there_is_refused(fields: dict[str, Any], sentence: str) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import DetrConfig, DetrForObjectDetection
 
+import reference
 import tiny
 from qkv.configuration import presets
 from qkv.modeling import QkvDetectionForObjectDetection
@@ -22,9 +23,12 @@ def build(kind: str = "patches", **fields: Any) -> QkvDetectionForObjectDetectio
     return tiny.jitter(QkvDetectionForObjectDetection(tiny.detector(kind, **{**PLAIN, **fields}))).eval()
 
 
-def placed(**fields: Any) -> QkvDetectionForObjectDetection:
+def placed(word: str = "sinusoidal_2d", **fields: Any) -> QkvDetectionForObjectDetection:
     """With patches, so that a token sees nothing but its own pixels, and with positions."""
-    return build("patches", encoder={"position": "sinusoidal_2d"}, **fields)
+    return build("patches", encoder={"position": word}, **fields)
+
+
+waves = pytest.mark.parametrize("word", ["sinusoidal_2d", "sinusoidal_2d_and_input"])
 
 
 def picture(height: int, width: int, seed: int = 1) -> Tensor:
@@ -39,9 +43,10 @@ def test_it_is_detr() -> None:
     assert ours.num_parameters() == stock.num_parameters() == 41_524_768
 
 
+@waves
 @torch.no_grad()
-def test_an_image_is_seen_the_same_alone_and_padded() -> None:
-    model = placed()
+def test_an_image_is_seen_the_same_alone_and_padded(word: str) -> None:
+    model = placed(word)
     small, large = picture(13, 21), picture(30, 44, 2)
     pixels, mask = torch.zeros(2, 3, 30, 44), torch.ones(2, 30, 44)
     pixels[0, :, :13, :21], pixels[1] = small[0], large[0]
@@ -72,8 +77,22 @@ def test_slots_are_told_apart_by_their_vectors_alone() -> None:
 def test_without_positions_places_are_a_set_and_with_them_they_are_not() -> None:
     image = picture(16, 24)
     swapped = torch.cat((image[..., 8:], image[..., :8]), -1)
-    for model, blind in ((build(), True), (placed(), False)):
+    for model, blind in ((build(), True), (placed(), False), (placed("sinusoidal_2d_and_input"), False)):
         assert torch.allclose(model(image).logits, model(swapped).logits, atol=1e-5) == blind
+
+
+@torch.no_grad()
+def test_waves_at_the_input_are_added_to_those_of_every_layer() -> None:
+    plain, both = placed().double(), placed("sinusoidal_2d_and_input").double()
+    image, mask = picture(16, 24).double(), torch.ones(1, 16, 24)
+    mask[:, 8:], mask[..., 16:] = 0, 0
+    hidden, keep, places = plain.model.encoder.look(image, mask)
+    waves = reference.image_positions(keep.view(2, 3).double(), hidden.shape[-1])
+    assert_close(places[0], waves)
+    expected = plain.model.encoder(hidden + waves, keep, places).last_hidden_state
+    actual = both(image, mask).encoder_last_hidden_state
+    assert_close(actual, expected)
+    assert (actual - plain(image, mask).encoder_last_hidden_state)[keep].abs().max() > 1e-2
 
 
 def test_earlier_layers_answer_as_a_shallower_model_would() -> None:

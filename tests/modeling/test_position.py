@@ -47,7 +47,7 @@ def rope(kind, **fields):
 
 
 def test_every_word_is_a_row():
-    assert tuple(POSITIONS) == (*WORDS, "sinusoidal_2d", "slots")
+    assert tuple(POSITIONS) == (*WORDS, "sinusoidal_2d", "sinusoidal_2d_and_input", "slots")
     assert tuple(SCALINGS) == ROPE_TYPES
 
 

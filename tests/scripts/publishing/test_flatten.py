@@ -14,6 +14,7 @@ import pytest
 from transformers import GPT2Config
 
 import qkv
+import tiny
 from qkv.scripts.publishing.flatten import FlatCode, flatten
 
 CONFIGS = {
@@ -185,6 +186,14 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
     assert ("class CrossAttention(" in text) == isinstance(config, qkv.QkvEncoderDecoderConfig | qkv.QkvDetectionConfig)
     assert ("class PatchFrontend(" in text) == ("patches" in said)
     assert ("class SpectrogramFrontend(" in text) == ("spectrogram" in said)
+
+
+def test_waves_at_the_input_are_in_the_copy_of_a_detector_that_has_them() -> None:
+    word = "sinusoidal_2d_and_input"
+    with_waves, without = (flatten(tiny.detector(encoder={"position": name})) for name in (word, "sinusoidal_2d"))
+    assert "hidden = hidden + places" in with_waves.files["modeling_detection.py"]
+    assert "hidden = hidden + places" not in without.files["modeling_detection.py"]
+    assert word not in without.files["modeling_detection.py"]
 
 
 @each
