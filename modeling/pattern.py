@@ -40,12 +40,14 @@ def full(config: StackConfig, counts: Tensor) -> Predicate:
 def sliding(config: StackConfig, counts: Tensor) -> Predicate:
     """Pairs nearer than `sliding_window`, the token itself counted; depth widens the receptive field linearly.
 
+    Padding takes no place, as in flash attention: not even that between the rows of an image narrower than its batch.
+
     Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150
     Shapes: counts (B, S) -> predicate
     """
 
     def near(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
-        return (query - key).abs() < config.sliding_window
+        return (counts[batch, query] - counts[batch, key]).abs() < config.sliding_window
 
     return near
 

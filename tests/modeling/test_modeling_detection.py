@@ -44,9 +44,10 @@ def test_it_is_detr() -> None:
 
 
 @waves
+@pytest.mark.parametrize("pattern", ["full", "sliding"])
 @torch.no_grad()
-def test_an_image_is_seen_the_same_alone_and_padded(word: str) -> None:
-    model = placed(word)
+def test_an_image_is_seen_the_same_alone_and_padded(word: str, pattern: str) -> None:
+    model = placed(word, pattern=pattern, sliding_window=2)
     small, large = picture(13, 21), picture(30, 44, 2)
     pixels, mask = torch.zeros(2, 3, 30, 44), torch.ones(2, 30, 44)
     pixels[0, :, :13, :21], pixels[1] = small[0], large[0]
