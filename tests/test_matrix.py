@@ -79,7 +79,7 @@ def product(*families: str, positions: Any = POSITIONS, patterns: Any = PATTERNS
 
 
 def every(*families: str, **words: Any) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", thinned(product(*families, **words), 23), ids=str)
+    return pytest.mark.parametrize("case", thinned(product(*families, **words), 29), ids=str)
 
 
 def in_turn(words: Any, *families: str, **choice: Any) -> list[tuple[Case, Any]]:
@@ -180,7 +180,7 @@ def learn(case: Case, norm: str, feed_forward: str) -> None:
 AXES = list(itertools.product(get_args(NormName), get_args(FeedForwardName)))
 
 
-@pytest.mark.parametrize(("case", "words"), thinned(in_turn(AXES), 23), ids=str)
+@pytest.mark.parametrize(("case", "words"), thinned(in_turn(AXES), 29), ids=str)
 def test_every_combination_learns(case: Case, words: tuple[str, str]) -> None:
     """Forward and backward, and every parameter is reached: one that is not crashes data-parallel training."""
     learn(case, *words)
@@ -528,7 +528,7 @@ def save_and_load(case: Case, path: Any, folder: str) -> None:
     assert len(ties[0]) == len(ties[1])
 
 
-@pytest.mark.parametrize(("case", "folder"), thinned(in_turn(FOLDERS), 23), ids=str)
+@pytest.mark.parametrize(("case", "folder"), thinned(in_turn(FOLDERS), 29), ids=str)
 @torch.no_grad()
 def test_saved_is_loaded(case: Case, folder: str, tmp_path: Any) -> None:
     save_and_load(case, tmp_path, folder)
