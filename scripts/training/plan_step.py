@@ -158,9 +158,6 @@ def build(subject: Subject, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.M
         apply_tensor_parallelism(model, meshes["tensor"], plan)
     model.tie_weights()
     if setup.checkpointing:
-        for module in model.modules():
-            if hasattr(getattr(module, "config", None), "use_cache"):
-                module.config.use_cache = False
         model.activation_checkpointing_enable({"use_reentrant": False})
     if "data" in meshes:
         shard(model, meshes["data"], DTYPES[setup.precision])

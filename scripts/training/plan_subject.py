@@ -71,13 +71,16 @@ class Subject:
     def build(self, *, fused: bool) -> nn.Module:
         """The model in training, its weights as its class leaves them; `fused` as kernels of GPUs have its dropout.
 
-        Those draw dropout of attention inside the kernel, and elsewhere keep a byte for each unit.
+        Those draw dropout of attention inside the kernel, and elsewhere keep a byte for each unit. Keys and values of a
+        text that is read once are not kept.
         """
         config = deepcopy(self.config)
         part: Any
         for part in (config, getattr(config, "encoder", None), getattr(config, "decoder", None)):
             if fused and hasattr(part, "attention_dropout"):
                 part.attention_dropout = 0.0
+            if hasattr(part, "use_cache"):
+                part.use_cache = False
         model: nn.Module = self.model_class(config)
         return fuse_dropout(model).train() if fused else model.train()
 
