@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from qkv.modeling.conversion_files import write_json
+from qkv.scripts.training.engine import refuse_undivided, stacks
 from qkv.scripts.training.plan import Plan, plans
 from qkv.scripts.training.plan_device import DEVICES, UTILIZATION
 from qkv.scripts.training.plan_step import DTYPES, Setup, Step, Strategy
@@ -34,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
     parser.add_argument("--split", type=int, metavar="N", help=f"devices that share a layer under tp (up to {NODE})")
     parser.add_argument("--batch", type=int, metavar="N", help="examples at once on a device (the recipe's part, or 1)")
-    parser.add_argument("--length", type=int, metavar="N", help="tokens of an example (up to 1024)")
+    parser.add_argument("--length", type=int, metavar="N", help="tokens of a text (up to 1024)")
     parser.add_argument("--precision", choices=tuple(DTYPES), help="the recipe's, or bf16")
     parser.add_argument("--device", choices=(*DEVICES, "cpu"), default="h100", help="whose speed is assumed (h100)")
     parser.add_argument("--utilization", type=float, default=UTILIZATION, help=f"of its peak ({UTILIZATION})")
@@ -85,11 +86,13 @@ def setups(arguments: Namespace, subject: Subject) -> list[Setup]:
 def setup(arguments: Namespace, subject: Subject, world: int, strategy: Strategy) -> Setup:
     """How the step is taken; ValueError where devices cannot share the model or the batch."""
     recipe = subject.recipe
+    accumulate = recipe.accumulate if recipe else 1
+    refuse_parts(subject, strategy, accumulate)
     found = Setup(
         world_size=world,
         strategy=strategy,
         batch=arguments.batch or 1,
-        accumulate=recipe.accumulate if recipe else 1,
+        accumulate=accumulate,
         precision=arguments.precision or (recipe.precision if recipe else "bf16"),
         fused=arguments.device != "cpu",
         split=splits(arguments.split, world, subject) if strategy == "tp" else 1,
@@ -102,10 +105,20 @@ def setup(arguments: Namespace, subject: Subject, world: int, strategy: Strategy
     return replace(found, batch=recipe.batch_size // shared)
 
 
+def refuse_parts(subject: Subject, strategy: Strategy, accumulate: int) -> None:
+    """Raise ValueError where devices cannot share the model, or its examples compete and are taken in parts."""
+    if strategy in ("fsdp2", "tp"):
+        refuse_undivided(subject.outline(), "take --strategy ddp, zero2 or zero3")
+    if subject.reading.contested and accumulate > 1:
+        raise ValueError(
+            f"accumulate={accumulate} would let {subject.reading.unit}s compete within their part alone; set "
+            "accumulate=1, and model.embedding_chunk_size=16 where memory is short"
+        )
+
+
 def splits(asked: int | None, world: int, subject: Subject) -> int:
     """Devices that share each layer: as many as asked, or as a node has and the heads allow."""
-    parts = [getattr(subject.config, name, subject.config) for name in ("encoder", "decoder")]
-    heads = math.gcd(*(getattr(part, "num_key_value_heads", None) or part.num_attention_heads for part in parts))
+    heads = math.gcd(*(part.num_key_value_heads for part in stacks(subject.config)))
     split = asked or math.gcd(world, heads, NODE)
     if world % split:
         raise ValueError(f"--world-size={world} is no multiple of --split={split}")
@@ -128,7 +141,15 @@ def shared(how: Setup) -> str:
 
 def batch(found: Plan) -> str:
     """What a device, or those that share its layers, have at once."""
-    return f"{found.setup.batch} {'images' if found.subject.is_image else f'x {found.subject.length} tokens'}"
+    count, unit = found.setup.batch, found.subject.reading.unit
+    return f"{count} x {example(found)}" if unit == "token" else f"{count} {unit}{'s' if count > 1 else ''}"
+
+
+def example(found: Plan) -> str:
+    """How large an example is."""
+    sizes = dict(found.subject.sizes)
+    pixels = [f"{sizes.pop('height')} x {sizes.pop('width')} pixels"] if "height" in sizes else []
+    return ", ".join([*pixels, *(f"{size} {name}" for name, size in sizes.items())])
 
 
 def rows(found: Plan) -> dict[str, str]:
@@ -146,10 +167,10 @@ def rows(found: Plan) -> dict[str, str]:
 
 def counts(found: Plan) -> dict[str, str]:
     """What is the same for all devices."""
-    table = {f"parameters, {name}": f"{number:,}" for name, number in found.parameters.items()}
-    return table | {
-        f"FLOPs per {found.subject.unit}, {name}": scaled(number, "") for name, number in found.flops.items()
-    }
+    unit = found.subject.reading.unit
+    table = {} if unit == "token" else {unit: example(found)}
+    table |= {f"parameters, {name}": f"{number:,}" for name, number in found.parameters.items()}
+    return table | {f"FLOPs per {unit}, {name}": scaled(number, "") for name, number in found.flops.items()}
 
 
 def memory(found: Plan, step: Step) -> str:
@@ -194,7 +215,7 @@ def columns(found: Plan) -> dict[str, str]:
     if estimate is None:
         return table
     done = how.batch * how.data_parallel * how.accumulate * found.subject.positions
-    table |= {"s/step": f"{estimate.step:.3g}", f"{found.subject.unit}s/s": scaled(done / estimate.step, "")}
+    table |= {"s/step": f"{estimate.step:.3g}", f"{found.subject.reading.unit}s/s": scaled(done / estimate.step, "")}
     return table if estimate.hours is None else table | {"hours": f"{estimate.hours:.3g}"}
 
 

@@ -238,7 +238,7 @@ def refuse_unslicable(config: PreTrainedConfig, recipe: Recipe, size: int) -> No
             )
 
 
-def refuse_undivided(model: PreTrainedModel) -> None:
+def refuse_undivided(model: PreTrainedModel, mend: str = "set strategy=ddp and tensor_parallel=1") -> None:
     """Raise ValueError for recurrent networks, whose steps read weights of several modules at once.
 
     And for a weight that is a single number, such as the scale of CLIP's logits, which FSDP2 does not take.
@@ -249,7 +249,7 @@ def refuse_undivided(model: PreTrainedModel) -> None:
         what = f"{type(model).__name__} has the single number {scalar}, which processes cannot share"
     elif not isinstance(model.config, QkvConfig) or stacks(model.config):
         return
-    raise ValueError(f"{what}; set strategy=ddp and tensor_parallel=1")
+    raise ValueError(f"{what}; {mend}")
 
 
 def refuse_unequal_work(config: PreTrainedConfig, processes: int) -> None:

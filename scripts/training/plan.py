@@ -5,14 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-import torch
 from torch import nn
-from transformers.initialization import no_init_weights
 
 from qkv.scripts.training.plan_device import DEVICES, Device, Estimate
 from qkv.scripts.training.plan_step import Setup, Step, flops, simulate
 from qkv.scripts.training.plan_subject import Subject
-from qkv.scripts.training.plan_traffic import among_all
+from qkv.scripts.training.plan_traffic import Collective, among_all
 
 
 @dataclass
@@ -34,7 +32,7 @@ class Plan:
         return {
             "subject": self.subject.name,
             "class": self.subject.model_class.__name__,
-            "length": None if self.subject.is_image else self.subject.length,
+            "example": self.subject.sizes,
             "device": self.device,
             "setup": setup,
             "parameters": self.parameters,
@@ -48,11 +46,10 @@ class Plan:
 def plans(subject: Subject, setups: Sequence[Setup], device: str, utilization: float, steps: int | None) -> list[Plan]:
     """Count, run a step without numbers with and without gradient checkpointing, and estimate the time."""
     counted, work = count(subject), per_position(subject)
-    # What every device does by itself is the same for any number of them.
-    once = cache(partial(simulate, subject))
+    once = partial(step, cache(partial(simulate, subject)), contested=subject.reading.contested)
     found = []
     for setup in setups:
-        plain, checkpointed = (step(once, replace(setup, checkpointing=on), counted["trained"]) for on in (False, True))
+        plain, checkpointed = (once(replace(setup, checkpointing=on), counted["trained"]) for on in (False, True))
         times = None
         if device in DEVICES:
             times = estimate(DEVICES[device], utilization, steps, setup, plain, work["model"] * subject.positions)
@@ -62,8 +59,7 @@ def plans(subject: Subject, setups: Sequence[Setup], device: str, utilization: f
 
 def count(subject: Subject) -> dict[str, int]:
     """Parameters: in all, those of tables that are looked up, and those that are trained; what is tied counts once."""
-    with torch.device("meta"), no_init_weights():
-        model: Any = subject.build(fused=False)
+    model = subject.outline()
     model.tie_weights()
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     parameters = list(model.parameters())
@@ -75,7 +71,7 @@ def count(subject: Subject) -> dict[str, int]:
 
 
 def per_position(subject: Subject) -> dict[str, float]:
-    """FLOPs for a token or an image: forward, a training step as the kernels do it, and what of that is the model's.
+    """FLOPs for a token or an example: forward, a training step as the kernels do it, and what of that is the model's.
 
     The last is three times forward, what utilization is measured by; for a decoder it is 6 N D and attention.
 
@@ -86,18 +82,29 @@ def per_position(subject: Subject) -> dict[str, float]:
     return {"forward": forward / each, "training": training / each, "model": 3 * forward / each}
 
 
-def step(once: Callable[[Setup], Step], setup: Setup, trained: int) -> Step:
+def step(once: Callable[[Setup], Step], setup: Setup, trained: int, *, contested: bool = False) -> Step:
     """What a step takes on one device."""
     if setup.strategy in ("fsdp2", "tp"):
         return once(setup)
-    alone = once(replace(setup, world_size=1))
+    # What every device does by itself is the same for any number of them, unless their examples compete.
+    alone = once(setup if contested else replace(setup, world_size=1))
     if setup.strategy != "ddp":
         return zero(alone, trained, setup)
     if setup.world_size == 1:
         return alone
     # Gradients are reduced in buckets of their own, which are never given up.
     gradients = trained * setup.stored.itemsize
-    return Step({**alone.memory, "buckets": gradients}, [among_all("all-reduce", setup.world_size, 1, gradients)])
+    reduced = among_all("all-reduce", setup.world_size, 1, gradients)
+    return Step({**alone.memory, "buckets": gradients}, joined([*alone.traffic, reduced]))
+
+
+def joined(found: Sequence[Collective]) -> list[Collective]:
+    """One collective for all of a kind."""
+    sums: dict[str, Collective] = {}
+    for each in found:
+        whole = sums.setdefault(each.kind, replace(each, calls=0, bytes=0))
+        whole.calls, whole.bytes = whole.calls + each.calls, whole.bytes + each.bytes
+    return list(sums.values())
 
 
 def zero(alone: Step, parameters: int, setup: Setup) -> Step:
@@ -116,7 +123,7 @@ def zero(alone: Step, parameters: int, setup: Setup) -> Step:
         among_all("all-gather", devices, gathers, gathers * whole),
         among_all("reduce-scatter", devices, setup.accumulate, setup.accumulate * whole),
     ]
-    return Step({**alone.memory, **memory}, traffic if devices > 1 else [])
+    return Step({**alone.memory, **memory}, joined([*alone.traffic, *traffic]) if devices > 1 else [])
 
 
 def estimate(device: Device, utilization: float, steps: int | None, setup: Setup, found: Step, work: float) -> Estimate:

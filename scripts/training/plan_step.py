@@ -7,18 +7,20 @@ from typing import Any, Literal
 from warnings import catch_warnings, filterwarnings
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils import flop_counter
+from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 from transformers.distributed import DistributedConfig
 from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 from transformers.initialization import no_init_weights, no_tie_weights
 from transformers.modeling_utils import local_torch_dtype
 
+from qkv.scripts.training.plan_blind import blind
 from qkv.scripts.training.plan_ledger import Ledger
 from qkv.scripts.training.plan_subject import Subject
 from qkv.scripts.training.plan_traffic import Collective, Traffic
@@ -91,9 +93,9 @@ def flops(subject: Subject) -> tuple[int, int]:
     Causal attention counts in full, as is the custom (Chowdhery et al. 2022, appendix B,
     https://arxiv.org/abs/2204.02311), and its backward computes the scores once more.
     """
-    with FakeTensorMode():
-        with no_init_weights():
-            model = subject.build(fused=True)
+    with FakeTensorMode(), blind():
+        model = bare(subject, fused=True)
+        model.tie_weights()
         with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
             loss = model(**subject.inputs(1)).loss
             forward = counter.get_total_flops()
@@ -103,15 +105,18 @@ def flops(subject: Subject) -> tuple[int, int]:
 
 def simulate(subject: Subject, setup: Setup) -> Step:
     """Run the second step of a training, when the optimizer has its state, on the first of the devices."""
-    with processes(setup) as meshes, FakeTensorMode(), catch_warnings():
+    with processes(setup) as meshes, FakeTensorMode(), blind(), catch_warnings():
         # Of what no operation in place comes after.
         filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+        # Of what torch 2.9 has no other name for.
+        filterwarnings("ignore", message=".*torch.distributed.*deprecated", category=FutureWarning)
         model = build(subject, setup, meshes)
         optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
-        batch = {
-            name: value.to(setup.stored) if value.is_floating_point() else value
-            for name, value in subject.inputs(setup.batch).items()
-        }
+        batch = tree_map_only(
+            Tensor,
+            lambda value: value.to(setup.stored) if value.is_floating_point() else value,
+            subject.inputs(setup.batch),
+        )
         traffic, ledger = Traffic(meshes["tensor"].get_group() if "tensor" in meshes else None), Ledger(setup.ignored)
         take(model, optimizer, batch, setup, Ledger(), traffic)
         ledger.note(model.parameters(), "weights")
@@ -126,7 +131,7 @@ def take(
 ) -> None:
     """One step; of its parts all before the last are alike, and one stands for them."""
     hooks = ledger.watch(model)
-    ledger.note(batch.values(), "activations")
+    ledger.note((value for value in tree_leaves(batch) if isinstance(value, Tensor)), "activations")
     for times, last in ((setup.accumulate - 1, False), (1, True)):
         if times:
             traffic.times = times
@@ -149,10 +154,20 @@ def learn(model: nn.Module, batch: dict[str, Any], setup: Setup, ledger: Ledger)
     loss.backward()
 
 
+def bare(subject: Subject, *, fused: bool) -> Any:
+    """The model with weights that have no numbers and are not tied yet.
+
+    It is made of meta tensors first: backbones of transformers work out numbers of their own, and beside these they do.
+    """
+    with unset_fake_temporarily(), torch.device("meta"), no_init_weights(), no_tie_weights():
+        model = subject.build(fused=fused)
+    return model._apply(lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
+
+
 def build(subject: Subject, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
     """The model as one device holds it."""
-    with no_init_weights(), no_tie_weights(), local_torch_dtype(setup.stored):
-        model: Any = subject.build(fused=setup.fused)
+    with local_torch_dtype(setup.stored):
+        model = bare(subject, fused=setup.fused)
     if "tensor" in meshes:
         plan, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=setup.split))
         apply_tensor_parallelism(model, meshes["tensor"], plan)
@@ -177,14 +192,14 @@ def shard(model: Any, mesh: DeviceMesh, dtype: torch.dtype) -> None:
 
 @contextmanager
 def processes(setup: Setup) -> Iterator[dict[str, DeviceMesh]]:
-    """The groups that one device belongs to, of a process group of which there is only the first."""
-    if setup.strategy not in ("fsdp2", "tp") or setup.world_size == 1:
+    """The groups that share the model with one device, of a process group of which there is only the first."""
+    if setup.world_size == 1:
         yield {}
         return
     distributed.init_process_group("fake", rank=0, world_size=setup.world_size, store=FakeStore())
     try:
-        sizes = {"data": setup.data_parallel, "tensor": setup.split}
-        mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        sizes = {"data": setup.data_parallel, "tensor": setup.split} if setup.strategy in ("fsdp2", "tp") else {}
+        mesh: Any = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes)) if sizes else {}
         yield {name: mesh[name] for name, size in sizes.items() if size > 1}
     finally:
         distributed.destroy_process_group()

@@ -22,7 +22,7 @@ def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["plan", *words]) == 0
     (found,) = json.loads((tmp_path / "plan.json").read_text())["plans"]
     printed = " ".join(capsys.readouterr().out.split())
-    assert found["setup"]["split"] == 4 and found["length"] == 32
+    assert found["setup"]["split"] == 4 and found["example"] == {"tokens": 32}
     assert f"{found['parameters']['total']:,}" in printed and "assuming 40% of the peak" in printed
     assert "hours for 100 steps, estimate" in printed and found["estimate"]["steps"] == 100
     assert found["memory"]["plain"]["weights"] < 4 * found["parameters"]["total"]
@@ -47,6 +47,14 @@ def test_a_recipe_is_planned_with_its_own_batch_and_steps(capsys: pytest.Capture
     assert "4 x ddp, 4 images each in 2 parts, fp32" in printed and "hours for 2,400 steps" in printed
 
 
+def test_what_is_no_text_is_counted_by_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["spoken-digits", "architecture=QkvEncoderForCTC", "model.num_hidden_layers=1", "--world-size=2,4"]
+    assert main(["plan", *words, "--batch=8"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "8 clips each, fp32" in printed and "clips/s" in printed and "FLOPs per clip, forward" in printed
+    assert "200 frames, 25 tokens" in printed
+
+
 def test_a_saved_model_is_planned_from_its_config_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = qkv.presets.bert_base(hidden_size=32, num_hidden_layers=1, num_attention_heads=4, vocab_size=101)
     config.architectures = ["QkvEncoderForSequenceClassification"]
@@ -69,6 +77,12 @@ WRONG = {
     "gpt2 --split=2": "--split=2 needs --strategy tp",
     "gpt2 --strategy=tp --world-size=10 --split=5": "--split=5 does not divide the 12 heads of keys and values",
     "gpt2 --strategy=tp --world-size=3 --split=2": "--world-size=3 is no multiple of --split=2",
+    "rnnsearch_50 --strategy=fsdp2": "QkvRecurrentForConditionalGeneration has no layers that processes could share; "
+    "take --strategy ddp, zero2 or zero3",
+    "clip_vit_b32 --strategy=tp": "QkvDualEncoderModel has the single number logit_scale, which processes cannot share; "
+    "take --strategy ddp, zero2 or zero3",
+    "shapes-captions accumulate=2": "accumulate=2 would let pairs compete within their part alone; set accumulate=1, "
+    "and model.embedding_chunk_size=16 where memory is short",
     "digits --world-size=5": "batch_size=32 cannot be shared by 5 parts; give another, or --batch",
     "digits model.hiden_size=8": "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?",
 }

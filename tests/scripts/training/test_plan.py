@@ -45,7 +45,19 @@ def test_parameters_are_those_of_the_model() -> None:
         "embedding": (101 + 32) * 32,
         "trained": model.num_parameters(),
     }
-    assert count(find("gpt2", [], None))["total"] == 124_439_808
+
+
+PUBLISHED = {
+    "gpt2": 124_439_808,
+    "whisper_tiny": 37_760_640,
+    "clip_vit_b32": 151_277_313,
+    "detr_r50": 41_524_768,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_of_the_published_model(name: str) -> None:
+    assert count(find(name, [], None))["total"] == PUBLISHED[name]
 
 
 def test_flops_of_gpt2_follow_the_formula() -> None:
@@ -66,6 +78,27 @@ def test_flops_of_a_vision_transformer_follow_the_formula() -> None:
     assert found["training"] == 3 * (layers + head) + 3.5 * attention + 2 * patches
 
 
+def test_flops_of_clip_are_those_of_both_towers_and_of_the_cosines() -> None:
+    def tower(tokens: int, width: int) -> int:
+        return tokens * 2 * 12 * 12 * width**2 + 4 * 12 * tokens**2 * width + 2 * width * 512
+
+    patches, cosines = 2 * 49 * 3 * 32**2 * 768, 3 * 2 * 512
+    assert (
+        per_position(find("clip_vit_b32", [], None))["forward"] == tower(77, 512) + tower(50, 768) + patches + cosines
+    )
+
+
+def test_flops_of_an_lstm_follow_the_formula() -> None:
+    """Two directions that read, one cell that writes, and what the head reads of state, embedding and context."""
+    words = ["cell=lstm", "attention=none", "hidden_size=32", "embedding_size=16", "vocab_size=101"]
+    reader, writer = 2 * 4 * 32 * (16 + 32), 4 * 32 * (16 + 64 + 32)
+    readout, bridge = (32 + 16 + 64 + 101) * 16, 32 * 2 * 32
+    found = per_position(find("rnnsearch_50", [*words, "readout=tanh", "readout_size=16"], 4))
+    assert found["forward"] == 2 * (reader + writer + readout + bridge / 4)
+    # The first state of a reader is zero, and needs no gradient.
+    assert found["training"] == 3 * found["forward"] - 2 * (2 * 4 * 32 * 32) / 4
+
+
 def test_data_parallel_devices_hold_everything_and_sum_gradients() -> None:
     alone, four = step(small(), setup(world_size=1)), step(small(), setup())
     weights = 4 * count(small())["total"]
@@ -83,6 +116,19 @@ def test_zero_shares_what_its_stage_says() -> None:
     assert two.memory["optimizer"] == 3 * parameters
     assert sum(found.bytes for found in two.traffic) == 4 * parameters
     assert sum(found.bytes for found in three.traffic) == 6 * parameters
+
+
+def test_pairs_of_all_devices_compete() -> None:
+    subject = find("shapes-captions", [], None)
+    few, many = (
+        of_step(partial(simulate, subject), setup(world_size=world), count(subject)["trained"], contested=True)
+        for world in (4, 512)
+    )
+    # Two vectors of 64 numbers for each of the 2 pairs of a device, and two scalars beside the gradients.
+    gathered = 512 * 2 * 2 * 64 * 4
+    sent = {found.kind: found.bytes for found in many.traffic}
+    assert sent == {"all-gather": gathered, "all-reduce": few.memory["weights"] + 2 * 4, "reduce-scatter": gathered}
+    assert many.memory["activations"] > few.memory["activations"] + gathered
 
 
 def test_the_estimate_is_what_the_table_says() -> None:

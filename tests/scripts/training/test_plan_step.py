@@ -13,6 +13,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._pytree import tree_leaves
 
 from qkv.scripts.training import plan_traffic
 from qkv.scripts.training.engine import slice_layers
@@ -24,23 +25,40 @@ from qkv.scripts.training.plan_traffic import Collective, Traffic
 
 WIDE = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=301"]
 TEXT = [*WIDE, "max_position_embeddings=64"]
+# The recipe's own backbone has convolutions that need more inside themselves on a CPU than they give.
+BACKBONE = "{model_type: resnet, embedding_size: 8, hidden_sizes: [8, 12], depths: [1, 1]}"
+SHORT = ["encoder={max_position_embeddings: 64}", "decoder={max_position_embeddings: 32}"]
 SUBJECTS = {
-    "gpt2": TEXT,
-    "bert_base": TEXT,
-    "t5_small": [*TEXT, "intermediate_size=128"],
-    "vit_base_16": [*WIDE, "image_size=[32, 32]", "patch_size=8"],
+    "gpt2": ["gpt2", *TEXT],
+    "bert_base": ["bert_base", *TEXT],
+    "t5_small": ["t5_small", *TEXT, "intermediate_size=128"],
+    "vit_base_16": ["vit_base_16", *WIDE, "image_size=[32, 32]", "patch_size=8"],
+    "whisper_tiny": ["whisper_tiny", *WIDE, "pad_token_id=0", "decoder_start_token_id=1", *SHORT],
+    "speech": ["spoken-digits", "model.num_hidden_layers=1"],
+    "ctc": ["spoken-digits", "architecture=QkvEncoderForCTC", "model.ctc_zero_infinity=true"],
+    "pairs": ["shapes-captions"],
+    "objects": ["shapes-detect", f"model.encoder={{num_hidden_layers: 1, backbone_config: {BACKBONE}}}"],
+    # torch's own counter of collectives knows no module that is called twice.
+    "shapes": ["shapes-detect", "model.auxiliary_loss=false"],
+    "recurrent": ["translate-recurrent", "text.length=12"],
 }
+
+
+def subject_of(name: str) -> Subject:
+    subject, *words = SUBJECTS[name]
+    return find(subject, words, None)
 
 
 def here(**fields: Any) -> Setup:
     return Setup(**{"world_size": 1, "strategy": "ddp", "batch": 4, "precision": "fp32", "fused": False, **fields})
 
 
-def real(subject: Subject, setup: Setup) -> tuple[Any, Any, dict[str, torch.Tensor]]:
+def real(subject: Subject, setup: Setup) -> tuple[Any, Any, dict[str, Any]]:
     """A model with numbers after its first step."""
     model = subject.build(fused=False)
     if setup.checkpointing:
-        model.activation_checkpointing_enable({"use_reentrant": False})
+        # The state of the CPU's generator is in the memory of no device.
+        model.activation_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     batch = subject.inputs(setup.batch)
     take(model, optimizer, batch, setup, Ledger(), Traffic())
@@ -68,20 +86,20 @@ def allocated(action: Any) -> int:
 
 
 MEASURED = [("gpt2", False, 3), ("gpt2", True, 1), ("vit_base_16", False, 1)]
-REST = [(name, on, 1) for name in SUBJECTS for on in (False, True) if (name, on, 1) not in MEASURED]
+REST = [(name, on, 1) for name in SUBJECTS if name != "shapes" for on in (False, True) if (name, on, 1) not in MEASURED]
 
 
 @pytest.mark.parametrize(
     ("name", "checkpointing", "accumulate"), [*MEASURED, *(pytest.param(*row, marks=pytest.mark.slow) for row in REST)]
 )
 def test_memory_is_what_the_allocator_gives_out(name: str, checkpointing: bool, accumulate: int) -> None:
-    subject, setup = find(name, SUBJECTS[name], 64), here(checkpointing=checkpointing, accumulate=accumulate)
+    subject, setup = subject_of(name), here(checkpointing=checkpointing, accumulate=accumulate)
     memory = simulate(subject, setup).memory
     model, optimizer, batch = real(subject, setup)
     assert memory["weights"] == sum(weight.nbytes for weight in model.parameters())
     assert memory["optimizer"] == sum(value.nbytes for state in optimizer.state.values() for value in state.values())
     measured = allocated(lambda: take(model, optimizer, batch, setup, Ledger(), Traffic()))
-    measured += sum(value.nbytes for value in batch.values())
+    measured += sum(value.nbytes for value in tree_leaves(batch) if isinstance(value, torch.Tensor))
     predicted = sum(memory.values()) - memory["weights"] - memory["optimizer"]
     assert predicted == pytest.approx(measured, rel=0.01)
 
@@ -95,7 +113,7 @@ def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_traffic, "get_process_group_ranks", lambda group: [0, 1])
     distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
     try:
-        subject = find("gpt2", TEXT, None)
+        subject = subject_of("gpt2")
         model, optimizer, batch = real(subject, here())
         wrapped = DistributedDataParallel(model)
         take(wrapped, optimizer, batch, here(), Ledger(), Traffic())
@@ -109,7 +127,7 @@ def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fsdp2_gathers_layers_twice_and_the_rest_once_in_each_part_and_reduces_once() -> None:
-    subject = find("gpt2", TEXT, None)
+    subject = subject_of("gpt2")
     found = simulate(subject, here(world_size=2, strategy="fsdp2", accumulate=3))
     model = subject.build(fused=False)
     layers = sum(weight.nbytes for weight in model.model.layers.parameters())
@@ -132,7 +150,7 @@ def sharded(model: Any, setup: Setup) -> Any:
     return model
 
 
-def sent(model: Any, batch: dict[str, torch.Tensor], setup: Setup) -> dict[str, tuple[int, int]]:
+def sent(model: Any, batch: dict[str, Any], setup: Setup) -> dict[str, tuple[int, int]]:
     """What a step with numbers sends, the second one; torch's own counter must have as many calls."""
     optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
     take(model, optimizer, batch, setup, Ledger(), Traffic())
@@ -149,12 +167,16 @@ def sent(model: Any, batch: dict[str, torch.Tensor], setup: Setup) -> dict[str, 
         ("gpt2", "tp", "fp32"),
         pytest.param("bert_base", "fsdp2", "fp32", marks=pytest.mark.slow),
         pytest.param("t5_small", "tp", "fp32", marks=pytest.mark.slow),
+        pytest.param("speech", "tp", "fp32", marks=pytest.mark.slow),
+        pytest.param("ctc", "fsdp2", "fp32", marks=pytest.mark.slow),
+        pytest.param("shapes", "fsdp2", "bf16", marks=pytest.mark.slow),
+        pytest.param("shapes", "tp", "fp32", marks=pytest.mark.slow),
     ],
 )
 def test_a_step_without_numbers_sends_what_it_sends_with_them(
     pair: None, name: str, strategy: Any, precision: str
 ) -> None:
-    subject = find(name, SUBJECTS[name], None)
+    subject = subject_of(name)
     tensors = strategy == "tp"
     setup = here(world_size=2, strategy=strategy, precision=precision, split=2 if tensors else 1)
     model = (sliced if tensors else sharded)(subject.build(fused=False), setup)
@@ -166,7 +188,7 @@ def test_a_step_without_numbers_sends_what_it_sends_with_them(
 
 def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
     """Shoeybi et al. 2019, §3: two sums forward in a layer; backward one for each matrix that is cut by columns."""
-    subject = find("gpt2", TEXT, None)
+    subject = subject_of("gpt2")
     found = simulate(subject, here(world_size=2, strategy="tp", split=2))
     hidden = 4 * 64 * 64 * 4
     # Beside them one for the embeddings, one for the gradient of the head's input, and the scores of all words.
@@ -178,7 +200,7 @@ def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
 
 @pytest.mark.slow
 def test_tensor_and_data_parallel_share_everything() -> None:
-    subject = find("gpt2", TEXT, None)
+    subject = subject_of("gpt2")
     found = simulate(subject, here(world_size=16, strategy="tp", split=2))
     # Layers are shared by neighbours, of which each has its own group for the data.
     groups = {(collective.devices, collective.together, collective.awaited) for collective in found.traffic}
