@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 from warnings import catch_warnings, filterwarnings
 
@@ -81,7 +82,15 @@ def attention_backward_flops(gradient: Any, query: Any, key: Any, value: Any, *a
     return flop_counter.sdpa_backward_flop_count(gradient, query, key, value)
 
 
+def convolution_backward_flops(gradient: Any, inputs: Any, weight: Any, *args: Any, **kwargs: Any) -> int:
+    """Of a convolution in groups too, whose channels torch's counter takes to see all others."""
+    _, _, _, _, transposed, _, _, (wants_inputs, wants_weight, _) = args
+    places = inputs if transposed else gradient
+    return 2 * (wants_inputs + wants_weight) * places[0] * prod(places[2:]) * prod(weight)
+
+
 FLOPS = {
+    aten.convolution_backward: convolution_backward_flops,
     aten._scaled_dot_product_flash_attention_for_cpu: attention_flops,
     aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward_flops,
 }

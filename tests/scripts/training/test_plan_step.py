@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed
+from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from qkv.scripts.training import plan_traffic
 from qkv.scripts.training.engine import slice_layers
 from qkv.scripts.training.plan import count, step
 from qkv.scripts.training.plan_ledger import Ledger
-from qkv.scripts.training.plan_step import DTYPES, Setup, shard, simulate, take
+from qkv.scripts.training.plan_step import DTYPES, FLOPS, Setup, shard, simulate, take
 from qkv.scripts.training.plan_subject import Subject, find
 from qkv.scripts.training.plan_traffic import Collective, Traffic
 
@@ -206,6 +207,16 @@ def test_tensor_and_data_parallel_share_everything() -> None:
     groups = {(collective.devices, collective.together, collective.awaited) for collective in found.traffic}
     assert groups == {(2, 2, True), (8, 4, False)}
     assert found.memory["weights"] < 0.075 * simulate(subject, here()).memory["weights"]
+
+
+@pytest.mark.parametrize(("kind", "groups"), [("Conv1d", 1), ("Conv1d", 4), ("ConvTranspose1d", 2)])
+def test_gradients_of_a_convolution_take_twice_its_flops(kind: str, groups: int) -> None:
+    layer: nn.Module = getattr(nn, kind)(8, 12, 5, stride=2, groups=groups)
+    with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
+        found = layer(torch.zeros(3, 8, 31, requires_grad=True))
+        forward = counter.get_total_flops()
+        found.sum().backward()
+    assert counter.get_total_flops() == 3 * forward > 0
 
 
 def test_no_weights_are_allocated() -> None:
