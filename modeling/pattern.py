@@ -45,9 +45,10 @@ def sliding(config: StackConfig, counts: Tensor) -> Predicate:
     Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150
     Shapes: counts (B, S) -> predicate
     """
+    window: Any = config.sliding_window
 
     def near(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
-        return (counts[batch, query] - counts[batch, key]).abs() < config.sliding_window
+        return (counts[batch, query] - counts[batch, key]).abs() < window
 
     return near
 
@@ -65,8 +66,7 @@ def block_sparse(config: StackConfig, counts: Tensor) -> Predicate:
 
     def linked(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
         query_block, key_block = blocks[batch, query], blocks[batch, key]
-        near = (query_block - key_block).abs() <= 1
-        return near | (key_block == 0) | (query_block == 0)
+        return ((query_block - key_block).abs() <= 1) | (key_block == 0) | (query_block == 0)
 
     return linked
 
