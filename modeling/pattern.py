@@ -40,15 +40,15 @@ def full(config: StackConfig, counts: Tensor) -> Predicate:
 def sliding(config: StackConfig, counts: Tensor) -> Predicate:
     """Pairs nearer than `sliding_window`, the token itself counted; depth widens the receptive field linearly.
 
-    Padding takes no place, as in flash attention: not even that between the rows of an image narrower than its batch.
-
     Source: Beltagy et al. 2020, Longformer, §3.1, https://arxiv.org/abs/2004.05150
     Shapes: counts (B, S) -> predicate
     """
-    window: Any = config.sliding_window
 
     def near(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
-        return (counts[batch, query] - counts[batch, key]).abs() < window
+        # CODEPATH: images, which in a batch with wider ones have padding between their rows
+        if config.frontend in ("feature_map", "patches"):
+            query, key = counts[batch, query], counts[batch, key]
+        return (query - key).abs() < config.sliding_window
 
     return near
 
@@ -66,7 +66,8 @@ def block_sparse(config: StackConfig, counts: Tensor) -> Predicate:
 
     def linked(batch: Any, head: Any, query: Any, key: Any) -> Tensor:
         query_block, key_block = blocks[batch, query], blocks[batch, key]
-        return ((query_block - key_block).abs() <= 1) | (key_block == 0) | (query_block == 0)
+        near = (query_block - key_block).abs() <= 1
+        return near | (key_block == 0) | (query_block == 0)
 
     return linked
 
