@@ -261,7 +261,8 @@ class ImagePosition(Position):
     The last real row is always one whole turn, whatever the size of the image, and padding is not counted: an image
     is placed the same alone and in a batch. Half of the components are the row's, half the column's.
 
-    Acts at: `place_vectors` (before the query and key projections, in every self-attention; for keys of memory too).
+    Acts at: `place_vectors` (before the query and key projections, in every self-attention; for keys of memory too;
+        on what enters the first layer as well where the config says so).
     Source: Carion et al. 2020, DETR, appendix A.4, https://arxiv.org/abs/2005.12872; its code, `position_encoding.py`
     Shapes: keep (B, rows, columns) -> (B, rows * columns, D)
     """
