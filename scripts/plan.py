@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from qkv.modeling.conversion_files import write_json
 from qkv.scripts.training.engine import refuse_undivided, stacks
+from qkv.scripts.training.loop import refuse_apart
 from qkv.scripts.training.plan import Plan, plans
 from qkv.scripts.training.plan_device import DEVICES, UTILIZATION
 from qkv.scripts.training.plan_step import DTYPES, Setup, Step, Strategy
@@ -109,11 +110,8 @@ def refuse_parts(subject: Subject, strategy: Strategy, accumulate: int) -> None:
     """Raise ValueError where devices cannot share the model, or its examples compete and are taken in parts."""
     if strategy in ("fsdp2", "tp"):
         refuse_undivided(subject.outline(), "take --strategy ddp, zero2 or zero3")
-    if subject.reading.contested and accumulate > 1:
-        raise ValueError(
-            f"accumulate={accumulate} would let {subject.reading.unit}s compete within their part alone; set "
-            "accumulate=1, and model.embedding_chunk_size=16 where memory is short"
-        )
+    if subject.reading.contested:
+        refuse_apart(f"{subject.reading.unit}s", accumulate)
 
 
 def splits(asked: int | None, world: int, subject: Subject) -> int:

@@ -128,15 +128,21 @@ class Loop:
 
 def refuse_parts(task: Task, recipe: Recipe) -> None:
     """Raise ValueError where a step would be taken in parts, or seen twice, though its examples compete."""
-    if task.contested and recipe.accumulate > 1:
-        raise ValueError(
-            f"accumulate={recipe.accumulate} would let the pairs of {task.name} compete within their part alone; set "
-            "accumulate=1, and model.embedding_chunk_size=16 where memory is short, which gives the loss of all"
-        )
+    if task.contested:
+        refuse_apart(f"the pairs of {task.name}", recipe.accumulate)
     if task.contested and recipe.tensor_parallel > 1:
         raise ValueError(
             f"tensor_parallel={recipe.tensor_parallel} would let each pair of {task.name} compete with itself; set "
             "tensor_parallel=1"
+        )
+
+
+def refuse_apart(what: str, accumulate: int) -> None:
+    """Raise ValueError where examples that compete would be taken in parts."""
+    if accumulate > 1:
+        raise ValueError(
+            f"accumulate={accumulate} would let {what} compete within their part alone; set accumulate=1, and "
+            "model.embedding_chunk_size=16 where memory is short, which gives the loss of all"
         )
 
 

@@ -41,9 +41,9 @@ def drawings(recipe: Recipe) -> Known:
 
 
 def tunes(recipe: Recipe) -> Known:
-    """Keys and forms, and bars in them; of all notes and chords that the rules allow 59 words are heard."""
+    """Keys and forms, and bars in them."""
     names = {*tune_rules.NAMES, *tune_rules.STEPS, *tune_rules.FORMS}
-    return rows(recipe, len(names) + 59, tune_rules.ROW, tune_rules.BARS * tune_rules.ROW)
+    return rows(recipe, len(names | tune_rules.vocabulary()), tune_rules.ROW, tune_rules.BARS * tune_rules.ROW)
 
 
 def pairs(recipe: Recipe) -> Known:

@@ -82,7 +82,7 @@ WRONG = {
     "clip_vit_b32 --strategy=tp": "QkvDualEncoderModel has the single number logit_scale, which processes cannot share; "
     "take --strategy ddp, zero2 or zero3",
     "shapes-captions accumulate=2": "accumulate=2 would let pairs compete within their part alone; set accumulate=1, "
-    "and model.embedding_chunk_size=16 where memory is short",
+    "and model.embedding_chunk_size=16 where memory is short, which gives the loss of all",
     "digits --world-size=5": "batch_size=32 cannot be shared by 5 parts; give another, or --batch",
     "digits model.hiden_size=8": "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?",
 }

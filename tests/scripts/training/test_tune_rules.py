@@ -5,7 +5,19 @@ from math import inf, log2
 import numpy as np
 import pytest
 
-from qkv.scripts.training.tune_rules import BARS, FORMS, PROMPTS, ROW, bits, chord, compose, following, scale, spelt
+from qkv.scripts.training.tune_rules import (
+    BARS,
+    FORMS,
+    PROMPTS,
+    ROW,
+    bits,
+    chord,
+    compose,
+    following,
+    scale,
+    spelt,
+    vocabulary,
+)
 
 TUNES = [(prompt, compose(prompt, np.random.default_rng(index))) for index, prompt in enumerate(PROMPTS[::7])]
 
@@ -24,6 +36,11 @@ def test_chances_add_up_and_make_the_bits(prompt: str, words: list[str]) -> None
     assert all(abs(sum(each.values()) - 1) < 1e-12 and min(each.values()) > 0 for each in chances)
     total = -sum(log2(each[word]) for each, word in zip(chances, words, strict=True))
     assert len(words) == BARS * ROW and bits(prompt, words) == pytest.approx(total)
+
+
+def test_tunes_are_made_of_all_words_of_the_vocabulary_and_no_others() -> None:
+    random = np.random.default_rng(0)
+    assert {word for prompt in PROMPTS * 4 for word in compose(prompt, random)} == vocabulary()
 
 
 @pytest.mark.parametrize("form", FORMS)
