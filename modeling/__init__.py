@@ -10,7 +10,7 @@ from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, Qkv
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
-from .conversion import from_transformers, to_transformers
+from .conversion.convert import from_transformers, to_transformers
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
     QkvDecoderForQuestionAnswering,

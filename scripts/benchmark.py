@@ -15,14 +15,14 @@ from typing import Any
 import torch
 
 import qkv
-from qkv.modeling.conversion_files import write_json
-from qkv.scripts.publishing.export import build_folder
-from qkv.scripts.publishing.reload import strange_environment
+from qkv.modeling.conversion.files import write_json
+from qkv.scripts.common.tables import show
+from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity.clean_process import strange_environment
 from qkv.scripts.training.record import versions
-from qkv.scripts.training.report import show
 
 EXAMPLE = "qkv benchmark --runs 9"
-STOPWATCH = Path(__file__).parent / "publishing" / "stopwatch.py"
+STOPWATCH = Path(__file__).parent / "publishing" / "integrity" / "stopwatch.py"
 MODES = ("installed", "remote")
 Laps = dict[str, list[dict[str, Any]]]
 

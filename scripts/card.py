@@ -4,7 +4,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from qkv.scripts.publishing.card import FOLDER, write_card
+from qkv.scripts.publishing.card.card import FOLDER, write_card
 
 EXAMPLE = "qkv card runs/first"
 

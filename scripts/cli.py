@@ -10,8 +10,8 @@ from typing import NoReturn
 from transformers.utils import logging
 
 import qkv
-from qkv.scripts.training.interrupt import Interrupted
-from qkv.scripts.training.recipe import meant
+from qkv.scripts.recipes.schema import meant
+from qkv.scripts.training.signals import Interrupted
 
 COMMANDS = {
     "train": "train a recipe",

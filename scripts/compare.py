@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 
 from qkv.scripts import train
+from qkv.scripts.common.tables import compared, show
 from qkv.scripts.quickstart import complete
+from qkv.scripts.recipes.schema import load
 from qkv.scripts.training.comparison import compare
-from qkv.scripts.training.recipe import load
-from qkv.scripts.training.report import compared, show
 
 EXAMPLE = "qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm/model --seeds 0 1 2"
 

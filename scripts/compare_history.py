@@ -9,13 +9,13 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from qkv.scripts.common.files import sync
+from qkv.scripts.common.tables import show
 from qkv.scripts.history.claims import judged
 from qkv.scripts.history.figures import draw
 from qkv.scripts.history.measure import FULL, QUICK, measured, timed_again
 from qkv.scripts.history.page import page
-from qkv.scripts.publishing.durable import sync
 from qkv.scripts.training import record as records
-from qkv.scripts.training.report import show
 
 EXAMPLE = "qkv compare-history --out runs/history"
 RECORD, PAGE = "record.json", "README.md"

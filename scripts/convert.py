@@ -21,11 +21,11 @@ from rich.table import Table
 from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
-from qkv.modeling.conversion import is_ours, open_checkpoint, read, write
-from qkv.modeling.conversion_files import COMPANIONS, CONFIG, INDEX, located, named, read_json, weight_files
-from qkv.scripts.publishing.certificate import LIMITS, Certificate, certify, hashes, problems
-from qkv.scripts.publishing.export import refuse_occupied, staged
-from qkv.scripts.training.report import files, show
+from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, write
+from qkv.modeling.conversion.files import COMPANIONS, CONFIG, INDEX, located, named, read_json, weight_files
+from qkv.scripts.common.tables import files, show
+from qkv.scripts.publishing.export.folder import refuse_occupied, staged
+from qkv.scripts.publishing.integrity.certificate import LIMITS, Certificate, certify, hashes, problems
 
 EXAMPLE = "qkv convert openai-community/gpt2 models/gpt2 --check"
 CERTIFICATE = "certificate.json"

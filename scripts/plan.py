@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from qkv.modeling.conversion_files import write_json
-from qkv.scripts.training.engine import refuse_undivided, stacks
+from qkv.modeling.conversion.files import write_json
+from qkv.scripts.common.tables import show, show_columns
+from qkv.scripts.planning.collectives import NODE
+from qkv.scripts.planning.devices import DEVICES, UTILIZATION
+from qkv.scripts.planning.plan import Plan, plans
+from qkv.scripts.planning.simulate import DTYPES, Setup, Step, Strategy
+from qkv.scripts.planning.subject import Subject, find
+from qkv.scripts.recipes.schema import meant
+from qkv.scripts.training.accelerator import refuse_undivided, stacks
 from qkv.scripts.training.loop import refuse_apart
-from qkv.scripts.training.plan import Plan, plans
-from qkv.scripts.training.plan_device import DEVICES, UTILIZATION
-from qkv.scripts.training.plan_step import DTYPES, Setup, Step, Strategy
-from qkv.scripts.training.plan_subject import Subject, find
-from qkv.scripts.training.plan_traffic import NODE
-from qkv.scripts.training.recipe import meant
-from qkv.scripts.training.report import show, show_columns
 
 EXAMPLE = "qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048"
 LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing; *: more than it has"

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
+from qkv.scripts.common.tables import show
 from qkv.scripts.convert import DTYPES
-from qkv.scripts.publishing.publication import Published, publish
-from qkv.scripts.training.report import show
+from qkv.scripts.publishing.hub.publish import Published, publish
 
 EXAMPLE = "qkv publish runs/first user/digits --private"
 

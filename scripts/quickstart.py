@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from PIL import Image
 
-from qkv.scripts.audio.wav import wav_of
-from qkv.scripts.publishing.card import auto_class, companions, make_card
-from qkv.scripts.publishing.export import build_folder
-from qkv.scripts.publishing.reload import Found, Job, outputs, reload
+from qkv.scripts.common.tables import files, measures, show
+from qkv.scripts.data.audio import wav_of
+from qkv.scripts.publishing.card.card import auto_class, companions, make_card
+from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity.clean_process import Found, Job, outputs, reload
+from qkv.scripts.recipes.schema import load
+from qkv.scripts.tasks.task import Batch, Example, Task
 from qkv.scripts.train import add_arguments as add_arguments
 from qkv.scripts.training.evaluation import inputs
-from qkv.scripts.training.picture import draw_alignment, draw_attention
-from qkv.scripts.training.recipe import load
-from qkv.scripts.training.report import files, measures, show
+from qkv.scripts.training.plots import draw_alignment, draw_attention
 from qkv.scripts.training.run import Run, train
-from qkv.scripts.training.task import Batch, Example, Task
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
 ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}

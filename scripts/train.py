@@ -8,8 +8,8 @@ Accelerate's own `--cpu` starts a single process, however many are asked for.
 import sys
 from argparse import ArgumentParser, Namespace
 
-from qkv.scripts.training.recipe import load, names
-from qkv.scripts.training.report import files, measures, show
+from qkv.scripts.common.tables import files, measures, show
+from qkv.scripts.recipes.schema import load, names
 from qkv.scripts.training.run import train
 
 EXAMPLE = "qkv train digits seed=1 max_steps=500 model.position=rope out=runs/rope"

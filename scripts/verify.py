@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from qkv.modeling.conversion_files import write_json
-from qkv.scripts.publishing.manifest import IntegrityError
-from qkv.scripts.publishing.verify import Report, examine
+from qkv.modeling.conversion.files import write_json
+from qkv.scripts.publishing.integrity.manifest import IntegrityError
+from qkv.scripts.publishing.integrity.verify import Report, examine
 
 EXAMPLE = "qkv verify user/name --revision v1.0 --expect models/mine"
 COLOURS = {"passed": "green", "FAILED": "red", "not run": "yellow"}

@@ -12,7 +12,9 @@ import numpy as np  # noqa: E402  the environment is read on import
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-import checkout  # noqa: E402, F401
+import checkout  # noqa: E402
+
+os.environ["PYTHONPATH"] = checkout.PYTHONPATH
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from families_base import Row
-from qkv.scripts.publishing.export import build_folder
-from qkv.scripts.publishing.reload import outputs, reload
+from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity.clean_process import outputs, reload
 from test_hub import EVERY, QUICK, built, job
 
 # Every family, and every head of some.

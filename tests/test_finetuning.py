@@ -4,13 +4,13 @@ import re
 
 import pytest
 import torch
+from test_parity import double
 from transformers import PreTrainedModel
 
 from families import variant
 from families_base import Row
 from families_dual_encoder import IMAGE, TEXT, WIDER
-from qkv.modeling.conversion import from_transformers
-from test_parity import double
+from qkv.modeling.conversion.convert import from_transformers
 from thinned import thinned
 
 STEPS, FURTHEST = 20, 1e-9

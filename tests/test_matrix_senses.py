@@ -13,18 +13,6 @@ from typing import Any, NamedTuple, get_args
 import pytest
 import torch
 import transformers
-from torch import Tensor
-from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
-
-from comparison import differentiable_flex, exact
-from qkv.configuration import QkvDetectionConfig, QkvDualEncoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
-from qkv.configuration.axes import ImagePositionName, PatternName
-from qkv.modeling import (
-    QkvDetectionForObjectDetection,
-    QkvDualEncoderModel,
-    QkvEncoderDecoderForSpeechSeq2Seq,
-    QkvEncoderForCTC,
-)
 from test_matrix import (
     BACKENDS,
     ORDERS,
@@ -40,6 +28,18 @@ from test_matrix import (
     settings,
     tokens,
     weigh,
+)
+from torch import Tensor
+from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
+
+from comparison import differentiable_flex, exact
+from qkv.configuration import QkvDetectionConfig, QkvDualEncoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+from qkv.configuration.axes import ImagePositionName, PatternName
+from qkv.modeling import (
+    QkvDetectionForObjectDetection,
+    QkvDualEncoderModel,
+    QkvEncoderDecoderForSpeechSeq2Seq,
+    QkvEncoderForCTC,
 )
 from thinned import thinned
 from tiny import jitter

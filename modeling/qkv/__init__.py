@@ -22,7 +22,12 @@ except PackageNotFoundError:  # a bare checkout
     __version__ = "0+checkout"
 
 # What users find here and commands have; imported at the first use.
-LAZY = {"CodeCallback": "push", "IntegrityError": "manifest", "publish": "publication", "verify": "verify"}
+LAZY = {
+    "CodeCallback": "hub.callback",
+    "IntegrityError": "integrity.manifest",
+    "publish": "hub.publish",
+    "verify": "integrity.verify",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -43,7 +48,7 @@ def check_on_request(model_class: Any) -> None:
         own = partial(load, cls)
         if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
             return own(pretrained_model_name_or_path, *arguments, **options)
-        guard = import_module(f"{__name__}.scripts.publishing.guard")
+        guard = import_module(f"{__name__}.scripts.publishing.integrity.guard")
         return guard.load_checked(own, pretrained_model_name_or_path, *arguments, **options)
 
     model_class.from_pretrained = classmethod(from_pretrained)
@@ -57,7 +62,9 @@ def push_with_code(model_class: Any) -> None:
     def upload(model: Any, working_dir: Any, repo_id: str, *arguments: Any, **options: Any) -> Any:
         # A model that was loaded with such code brings it along by itself.
         if not model.is_remote_code():
-            import_module(f"{__name__}.scripts.publishing.push").complete(model, Path(working_dir), repo_id, **options)
+            import_module(f"{__name__}.scripts.publishing.hub.callback").complete(
+                model, Path(working_dir), repo_id, **options
+            )
         return send(model, working_dir, repo_id, *arguments, **options)
 
     model_class._upload_modified_files = upload

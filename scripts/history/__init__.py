@@ -1,1 +1,1 @@
-"""What the comparison of recurrent networks with the Transformer is made of."""
+"""Compare recurrent networks with the Transformer: measurements, claims and their page."""

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from textwrap import fill
 from typing import Any
 
+from qkv.scripts.common.markdown import table
 from qkv.scripts.history.claims import VERDICTS, judged, percent
 from qkv.scripts.history.contenders import LEARNED, TRANSFORMER
-from qkv.scripts.publishing.card_text import table
 
 Record = dict[str, Any]
 HEAD = """\

@@ -1,1 +1,1 @@
-"""What it takes to hand a model to somebody without qkv: flattened code, the Hub folder, the card, the proof."""
+"""Publish models: the model card, the exported code, the Hub, and the integrity of what was published."""

@@ -1,1 +1,1 @@
-"""What training commands share: recipes, data, the loop, the run folder, pictures."""
+"""The training loop and its parts: accelerator, sampler, schedule, checkpoints, record, plots."""

@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from qkv.scripts.publishing.certificate import file_hash
-from qkv.scripts.publishing.durable import make_durable, sync
+from qkv.scripts.common.files import make_durable, sync
+from qkv.scripts.publishing.integrity.certificate import file_hash
 
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{6,})")

@@ -9,8 +9,8 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object, send_to_device
 from torch import Tensor, nn
 
-from qkv.scripts.training.engine import data_parallel, put_away, tensor_parallel
-from qkv.scripts.training.task import Answer, Batch, Examples, Task
+from qkv.scripts.tasks.task import Answer, Batch, Examples, Task
+from qkv.scripts.training.accelerator import data_parallel, put_away, tensor_parallel
 
 
 def place(batch: Batch, accelerator: Accelerator) -> Batch:

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from qkv.scripts.training.average import Average
-from qkv.scripts.training.engine import data_parallel, prepare, total
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.task import Batch, Examples, Task
+from qkv.scripts.training.accelerator import data_parallel, prepare, total
+from qkv.scripts.training.ema import Average
 from qkv.scripts.training.evaluation import evaluate, inputs, place, uncached
-from qkv.scripts.training.feed import Feed, Share
-from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.training.sampler import Feed, Share
 from qkv.scripts.training.schedule import SCHEDULES
-from qkv.scripts.training.stream import make_feed
-from qkv.scripts.training.task import Batch, Examples, Task
+from qkv.scripts.training.stream_loader import make_feed
 
 
 @dataclass

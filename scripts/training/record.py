@@ -16,11 +16,11 @@ from accelerate import Accelerator
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.scripts.publishing.durable import sync
-from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.source import called
-from qkv.scripts.training.start import kind_of
-from qkv.scripts.training.task import Task
+from qkv.scripts.common.files import sync
+from qkv.scripts.data.loading import called
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.task import Task
+from qkv.scripts.training.initialization import kind_of
 
 DEPENDENCIES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scikit-learn", "sacrebleu")
 

@@ -10,16 +10,16 @@ from typing import Any, NoReturn, Protocol
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from qkv.scripts.publishing.durable import sync
+from qkv.scripts.common.files import sync
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Snapshot, manifest
-from qkv.scripts.training.interrupt import Interrupt, Interrupted
-from qkv.scripts.training.journal import Journal
+from qkv.scripts.training.distributed import agreed, lasting
+from qkv.scripts.training.early_stopping import Watch
+from qkv.scripts.training.logger import Journal
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.processes import agreed, lasting
-from qkv.scripts.training.recipe import Recipe
 from qkv.scripts.training.record import Clock, versions
+from qkv.scripts.training.signals import Interrupt, Interrupted
 from qkv.scripts.training.state import Tensors, adopt, capture
-from qkv.scripts.training.watch import Watch
 
 FOLDER, STATE, LOG = "checkpoints", "state.json", "metrics.jsonl"
 # What may be another when a training goes on: the steps to come are the same ones, only cut up or looked at otherwise.

@@ -12,21 +12,23 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv import modeling
 from qkv.configuration import presets
-from qkv.scripts.publishing.card import write_card
-from qkv.scripts.training import data, engine, record
+from qkv.scripts.publishing.card.card import write_card
+from qkv.scripts.recipes.schema import Recipe, meant, refuse_unknown
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.task import Task
+from qkv.scripts.training import accelerator as engine
+from qkv.scripts.training import record
+from qkv.scripts.training.distributed import agreed, in_turn, join
+from qkv.scripts.training.early_stopping import Watch, refuse_unwatched
 from qkv.scripts.training.energy import Energy
-from qkv.scripts.training.interrupt import Interrupt
-from qkv.scripts.training.journal import Journal
+from qkv.scripts.training.initialization import kind_of, start
+from qkv.scripts.training.logger import Journal
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.picture import draw_curve
-from qkv.scripts.training.processes import agreed, in_turn, join
-from qkv.scripts.training.recipe import Recipe, meant, refuse_unknown
+from qkv.scripts.training.plots import draw_curve
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.resume import Keeper, finished, open_folder
-from qkv.scripts.training.start import kind_of, start
+from qkv.scripts.training.signals import Interrupt
 from qkv.scripts.training.state import put
-from qkv.scripts.training.task import Task
-from qkv.scripts.training.watch import Watch, refuse_unwatched
 
 # What learns without a head.
 HEADLESS = ("QkvDualEncoderModel",)

@@ -7,7 +7,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import get_scheduler
 
-from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.recipes.schema import Recipe
 
 
 def noam(optimizer: Optimizer, recipe: Recipe) -> LRScheduler:

@@ -19,9 +19,9 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
-from qkv.scripts.training import zero
-from qkv.scripts.training.average import pieces
-from qkv.scripts.training.engine import data_parallel
+from qkv.scripts.training import deepspeed as zero
+from qkv.scripts.training.accelerator import data_parallel
+from qkv.scripts.training.ema import pieces
 from qkv.scripts.training.loop import Loop
 
 Tensors = dict[str, dict[str, Tensor]]

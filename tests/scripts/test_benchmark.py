@@ -9,7 +9,7 @@ import pytest
 import qkv
 from qkv.scripts import benchmark
 from qkv.scripts.cli import main
-from qkv.scripts.publishing.export import build_folder
+from qkv.scripts.publishing.export.folder import build_folder
 
 
 @pytest.fixture

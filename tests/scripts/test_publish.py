@@ -18,7 +18,7 @@ import tiny
 from loopback.process import LoopbackHub
 from uploads import commits, look, tree
 
-CLIENT = Path(__file__).parents[1] / "command_client.py"
+CLIENT = Path(__file__).parents[1] / "hub" / "command_client.py"
 TOKEN = "hf_" + "a1B2" * 9
 
 

@@ -19,12 +19,12 @@ from transformers import (
 
 from qkv.scripts import quickstart
 from qkv.scripts.cli import main
-from qkv.scripts.publishing.card import make_card
-from qkv.scripts.publishing.consumer import opened
-from qkv.scripts.publishing.manifest import identity
-from qkv.scripts.publishing.reload import Found, Job, outputs
+from qkv.scripts.publishing.card.card import make_card
+from qkv.scripts.publishing.integrity.clean_process import Found, Job, outputs
+from qkv.scripts.publishing.integrity.clean_process_main import opened
+from qkv.scripts.publishing.integrity.manifest import identity
+from qkv.scripts.tasks.task import Example
 from qkv.scripts.training.record import Clock
-from qkv.scripts.training.task import Example
 from tones import recordings
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]

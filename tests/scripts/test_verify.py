@@ -10,9 +10,9 @@ import transformers
 
 from published import change_json, published, stock
 from qkv.scripts.cli import main
-from qkv.scripts.publishing import ways
-from qkv.scripts.publishing.loading import Loaded, loaded
-from qkv.scripts.publishing.manifest import identity
+from qkv.scripts.publishing.integrity import load_paths as ways
+from qkv.scripts.publishing.integrity.loading import Loaded, loaded
+from qkv.scripts.publishing.integrity.manifest import identity
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from transformers import Speech2TextConfig, WhisperConfig
 import qkv
 import tiny
 from qkv.modeling import modeling_decoder
-from qkv.scripts.training.detection import counted
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.object_detection import counted
+from qkv.scripts.tasks.task import Batch, Columns, Record, Task, stack
 from qkv.scripts.training.loop import Loop, parameter_groups, positions
-from qkv.scripts.training.recipe import Recipe
-from qkv.scripts.training.task import Batch, Columns, Record, Task, stack
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 RECIPE = Recipe("tiny", "", "", "", max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)

@@ -11,8 +11,9 @@ import torch
 from accelerate import Accelerator
 
 import qkv
-from qkv.scripts.training import data, record
-from qkv.scripts.training.recipe import load
+from qkv.scripts.recipes.schema import load
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.training import record
 from qkv.scripts.training.run import build
 
 

@@ -8,8 +8,8 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
+from qkv.scripts.recipes.schema import load
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.recipe import load
 from qkv.scripts.training.resume import finished, open_folder
 from qkv.scripts.training.state import put
 from tiny_training import go, keeper, result, take_steps

@@ -9,7 +9,9 @@ import torch
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from qkv.configuration import presets
-from qkv.scripts.training import data, recipe, record
+from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.training import record
 from qkv.scripts.training.run import Run, build, train
 
 TINY = [

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from qkv.scripts.training.recipe import Recipe
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.schedule import SCHEDULES
 
 RECIPE = Recipe("tiny", "", "", "", max_steps=100, warmup_steps=10, decay_steps=20, learning_rate=0.5)

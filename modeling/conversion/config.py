@@ -1,0 +1,274 @@
+"""How do two config vocabularies correspond? Tables of fields, and one test: there and back again must change nothing.
+
+That test is what refuses: a field of theirs that our words cannot hold, a word of ours that stock transformers has no
+architecture for, a field nobody has heard of. No list of unsupported settings exists, so none can be out of date.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
+
+from ...configuration.configuration_attention import CACHE_LAYER_TYPES
+from ...configuration.configuration_base import QkvConfig
+from ..base import QkvPreTrainedModel
+from .weights import Row
+
+Values = dict[str, Any]
+
+# What every config carries over unchanged.
+CARRIED = "id2label label2id problem_type output_hidden_states output_attentions return_dict chunk_size_feed_forward"
+# Names that describe a file or a run rather than a model, and what earlier versions of transformers wrote beside them.
+BOOKKEEPING = frozenset(
+    "transformers_version architectures dtype model_type auto_map task_specific_params tokenizer_class finetuning_task "
+    "output_past torchscript pruned_heads gradient_checkpointing prefix transformers.js_config".split()
+)
+# Two names of one function in transformers' table of activations.
+SYNONYMS = {"swish": "silu", "gelu_python": "gelu"}
+# A field of ours that says nothing unless another has one of certain values.
+MATTERS_WITH = {
+    "block_size": ("pattern", "block_sparse"),
+    "grid_kernel": ("pattern", "convolutional"),
+    **dict.fromkeys(("text_length", "grid_columns"), ("position", "grid")),
+    "sliding_window": ("pattern", "sliding"),
+    "relative_attention_num_buckets": ("position", "t5"),
+    "relative_attention_max_distance": ("position", "t5"),
+    "position_offset": ("position", "learned sinusoidal sinusoidal_concat sinusoidal_t2t"),
+    "rope_parameters": ("position", "rope"),
+    **dict.fromkeys(
+        "image_size patch_size num_channels patch_bias class_token distillation_token mask_token "
+        "interpolate_positions".split(),
+        ("frontend", "patches"),
+    ),
+    "pooling_dropout": ("pooling", "dense"),
+    **dict.fromkeys(
+        "vocab_size tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(), ("frontend", "tokens")
+    ),
+    "scale_embedding": ("frontend", "tokens spectrogram"),
+    **dict.fromkeys(
+        "num_mel_bins frame_layout frame_padding convolution conv_kernel_sizes conv_strides conv_channels hop_length "
+        "apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob mask_feature_length "
+        "mask_feature_min_masks ctc_zero_infinity".split(),
+        ("frontend", "spectrogram"),
+    ),
+    "median_filter_width": ("transcription", "windows"),
+}
+# A field of ours that only some classes read, by the ends of their names.
+CLASSIFIERS = ("Classification", "ForMultipleChoice")
+TRANSFORMING = ("ForMaskedLM", "ForPreTraining", "ForReplacedTokenDetection")
+POOLING = ("Model", "ForSequenceClassification", "ForImageClassification", "ForMultipleChoice", "ForPreTraining")
+READ_BY = {
+    "pooling": POOLING,
+    "pooling_dropout": POOLING,
+    "head_transform": (*CLASSIFIERS, "ForQuestionAnswering"),
+    "classifier_dropout": CLASSIFIERS,
+    "qa_dropout": ("ForQuestionAnswering",),
+    "lm_head_bias": ("ForMaskedLM", "ForPreTraining", "ForCausalLM"),
+    "mask_token": ("Model", "ForImageClassification"),
+}
+# What a part is not asked, beside what the whole says itself.
+UNASKED = frozenset({"encoder.pooling"})
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A field that is spelt differently: `read(their value, all of theirs)`, `write(our value, all of ours)`."""
+
+    name: str
+    read: Callable[[Any, Values], Any] = lambda value, theirs: value
+    write: Callable[[Any, Values], Any] = lambda value, ours: value
+
+
+# Positions that are counted from the padding id + 1.
+AFTER_PADDING = Codec("pad_token_id", lambda pad, theirs: pad + 1, lambda offset, ours: max(offset - 1, 0))
+# A base model has nothing before its names.
+BASE = ("", "")
+# Our name, `part.field` in an encoder-decoder -> theirs, or how it is spelt there.
+Fields = Mapping[str, str | Codec]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Head:
+    """A class of ours, the same class of theirs, what our config says for it, and the weights that are its own."""
+
+    ours: type[QkvPreTrainedModel]
+    theirs: str
+    rows: tuple[Row, ...] = ()
+    words: Mapping[str, Any] = field(default_factory=dict)
+    fields: Fields = field(default_factory=dict)
+    # For base models, which come with and without a pooler: whether this one has it.
+    pooler: bool | None = None
+    # What stands before the names of the base model, ours and theirs, where it is not the architecture's.
+    prefixes: tuple[str, str] | None = None
+    # Fields of theirs that this class alone does not read.
+    inert: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One published architecture: its fields in our words, the words it never changes, its weights, its heads.
+
+    `free` are fields of ours that the weights decide; `inert` are fields of theirs that change no number of a loaded
+    model with these heads; `assumed` are undeclared fields of old config.json files with the only value that is meant.
+    """
+
+    model_type: str
+    family: type[QkvConfig]
+    fields: Fields
+    words: Mapping[str, Any]
+    rows: tuple[Row, ...]
+    heads: tuple[Head, ...]
+    prefixes: tuple[str, str] = ("model.", "")
+    free: frozenset[str] = frozenset()
+    inert: frozenset[str] = frozenset()
+    assumed: Mapping[str, Any] = field(default_factory=dict)
+
+
+def same(names: str) -> dict[str, str]:
+    """Fields that both sides call alike."""
+    return {name: name for name in names.split()}
+
+
+def both(values: Mapping[str, Value]) -> dict[str, Value]:
+    """What encoder and decoder have alike."""
+    return {f"{side}.{name}": value for name, value in values.items() for side in ("encoder", "decoder")}
+
+
+def activation(name: str) -> Codec:
+    """A field that names an activation, under any of its names."""
+    return Codec(name, read=lambda value, theirs: SYNONYMS.get(value, value))
+
+
+def flat(config: PreTrainedConfig) -> Values:
+    """All fields of a config; those of a part under `part.field`."""
+    values: Values = {}
+    for name, value in config.to_dict().items():
+        inner = value if name in config.sub_configs else {}
+        values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
+    for prefix in ("", *(f"{part}." for part in config.sub_configs)):
+        patterns = set(values.get(f"{prefix}attention_patterns") or ())
+        if len(patterns) == 1:  # the same pattern in every layer, said at length
+            values[f"{prefix}pattern"], values[f"{prefix}attention_patterns"] = patterns.pop(), None
+    return values
+
+
+def nested(values: Mapping[str, Any], parts: Mapping[str, Any]) -> Values:
+    """The inverse of `flat`."""
+    result: Values = {name: {} for name in parts}
+    for name, value in values.items():
+        part, _, key = name.rpartition(".")
+        (result[part] if part else result)[key] = copy.deepcopy(value)
+    return result
+
+
+def rows_of(architecture: Architecture, head: Head) -> Iterator[tuple[str, Codec]]:
+    """Every field of the table, plain names as codecs that change nothing."""
+    for ours, theirs in (*same(CARRIED).items(), *architecture.fields.items(), *head.fields.items()):
+        yield ours, theirs if isinstance(theirs, Codec) else Codec(theirs)
+
+
+def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig) -> QkvConfig:
+    """Their config in our words."""
+    theirs = flat(config)
+    values = {ours: codec.read(theirs.get(codec.name), theirs) for ours, codec in rows_of(architecture, head)}
+    return architecture.family(
+        **nested({**values, **architecture.words, **head.words}, architecture.family.sub_configs)
+    )
+
+
+def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> PreTrainedConfig:
+    """Our config in their words."""
+    ours = flat(config)
+    values = {codec.name: codec.write(ours.get(name), ours) for name, codec in rows_of(architecture, head)}
+    parts = CONFIG_MAPPING[architecture.model_type].sub_configs_defaults
+    return AutoConfig.for_model(architecture.model_type, **nested(values, parts))
+
+
+def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedConfig) -> list[str]:
+    """What reading this config would change; a field left None stands for whatever it becomes."""
+    again = flat(write_config(architecture, head, read_config(architecture, head, config)))
+    skipped = architecture.inert | head.inert
+    values = {
+        name: value
+        for name, value in flat(config).items()
+        if value is not None and not {name, name.rpartition(".")[2]} & (skipped | BOOKKEEPING)
+    }
+    return different(values, {**architecture.assumed, **again})
+
+
+def lost_on_writing(architecture: Architecture, head: Head, config: QkvConfig) -> list[str]:
+    """What writing this config as theirs would change."""
+    ours, again = flat(config), flat(read_config(architecture, head, write_config(architecture, head, config)))
+    # Stock models have no place for label smoothing, which changes no output: it is Trainer's label_smoothing_factor.
+    free = architecture.free | unread(head, ours) | {"label_smoothing"}
+    if len(defaults := default_activations(head, ours)) == 1:
+        for values in (ours, again):
+            values["head_act"] = values["head_act"] or values.get(defaults[0], defaults[0])
+    return different({name: ours[name] for name in ours if name not in free and matters(name, ours)}, again)
+
+
+def unread(head: Head, ours: Values) -> set[str]:
+    """The fields of ours that a class does not look at."""
+    name = head.ours.__name__
+    fields = {field for field, ends in READ_BY.items() if not name.endswith(ends)}
+    fields |= {"pooling", "pooling_dropout"} if head.pooler is False else set()
+    return fields | (set() if default_activations(head, ours) else {"head_act", "head_bias"})
+
+
+def default_activations(head: Head, ours: Values) -> list[str]:
+    """What `head_act` is where it is left None, in each part of a class that reads it: a word, or whose word it is."""
+    name = head.ours.__name__
+    pools = name.endswith(POOLING) and head.pooler is not False and ours.get("pooling") == "dense"
+    transforms = ours.get("head_transform", False) and name.endswith(READ_BY["head_transform"])
+    return ["tanh"] * pools + ["hidden_act"] * (transforms or name.endswith(TRANSFORMING))
+
+
+def different(values: Values, again: Values) -> list[str]:
+    """The fields whose value changed."""
+    return [
+        f"{name}={value!r} would become {again[name]!r}" if name in again else f"{name}={value!r} is unknown there"
+        for name, value in values.items()
+        if canonical(value) != canonical(again.get(name)) and not name.startswith("_")
+    ]
+
+
+# Their names for layers of the patterns they have.
+LAYER_TYPES = {word: CACHE_LAYER_TYPES[word] for word in ("full", "sliding")}
+PATTERNS = {layer_type: word for word, layer_type in LAYER_TYPES.items()}
+
+
+def our_patterns(types: list[str]) -> list[str]:
+    """Their types of layers in our words; one that is not ours stays as it is, for the config to refuse."""
+    return [PATTERNS.get(name, name) for name in types]
+
+
+def their_layers(patterns: list[str] | None, ours: Values) -> list[str]:
+    """The type of each layer; a pattern they have not becomes another, and is refused for it."""
+    patterns = patterns or [ours["pattern"]] * ours["num_hidden_layers"]
+    return [CACHE_LAYER_TYPES[word] for word in patterns]
+
+
+def canonical(value: Any) -> Any:
+    """One spelling for what is equal: (n, n) is n, an activation has one name, a whole rotation is not partial."""
+    if isinstance(value, str):
+        return SYNONYMS.get(value, value)
+    if isinstance(value, dict):
+        return {name: item for name, item in value.items() if (name, item) != ("partial_rotary_factor", 1.0)}
+    sides = set(value) if isinstance(value, list | tuple) and all(isinstance(side, int) for side in value) else ()
+    return sides.pop() if len(sides) == 1 else list(value) if isinstance(value, tuple) else value
+
+
+def matters(name: str, ours: Values) -> bool:
+    """Whether a field of ours says anything about the numbers of this model."""
+    part, _, key = name.rpartition(".")
+    # A factor on the scores is absorbed by the queries; a part leaves to the whole what that says as well.
+    if key in BOOKKEEPING | {"attention_multiplier"} or (part and key in ours) or name in UNASKED:
+        return False
+    if key not in MATTERS_WITH:
+        return True
+    condition, words = MATTERS_WITH[key]
+    value = ours.get(f"{part}.{condition}" if part else condition)
+    return value is None or value in words.split()

@@ -1,0 +1,286 @@
+"""Which published encoder-decoders are ours? T5, BART, Marian, Pegasus and their multilingual kin, as tables."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ...configuration.configuration_encoder import QkvEncoderConfig
+from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
+from ..modeling_encoder import QkvEncoderForTokenClassification, QkvEncoderModel
+from ..modeling_encoder_decoder import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderModel
+from ..modeling_encoder_decoder_heads import (
+    QkvEncoderDecoderForQuestionAnswering,
+    QkvEncoderDecoderForSequenceClassification,
+)
+from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, activation, both, same
+from .weights import Row
+
+LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
+# A buffer of theirs, and zero in most checkpoints; only where it is not, our head has a bias.
+LOGITS_BIAS = ("lm_head.bias", "final_logits_bias", "lead", "optional")
+CLASSIFIER = (("{dense,classifier}", "classification_head.{dense,out_proj}"),)
+
+
+def heads(name: str, language_model: str, *rows: Row) -> tuple[Head, ...]:
+    """The model without and with the scores of words."""
+    scores = f"{name}{language_model}"
+    return (
+        Head(QkvEncoderDecoderModel, f"{name}Model", prefixes=BASE),
+        Head(QkvEncoderDecoderForConditionalGeneration, scores, (*LANGUAGE_MODEL, *rows)),
+    )
+
+
+def judges(name: str, classified: str) -> tuple[Head, ...]:
+    """The classes that read a text with both stacks; `classified` stands before the base of the classifier."""
+    prefixes = ("model.", classified)
+    return (
+        Head(
+            QkvEncoderDecoderForSequenceClassification,
+            f"{name}ForSequenceClassification",
+            CLASSIFIER,
+            prefixes=prefixes,
+        ),
+        Head(
+            QkvEncoderDecoderForQuestionAnswering,
+            f"{name}ForQuestionAnswering",
+            (("qa_outputs", "qa_outputs"),),
+        ),
+    )
+
+
+T5_STACK: Fields = {
+    **same("vocab_size relative_attention_num_buckets relative_attention_max_distance"),
+    **{"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv", "intermediate_size": "d_ff"},
+    "norm_eps": "layer_norm_epsilon",
+    "hidden_act": activation("feed_forward_proj"),
+    **{f"{place}_dropout": "dropout_rate" for place in ("embedding", "attention", "residual", "activation", "final")},
+}
+T5_TOKENS = same("pad_token_id bos_token_id eos_token_id classifier_dropout")
+T5_FIELDS: Fields = {
+    **T5_TOKENS,
+    **both(T5_STACK),
+    "use_cache": "use_cache",
+    "encoder.num_hidden_layers": "num_layers",
+    "decoder.num_hidden_layers": "num_decoder_layers",
+    "decoder_start_token_id": Codec(
+        "decoder_start_token_id", lambda start, theirs: theirs["pad_token_id"] if start is None else start
+    ),
+}
+# "gated-gelu" has always meant the approximation.
+GATED_ACTIVATION = Codec(
+    "feed_forward_proj",
+    read=lambda name, theirs: theirs["dense_act_fn"],
+    write=lambda act, ours: f"gated-{'gelu' if act == 'gelu_new' else act}",
+)
+PLAIN = {"norm": "rms", "attention_bias": False, "mlp_bias": False, "position": "t5", "attention_multiplier": 1.0}
+
+
+def t5_stack(ours: str, theirs: str, feed_forward: int) -> tuple[Row, ...]:
+    """One stack; the feed-forward comes after one attention in the encoder, after two in the decoder."""
+    block = f"{theirs}.block.*.layer"
+    return (
+        (f"{ours}embed_tokens", f"{{{theirs}.embed_tokens,shared}}", "tie"),
+        (f"{ours}position.table", f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias"),
+        (f"{ours}layers.*.self_attn_residual.norm", f"{block}.0.layer_norm"),
+        (f"{ours}layers.*.self_attn.{{q,k,v,o}}_proj", f"{block}.0.SelfAttention.{{q,k,v,o}}"),
+        (f"{ours}layers.*.mlp_residual.norm", f"{block}.{feed_forward}.layer_norm"),
+        # A gate takes its up_proj along; without one the row after it finds up_proj.
+        (f"{ours}layers.*.mlp.{{gate,up}}_proj", f"{block}.{feed_forward}.DenseReluDense.{{wi_0,wi_1}}"),
+        (f"{ours}layers.*.mlp.up_proj", f"{block}.{feed_forward}.DenseReluDense.wi"),
+        (f"{ours}layers.*.mlp.down_proj", f"{block}.{feed_forward}.DenseReluDense.wo"),
+        (f"{ours}norm", f"{theirs}.final_layer_norm"),
+    )
+
+
+def t5_heads(name: str) -> tuple[Head, ...]:
+    """The classes of T5 and mT5 with both stacks."""
+    return (*heads(name, "ForConditionalGeneration"), *judges(name, "transformer."))
+
+
+def t5_encoder_heads(name: str) -> tuple[Head, ...]:
+    """The classes of T5 and mT5 with the encoder alone."""
+    return (
+        Head(QkvEncoderModel, f"{name}EncoderModel", prefixes=BASE),
+        Head(QkvEncoderForTokenClassification, f"{name}ForTokenClassification", (("classifier", "classifier"),)),
+    )
+
+
+def gated(plain: Architecture, spread: Callable[[dict[str, Any]], dict[str, Any]]) -> Architecture:
+    """The same with a gate in each feed-forward (T5 v1.1, FLAN-T5, mT5)."""
+    return replace(
+        plain,
+        fields={**plain.fields, **spread({"hidden_act": GATED_ACTIVATION})},
+        words={**plain.words, **spread({"feed_forward": "glu"})},
+    )
+
+
+T5 = Architecture(
+    "t5",
+    QkvEncoderDecoderConfig,
+    {**T5_FIELDS, "decoder.scale_logits": "scale_decoder_outputs"},
+    both(PLAIN),
+    (
+        *t5_stack("encoder.", "encoder", 1),
+        *t5_stack("decoder.", "decoder", 2),
+        ("decoder.layers.*.cross_attn_residual.norm", "decoder.block.*.layer.1.layer_norm"),
+        ("decoder.layers.*.cross_attn.{q,k,v,o}_proj", "decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}"),
+    ),
+    t5_heads("T5"),
+    prefixes=("model.", ""),
+    # Theirs says it is tied always; whether the table is shared, the weights show. Its buckets know no longest text.
+    free=frozenset({"tie_word_embeddings", "initializer_range", *both({"max_position_embeddings": ""})}),
+    inert=frozenset({"initializer_factor", "n_positions", "dense_act_fn"}),
+)
+MT5 = replace(
+    T5, model_type="mt5", fields=T5_FIELDS, words={**T5.words, "decoder.scale_logits": False}, heads=t5_heads("MT5")
+)
+T5_ENCODER = Architecture(
+    "t5",
+    QkvEncoderConfig,
+    {**T5_TOKENS, **T5_STACK, "num_hidden_layers": "num_layers"},
+    PLAIN,
+    t5_stack("", "encoder", 1),
+    t5_encoder_heads("T5"),
+    prefixes=("model.", "transformer."),
+    free=frozenset({"tie_word_embeddings", "initializer_range", "max_position_embeddings"}),
+    # Most of these describe the decoder that is left out.
+    inert=T5.inert
+    | set("num_decoder_layers decoder_start_token_id use_cache scale_decoder_outputs is_encoder_decoder".split()),
+)
+MT5_ENCODER = replace(T5_ENCODER, model_type="mt5", heads=t5_encoder_heads("MT5"))
+
+# What encoder and decoder say each for itself.
+SIDES: Fields = {
+    **{f"{side}.num_hidden_layers": f"{side}_layers" for side in ("encoder", "decoder")},
+    **{f"{side}.num_attention_heads": f"{side}_attention_heads" for side in ("encoder", "decoder")},
+    **{f"{side}.intermediate_size": f"{side}_ffn_dim" for side in ("encoder", "decoder")},
+    **{f"{side}.layerdrop": f"{side}_layerdrop" for side in ("encoder", "decoder")},
+    "initializer_range": "init_std",
+}
+BART_FIELDS: Fields = {
+    **SIDES,
+    **same("use_cache pad_token_id bos_token_id eos_token_id decoder_start_token_id tie_word_embeddings"),
+    **both(same("max_position_embeddings attention_dropout activation_dropout scale_embedding")),
+    **both({"hidden_size": "d_model", "hidden_act": activation("activation_function")}),
+    **both({"embedding_dropout": "dropout", "residual_dropout": "dropout"}),
+}
+
+
+def bart_stack(side: str) -> tuple[Row, ...]:
+    """What encoder and decoder of BART and its kin have alike."""
+    layer = f"{side}.layers.*"
+    return (
+        (f"{layer}.self_attn.{{q,k,v,o}}_proj", f"{layer}.self_attn.{{q_proj,k_proj,v_proj,out_proj}}"),
+        (f"{layer}.self_attn_residual.norm", f"{layer}.self_attn_layer_norm"),
+        (f"{layer}.cross_attn.{{q,k,v,o}}_proj", f"{layer}.encoder_attn.{{q_proj,k_proj,v_proj,out_proj}}"),
+        (f"{layer}.cross_attn_residual.norm", f"{layer}.encoder_attn_layer_norm"),
+        (f"{layer}.mlp.{{up,down}}_proj", f"{layer}.{{fc1,fc2}}"),
+        (f"{layer}.mlp_residual.norm", f"{layer}.final_layer_norm"),
+    )
+
+
+STACKS = (*bart_stack("encoder"), *bart_stack("decoder"))
+ONE_TABLE = tuple((f"{side}.embed_tokens", f"{{{side}.embed_tokens,shared}}", "tie") for side in ("encoder", "decoder"))
+TWO_TABLES = (("{encoder,decoder}.embed_tokens", "{encoder,decoder}.embed_tokens"),)
+SINUSOIDS = tuple(("", f"{side}.embed_positions.weight", "sinusoids") for side in ("encoder", "decoder"))
+LEARNED = (
+    ("{encoder,decoder}.embed_norm", "{encoder,decoder}.layernorm_embedding"),
+    ("{encoder,decoder}.position.table", "{encoder,decoder}.embed_positions"),
+)
+FINAL_NORMS = (("{encoder,decoder}.norm", "{encoder,decoder}.layer_norm"),)
+SHARED_FIELDS: Fields = {**BART_FIELDS, **both(same("vocab_size")), "share_embeddings": "tie_word_embeddings"}
+
+BART = Architecture(
+    "bart",
+    QkvEncoderDecoderConfig,
+    {**SHARED_FIELDS, "classifier_dropout": "classifier_dropout"},
+    both({"norm_first": False, "embedding_norm": True, "position_offset": 2}),
+    (*STACKS, *ONE_TABLE, *LEARNED),
+    (*heads("Bart", "ForConditionalGeneration", LOGITS_BIAS), *judges("Bart", "model.")),
+    prefixes=("model.", "model."),
+    free=frozenset({"decoder.lm_head_bias"}),
+    # The first lives in the generation config, the rest is history.
+    inert=frozenset(
+        "forced_eos_token_id classif_dropout extra_pos_embeddings force_bos_token_to_be_generated "
+        "replacing_rate".split()
+    ),
+    assumed={
+        "add_bias_logits": False,
+        "add_final_layer_norm": False,
+        "do_blenderbot_90_layernorm": False,
+        "normalize_before": False,
+        "normalize_embedding": True,
+        "static_position_embeddings": False,
+    },
+)
+PRE_NORM = {"normalize_before": True, "add_final_layer_norm": True}
+MBART = replace(
+    BART,
+    model_type="mbart",
+    fields={
+        **BART.fields,
+        # Unless told, generation starts as a text does.
+        "decoder_start_token_id": Codec(
+            "decoder_start_token_id", lambda start, theirs: theirs["bos_token_id"] if start is None else start
+        ),
+    },
+    words={**both({"embedding_norm": True, "position_offset": 2}), "start_with_last_token": True},
+    rows=(*BART.rows, *FINAL_NORMS),
+    heads=(*heads("MBart", "ForConditionalGeneration", LOGITS_BIAS), *judges("MBart", "model.")),
+    assumed={**BART.assumed, **PRE_NORM},
+)
+# From here on no class has the head in which this dropout would act.
+HEADLESS = BART.inert | {"classifier_dropout"}
+MARIAN = replace(
+    BART,
+    model_type="marian",
+    fields={
+        **BART_FIELDS,
+        "encoder.vocab_size": "vocab_size",
+        "decoder.vocab_size": "decoder_vocab_size",
+        "share_embeddings": "share_encoder_decoder_embeddings",
+    },
+    words={**both({"norm_first": False, "position": "sinusoidal_concat"}), "share_embeddings": True},
+    rows=(*STACKS, *ONE_TABLE, *SINUSOIDS),
+    heads=heads("Marian", "MTModel", LOGITS_BIAS),
+    inert=HEADLESS,
+    assumed={**BART.assumed, "normalize_embedding": False, "static_position_embeddings": True},
+)
+MARIAN_TWO_VOCABULARIES = replace(
+    MARIAN,
+    words={**MARIAN.words, "share_embeddings": False},
+    rows=(*STACKS, *TWO_TABLES, *SINUSOIDS),
+)
+PEGASUS = replace(
+    BART,
+    model_type="pegasus",
+    fields=SHARED_FIELDS,
+    words=both({"position": "sinusoidal_concat"}),
+    rows=(*STACKS, *ONE_TABLE, *SINUSOIDS, *FINAL_NORMS),
+    heads=heads("Pegasus", "ForConditionalGeneration", LOGITS_BIAS),
+    inert=HEADLESS,
+    assumed={**MARIAN.assumed, **PRE_NORM},
+)
+# Its table of positions is no part of a checkpoint. NLLB is another vocabulary.
+M2M100 = replace(
+    BART,
+    model_type="m2m_100",
+    fields={
+        **SHARED_FIELDS,
+        **both({"position_offset": AFTER_PADDING}),
+    },
+    words=both({"position": "sinusoidal_t2t"}),
+    rows=(*STACKS, *ONE_TABLE, *FINAL_NORMS),
+    heads=heads("M2M100", "ForConditionalGeneration"),
+    free=frozenset(),
+    inert=frozenset(),
+    assumed={},
+)
+
+# mT5 without a scale before its head is T5 v1.1, and what is both is stored as T5.
+T5_KIN = tuple(
+    variant
+    for plain, spread in ((T5, both), (MT5, both), (T5_ENCODER, dict), (MT5_ENCODER, dict))
+    for variant in (gated(plain, spread), plain)
+)
+ENCODER_DECODERS = (*T5_KIN, BART, MBART, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100)

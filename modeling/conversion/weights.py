@@ -1,0 +1,165 @@
+"""How do the tensors of two layouts correspond? Rows of names, each with the changes between them, readable both ways.
+
+A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several,
+and a name of a module for its weight and bias. Changes apply in the order written when reading theirs, and backwards
+when writing. A change that needs a size says where our config has it: `split num_attention_heads`.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+
+import torch
+from torch import Tensor, nn
+
+from ...configuration.configuration_base import QkvConfig
+
+Row = tuple[str, ...]
+Weights = dict[str, Tensor]
+Change = Callable[..., list[Tensor]]
+
+
+def transpose(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Inputs by outputs instead of outputs by inputs (GPT-2's Conv1D); biases stay."""
+    return [tensor.t() for tensor in tensors]
+
+
+def split(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
+    """One fused projection -> its parts, which in some take turns head by head."""
+    return [part.flatten(0, 1) for part in tensors[0].unflatten(0, (groups, count, -1)).unbind(1)]
+
+
+def fuse(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
+    """Parts -> one fused projection."""
+    return [torch.stack([tensor.unflatten(0, (groups, -1)) for tensor in tensors], dim=1).flatten(0, 2)]
+
+
+def first(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Of several names for one tensor, the one that is used."""
+    return tensors[:1]
+
+
+def repeat(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """One tensor under each of its names."""
+    return tensors * count
+
+
+def lower(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Drop a leading axis of one."""
+    return [tensor[0] for tensor in tensors]
+
+
+def lift(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Add a leading axis of one."""
+    return [tensor[None] for tensor in tensors]
+
+
+def drop_zeros(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """A buffer that adds nothing becomes no parameter."""
+    return [tensor for tensor in tensors if tensor.any()]
+
+
+def keep(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """No change."""
+    return tensors
+
+
+def drop_sinusoids(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """A table that a formula gives needs no place, once it is seen to be the formula's."""
+    rows, width = tensors[0].shape
+    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
+    angles = torch.arange(rows)[:, None] / 10000.0**exponents
+    table = torch.cat((angles.sin(), angles.cos()), dim=-1)
+    if not torch.allclose(
+        tensors[0].detach().cpu().double(), table, atol=1e-2 if tensors[0].element_size() < 4 else 1e-5
+    ):
+        raise ValueError("embed_positions is not the sinusoidal table its architecture has; it was changed in training")
+    return []
+
+
+# What happens (on reading theirs, on writing theirs).
+CHANGES: dict[str, tuple[Change, Change]] = {
+    "transpose": (transpose, transpose),
+    "split": (split, fuse),
+    "tie": (first, repeat),
+    "lead": (lower, lift),
+    "widen": (lift, lower),
+    "optional": (drop_zeros, keep),
+    "sinusoids": (drop_sinusoids, keep),
+}
+
+
+def alternatives(names: str) -> list[str]:
+    """`a.{b,c}` -> a.b, a.c; the empty name -> none."""
+    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", names)
+    return [f"{found[1]}{name}{found[3]}" for name in found[2].split(",")] if found else [names] * bool(names)
+
+
+def placed(rows: tuple[Row, ...], ours: str, theirs: str) -> tuple[Row, ...]:
+    """The rows of a base model inside a model with a head, where its names have a prefix."""
+    return tuple(
+        (prefixed(names, ours), prefixed(their_names, theirs), *changes) for names, their_names, *changes in rows
+    )
+
+
+def prefixed(names: str, prefix: str) -> str:
+    """The prefix before each alternative; no name stays none."""
+    return "{" + ",".join(prefix + name for name in alternatives(names)) + "}" if names else ""
+
+
+def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """(layer number, suffix) of each key that the first of the names stands for."""
+    any_layer = re.escape(names[0]).replace(r"\*\*", "(?P<layer>.+)") if names else "(?!)"
+    pattern = any_layer.replace(r"\*", r"(?P<layer>\d+)")
+    for key in weights:
+        if found := re.fullmatch(rf"{pattern}(?P<suffix>|\.weight|\.bias)", key):
+            yield found.groupdict().get("layer", ""), found["suffix"]
+
+
+def within(name: str, layer: str) -> str:
+    """A name of a row for one layer, or for one of any names."""
+    return name.replace("**", layer).replace("*", layer)
+
+
+def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = None, *, reading: bool) -> Weights:
+    """All weights by their new names, of sizes that our config tells; a weight that no row knows is an error."""
+    left, converted = dict(weights), Weights()
+    for ours, theirs, *changes in rows:
+        sources, targets = (theirs, ours) if reading else (ours, theirs)
+        old, new = alternatives(sources), alternatives(targets)
+        for layer, suffix in occurrences(old, weights):
+            keys = [within(name, layer) + suffix for name in old]
+            tensors = [left.pop(key) for key in keys if key in left]  # none where an earlier row has taken them
+            for change in (changes if reading else reversed(changes)) if tensors else ():
+                word, *fields = change.split()
+                sizes = [attrgetter(field)(config) for field in fields]
+                tensors = CHANGES[word][0 if reading else 1](tensors, len(new), *sizes)
+            converted |= zip((within(name, layer) + suffix for name in new), tensors, strict=False)
+    if left:
+        raise ValueError(f"weight {min(left)!r} has no counterpart; convert the plain architecture without additions")
+    return converted
+
+
+def owned(weights: Weights, model: nn.Module, *, copies: bool) -> Weights:
+    """Tensors that share no memory with anything outside; names for one tensor keep sharing it.
+
+    Without `copies` the model they come from is emptied and each tensor let go as soon as it has been changed, so that
+    two whole copies never exist.
+    """
+    tensors: dict[int, tuple[Tensor, list[str]]] = {}
+    for name, weight in weights.items():
+        if weight.is_meta:
+            raise ValueError(f"{name} is on the meta device; load the whole model into memory to convert it")
+        tensors.setdefault(id(weight), (weight.detach(), []))[1].append(name)
+    if not copies:
+        weights.clear()
+        for held in model.state_dict(keep_vars=True).values():
+            held.data = held.new_empty(0)
+    result = Weights()
+    for key in list(tensors):
+        tensor, names = tensors.pop(key)
+        alone = tensor.untyped_storage().nbytes() == tensor.nbytes and tensor.is_contiguous()
+        result |= dict.fromkeys(
+            names, tensor.clone(memory_format=torch.contiguous_format) if copies or not alone else tensor
+        )
+    return result

@@ -1,1 +1,0 @@
-"""Sound in files: what pipelines are given where neither ffmpeg nor torchaudio is installed."""

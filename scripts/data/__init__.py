@@ -1,0 +1,1 @@
+"""Load, read, validate, tokenize, collate and stream data sets."""

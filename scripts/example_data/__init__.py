@@ -1,0 +1,1 @@
+"""Data made or shipped with the package: digits, drawings, speech, melodies, shapes, documentation, dates."""

@@ -1,0 +1,1 @@
+"""Predict parameters, FLOPs, memory and communication of a training before it runs."""

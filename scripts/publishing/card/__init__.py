@@ -1,0 +1,1 @@
+"""Write the model card from the record of a run."""

@@ -1,0 +1,163 @@
+"""What does a record say of a training? The parts of a card that hold its figures, and what it holds no figure of."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from typing import Any
+
+from qkv.configuration import presets
+from qkv.scripts.common.markdown import SECONDS, ranged, shown, table
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.training.record import typed
+
+Record = dict[str, Any]
+# Recipe fields that stand elsewhere on the card.
+ELSEWHERE = ("name", "title", "model", "architecture", "limits", "out", "data", "preset")
+ORDINARY = ("train", "validation", "test")
+# What a reader would want to know of any model -> whether a record says nothing of it.
+GAPS: Mapping[str, Callable[[Record], bool]] = {
+    "how much another seed changes the figures": lambda record: len(seeds(record)) < 2,
+    "data from elsewhere, noisy or hostile: every figure is on splits of one data set": lambda record: (
+        not (set(record["metrics"]) - set(ORDINARY))
+    ),
+    "calibration: whether confidence means anything": lambda record: not metric(record, "ece", "brier"),
+    "fairness: figures by group of people": lambda record: not any("group" in name for name in record["metrics"]),
+    "other models on the same data": lambda record: not (record.get("baselines") or record.get("comparison")),
+    "energy": lambda record: not record.get("energy"),
+    "speed and memory in use": lambda record: not metric(record, "examples_per_second"),
+    "a GPU": lambda record: record["device"]["type"] != "cuda",
+    "hardware other than {hardware}": lambda record: True,
+    "precisions other than {precision}": lambda record: True,
+}
+
+
+def metric(record: Record, *names: str) -> bool:
+    """Whether any split was measured by one of these names."""
+    return any(name in metrics for metrics in record["metrics"].values() for name in names)
+
+
+def seeds(record: Record) -> list[int]:
+    """The seeds of the runs that there are figures of."""
+    found: list[int] = record.get("comparison", {}).get("seeds", [record["seed"]])
+    return found
+
+
+def kept(record: Record) -> str:
+    """Which of the weights on the way the figures are of."""
+    watched = record["recipe"].get("watch")
+    if not watched:
+        return "On the weights of the last step, never the best of several"
+    steps = record["steps"]
+    return f"On the weights of step {steps['kept']:,} of {steps['taken']:,}, the best by {watched}"
+
+
+def results(name: str, record: Record) -> str:
+    """Metrics of the model and of what it is compared with, a table for each split."""
+    tables = []
+    for split, metrics in record["metrics"].items():
+        header = (f"{split} split, n = {record['data']['sizes'][split]:,}", *metrics)
+        rows = [(name, *(shown(metric, value) for metric, value in metrics.items()))]
+        for other, found in record.get("baselines", {}).items():
+            rows.append((other, *(shown(metric, found.get(split, {}).get(metric)) for metric in metrics)))
+        tables.append(table(header, rows))
+    return "\n\n".join(tables)
+
+
+def comparison(record: Record) -> str:
+    """Ours beside the stock model over all seeds, a table for each split; nothing where nobody compared them."""
+    models = record.get("comparison", {}).get("models", {})
+    tables = []
+    for split in record["metrics"] if models else ():
+        metrics = list(record["metrics"][split])
+        rows = [
+            (
+                f"`{found['architecture']}`" + f", {name}" * (name not in ("qkv", "stock")),
+                f"{found['parameters']:,}",
+                ranged(SECONDS, found["training_cpu_s"]),
+                *(ranged(metric, found["metrics"][split][metric]) for metric in metrics),
+            )
+            for name, found in models.items()
+        ]
+        tables.append(table((f"{split} split", "parameters", "CPU seconds of training", *metrics), rows))
+    return "\n\n".join(tables)
+
+
+def pictures(record: Record) -> str:
+    """The pictures that lie beside the card."""
+    return "\n\n".join(f"![{caption}]({name})\n\n*{caption}.*" for name, caption in record.get("pictures", {}).items())
+
+
+def facts(record: Record) -> str:
+    """Where, when, on what and with what the model was trained."""
+    time, task, data = record["time"], record["task"], record["data"]
+    known = {split: "streamed" if size is None else f"{size:,}" for split, size in data["sizes"].items()}
+    sizes = ", ".join(f"{size} {split}" for split, size in known.items())
+    rows = {
+        "command": f"`{published(record['command'])}`",
+        "commit": record["commit"] or "unknown",
+        "versions": ", ".join(f"{name} {version}" for name, version in record["versions"].items()),
+        "seed": str(record["seed"]),
+        "data": (f"[{task['title']}]({task['source']})" if task["source"] else task["title"]) + f", {sizes}",
+        "data, SHA-256": f"`{data['sha256']}`",
+        "optimizer steps": f"{record.get('steps', {}).get('taken', record['recipe']['max_steps']):,}",
+        "hardware": hardware(record["device"]),
+        "time": f"{time['training_wall_s']:.0f} s wall, {time['training_cpu_s']:.0f} s CPU, of the training alone",
+        "energy": energy(record.get("energy")),
+    }
+    return table(("", ""), rows.items())
+
+
+def hardware(device: Record) -> str:
+    """What the training ran on."""
+    units = {"processor": "", "cores": " cores", "memory_gib": " GiB of memory"}
+    machine = [f"{device[name]}{unit}" for name, unit in units.items() if device.get(name)]
+    return (
+        f"{device['processes']} x {device['type']} ({device['name']}), {device['threads']} thread(s) each"
+        + f"; {', '.join(machine)}" * bool(machine)
+    )
+
+
+def energy(found: Record | None) -> str:
+    """What was counted, and of what; never an estimate."""
+    if not found:
+        return "not measured"
+    counted = ", ".join(found["counters"])
+    return f"{found['training_j']:,.0f} J in training, as {counted} count it, whatever else the machine did included"
+
+
+def published(command: str) -> str:
+    """A command without the places of one machine: they change no number."""
+    return typed(shlex.join(word for word in shlex.split(command) if not word.startswith("out=")))
+
+
+def settings(recipe: Record) -> str:
+    """The recipe's fields that the card does not show elsewhere; groups are spelt as on the command line.
+
+    A group that says nothing of its own is left out: texts are no matter of images.
+    """
+    groups: dict[str, Any] = {each.name: each.default_factory for each in fields(Recipe)}
+    usual = {name: asdict(group()) for name, group in groups.items() if isinstance(group, type) and is_dataclass(group)}
+    rows: list[tuple[str, str]] = []
+    for name, value in recipe.items():
+        if name in ELSEWHERE or value is None or value == {} or value == usual.get(name):
+            continue
+        inner = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+        rows += [(key, str(part)) for key, part in inner.items() if part is not None]
+    return table(("setting", "value"), rows)
+
+
+def gaps(record: Record) -> str:
+    """What nobody measured, as far as the record says."""
+    device = record["device"]
+    measured = {"precision": record["recipe"]["precision"], "hardware": f"{device['type']} ({device['name']})"}
+    return "\n".join(f"- {words.format(**measured)}" for words, missing in GAPS.items() if missing(record))
+
+
+def citation(recipe: Record) -> str:
+    """The paper behind the preset that the recipe starts from."""
+    preset = recipe.get("preset")
+    if preset is None:
+        return ""
+    if preset not in presets.names():
+        raise ValueError(f"the record's recipe.preset={preset!r} is not one of {', '.join(presets.names())}")
+    return " ".join(getattr(presets, preset).__doc__.split())

@@ -1,0 +1,1 @@
+"""Export the code that a published model needs as self-contained files."""

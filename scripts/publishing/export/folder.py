@@ -1,0 +1,98 @@
+"""How does a model become a folder that loads anywhere? Weights, config, flattened code, processor, card, license."""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import distribution
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from qkv.configuration.configuration_base import QkvConfig
+from qkv.scripts.common.files import make_durable, sync
+from qkv.scripts.publishing.export.flatten import FlatCode, flatten
+from qkv.scripts.publishing.integrity.manifest import identity, list_document, write_manifest
+
+
+def build_folder(
+    model: PreTrainedModel,
+    target: Path,
+    *,
+    processors: Sequence[Any] = (),
+    card: Callable[[str], str] | None = None,
+    files: Mapping[str, bytes] = MappingProxyType({}),
+    max_shard_size: str = "5GB",
+) -> Path:
+    """Write the folder of a model as others load it, complete or not at all: one of ours brings its code along.
+
+    `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` makes the
+    README from the identity in the manifest, and `files` go along with it, by their paths; weights above
+    `max_shard_size` come in several files. FileExistsError when the target holds something.
+    """
+    with staged(target) as folder:
+        for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(content)
+        model.save_pretrained(folder, max_shard_size=max_shard_size)
+        for processor in processors:
+            processor.save_pretrained(folder)
+        code = flatten(model.config) if isinstance(model.config, QkvConfig) else FlatCode({}, {})
+        write_code(code, folder)
+        if code.auto_map:
+            set_fields(folder / "config.json", auto_map=code.auto_map)
+        write_manifest(folder, model)
+        if card is not None:
+            (folder / "README.md").write_text(card(identity(folder)), encoding="utf-8")
+            list_document(folder, "README.md")
+    return target
+
+
+def write_code(code: FlatCode, folder: Path) -> None:
+    """Lay code and its license into a folder."""
+    for name, text in {**code.files, "LICENSE": license_text()}.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """A folder to write to that becomes the target when the block ends well, and vanishes when it does not.
+
+    FileExistsError when the target holds something.
+    """
+    refuse_occupied(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, so that the last step is a rename within one file system.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+        folder = Path(temporary) / target.name
+        folder.mkdir()
+        yield folder
+        make_durable(folder)
+        if target.exists():
+            target.rmdir()
+        folder.rename(target)
+    sync(target.parent)
+
+
+def refuse_occupied(target: Path) -> None:
+    """Raise FileExistsError unless a folder is new or empty."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} is not empty; remove it or name another folder")
+
+
+def set_fields(path: Path, **fields: Any) -> None:
+    """Change fields of a JSON file, laid out as transformers does it."""
+    content = json.loads(path.read_text(encoding="utf-8")) | fields
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def license_text() -> str:
+    """The license that must come with every copy of the code: from the checkout, or from the installed package."""
+    checkout = Path(__file__).parents[3] / "LICENSE"
+    text = checkout.read_text(encoding="utf-8") if checkout.is_file() else None
+    text = text or distribution("qkv").read_text("licenses/LICENSE")
+    if text is None:
+        raise FileNotFoundError("the installed qkv has lost its LICENSE, without which its code may not be copied")
+    return text

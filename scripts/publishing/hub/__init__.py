@@ -1,0 +1,1 @@
+"""Build a model's repository and upload it in one commit."""

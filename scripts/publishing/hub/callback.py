@@ -1,0 +1,61 @@
+"""How does the code come along when transformers itself pushes a model? It is laid into the folder before that is sent.
+
+`model.push_to_hub` does so by itself; a `Trainer`, which sends its own folder, with `CodeCallback`.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from qkv.modeling.base import QkvPreTrainedModel
+from qkv.scripts.publishing.export.flatten import flatten
+from qkv.scripts.publishing.export.folder import write_code
+
+# What transformers loads a whole model from; adapters have other names.
+WEIGHTS = re.compile(r"(pytorch_)?model[.-].*(safetensors|bin)(\.index\.json)?")
+
+
+class CodeCallback(TrainerCallback):
+    """Make every push of a `Trainer` load where qkv is not installed: `Trainer(…, callbacks=[CodeCallback()])`.
+
+    The code is made with the trainer, so that what cannot be copied (ValueError) stops the run before it begins.
+    """
+
+    def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Make the code."""
+        if isinstance(kwargs["model"], QkvPreTrainedModel):
+            flatten(kwargs["model"].config)
+
+    def on_push_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Lay the code into the folder that is about to be sent."""
+        model = kwargs["model"]
+        if isinstance(model, QkvPreTrainedModel) and state.is_world_process_zero and args.output_dir is not None:
+            write_code(flatten(model.config), Path(args.output_dir))
+
+
+def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
+    """Make a saved folder one that loads anywhere once it is pushed.
+
+    ValueError when the repository has weights that the push would leave beside the new ones.
+    """
+    refuse_leftovers(folder, repo, options.get("revision"), options.get("token"))
+    write_code(flatten(model.config), folder)
+
+
+def refuse_leftovers(folder: Path, repo: str, revision: str | None, token: Any) -> None:
+    """Raise on weights that a push would not replace: transformers prefers one file to shards, whichever is older."""
+    api = HfApi(token=token)
+    if revision is not None and not api.revision_exists(repo, revision):
+        revision = None
+    there = set(filter(WEIGHTS.fullmatch, api.list_repo_files(repo, revision=revision)))
+    ours = set(filter(WEIGHTS.fullmatch, (path.name for path in folder.iterdir())))
+    if ours and (left := sorted(there - ours)):
+        raise ValueError(
+            f"{repo} holds {', '.join(left)}, which this push would leave beside the new weights, to be loaded in "
+            "their place; delete them there first, or publish with `qkv publish`, which does"
+        )

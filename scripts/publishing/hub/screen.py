@@ -1,0 +1,244 @@
+"""May this folder be published? Only files that a model needs, and in them nothing of the machine they are from.
+
+What is looked for depends on the kind of file. Everywhere: secrets, by their form and by the values of this
+environment's secret variables. In all that people and programs write (config, code, card, templates): also absolute
+paths and the names of this user and machine. In vocabularies neither: a learned piece may well be `/home` or a name.
+In pictures and other binary files: secrets and home folders, in what is readable of them.
+"""
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from qkv.scripts.publishing.hub.secrets import HOMES, Leak, Machine, this_machine
+
+FOLDERS = (".eval_results", "additional_chat_templates")
+# What is no text, by its first bytes: whatever its name, reading the first five may run code.
+HEADS = {
+    b"PK\x03\x04": "a zip archive, as torch.save writes pickles",
+    **{bytes([0x80, protocol]): "a pickle" for protocol in range(2, 6)},
+    b"\x1f\x8b": "a gzip archive",
+    b"\x89HDF\r\n": "an HDF5 file",
+    b"\x93NUMPY": "a NumPy array",
+}
+PICTURE_HEADS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF")
+# What a training leaves behind, by name.
+LEFTOVERS = {
+    r"training_args\.bin": "the pickled arguments of a training",
+    r"(optimizer|scheduler|scaler|rng_state|random_states).*": "the state of a training",
+    r"(trainer_state|record|metrics)\.jsonl?": "the record of a training",
+    r".*\.(pkl|pickle|pt|pth|bin|ckpt|h5|msgpack|joblib|npy|npz)": "a format that can run code when it is read",
+    r"\.env.*": "a file of environment variables",
+    r"\.git": "the history of a Git repository",
+}
+OPTIMIZER = re.compile(r"(^|\.)(exp_avg(_sq)?|max_exp_avg_sq|momentum_buffer|rng_state)$|^optimizer\.")
+# Subtrees of tokenizer.json that were learned.
+LEARNED = ("model.vocab", "model.merges", "added_tokens")
+LABELS = ("id2label", "label2id")
+PATH_FIELD = re.compile(r"(name_or_path|_dir|_file|_path|_from_checkpoint)$")
+HUB_ID = re.compile(r"|\w[\w.-]*(/[\w.-]+)?")
+SHOWN = 5
+
+
+class UnfitError(ValueError):
+    """A folder holds what may not be published; one sentence names each file, the place in it, and what it is."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What may not be published, and where."""
+
+    name: str
+    what: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        """As a clause of a sentence."""
+        return f"{self.name} {self.what}" if not self.place else f"{self.name} holds {self.what} ({self.place})"
+
+
+@dataclass(frozen=True)
+class File:
+    """A file to be looked at, the text of the card beside it, and the machine it must not tell of."""
+
+    name: str
+    path: Path
+    card: str
+    machine: Machine
+
+
+def screen(folder: Path, *, public: Collection[str] = ()) -> dict[str, Path]:
+    """{name: path} of a folder's files, all of which may be published; UnfitError if any may not.
+
+    `public` are names and paths, such as the owner of the repository, that everybody may read. Secrets never are.
+    """
+    card = folder / "README.md"
+    shown = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    machine = this_machine(public)
+    files = {name: File(name, path, shown, machine) for name, path in entries(folder, shown)}
+    findings = [finding for file in files.values() for finding in look(file, folder)]
+    if findings:
+        more = f"; and {len(findings) - SHOWN} more" if len(findings) > SHOWN else ""
+        raise UnfitError(
+            f"{folder} may not be published: {'; '.join(map(str, findings[:SHOWN]))}{more}; remove that, and name with "
+            "--allow a name or path that everybody may read"
+        )
+    return {name: file.path for name, file in files.items()}
+
+
+def entries(folder: Path, shown: str) -> Iterator[tuple[str, Path]]:
+    """Everything in a folder; of folders within it that no model needs only their names."""
+    for place, folders, names in os.walk(folder):
+        inside = Path(place)
+        for name in sorted(folders):
+            path = inside / name
+            relative = path.relative_to(folder).as_posix()
+            if path.is_symlink() or not (relative in FOLDERS or f"{relative}/" in shown):
+                folders.remove(name)
+                yield relative, path
+        for name in sorted(names):
+            yield (inside / name).relative_to(folder).as_posix(), inside / name
+
+
+def look(file: File, folder: Path) -> Iterator[Finding]:
+    """What is wrong with one file."""
+    examine = next((function for kind, function in KINDS.items() if re.fullmatch(kind, file.name)), None)
+    if file.path.is_symlink() and not file.path.resolve().is_relative_to(folder.resolve()):
+        yield Finding(file.name, "is a link that leads out of the folder")
+    elif examine is None or not file.path.is_file():
+        yield Finding(file.name, f"is {leftover(file.name)}")
+    elif kind := disguise(file.path):
+        yield Finding(file.name, f"is {kind}")
+    else:
+        yield from examine(file)
+
+
+def leftover(name: str) -> str:
+    """What a file or folder is that no published model needs."""
+    last = name.rpartition("/")[2]
+    known = (what for pattern, what in LEFTOVERS.items() if re.fullmatch(pattern, last))
+    return next(known, "of no kind that a published model needs")
+
+
+def disguise(path: Path) -> str:
+    """What a file is by its first bytes, if nothing of that kind is published."""
+    with path.open("rb") as file:
+        first = file.read(16)
+    return next((what for head, what in HEADS.items() if first.startswith(head)), "")
+
+
+def examine_weights(file: File) -> Iterator[Finding]:
+    """Whole safetensors, of parameters only, whose header says nothing else."""
+    try:
+        with safe_open(file.path, framework="numpy") as opened:
+            tensors, metadata = list(opened.keys()), opened.metadata() or {}
+    except SafetensorError as error:
+        yield Finding(file.name, f"is no whole safetensors file ({error})")
+        return
+    for place, text in [*(("name of a tensor", tensor) for tensor in tensors), *strings(metadata, "metadata")]:
+        yield from (Finding(file.name, leak.what, place) for leak in leaks(text, place, file.machine))
+    for tensor in tensors:
+        if OPTIMIZER.search(tensor):
+            yield Finding(file.name, "the state of an optimizer", tensor)
+
+
+def examine_picture(file: File) -> Iterator[Finding]:
+    """A picture that the card shows."""
+    if file.name not in file.card:
+        yield Finding(file.name, "is a picture that README.md does not show")
+    yield from examine_text(file) if file.name.endswith(".svg") else examine_binary(file, PICTURE_HEADS)
+
+
+def examine_pieces(file: File) -> Iterator[Finding]:
+    """A vocabulary in the form of SentencePiece, which also holds the options it was trained with."""
+    return examine_binary(file, (b"\n",))
+
+
+def examine_binary(file: File, heads: tuple[bytes, ...]) -> Iterator[Finding]:
+    """What its name says, no archive behind its end, and no secret in what is readable of it."""
+    data = file.path.read_bytes()
+    if not data.startswith(heads) or zipfile.is_zipfile(file.path):
+        yield Finding(file.name, "is not what its name says")
+    for run in re.finditer(rb"[\x20-\x7e]{8,}", data):
+        text = run[0].decode("ascii")
+        homes = (Leak(match.start(), f"the path {match[0]}") for match in re.finditer(HOMES, text))
+        for leak in (*file.machine.secrets(text), *homes):
+            yield Finding(file.name, leak.what, f"byte {run.start() + leak.start}")
+
+
+def examine_text(file: File) -> Iterator[Finding]:
+    """What people read: code, card, license, templates."""
+    return in_lines(file, lambda text: (*file.machine.secrets(text), *file.machine.traces(text)))
+
+
+def examine_vocabulary(file: File) -> Iterator[Finding]:
+    """Pieces of texts, in which anything may stand but a secret."""
+    return in_lines(file, file.machine.secrets)
+
+
+def examine_config(file: File) -> Iterator[Finding]:
+    """JSON that programs write: every text in it, the learned ones of a tokenizer apart."""
+    try:
+        values = json.loads(file.path.read_bytes())
+    except ValueError as error:
+        yield Finding(file.name, f"is no JSON ({error})")
+        return
+    for place, text in strings(values):
+        found = file.machine.secrets(text) if place.startswith(LEARNED) else leaks(text, place, file.machine)
+        for leak in found:
+            # A secret among the keys is not repeated.
+            yield Finding(file.name, leak.what, "below a key" if any(file.machine.secrets(place)) else place)
+
+
+def in_lines(file: File, find: Callable[[str], Iterable[Leak]]) -> Iterator[Finding]:
+    """What is found in a text, by its line."""
+    try:
+        text = file.path.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield Finding(file.name, f"is no text ({error})")
+        return
+    for leak in find(text):
+        yield Finding(file.name, leak.what, f"line {text.count(chr(10), 0, leak.start) + 1}")
+
+
+def leaks(text: str, place: str, machine: Machine) -> Iterator[Leak]:
+    """What one value gives away; if it is a path altogether it does, wherever that leads."""
+    found = [*machine.secrets(text), *machine.traces(text)]
+    yield from found
+    absolute = re.fullmatch(r"(/[^/\s]+){2,}/?", text) and not place.startswith(LABELS)
+    local = PATH_FIELD.search(place) and not (HUB_ID.fullmatch(text) and not Path(text).is_dir())
+    if not found and (absolute or local) and text not in machine.public:
+        yield Leak(0, f"the path {text[:60]}")
+
+
+def strings(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """(where, text) of every text in a JSON value, the keys included."""
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield f"{place}, a key".lstrip(", "), key
+            yield from strings(part, f"{place}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from strings(part, f"{place}[{index}]")
+
+
+# The allow-list: the names that files of a published model have, and how each kind is looked at.
+KINDS: dict[str, Callable[[File], Iterator[Finding]]] = {
+    r"model(-\d{5}-of-\d{5})?\.safetensors": examine_weights,
+    r"(config|generation_config|preprocessor_config|processor_config|tokenizer_config|special_tokens_map"
+    r"|chat_template|model\.safetensors\.index|qkv_manifest|certificate|tokenizer)\.json": examine_config,
+    r"(vocab|added_tokens|normalizer|target_vocab)\.json|(vocab|merges)\.txt": examine_vocabulary,
+    r"(tokenizer|spiece|sentencepiece\.bpe|spm)\.model|(source|target)\.spm": examine_pieces,
+    r"([\w.-]+/)?\w[\w.-]*\.(png|jpe?g|gif|webp|svg)": examine_picture,
+    r"[A-Za-z]\w*\.py|README\.md|(LICENSE|NOTICE)(\.txt|\.md)?|\.gitattributes|chat_template\.jinja"
+    r"|additional_chat_templates/[\w.-]+\.jinja|\.eval_results/[\w.-]+\.ya?ml": examine_text,
+}

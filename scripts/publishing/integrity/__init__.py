@@ -1,0 +1,1 @@
+"""Manifest and certificate of a published model, and their verification."""

@@ -1,0 +1,146 @@
+"""Are two checkpoints one model? Both are read from their files and compared layer by layer."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, rounded_tables, write
+from qkv.modeling.conversion.files import mapped, tensor_files
+from qkv.scripts.publishing.integrity.probe import SEED, answers, generated, precise, questions
+from qkv.scripts.training.record import versions
+
+# What each precision may differ by, relative to the largest number of its layer. In double precision nothing is rounded
+# to single, so that any mistake shows; in single the order of sums does. Brain floats are shown and not judged.
+LIMITS = {"float64": 1e-10, "float32": 1e-5, "bfloat16": None}
+# Where transformers itself keeps a table of the model in single precision: half the distance of two such numbers at 1.
+ONE_ROUNDING = 2.0**-24
+Certificate = dict[str, Any]
+
+
+def certify(source: Path, target: Path, *, step: Callable[[str], None]) -> Certificate:
+    """How far two folders, one of transformers and one of qkv, are one model; `step` hears what is done next."""
+    found: Certificate = {"versions": versions(), "seed": SEED, "limits": dict(LIMITS), "layers": {}}
+    for name in LIMITS:
+        step(f"compare in {name}")
+        dtype, within = getattr(torch, name), precise if name == "float64" else nullcontext
+        one, other = (opened(folder, dtype, within) for folder in (source, target))
+        if name == "float64":
+            found |= {"source": described(source, one), "target": described(target, other)}
+            if rounded_tables(one if is_ours(target) else other):
+                found["limits"][name] = ONE_ROUNDING
+        ours, official = (other, one) if is_ours(target) else (one, other)
+        inputs = questions(ours, official)
+        with within():
+            for layer, difference in differences(answers(one, inputs), answers(other, inputs)):
+                found["layers"].setdefault(layer, {})[name] = difference
+            if name == "float64" and one.can_generate() and other.can_generate():
+                step("generate")
+                found["generation"] = {
+                    kind: torch.equal(generated(one, inputs, beams), generated(other, inputs, beams))
+                    for kind, beams in (("greedy", 1), ("3 beams", 3))
+                }
+        del one, other, ours, official
+    step("convert back")
+    found["way back"] = way_back(source, target)
+    found["first diverging layer"] = first_diverging(found)
+    found["passed"] = not problems(found)
+    return found
+
+
+def opened(
+    folder: Path, dtype: Any = "auto", within: Callable[[], AbstractContextManager[Any]] = nullcontext
+) -> PreTrainedModel:
+    """The model of a folder, ready to be asked."""
+    return open_checkpoint(folder, dtype=dtype, within=within, attn_implementation="eager").eval()
+
+
+def described(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
+    """What is counted of a model, each tensor once."""
+    return {
+        "class": type(model).__name__,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameter tensors": sum(1 for _ in model.parameters()),
+        "buffers": sum(1 for _ in model.buffers()),
+        "stored tensors": len(tensor_files(folder)),
+    }
+
+
+def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, float]]]:
+    """Largest and mean difference of each output that both give, and the largest number in it."""
+    for name, expected in one.items():
+        if name in other and other[name].shape == expected.shape:
+            apart = (other[name].double() - expected.double()).abs()
+            yield (
+                name,
+                {"max": apart.max().item(), "mean": apart.mean().item(), "scale": expected.abs().max().item()},
+            )
+        elif name in other or "layers" in name:
+            yield name, {"max": float("inf"), "mean": float("inf"), "scale": expected.abs().max().item()}
+
+
+def first_diverging(found: Certificate) -> str | None:
+    """The first layer, in the order of computation, that differs by more than its limit in any precision."""
+    for layer, measured in found["layers"].items():
+        for name, limit in found["limits"].items():
+            # Written so that a number that is none fails.
+            if limit is not None and not measured[name]["max"] <= limit * measured[name]["scale"]:
+                return layer
+    return None
+
+
+def way_back(source: Path, target: Path) -> dict[str, Any]:
+    """Whether converting the target back gives every tensor of the source, bit by bit."""
+    expected = opened(source).state_dict()
+    # What the files hold under the same names, which a config with another dtype would have changed on the way.
+    expected |= {name: mapped(file, name) for name, file in tensor_files(source).items() if name in expected}
+    model: Any = opened(target)
+    try:
+        again = (write(model, copies=False) if is_ours(target) else read(model, copies=False)).state_dict()
+    except ValueError as error:
+        return {"tensors": len(expected), "different": sorted(expected), "error": str(error)}
+    apart = {name for name, tensor in expected.items() if name not in again or not identical(tensor, again[name])}
+    return {"tensors": len(expected), "different": sorted(apart | (again.keys() - expected.keys()))}
+
+
+def identical(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same bits."""
+    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(as_bytes(one), as_bytes(other))
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """A tensor's memory, in which zero is not minus zero and a number that is none equals itself."""
+    return tensor.detach().contiguous().flatten().view(torch.uint8)
+
+
+def problems(found: Certificate) -> list[str]:
+    """What a certificate has to say against the conversion, in the order of weight."""
+    said = []
+    if layer := found["first diverging layer"]:
+        worst = found["layers"][layer]
+        apart = ", ".join(f"{worst[name]['max']:.1e} in {name}" for name in ("float64", "float32"))
+        said.append(
+            f"the first diverging layer is {layer} (by {apart}, at numbers up to {worst['float64']['scale']:.1e})"
+        )
+    said += [
+        f"{kind} generation gives other tokens" for kind, equal in found.get("generation", {}).items() if not equal
+    ]
+    if different := found["way back"]["different"]:
+        said.append(f"converted back, {len(different)} tensors are others, {different[0]} the first")
+    return said
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    """The SHA-256 of every file of a flat folder."""
+    return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+
+
+def file_hash(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,114 @@
+"""What do the files of a folder tell before any is loaded? Each is compared with the manifest, down to its tensors."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qkv.modeling.conversion.files import read_json, tensor_files, weight_files
+from qkv.scripts.publishing.integrity.certificate import file_hash
+from qkv.scripts.publishing.integrity.manifest import (
+    IntegrityError,
+    Manifest,
+    differences,
+    file_paths,
+    file_tensors,
+    is_document,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One check: what it found wrong, or what it looked at, or why it was left out."""
+
+    check: str
+    findings: list[str] = field(default_factory=list)
+    detail: str = ""
+    skipped: bool = False
+
+    @property
+    def result(self) -> str:
+        """The row in one word."""
+        return "not run" if self.skipped else "FAILED" if self.findings else "passed"
+
+
+def file_rows(folder: Path, manifest: Manifest, reads: Callable[[str], bool] = lambda name: True) -> Iterator[Row]:
+    """What the files of a folder tell; `reads` says which of them matter."""
+    files = {name: each for name, each in manifest["files"].items() if reads(name)}
+    present = [path.relative_to(folder).as_posix() for path in file_paths(folder)]
+    added = [name for name in present if name not in files and reads(name) and not is_document(name)]
+    for check, of_code in (("files", False), ("code", True)):
+        listed = {name: each for name, each in files.items() if name.endswith(".py") == of_code}
+        found = [line for name, each in listed.items() for line in file_findings(folder / name, name, each)]
+        found += [f"{name} is not in the manifest" for name in added if name.endswith(".py") == of_code]
+        yield Row(check, found, f"{len(listed)} files, {sum(each['bytes'] for each in listed.values()):,} bytes")
+    yield Row("weight files", index_findings(folder), "each tensor in the file that the index names, and only there")
+    tensors = manifest["tensors"]
+    found = [line for name, each in tensors.items() for line in tensor_findings(folder / name, each)]
+    yield Row("tensors", found, f"{sum(map(len, tensors.values()))} in {len(tensors)} files")
+    fields = {name: each for name, each in manifest["fields"].items() if reads(name)}
+    yield Row("config", config_rows(folder, fields), ", ".join(sorted(fields)))
+
+
+def file_findings(path: Path, name: str, expected: dict[str, Any]) -> list[str]:
+    """What is wrong with a file, size before content."""
+    if not path.is_file():
+        return [f"{name} is missing"]
+    if path.stat().st_size != expected["bytes"]:
+        return [f"{name} has {path.stat().st_size:,} bytes, the manifest says {expected['bytes']:,}"]
+    return [] if file_hash(path) == expected["sha256"] else [f"{name} has other content"]
+
+
+def index_findings(folder: Path) -> list[str]:
+    """What is wrong with the division of the weights into files."""
+    try:
+        listed, files = weight_files(folder), tensor_files(folder)
+    except ValueError as error:
+        return [str(error)]
+    return [
+        f"{name} is in {file.name}, where the index does not have it"
+        for name, file in sorted(files.items())
+        if listed[file.name] and name not in listed[file.name]
+    ]
+
+
+def tensor_findings(path: Path, expected: dict[str, str]) -> list[str]:
+    """Which tensors of a file are others; a file that is missing is told elsewhere."""
+    if not path.is_file():
+        return []
+    try:
+        return differences("tensor", expected, file_tensors(path))
+    except IntegrityError as error:
+        return [str(error)]
+
+
+def config_rows(folder: Path, expected: dict[str, Any]) -> list[str]:
+    """Which fields of a folder's config files are others; a file that is missing or new is told elsewhere."""
+    try:
+        found = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
+    except ValueError as error:
+        return [str(error)]
+    return config_findings(expected, found)
+
+
+def config_findings(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
+    """Which fields of {config file: its fields} are others; those of a part come with its name."""
+    lines = []
+    for file in sorted(expected.keys() & found.keys()):
+        one, other = (dict(flat(files[file])) for files in (expected, found))
+        for name in sorted(one.keys() | other.keys()):
+            # As text, for 1 is not True.
+            now = repr(other[name]) if name in other else "missing"
+            then = repr(one[name]) if name in one else "nothing"
+            if now != then:
+                lines.append(f"{file}: field {name} is {now}, the manifest says {then}")
+    return lines
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of nested objects."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,139 @@
+"""Is a folder or repository still the model of its manifest? Its files are compared, then all ways of loading them.
+
+Nothing is loaded unless every file is right, and code of a repository runs only where somebody answers for it.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qkv.modeling.conversion.files import located
+from qkv.scripts.publishing.integrity.files import Row, config_findings, file_rows
+from qkv.scripts.publishing.integrity.guard import fetched
+from qkv.scripts.publishing.integrity.load_paths import load_rows
+from qkv.scripts.publishing.integrity.manifest import (
+    IntegrityError,
+    Manifest,
+    brief,
+    by_file,
+    by_name,
+    differences,
+    identity,
+    read_manifest,
+)
+
+IDENTITY = re.compile(r"[0-9a-f]{16,64}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was checked of a target, which for a repository is at one commit."""
+
+    target: str
+    commit: str | None
+    rows: list[Row]
+    identity: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found."""
+        return not any(row.findings for row in self.rows)
+
+    @property
+    def name(self) -> str:
+        """The target, and the commit it was found at."""
+        return f"{self.target} at {self.commit}" if self.commit else self.target
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, with the name of what differs."""
+        if self.passed:
+            skipped = [row.check for row in self.rows if row.skipped]
+            left = f"; not run: {', '.join(skipped)}" if skipped else ""
+            return f"{self.name} is what its manifest says, identity {self.identity}{left}"
+        found = "; ".join(f"{row.check}: {brief(row.findings)}" for row in self.rows if row.findings)
+        return f"{self.name} is not what its manifest says: {found}"
+
+
+def verify(
+    target: str | Path,
+    *,
+    revision: str | None = None,
+    expect: str | Path | None = None,
+    trust_remote_code: bool = False,
+) -> Report:
+    """Compare a folder or Hub repository with its manifest: every file, and every tensor by every way of loading.
+
+    `expect` is the identity that the model must have, or a folder with the model that it must be. The code of a
+    repository runs, in a process of its own, only with that or with `trust_remote_code`. IntegrityError names the file,
+    tensor, buffer or config field that differs.
+    """
+    report = examine(target, revision=revision, expect=expect, trust_remote_code=trust_remote_code)
+    if not report.passed:
+        raise IntegrityError(report.sentence)
+    return report
+
+
+def examine(
+    target: str | Path,
+    *,
+    revision: str | None = None,
+    expect: str | Path | None = None,
+    trust_remote_code: bool = False,
+    step: Callable[[str], None] = lambda check: None,
+) -> Report:
+    """The report on a folder or repository, whatever is found; `step` hears of each check when it is done."""
+    folder = located(target, revision, fetch=fetched)
+    repository = not Path(target).expanduser().is_dir()
+    if revision and not repository:
+        raise ValueError(f"{target} is a folder, which has no revision {revision}; leave --revision out")
+    rows = []
+    for row in checks(folder, expect, trusted=trust_remote_code or not repository or expect is not None):
+        rows.append(row)
+        step(row.check)
+    known = not any(row.check == "manifest" and row.findings for row in rows)
+    return Report(str(target), folder.name if repository else None, rows, identity(folder) if known else None)
+
+
+def checks(folder: Path, expect: str | Path | None, *, trusted: bool) -> Iterator[Row]:
+    """Every check in order; the later ones only when the earlier ones found nothing."""
+    try:
+        manifest = read_manifest(folder)
+    except IntegrityError as error:
+        yield Row("manifest", [str(error)])
+        return
+    rows = [Row("manifest", detail=", ".join(f"{name} {number}" for name, number in manifest["versions"].items()))]
+    if expect is not None:
+        rows.append(Row("expected model", unexpected(manifest, expect), str(expect)))
+    rows += file_rows(folder, manifest)
+    yield from rows
+    if not any(row.findings for row in rows):
+        yield from load_rows(folder, manifest, trusted=trusted)
+
+
+def unexpected(manifest: Manifest, expect: str | Path) -> list[str]:
+    """In what a manifest differs from the identity, or from the folder, that was asked for."""
+    if Path(expect).is_dir():
+        return manifest_differences(read_manifest(Path(expect)), manifest)
+    if not IDENTITY.fullmatch(str(expect)):
+        raise ValueError(f"{expect!r} is neither a folder nor an identity, which has 16 to 64 digits 0-9 a-f")
+    if manifest["identity"].startswith(str(expect)):
+        return []
+    return [f"identity is {manifest['identity']}, expected {expect}"]
+
+
+def manifest_differences(expected: Manifest, found: Manifest) -> list[str]:
+    """In what two models differ, each by its name; documents and versions do not count."""
+    lines: list[str] = [line for part in ("class", "dtype") for line in differing(part, expected[part], found[part])]
+    lines += config_findings(expected["fields"], found["fields"])
+    for what, table in (("tensor", by_name), ("file", by_file)):
+        lines += differences(what, table(expected), table(found))
+    # What loading makes of all this may still be another, with another release of torch or transformers.
+    return lines or differing("identity", expected["identity"], found["identity"])
+
+
+def differing(what: str, expected: Any, found: Any) -> list[str]:
+    """A sentence where two values differ."""
+    return [] if expected == found else [f"{what} is {found!r}, expected {expected!r}"]

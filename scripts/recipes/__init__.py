@@ -1,0 +1,1 @@
+"""Training recipes (YAML) and their schema."""

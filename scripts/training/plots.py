@@ -1,0 +1,119 @@
+"""How does a training look? The loss curve, what the class token attends to, and what is looked at for each word."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from qkv.scripts.data.collate import IGNORED
+
+BESIDE = 6  # images in a row
+SURE = 0.5  # from what score on an object is drawn
+
+
+def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
+    """Losses by step, and beside them every other metric that was taken more than once, from a run's metrics."""
+    trained = [line for line in lines if "split" not in line]
+    evaluated = [line for line in lines if "split" in line]
+    taken = Counter((line["split"], name) for line in evaluated for name in line)
+    names = sorted({name for (_, name), count in taken.items() if count > 1} - {"step", "split", "loss"})
+    figure = Figure(figsize=(5 * (1 + len(names)), 3.5), layout="constrained")
+    axes = figure.subplots(1, 1 + len(names), squeeze=False)
+    axes[0, 0].plot(*columns(trained, "loss"), label="train", linewidth=1)
+    axes[0, 0].set_yscale("log")
+    for axis, name in zip(axes[0], ["loss", *names], strict=True):
+        for split in sorted({line["split"] for line in evaluated}):
+            axis.plot(*columns([line for line in evaluated if line["split"] == split], name), label=split, marker=".")
+        axis.set(xlabel="step", title=name)
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.savefig(path, dpi=150)
+
+
+def columns(lines: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    """Steps and the values of one metric."""
+    return [line["step"] for line in lines], [line[name] for line in lines]
+
+
+def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[str], path: Path) -> None:
+    """The class token's attention over the patches of each image (B, C, height, width): a row each, a column a layer.
+
+    Weights are averaged over heads; the brighter, the more is read. Colours span each map from nothing to its maximum.
+    """
+    with torch.no_grad():
+        attentions = model(pixel_values=pixel_values, output_attentions=True).attentions
+    prefix, grid = model.config.num_prefix_tokens, model.config.grid
+    maps = torch.stack([weights.mean(1)[:, 0, prefix:].unflatten(-1, grid) for weights in attentions]).cpu().numpy()
+    rows, layers = len(pixel_values), len(maps)
+    figure = Figure(figsize=(1.3 * (1 + layers), 1.45 * rows), layout="constrained")
+    figure.suptitle("What the class token attends to, mean over heads", fontsize=10)
+    axes = figure.subplots(rows, 1 + layers, squeeze=False)
+    for row in range(rows):
+        image = pixel_values[row].mean(0).cpu().numpy()
+        axes[row, 0].imshow(image, cmap="gray")
+        axes[row, 0].set_title(titles[row], fontsize=9)
+        for layer in range(layers):
+            axes[row, 1 + layer].imshow(maps[layer, row], cmap="magma", vmin=0.0)
+            axes[row, 1 + layer].set_title(f"layer {layer + 1}" if row == 0 else "", fontsize=9)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    figure.savefig(path, dpi=150)
+
+
+def draw_objects(images: Sequence[Any], answers: Sequence[Any], names: Sequence[str], path: Path) -> None:
+    """What is found in images, with scores from 0.5 on, a colour for each class; dashed is what is there.
+
+    An answer is what is found and what is there, boxes as left, top, right and bottom in pixels.
+    """
+    rows = ceil(len(images) / BESIDE)
+    figure = Figure(figsize=(2 * BESIDE, 2.1 * rows), layout="constrained")
+    axes = figure.subplots(rows, BESIDE, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, image, (found, there) in zip(axes.flat, images, answers, strict=False):
+        # From edge to edge, as boxes are measured, and not from the middle of the first pixel.
+        axis.imshow(image, extent=(0, image.width, image.height, 0))
+        for box in there["boxes"]:
+            axis.add_patch(frame(box, edgecolor="white", linestyle="--", linewidth=2.5))
+        for box, label, score in zip(found["boxes"], found["labels"], found["scores"], strict=True):
+            if score >= SURE:
+                axis.add_patch(frame(box, edgecolor=f"C{label}", linewidth=1.5))
+                axis.text(box[0], box[1] - 1, f"{names[label]} {score:.2f}", color=f"C{label}", fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
+def frame(box: Sequence[float], **style: Any) -> Rectangle:
+    """The lines around a box."""
+    left, top, right, bottom = box
+    return Rectangle((left, top), right - left, bottom - top, fill=False, **style)
+
+
+def draw_alignment(
+    model: PreTrainedModel, batch: Mapping[str, Tensor], words: Callable[[Tensor], list[str]], path: Path
+) -> None:
+    """What of its source each token of the first targets of a batch is written from: a picture each, the mean of heads.
+
+    That of the layer whose attention is least spread out, as the others look around. `words` names tokens.
+    """
+    with torch.no_grad():
+        attentions = model(**batch, output_attentions=True).cross_attentions
+    maps = torch.stack([weights.mean(1) for weights in attentions]).cpu()
+    sharpest = maps[int(maps.amax(-1).mean((1, 2)).argmax())]
+    figure = Figure(figsize=(4.2 * len(sharpest), 4), layout="constrained")
+    for row, axis in enumerate(figure.subplots(1, len(sharpest), squeeze=False)[0]):
+        written = words(batch["labels"][row][batch["labels"][row] != IGNORED])
+        read = words(batch["input_ids"][row][batch["attention_mask"][row] == 1]) if "input_ids" in batch else []
+        width = len(read) or sharpest.shape[-1]
+        axis.imshow(sharpest[row, : len(written), :width], cmap="magma", vmin=0.0, aspect="auto")
+        axis.set_yticks(range(len(written)), written, fontsize=8)
+        axis.set_xticks(range(len(read)), read, fontsize=8, rotation=90)
+        axis.set_xlabel("" if read else "time, in tokens of sound")
+    figure.suptitle("What each token is written from", fontsize=10)
+    figure.savefig(path, dpi=150)

@@ -1,1 +1,0 @@
-"""How pictures are read."""

@@ -1,0 +1,101 @@
+"""What a user reads from the Hub: the client's side of `scripts/training/test_source.py`."""
+
+import io
+import json
+from typing import Any
+
+from datasets import disable_progress_bars
+from huggingface_hub import CommitOperationAdd as Add
+from huggingface_hub import HfApi
+from PIL import Image
+
+import checkout  # noqa: F401
+from client import main, named
+from qkv.scripts.data.loading import identity, read, splits
+from qkv.scripts.data.validation import picture
+
+api = HfApi()
+disable_progress_bars()
+
+
+def lines(words: list[str]) -> bytes:
+    return "".join(json.dumps({"text": word}) + "\n" for word in words).encode()
+
+
+def make(label: str, *commits: dict[str, bytes]) -> tuple[str, list[str]]:
+    """A data set, and its commits."""
+    name = named(label)
+    api.create_repo(name, repo_type="dataset", private=True)
+    return name, [
+        api.create_commit(name, [Add(*item) for item in files.items()], commit_message="data", repo_type="dataset").oid
+        for files in commits
+    ]
+
+
+def words(name: str, **options: Any) -> list[str]:
+    return [record["text"] for record in read(name, **options)]
+
+
+def tables() -> Any:
+    """Two versions of a data set with two splits."""
+    old = {"train.jsonl": lines([f"old {n}" for n in range(6)]), "test.jsonl": lines(["tested"])}
+    name, (first, second) = make("tables", old, {"train.jsonl": lines([f"new {n}" for n in range(4)])})
+    try:
+        return {
+            "table": words(name),
+            "stream": words(name, streaming=True),
+            "table at first": words(f"{name}@{first}"),
+            "stream at first": words(f"{name}@{first}", streaming=True),
+            "splits": splits(name),
+            "test": words(name, split="test"),
+            "identity": identity(name),
+            "identity at first": identity(f"{name}@{first}"),
+            "first": first,
+            "second": second,
+        }
+    finally:
+        api.delete_repo(name, repo_type="dataset")
+
+
+def png(shade: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("L", (3, 2), shade).save(file, "png")
+    return file.getvalue()
+
+
+def pictures() -> Any:
+    """An image folder."""
+    name, _ = make("pictures", {"train/cat/1.png": png(1), "train/dog/1.png": png(2)})
+    try:
+        found = {"table": read(name), "stream": read(name, streaming=True)}
+        return {
+            form: [[record["label"], picture(record["image"]).size] for record in data] for form, data in found.items()
+        }
+    finally:
+        api.delete_repo(name, repo_type="dataset")
+
+
+def said(where: str, **options: Any) -> str:
+    try:
+        read(where, **options)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def missing() -> Any:
+    name, _ = make("missing", {"train.jsonl": lines(["one"])})
+    try:
+        return {
+            "nobody": said(f"{name}-nobody"),
+            "split": said(name, split="validation"),
+            "column": said(name, columns=["txt"]),
+        }
+    finally:
+        api.delete_repo(name, repo_type="dataset")
+
+
+JOBS = {job.__name__: job for job in (tables, pictures, missing)}
+
+if __name__ == "__main__":
+    main(JOBS)

@@ -1,0 +1,185 @@
+"""What the author of a model does with transformers' own ways to the Hub: the author's side of `test_push_to_hub.py`.
+
+The repositories stay for strangers to load; the test deletes them.
+"""
+
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import HfApi
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    pipeline,
+)
+
+import checkout  # noqa: F401
+import qkv
+from client import main, named, refusal
+from qkv.scripts.publishing.hub.callback import CodeCallback
+from stranger_jobs import FAMILIES, IDS, SENTENCE, logits
+
+api = HfApi()
+TEXT = {"vocab_size": 8, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
+WORDS = ["[PAD]", "[UNK]", "[MASK]", "the", "cat", "sat", "on", "mat"]
+
+
+def model(seed: int = 0) -> PreTrainedModel:
+    torch.manual_seed(seed)
+    shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": len(WORDS)}
+    return qkv.QkvEncoderForMaskedLM(qkv.QkvEncoderConfig(position="rope", **shape))
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    words = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "mask_token": "[MASK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=words, **special)
+
+
+def files(name: str) -> list[str]:
+    """What is in a repository besides code."""
+    return sorted(path for path in api.list_repo_files(name) if not path.endswith((".py", ".gitattributes")))
+
+
+def titles(name: str) -> list[str]:
+    return [commit.title for commit in api.list_repo_commits(name)][:-1]
+
+
+def pushed() -> Any:
+    """A model and its tokenizer, and what the author gets back."""
+    name, author = named("pushed"), model()
+    sha = author.push_to_hub(name, private=True, commit_message="weights").oid
+    tokenizer().push_to_hub(name, commit_message="words")
+    task = pipeline("fill-mask", model=name, trust_remote_code=True)
+    again = AutoModelForMaskedLM.from_pretrained(name, revision=sha)
+    found = (task.model, again, AutoModel.from_pretrained(name))
+    return {
+        "files": files(name),
+        "titles": titles(name),
+        "private": api.model_info(name).private,
+        "logits": [logits(author), logits(again)],
+        "answer": [answer["token_str"] for answer in task(SENTENCE)],
+        "classes": [f"{type(each).__module__}.{type(each).__name__}" for each in found],
+    }
+
+
+def proposed() -> Any:
+    """A second version, as a pull request and on a branch."""
+    name, change = named("pushed"), model(seed=1)
+    request = change.push_to_hub(name, create_pr=True, commit_message="second").pr_revision
+    change.push_to_hub(name, revision="second", commit_message="second")
+    found = {word: AutoModelForMaskedLM.from_pretrained(name, revision=word) for word in ("main", "second", request)}
+    return {word: logits(each) for word, each in {"first": model(), "change": change, **found}.items()}
+
+
+def leftovers() -> Any:
+    """Shards where a single file lies, which would be loaded in their place."""
+    name, author = named("leftovers"), model()
+    author.push_to_hub(name, private=True)
+    before = api.model_info(name).sha
+    refused = refusal(author.push_to_hub, name, max_shard_size="1KB")
+    return {"refused": refused, "unchanged": api.model_info(name).sha == before, "name": name}
+
+
+def families() -> Any:
+    """A model of each other family."""
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    images = {"frontend": "patches", "image_size": 8, "patch_size": 4, "id2label": {0: "cat", 1: "dog"}}
+    made = {
+        "decoder": qkv.QkvDecoderForCausalLM(qkv.presets.llama(**size, num_key_value_heads=1, **TEXT)),
+        "encoder_decoder": qkv.QkvEncoderDecoderForConditionalGeneration(
+            qkv.presets.t5_small(**size, head_dim=8, **TEXT)
+        ),
+        "vision": qkv.QkvEncoderForImageClassification(qkv.QkvEncoderConfig(**size, **images)),
+    }
+    for label, each in made.items():
+        each.push_to_hub(named(label), private=True)
+    generated = made["decoder"].eval().generate(IDS, max_new_tokens=4, do_sample=False).tolist()
+    return {"logits": {label: logits(each, label) for label, each in made.items()}, "generated": generated}
+
+
+def saved() -> Any:
+    """`save_pretrained` that pushes."""
+    name, author = named("saved"), model()
+    author.save_pretrained(tempfile.mkdtemp(), push_to_hub=True, repo_id=name, private=True)
+    again = AutoModelForMaskedLM.from_pretrained(name)
+    return {"files": files(name), "logits": [logits(author), logits(again)]}
+
+
+class Wait(TrainerCallback):
+    """Let each push end before training goes on, and training after some steps: a push skips the rest of a slow one."""
+
+    def __init__(self, last: int) -> None:
+        self.run: Trainer | None = None
+        self.last = last
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        assert self.run is not None
+        self.run._finish_current_push()
+        if state.global_step == self.last:
+            control.should_training_stop = True
+
+
+def trainer(
+    label: str, strategy: str, *callbacks: TrainerCallback, output: str | None = None, steps: int = 2, last: int = 4
+) -> Trainer:
+    settings = {"max_steps": steps, "save_steps": 1, "per_device_train_batch_size": 1, "use_cpu": True}
+    quiet = {"report_to": "none", "disable_tqdm": True, "logging_strategy": "no"}
+    hub = {"push_to_hub": True, "hub_model_id": named(label), "hub_strategy": strategy, "hub_private_repo": True}
+    arguments = TrainingArguments(output or tempfile.mkdtemp(), **settings, **quiet, **hub)
+    rows = [{"input_ids": [3 + (row + at) % 5 for at in range(6)], "labels": [3 + row % 5] * 6} for row in range(8)]
+    wait = Wait(last)
+    data = {"train_dataset": rows, "processing_class": tokenizer()}
+    wait.run = Trainer(model(), arguments, **data, callbacks=[wait, *callbacks])
+    return wait.run
+
+
+def trained(strategy: str) -> Any:
+    """What is there when training ends, and after the last push."""
+    name = named(strategy)
+    run = trainer(strategy, strategy, CodeCallback())
+    run.train()
+    during = {"during": files(name), "pushes": titles(name)}
+    run.push_to_hub(commit_message="last")
+    again = AutoModelForMaskedLM.from_pretrained(name)
+    return {**during, "after": files(name), "logits": [logits(run.model), logits(again)]}
+
+
+def bare() -> Any:
+    """A trainer that was not told to send code."""
+    trainer("bare", "end").push_to_hub()
+    return logits(AutoModelForMaskedLM.from_pretrained(named("bare")))
+
+
+def continued() -> Any:
+    """The machine is lost: another goes on from the checkpoint on the Hub, as if nothing had been."""
+    whole = trainer("whole", "end", steps=4)
+    whole.train()
+    lost = trainer("broken_off", "checkpoint", steps=4, last=2)
+    lost.train()
+    output = api.snapshot_download(named("broken_off"), local_dir=tempfile.mkdtemp())
+    other = trainer("broken_off", "checkpoint", output=output, steps=4)
+    other.train(resume_from_checkpoint=str(Path(output, "last-checkpoint")))
+    steps = [run.state.global_step for run in (whole, lost, other)]
+    return {"steps": steps, "logits": [logits(run.model) for run in (whole, lost, other)]}
+
+
+STRATEGIES = ("end", "every_save", "all_checkpoints")
+QUICK = {job.__name__: job for job in (pushed, proposed, leftovers, saved)}
+QUICK["checkpoint"] = partial(trained, "checkpoint")
+LONG = {job.__name__: job for job in (bare, continued, families)}
+LONG |= {strategy: partial(trained, strategy) for strategy in STRATEGIES}
+LABELS = ("pushed", "leftovers", "saved", "checkpoint", "bare", "whole", "broken_off", *FAMILIES, *STRATEGIES)
+
+if __name__ == "__main__":
+    main({**QUICK, **LONG})

@@ -1,0 +1,39 @@
+"""A process that uploads folders, one job a line: started by `uploads.py`, with the environment of a client of a Hub.
+
+The root of the package is not run: it would import transformers, of which uploading makes no use.
+"""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+package = ModuleType("qkv")
+package.__path__ = [str(Path(__file__).parents[2])]
+sys.modules["qkv"] = package
+
+from qkv.scripts.publishing.hub.repository import Target  # noqa: E402  the package has to stand first
+from qkv.scripts.publishing.hub.retry import Patience  # noqa: E402
+from qkv.scripts.publishing.hub.upload import upload  # noqa: E402
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """What came of one job."""
+    os.environ.pop("HF_TOKEN", None)
+    if job["token"]:
+        os.environ["HF_TOKEN"] = job["token"]
+    folder = Path(job["folder"])
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    try:
+        target, patience = Target(**job["target"]), Patience(**job["patience"])
+        return asdict(upload(files, target, dry_run=job["dry_run"], patience=patience))
+    except Exception as error:
+        return {"error": str(error), "kind": type(error).__name__}
+
+
+for line in sys.stdin:
+    print(json.dumps(answer(json.loads(line))), flush=True)
+assert not {"torch", "transformers"} & sys.modules.keys(), "uploading has to stay light"

@@ -1,0 +1,114 @@
+"""Each change between two layouts is undone by reading it the other way."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from qkv import QkvDecoderConfig
+from qkv.modeling.conversion.weights import CHANGES, alternatives, convert, placed
+
+ROWS = (
+    ("layers.*.{q,k,v}", "h.*.qkv", "transpose", "split"),
+    ("layers.*.o", "h.*.out", "transpose"),
+    ("heads.{q,k,v}", "heads.qkv", "split num_attention_heads"),
+    ("{encoder,decoder}.norm", "{encoder,decoder}.ln"),
+    ("table", "{first,shared}", "tie"),
+    ("bias", "buffer", "lead", "optional"),
+    ("token", "mask", "widen"),
+    ("", "positions", "sinusoids"),
+)
+
+
+CONFIG = QkvDecoderConfig(hidden_size=4, num_attention_heads=2)
+
+
+def sinusoids(rows: int, width: int) -> Tensor:
+    angles = torch.arange(rows)[:, None] / 10000 ** (torch.arange(0, width, 2) / width)
+    return torch.cat((angles.sin(), angles.cos()), -1)
+
+
+def theirs() -> dict[str, Tensor]:
+    table = torch.randn(7, 4)
+    return {
+        **{
+            f"h.{layer}.{name}.weight": torch.randn(4, size)
+            for layer in (0, 1)
+            for name, size in (("qkv", 12), ("out", 4))
+        },
+        **{f"h.{layer}.qkv.bias": torch.randn(12) for layer in (0, 1)},
+        **{"heads.qkv.weight": torch.randn(12, 4), "heads.qkv.bias": torch.randn(12)},
+        **{f"{side}.ln.{kind}": torch.randn(4) for side in ("encoder", "decoder") for kind in ("weight", "bias")},
+        "first.weight": table,
+        "shared.weight": table,
+        "buffer": torch.randn(1, 7),
+        "mask": torch.randn(1, 4),
+        "positions": sinusoids(9, 4),
+    }
+
+
+def test_there_and_back_is_the_identity() -> None:
+    original = theirs()
+    back = convert(ROWS, convert(ROWS, original, CONFIG, reading=True), CONFIG, reading=False)
+    assert back.keys() | {"positions"} == original.keys()  # what is computed is not stored
+    assert all(torch.equal(tensor, original[name]) for name, tensor in back.items())
+
+
+def test_every_change_has_a_row_here() -> None:
+    assert {change.split()[0] for _, _, *changes in ROWS for change in changes} == set(CHANGES)
+
+
+def test_layers_keep_their_numbers_and_parts_their_order() -> None:
+    original = theirs()
+    ours = convert(ROWS, original, CONFIG, reading=True)
+    for layer in (0, 1):
+        query, key, value = original[f"h.{layer}.qkv.weight"].T.split(4)
+        for name, part in (("q", query), ("k", key), ("v", value)):
+            assert torch.equal(ours[f"layers.{layer}.{name}.weight"], part)
+            assert ours[f"layers.{layer}.{name}.bias"].shape == (4,)
+    assert torch.equal(ours["encoder.norm.bias"], original["encoder.ln.bias"])
+
+
+def test_parts_may_take_turns_head_by_head() -> None:
+    original = theirs()
+    ours = convert(ROWS, original, CONFIG, reading=True)
+    heads = original["heads.qkv.weight"].view(2, 3, 2, 4)
+    for index, name in enumerate("qkv"):
+        assert torch.equal(ours[f"heads.{name}.weight"], torch.cat((heads[0, index], heads[1, index])))
+        assert ours[f"heads.{name}.bias"].shape == (4,)
+
+
+def test_names_of_one_tensor_become_one_and_again_many() -> None:
+    ours = convert(ROWS, theirs(), CONFIG, reading=True)
+    back = convert(ROWS, ours, CONFIG, reading=False)
+    assert back["first.weight"] is back["shared.weight"] is ours["table.weight"]
+
+
+def test_a_buffer_of_zeros_becomes_nothing() -> None:
+    assert "bias" in convert(ROWS, theirs(), CONFIG, reading=True)
+    assert "bias" not in convert(ROWS, {**theirs(), "buffer": torch.zeros(1, 7)}, CONFIG, reading=True)
+
+
+def test_an_earlier_row_takes_what_it_names() -> None:
+    rows = (("pooler", "classifier.dense"), ("pooler", "pooler"))
+    assert convert(rows, {"pooler.weight": torch.ones(2)}, reading=False).keys() == {"classifier.dense.weight"}
+    assert convert(rows, {"pooler.weight": torch.ones(2)}, reading=True).keys() == {"pooler.weight"}
+
+
+def test_a_weight_without_a_row_is_refused() -> None:
+    with pytest.raises(ValueError, match="weight 'adapter.weight' has no counterpart"):
+        convert(ROWS, {**theirs(), "adapter.weight": torch.ones(2)}, CONFIG, reading=True)
+
+
+def test_positions_that_were_trained_are_refused() -> None:
+    with pytest.raises(ValueError, match="not the sinusoidal table"):
+        convert(ROWS, {**theirs(), "positions": sinusoids(9, 4) + 0.1}, CONFIG, reading=True)
+    assert convert(ROWS, {"positions": sinusoids(9, 4).bfloat16()}, reading=True) == {}
+
+
+def test_names_with_alternatives() -> None:
+    assert alternatives("a.{b,c}.d") == ["a.b.d", "a.c.d"]
+    assert alternatives("a") == ["a"] and alternatives("") == []
+    assert placed((("a", "{b,c}", "tie"), ("", "d", "sinusoids")), "model.", "base.") == (
+        ("{model.a}", "{base.b,base.c}", "tie"),
+        ("", "{base.d}", "sinusoids"),
+    )

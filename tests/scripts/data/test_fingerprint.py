@@ -1,0 +1,67 @@
+"""Fingerprints are of the content: where it lies, and in which pieces, changes nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, Features, Image, Value, concatenate_datasets
+
+from qkv.scripts.data.fingerprint import contents
+from qkv.scripts.tasks.task import Columns, Task
+
+WORDS = {"text": [f"word {n}" for n in range(2500)], "n": [None, *range(2499)]}
+
+
+def task(train: object, **splits: object) -> Task:
+    return Task("t", "t", "t", "t", train, splits, [], None, len)
+
+
+def of(train: object) -> str:
+    return task(train).fingerprint()
+
+
+def test_a_table_is_known_by_its_rows(tmp_path: Path) -> None:
+    whole = Dataset.from_dict(WORDS)
+    whole.save_to_disk(tmp_path / "saved")
+    parts = concatenate_datasets([whole.select(range(1100)), whole.select(range(1100, 2500))])
+    again = [Dataset.load_from_disk(tmp_path / "saved"), parts, whole.select(list(range(2500)))]
+    assert {of(one) for one in again} == {of(whole)}
+    others = [whole.select(range(2499)), whole.select([1, 0, *range(2, 2500)]), whole.remove_columns("n")]
+    assert len({of(one) for one in (whole, *others)}) == 4
+
+
+def test_a_split_is_part_of_it() -> None:
+    one, two = Dataset.from_dict({"a": [1]}), Dataset.from_dict({"a": [2]})
+    assert task(one, test=two).fingerprint() != task(two, test=one).fingerprint() != of(one)
+    assert task(one, test=two).sizes() == {"train": 1, "test": 1}
+
+
+def test_pictures_in_files_are_known_by_names_and_sizes(tmp_path: Path) -> None:
+    def table(folder: str, size: int) -> Dataset:
+        path = tmp_path / folder / "cat" / "1.png"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(size))
+        features = Features({"image": Image(decode=False), "label": ClassLabel(names=["cat"]), "n": Value("int8")})
+        return Dataset.from_dict(
+            {
+                "image": [{"path": str(path), "bytes": None}, {"path": None, "bytes": b"x"}],
+                "label": [0, 0],
+                "n": [1, 2],
+            },
+            features=features,
+        )
+
+    assert of(table("a", 5)) == of(table("b", 5)) != of(table("c", 6))
+
+
+def test_what_says_nothing_has_none() -> None:
+    with pytest.raises(TypeError, match=r"list has no fingerprint: give it a method contents\(\)"):
+        list(contents([1, 2]))
+
+
+def test_lengths_of_a_table_are_a_column() -> None:
+    table = Dataset.from_dict({"input_ids": [[1, 2], [3]], "length": [2, 1]})
+    assert task(table).lengths() == [2, 1]
+    with pytest.raises(ValueError, match="the examples of t have no lengths"):
+        replace(task(table), train=Columns({"a": torch.zeros(2)})).lengths()

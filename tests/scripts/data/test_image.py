@@ -1,0 +1,72 @@
+"""Every kind of picture is read as what it shows, and what is none is refused in one sentence."""
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from qkv.scripts.data.image import coloured, read_image
+
+NOISE = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+GREY = NOISE[..., 0]
+
+
+def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
+    file = BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_grey_of_16_bits_is_the_grey_of_8(kind: str) -> None:
+    read = read_image(saved(Image.fromarray(GREY.astype(np.uint16) * 257), kind))
+    assert read.mode == "RGB" and np.array_equal(np.asarray(read), np.repeat(GREY[..., None], 3, axis=2))
+    assert np.asarray(read_image(saved(Image.fromarray(np.uint16([[0, 128, 129, 65535]])), kind)))[
+        0, :, 0
+    ].tolist() == [*(0, 0, 1, 255)]
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        Image.fromarray(NOISE),
+        Image.fromarray(GREY),
+        Image.fromarray(NOISE).quantize(16),
+        Image.fromarray(np.dstack((NOISE, GREY))),
+        Image.fromarray(NOISE[:1, :1]),
+        Image.fromarray(GREY > 99),
+    ],
+    ids=lambda image: image.mode,
+)
+def test_other_kinds_are_as_pillow_reads_them(image: Image.Image) -> None:
+    assert np.array_equal(np.asarray(read_image(saved(image))), np.asarray(image.convert("RGB")))
+
+
+def test_prints_and_turned_photographs_are_as_they_are_meant(tmp_path: Path) -> None:
+    path, turned = tmp_path / "print.jpg", Image.Exif()
+    path.write_bytes(saved(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG"))
+    assert np.abs(np.asarray(read_image(path), int) - (255, 0, 0)).max() < 40
+    turned[0x0112] = 6  # a quarter to the right
+    assert np.array_equal(np.asarray(read_image(saved(Image.fromarray(NOISE), exif=turned))), np.rot90(NOISE, -1))
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (b"", "these bytes is empty; copy it again"),
+        (b"no picture", "these bytes is no picture of a known kind; save it as PNG"),
+        (saved(Image.fromarray(NOISE.repeat(9, 0).repeat(9, 1)))[:300], "is a damaged picture .*; copy it again"),
+        (saved(Image.fromarray(np.float32(GREY)), "TIFF"), "mode 'F' does not say which number is white"),
+    ],
+)
+def test_what_is_none_is_refused(data: bytes, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        read_image(data)
+
+
+def test_whole_numbers_without_a_white_are_refused() -> None:
+    with pytest.raises(ValueError, match="mode 'I' does not say"):
+        coloured(Image.fromarray(np.int32(GREY)))

@@ -1,0 +1,195 @@
+"""Data are found where a user says: files, folders, what datasets saved, and the Hub; as a table or as a stream."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import ClassLabel, Dataset, DatasetDict
+from PIL import Image
+
+from endpoint import Answers, Client, Endpoint, chosen
+from qkv.scripts.data.loading import identity, read, splits
+from qkv.scripts.data.readers import ORIGIN
+
+WORDS = ["one", "two", "three"]
+both = pytest.mark.parametrize("streaming", [False, True])
+
+
+def write(path: Path, words: list[str]) -> Path:
+    """The words as records of a file, in the way its ending says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"text": word, "n": place} for place, word in enumerate(words)]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=2)
+    elif path.suffix == ".csv":
+        path.write_text("text,n\n" + "".join(f"{row['text']},{row['n']}\n" for row in rows))
+    elif path.suffix == ".txt":
+        path.write_text("\n\n".join(words))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def words(where: Path | str, **options: object) -> list[str]:
+    return [record["text"] for record in read(str(where), **options)]
+
+
+@both
+@pytest.mark.parametrize("name", ["x.jsonl", "x.ndjson", "x.parquet", "x.csv", "x.txt", "x.JSONL"])
+def test_every_kind_of_file_is_read(tmp_path: Path, name: str, streaming: bool) -> None:
+    path = write(tmp_path / name, WORDS)
+    found = list(read(str(path), streaming=streaming))
+    assert [record["text"] for record in found] == WORDS
+    assert all(record.keys() >= ORIGIN.keys() and record["_fault"] is None for record in found)
+    if path.suffix != ".txt":
+        assert [record["n"] for record in found] == [0, 1, 2]
+        assert set(read(str(path), columns=["text"], streaming=streaming).features) == {"text", *ORIGIN}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"train": "train.jsonl", "validation": "validation.jsonl", "test": "test.jsonl"},
+        {"train": "a/train-00000-of-00002.parquet", "validation": "a/val_1.parquet", "test": "b/eval.parquet"},
+        {"train": "train/x.jsonl", "validation": "dev/x.jsonl", "test": "test/x.jsonl"},
+        {"train": "my.train.csv", "test": "my.test.csv"},
+        {"train": "words.txt", "test": "test.txt"},
+        {"test": "test.txt"},
+    ],
+)
+def test_splits_are_found_by_the_names_of_files_and_folders(tmp_path: Path, files: dict[str, str]) -> None:
+    for split, name in files.items():
+        write(tmp_path / name, [split])
+    (tmp_path / ".hidden").mkdir()
+    write(tmp_path / ".hidden" / "train.jsonl", ["hidden"])
+    (tmp_path / "README.md").write_text("words")
+    assert splits(str(tmp_path)) == list(files)
+    assert {split: words(tmp_path, split=split) for split in files} == {split: [split] for split in files}
+    if "validation" not in files:
+        with pytest.raises(ValueError, match="has no validation split; it has"):
+            read(str(tmp_path), split="validation")
+
+
+def test_what_lies_beside_a_training_file_is_none(tmp_path: Path) -> None:
+    write(tmp_path / "train.txt", ["trained"])
+    write(tmp_path / "LICENSE.txt", ["licensed"])
+    assert words(tmp_path) == ["trained"]
+
+
+def test_files_of_a_split_follow_each_other(tmp_path: Path) -> None:
+    for number in range(3):
+        write(tmp_path / f"train-{number}.jsonl", [f"{number}"])
+    assert words(tmp_path) == words(tmp_path, streaming=True) == ["0", "1", "2"]
+
+
+def test_a_table_is_kept_until_its_file_changes(tmp_path: Path, no_cache: Path) -> None:
+    path = write(tmp_path / "x.jsonl", WORDS)
+    assert words(path) == words(path) == WORDS
+    assert len(list(no_cache.rglob("*.arrow"))) == 1
+    write(path, ["changed"])
+    assert words(path) == ["changed"]
+
+
+def picture(path: Path, shade: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (3, 2), shade).save(path)
+
+
+@both
+def test_folders_of_pictures_are_labels_in_every_split_alike(tmp_path: Path, streaming: bool) -> None:
+    for number, name in enumerate(["train/dog/1.png", "train/cat/x.JPG", "train/cat/2.jpeg", "test/dog/1.png"]):
+        picture(tmp_path / name, number)
+    train, test = (read(str(tmp_path), split=split, streaming=streaming) for split in ("train", "test"))
+    assert train.features["label"] == test.features["label"] == ClassLabel(names=["cat", "dog"])
+    named = [(Path(record["image"]["path"]).name, record["label"]) for record in train]
+    assert named == [("2.jpeg", 0), ("x.JPG", 0), ("1.png", 1)]
+    assert [record["label"] for record in test] == [1]
+
+
+def test_pictures_without_folders_have_no_label(tmp_path: Path) -> None:
+    picture(tmp_path / "train_1.png", 1)
+    assert "label" not in read(str(tmp_path)).features
+    picture(tmp_path / "cat" / "1.png", 1)
+    assert [record["label"] for record in read(str(tmp_path))] == [0, None]
+
+
+@both
+def test_what_datasets_saved_is_read(tmp_path: Path, streaming: bool) -> None:
+    table = Dataset.from_dict({"text": WORDS})
+    table.save_to_disk(tmp_path / "one")
+    DatasetDict({"train": table, "test": table.select([0])}).save_to_disk(tmp_path / "many")
+    assert splits(str(tmp_path / "one")) == ["train"] and splits(str(tmp_path / "many")) == ["train", "test"]
+    assert words(tmp_path / "one", streaming=streaming) == WORDS
+    assert words(tmp_path / "many", split="test", streaming=streaming) == ["one"]
+    with pytest.raises(ValueError, match="has no validation split; it has train"):
+        read(str(tmp_path / "one"), split="validation", streaming=streaming)
+    with pytest.raises(ValueError, match="has no column 'txt'; did you mean 'text'?"):
+        read(str(tmp_path / "one"), columns=["txt"], streaming=streaming)
+
+
+def test_what_is_not_there_is_named_with_what_is(tmp_path: Path) -> None:
+    write(tmp_path / "words.jsonl", WORDS)
+    with pytest.raises(ValueError, match=r"is no file, folder or data set of the Hub; did you mean '.*words\.jsonl'\?"):
+        read(str(tmp_path / "word.jsonl"))
+    with pytest.raises(
+        ValueError, match=r"data='no/such' is no file or folder here, nor got from the Hub \(.*\); give"
+    ):
+        read("no/such")
+    with pytest.raises(ValueError, match="has no column 'txet'; did you mean 'text'?"):
+        read(str(tmp_path), columns=["txet"])
+
+
+def test_folders_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").touch()
+    with pytest.raises(ValueError, match=r"holds no data: the files that are read end in \.jsonl, "):
+        read(str(tmp_path))
+    write(tmp_path / "a.jsonl", WORDS)
+    write(tmp_path / "b.csv", WORDS)
+    with pytest.raises(ValueError, match=r"mixes \.csv and \.jsonl; give the files of one kind"):
+        read(str(tmp_path))
+
+
+def test_the_identity_of_files_is_their_content_not_their_place(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "a" / "x.jsonl", WORDS), write(tmp_path / "b" / "x.jsonl", WORDS)
+    assert identity(str(one)) == identity(str(two))
+    write(two, WORDS[::-1])
+    assert identity(str(one)) != identity(str(two))
+
+
+# The Hub --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    with chosen(tmp_path_factory.mktemp("hub")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def found(hub: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    environment = hub.environment(tmp_path_factory.mktemp("home"))
+    return Client("data_jobs", ["tables", "pictures", "missing"], environment).answers()
+
+
+def test_a_data_set_of_the_hub_is_read_at_its_revision(found: Answers) -> None:
+    answer = found["tables"]
+    old, new = [f"old {n}" for n in range(6)], [f"new {n}" for n in range(4)]
+    assert answer["table"] == answer["stream"] == new
+    assert answer["table at first"] == answer["stream at first"] == old
+    assert answer["splits"] == ["train", "test"] and answer["test"] == ["tested"]
+    assert answer["identity"].endswith(f"@{answer['second']}") and answer["identity at first"].endswith(answer["first"])
+
+
+def test_pictures_of_the_hub_are_read(found: Answers) -> None:
+    assert found["pictures"] == {"table": [[0, [3, 2]], [1, [3, 2]]], "stream": [[0, [3, 2]], [1, [3, 2]]]}
+
+
+def test_what_the_hub_has_not_is_refused_in_a_sentence(found: Answers) -> None:
+    answer = found["missing"]
+    assert "is no file or folder here, nor got from the Hub" in answer["nobody"]
+    assert "validation" in answer["split"] and "train" in answer["split"]
+    assert "has no column 'txt'; did you mean 'text'?" in answer["column"]
+    assert all("\n" not in said for said in answer.values())

@@ -1,0 +1,112 @@
+"""Tokenizers: the same in every process, loaded by AutoTokenizer, and lossless where they should be."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from checkout import PYTHONPATH
+from qkv.scripts.data.tokenization import AROUND, MAKERS, SPECIAL, byte_counts, fields, having, ids, tokenizer_for
+from qkv.scripts.example_data.number_words import english, french
+from qkv.scripts.recipes.schema import Recipe, Text
+
+TEXTS = [f"{english(number)}, {french(number)}.\n" for number in range(0, 9000, 37)]
+SAME = {
+    "bpe": "4dceddce17678080",
+    "wordpiece": "2444a0e8b5f66ca6",
+    "characters": "2a50a47f4ac81615",
+    "words": "3a6fb87d17bf8357",
+    "bytes": "c7b0ac1ec4d0a197",
+}
+OTHER = "Où est  la gare?\nthirty-three 東"
+
+
+def recipe(kind: str, **options: object) -> Recipe:
+    return Recipe("r", "", "", "", text=Text(**{"tokenizer": kind, "vocab_size": 400, **options}))
+
+
+def digest(kind: str) -> str:
+    text = tokenizer_for(recipe(kind), TEXTS, AROUND).backend_tokenizer.to_str()
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_they_are_the_same_every_time() -> None:
+    assert {kind: digest(kind)[:16] for kind in MAKERS} == SAME
+
+
+@pytest.mark.slow
+def test_another_process_makes_the_same() -> None:
+    script = f"import sys; sys.path[:0] = [{str(Path(__file__).parent)!r}]; import checkout; "
+    script += f"import test_tokenization as t; print(*(t.digest(kind) for kind in {list(MAKERS)!r}))"
+    words = [sys.executable, "-c", script]
+    said = subprocess.run(
+        words, capture_output=True, text=True, env={"PYTHONHASHSEED": "7", "PYTHONPATH": PYTHONPATH}, check=True
+    ).stdout
+    assert said.split() == [digest(kind) for kind in MAKERS]
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_it_is_loaded_as_it_was_saved(kind: str, tmp_path: Path) -> None:
+    made = tokenizer_for(recipe(kind), TEXTS, AROUND)
+    made.save_pretrained(tmp_path)
+    loaded = AutoTokenizer.from_pretrained(tmp_path)
+    assert loaded(OTHER)["input_ids"] == made(OTHER)["input_ids"] and list(loaded(OTHER)) == [
+        "input_ids",
+        "attention_mask",
+    ]
+    assert loaded.convert_tokens_to_ids(list(SPECIAL)) == list(range(5)) and loaded.model_max_length == 128
+    assert (loaded.pad_token_id, loaded.eos_token_id, loaded.mask_token_id) == (0, 1, 4)
+    again = tokenizer_for(Recipe("r", "", "", "", init=str(tmp_path), text=Text(length=7)), ["something else"])
+    assert again.get_vocab() == made.get_vocab() and again.model_max_length == 7
+
+
+@pytest.mark.parametrize("kind", ["bpe", "bytes"])
+def test_any_text_is_spelt_without_loss(kind: str) -> None:
+    tokenizer = tokenizer_for(recipe(kind), TEXTS, AROUND)
+    (row,) = ids(tokenizer, [OTHER])
+    assert tokenizer.decode(row, skip_special_tokens=True) == OTHER and row[0] == 2 and row[-1] == 1
+    assert ids(tokenizer, []) == []
+    assert byte_counts(tokenizer)[row].sum() == len(OTHER.encode())
+    assert kind == "bpe" or np.array_equal(byte_counts(tokenizer)[row[1:-1]], np.ones(len(OTHER.encode())))
+
+
+def test_pairs_are_fewer_tokens_than_bytes() -> None:
+    pairs, single = (ids(tokenizer_for(recipe(kind), TEXTS), TEXTS[-1:])[0] for kind in ("bpe", "bytes"))
+    assert len(pairs) < len(single) / 2
+
+
+def test_characters_are_those_of_the_texts() -> None:
+    tokenizer = tokenizer_for(recipe("characters"), ["ab", "b\n c"])
+    (row,) = ids(tokenizer, ["cab\n a?"])
+    assert tokenizer.convert_ids_to_tokens(row) == ["c", "a", "b", "\n", " ", "a", "<unk>"]
+    assert tokenizer.decode(row[:-1]) == "cab\n a" and byte_counts(tokenizer) is None
+    with pytest.raises(ValueError, match="text.vocab_size=6 is less than the 10 that 5 characters need"):
+        tokenizer_for(recipe("characters", vocab_size=6), ["ab", "b\n c"])
+
+
+def test_word_pieces_are_those_of_bert() -> None:
+    tokenizer = tokenizer_for(recipe("wordpiece"), TEXTS)
+    words = tokenizer.convert_ids_to_tokens(ids(tokenizer, ["Thirty-three! xyz"])[0])
+    assert words[:3] == ["thirty", "-", "three"] and any(word.startswith("##") or word == "<unk>" for word in words[3:])
+    assert tokenizer.decode(ids(tokenizer, ["Thirty"])[0]) == "thirty"
+
+
+def test_a_config_is_told_what_there_is() -> None:
+    tokenizer = tokenizer_for(recipe("bytes"), TEXTS)
+    assert fields(tokenizer) == {"vocab_size": 261, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
+
+
+def test_a_tokenizer_without_the_tokens_that_are_needed_is_refused() -> None:
+    tokenizer = tokenizer_for(recipe("bytes"), TEXTS, needs=["mask", "eos"])
+    tokenizer.mask_token = None
+    with pytest.raises(ValueError, match="has no mask token, which this architecture learns with; take another, or"):
+        having(["eos", "mask"], tokenizer)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no tokenizer.json; give the model folder of a run"):
+        tokenizer_for(Recipe("r", "", "", "", init=str(tmp_path)), TEXTS)

@@ -1,0 +1,74 @@
+"""Digits as words: the same images as elsewhere, captions that are true, judges that see the difference."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.example_data.digit_drawings import NAMES, judged, pictures, read, written
+from qkv.scripts.example_data.digits import grey_levels
+from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.task import Task
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return data.load(recipe.load("digits-draw", ["holdout=0"]))
+
+
+def texts(task: Task, split: str) -> list[str]:
+    examples = task.train if split == "train" else task.splits[split]
+    return task.processor.batch_decode(examples.columns["input_ids"], skip_special_tokens=True)
+
+
+def test_drawings_are_the_images_of_the_recipe_digits(task: Task) -> None:
+    levels, labels = grey_levels(data.load(recipe.load("digits", ["holdout=0"])).splits["test"])
+    for text, image, label in zip(texts(task, "test"), levels.round(), labels, strict=False):
+        _, _, name, *words = text.split()
+        assert name == NAMES[label] and np.array_equal(read(" ".join(words)), image)
+
+
+def test_captions_tell_half_of_each_digit_bold(task: Task) -> None:
+    found = [text.split() for text in texts(task, "train")]
+    for name in NAMES:
+        ink = {stroke: [sum(map(int, words[3:])) for words in found if words[1:3] == [stroke, name]]
+               for stroke in ("light", "bold")}  # fmt: skip
+        assert max(ink["light"]) <= min(ink["bold"])
+        assert abs(len(ink["light"]) - len(ink["bold"])) <= 0.1 * len(ink["bold"])
+
+
+def test_judges_know_people_from_noise(task: Task) -> None:
+    found = task.baselines()
+    people, alone = found["what people drew"]["test"], found["each pixel by itself"]["test"]
+    assert people["drawn_accuracy"] > 0.95 and people["stroke_accuracy"] == 1.0
+    assert people["told_apart"] < 0.6 < 0.8 < alone["told_apart"]
+    assert 1.5 < alone["bits_per_pixel"] < 2.5
+
+
+def test_a_drawing_of_something_else_is_wrong() -> None:
+    images, labels = load_digits(return_X_y=True)
+    judge = partial(judged, images[:600], labels[:600], [0.0] * 10)
+    drawings = [written(image) for image in images[600:660].astype(int)]
+    right = judge([f"a bold {NAMES[label]}" for label in labels[600:660]], drawings)
+    wrong = judge([f"a light {NAMES[label - 1]}" for label in labels[600:660]], drawings)
+    assert right["drawn_accuracy"] > 0.9 and right["stroke_accuracy"] == 1.0
+    assert wrong["drawn_accuracy"] < 0.1 and wrong["stroke_accuracy"] == 0.0
+
+
+def test_the_picture_holds_drawings_of_every_caption(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def maker(prompts: list[str]) -> list[str]:
+        asked.extend(prompts)
+        return [written([16] * 64)] * len(prompts)
+
+    people = {"test": [f"a bold {name}" for name in NAMES for _ in range(6)]}
+    corpus = Corpus("d", "d", "s", texts=people, targets={"test": [written([8] * 64)] * 60})
+    products = pictures(corpus, maker, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(products) == {"drawings.png"}
+    assert len(set(asked)) == 20 and Image.open(tmp_path / "drawings.png").width > 600

@@ -1,0 +1,93 @@
+"""Digits: the split that the guide fixes, the pixels that users' processors make, and changes that are what they say."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from qkv.scripts.example_data.digits import distort, grey_levels, support_vectors, to_image
+from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.recipes.schema import Augmentation
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.task import Task
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return data.load(recipe.load("digits", ["holdout=0"]))
+
+
+def test_the_split_is_every_fifth_stratified_and_fixed(task: Task) -> None:
+    images, labels = load_digits(return_X_y=True)
+    _, pixels, _, expected = train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)
+    levels, found = grey_levels(task.splits["test"])
+    assert task.sizes() == {"train": 1437, "test": 360}
+    assert np.array_equal(found, expected)
+    assert np.abs(levels - pixels).max() < 0.05  # 17 levels in 256
+
+
+def test_pixels_are_what_the_processor_makes_of_an_image_file(task: Task) -> None:
+    pixels = task.splits["test"].columns["pixel_values"][:3]
+    assert pixels.shape == (3, 3, 8, 8) and pixels.min() == -1 and pixels.max() == 1
+    colour = [to_image(image) for image in pixels]
+    for images in (colour, [image.convert("L") for image in colour]):
+        assert torch.equal(task.processor(images, return_tensors="pt")["pixel_values"], pixels)
+
+
+def test_the_fingerprint_is_of_every_example(task: Task) -> None:
+    assert task.fingerprint() == data.load(recipe.load("digits", ["holdout=0", "augment.degrees=1"])).fingerprint()
+    assert task.fingerprint() != data.load(recipe.load("digits", ["holdout=0.2"])).fingerprint()
+
+
+def test_a_holdout_is_taken_from_training_and_leaves_the_test_alone(task: Task) -> None:
+    held = data.load(recipe.load("digits", ["holdout=0.2"]))
+    assert held.sizes() == {"train": 1149, "validation": 288, "test": 360}
+    assert torch.equal(held.splits["test"].columns["pixel_values"], task.splits["test"].columns["pixel_values"])
+    rows = {tuple(row.tolist()) for row in task.splits["test"].columns["pixel_values"].flatten(1)}
+    seen = torch.cat([held.train.columns["pixel_values"], held.splits["validation"].columns["pixel_values"]]).flatten(1)
+    assert not any(tuple(row.tolist()) in rows for row in seen)
+
+
+def test_only_training_images_are_changed_and_by_their_place(task: Task) -> None:
+    records = task.train.__getitems__([0, 1])
+    plain, changed = task.collate(records, None), task.collate(records, [7, 8])
+    assert torch.equal(plain["pixel_values"], task.train.columns["pixel_values"][:2])
+    assert torch.equal(changed["labels"], plain["labels"])
+    assert not torch.equal(changed["pixel_values"], plain["pixel_values"])
+    torch.manual_seed(5)
+    again = task.collate(records[1:], [8])["pixel_values"]
+    assert (again - changed["pixel_values"][1:]).abs().max() < 1e-6
+    assert not torch.equal(task.collate(records[1:], [9])["pixel_values"], again)
+
+
+FURTHEST = torch.ones(6, 2)
+
+
+def test_a_distortion_of_nothing_changes_nothing() -> None:
+    pixels = torch.randn(2, 3, 8, 8)
+    assert (distort(pixels, Augmentation(), FURTHEST) - pixels).abs().max() < 1e-5
+
+
+def test_a_shift_is_counted_in_pixels() -> None:
+    image = torch.rand(2, 1, 8, 6)
+    moved = distort(image, Augmentation(shift=1.0), FURTHEST)
+    assert (moved[:, :, :-1, :-1] - image[:, :, 1:, 1:]).abs().max() < 1e-5
+    dark = image.amin((1, 2, 3), keepdim=True)
+    assert (moved[:, :, -1:] - dark).abs().max() < 1e-5 and (moved[..., -1:] - dark).abs().max() < 1e-5
+
+
+def test_a_rotation_by_a_right_angle_is_one() -> None:
+    image = torch.rand(2, 1, 8, 8)
+    turned = distort(image, Augmentation(degrees=90), FURTHEST)
+    assert (turned - image.rot90(1, (2, 3))).abs().max() < 1e-4
+
+
+def test_the_support_vector_machine_is_a_serious_rival(task: Task) -> None:
+    assert support_vectors(task)["test"]["accuracy"] > 0.985
+
+
+def test_pictures_come_back_from_pixels() -> None:
+    levels = torch.randint(0, 256, (3, 4, 5))
+    image = to_image(levels / 127.5 - 1)
+    assert image.size == (5, 4) and image.getpixel((2, 1)) == tuple(levels[:, 1, 2].tolist())

@@ -1,0 +1,41 @@
+"""Every head has inputs, of the sizes that configs and papers say."""
+
+import pytest
+
+from qkv import modeling
+from qkv.scripts.planning.inputs import HEADS, head_of
+from qkv.scripts.planning.subject import find
+from qkv.scripts.training.run import HEADLESS
+
+SIZES = {
+    "t5_small": {"tokens": 512},
+    "rnnsearch_50": {"tokens": 50},
+    "vit_base_16": {"height": 224, "width": 224},
+    "whisper_tiny": {"frames": 3000, "tokens": 448},
+    "speech_transformer_s": {"frames": 2048, "tokens": 512},
+    "bert_base frontend=spectrogram": {"frames": 2048, "tokens": 256},
+    "clip_vit_b32": {"height": 224, "width": 224, "tokens": 77},
+    "detr_r50 num_queries=5": {"height": 800, "width": 1066, "objects": 5},
+    "shapes-detect": {"height": 48, "width": 48, "objects": 2},
+    "shapes-detect data=coco": {"height": 48, "width": 64, "objects": 7},
+    "spoken-digits text.length=9": {"frames": 200, "tokens": 9},
+    "shapes-captions": {"height": 32, "width": 32, "tokens": 5},
+    "tunes": {"tokens": 76},
+}
+
+
+def test_every_head_that_learns_has_inputs() -> None:
+    learners = {name for name in modeling.__all__ if "For" in name or name in HEADLESS}
+    assert {head_of(name) for name in learners} == set(HEADS)
+
+
+@pytest.mark.parametrize("words", SIZES)
+def test_examples_are_as_large_as_configs_and_data_say(words: str) -> None:
+    name, *changes = words.split()
+    assert find(name, changes, None).sizes == SIZES[words]
+
+
+def test_a_text_may_be_longer_where_no_table_of_positions_ends() -> None:
+    assert find("t5_small", [], 2048).sizes == {"tokens": 2048}
+    with pytest.raises(ValueError, match="--length=449 is more than max_position_embeddings=448; change one of them"):
+        find("whisper_tiny", [], 449)

@@ -1,0 +1,16 @@
+"""What is known of data before they are read is what they say: models have the parameters that their cards have."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from qkv.scripts.planning.plan import count
+from qkv.scripts.planning.subject import find
+
+CARDS = sorted((Path(__file__).parents[3] / "model_cards").glob("*.json"))
+
+
+@pytest.mark.parametrize("card", CARDS, ids=lambda path: path.stem)
+def test_a_recipe_has_the_parameters_of_its_card(card: Path) -> None:
+    assert count(find(card.stem, [], None))["total"] == json.loads(card.read_text())["parameters"]

@@ -1,0 +1,227 @@
+"""A step without numbers takes the memory and sends the bytes of the real one."""
+
+import resource
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.nn.parallel import DistributedDataParallel
+from torch.profiler import ProfilerActivity, profile
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from qkv.scripts.planning import collectives as plan_traffic
+from qkv.scripts.planning.collectives import Collective, Traffic
+from qkv.scripts.planning.memory import Ledger
+from qkv.scripts.planning.plan import count, step
+from qkv.scripts.planning.simulate import DTYPES, FLOPS, Setup, shard, simulate, take
+from qkv.scripts.planning.subject import Subject, find
+from qkv.scripts.training.accelerator import slice_layers
+
+WIDE = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=301"]
+TEXT = [*WIDE, "max_position_embeddings=64"]
+# The recipe's own backbone has convolutions that need more inside themselves on a CPU than they give.
+BACKBONE = "{model_type: resnet, embedding_size: 8, hidden_sizes: [8, 12], depths: [1, 1]}"
+SHORT = ["encoder={max_position_embeddings: 64}", "decoder={max_position_embeddings: 32}"]
+SUBJECTS = {
+    "gpt2": ["gpt2", *TEXT],
+    "bert_base": ["bert_base", *TEXT],
+    "t5_small": ["t5_small", *TEXT, "intermediate_size=128"],
+    "vit_base_16": ["vit_base_16", *WIDE, "image_size=[32, 32]", "patch_size=8"],
+    "whisper_tiny": ["whisper_tiny", *WIDE, "pad_token_id=0", "decoder_start_token_id=1", *SHORT],
+    "speech": ["spoken-digits", "model.num_hidden_layers=1"],
+    "ctc": ["spoken-digits", "architecture=QkvEncoderForCTC", "model.ctc_zero_infinity=true"],
+    "pairs": ["shapes-captions"],
+    "objects": ["shapes-detect", f"model.encoder={{num_hidden_layers: 1, backbone_config: {BACKBONE}}}"],
+    # torch's own counter of collectives knows no module that is called twice.
+    "shapes": ["shapes-detect", "model.auxiliary_loss=false"],
+    "recurrent": ["translate-recurrent", "text.length=12"],
+}
+
+
+def subject_of(name: str) -> Subject:
+    subject, *words = SUBJECTS[name]
+    return find(subject, words, None)
+
+
+def here(**fields: Any) -> Setup:
+    return Setup(**{"world_size": 1, "strategy": "ddp", "batch": 4, "precision": "fp32", "fused": False, **fields})
+
+
+def real(subject: Subject, setup: Setup) -> tuple[Any, Any, dict[str, Any]]:
+    """A model with numbers after its first step."""
+    model = subject.build(fused=False)
+    if setup.checkpointing:
+        # The state of the CPU's generator is in the memory of no device.
+        model.activation_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    batch = subject.inputs(setup.batch)
+    take(model, optimizer, batch, setup, Ledger(), Traffic())
+    return model, optimizer, batch
+
+
+@pytest.fixture
+def pair() -> Iterator[None]:
+    """A group of two, of which this is the first and the other never answers."""
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    yield
+    distributed.destroy_process_group()
+
+
+def allocated(action: Any) -> int:
+    """Bytes that torch's allocator gives out at the most, beyond what it has given before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        action()
+    now = peak = 0
+    for event in found.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak
+
+
+MEASURED = [("gpt2", False, 3), ("gpt2", True, 1), ("vit_base_16", False, 1)]
+REST = [(name, on, 1) for name in SUBJECTS if name != "shapes" for on in (False, True) if (name, on, 1) not in MEASURED]
+
+
+@pytest.mark.parametrize(
+    ("name", "checkpointing", "accumulate"), [*MEASURED, *(pytest.param(*row, marks=pytest.mark.slow) for row in REST)]
+)
+def test_memory_is_what_the_allocator_gives_out(name: str, checkpointing: bool, accumulate: int) -> None:
+    subject, setup = subject_of(name), here(checkpointing=checkpointing, accumulate=accumulate)
+    memory = simulate(subject, setup).memory
+    model, optimizer, batch = real(subject, setup)
+    assert memory["weights"] == sum(weight.nbytes for weight in model.parameters())
+    assert memory["optimizer"] == sum(value.nbytes for state in optimizer.state.values() for value in state.values())
+    measured = allocated(lambda: take(model, optimizer, batch, setup, Ledger(), Traffic()))
+    measured += sum(value.nbytes for value in tree_leaves(batch) if isinstance(value, torch.Tensor))
+    predicted = sum(memory.values()) - memory["weights"] - memory["optimizer"]
+    assert predicted == pytest.approx(measured, rel=0.01)
+
+
+def sums(found: list[Collective]) -> dict[str, tuple[int, int]]:
+    return {collective.kind: (collective.calls, collective.bytes) for collective in found}
+
+
+def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group of one reduces as much as one of two, with itself."""
+    monkeypatch.setattr(plan_traffic, "get_process_group_ranks", lambda group: [0, 1])
+    distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
+    try:
+        subject = subject_of("gpt2")
+        model, optimizer, batch = real(subject, here())
+        wrapped = DistributedDataParallel(model)
+        take(wrapped, optimizer, batch, here(), Ledger(), Traffic())
+        with Traffic() as traffic:
+            take(wrapped, optimizer, batch, here(), Ledger(), traffic)
+    finally:
+        distributed.destroy_process_group()
+    (traced,) = traffic.found.values()
+    (planned,) = step(partial(simulate, subject), here(world_size=2), count(subject)["trained"]).traffic
+    assert (traced.kind, traced.devices, traced.bytes) == (planned.kind, planned.devices, planned.bytes)
+
+
+def test_fsdp2_gathers_layers_twice_and_the_rest_once_in_each_part_and_reduces_once() -> None:
+    subject = subject_of("gpt2")
+    found = simulate(subject, here(world_size=2, strategy="fsdp2", accumulate=3))
+    model = subject.build(fused=False)
+    layers = sum(weight.nbytes for weight in model.model.layers.parameters())
+    # Every parameter is cut along its first side, which two devices share evenly but for the tables' odd row.
+    rest = sum(weight.nbytes for weight in model.parameters()) - layers + 4 * 64
+    assert sums(found.traffic) == {
+        "all-gather": (3 * 5, 3 * (2 * layers + rest)),
+        "reduce-scatter": (3, layers + rest),
+    }
+    assert found.memory["weights"] == (layers + rest) // 2 and found.memory["optimizer"] >= layers + rest
+    assert found.memory["gathered"] >= rest
+
+
+def sliced(model: Any, setup: Setup) -> Any:
+    return slice_layers(model, 2, 1).train()
+
+
+def sharded(model: Any, setup: Setup) -> Any:
+    shard(model, init_device_mesh("cpu", (2,)), DTYPES[setup.precision])
+    return model
+
+
+def sent(model: Any, batch: dict[str, Any], setup: Setup) -> dict[str, tuple[int, int]]:
+    """What a step with numbers sends, the second one; torch's own counter must have as many calls."""
+    optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
+    take(model, optimizer, batch, setup, Ledger(), Traffic())
+    with CommDebugMode() as counts, Traffic() as traffic:
+        take(model, optimizer, batch, setup, Ledger(), traffic)
+    assert counts.get_total_counts() == sum(collective.calls for collective in traffic.found.values())
+    return sums(list(traffic.found.values()))
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "precision"),
+    [
+        ("bert_base", "fsdp2", "bf16"),
+        ("gpt2", "tp", "fp32"),
+        pytest.param("bert_base", "fsdp2", "fp32", marks=pytest.mark.slow),
+        pytest.param("t5_small", "tp", "fp32", marks=pytest.mark.slow),
+        pytest.param("speech", "tp", "fp32", marks=pytest.mark.slow),
+        pytest.param("ctc", "fsdp2", "fp32", marks=pytest.mark.slow),
+        pytest.param("shapes", "fsdp2", "bf16", marks=pytest.mark.slow),
+        pytest.param("shapes", "tp", "fp32", marks=pytest.mark.slow),
+    ],
+)
+def test_a_step_without_numbers_sends_what_it_sends_with_them(
+    pair: None, name: str, strategy: Any, precision: str
+) -> None:
+    subject = subject_of(name)
+    tensors = strategy == "tp"
+    setup = here(world_size=2, strategy=strategy, precision=precision, split=2 if tensors else 1)
+    model = (sliced if tensors else sharded)(subject.build(fused=False), setup)
+    found = sent(model, subject.inputs(setup.batch), setup)
+    distributed.destroy_process_group()
+    assert sums(simulate(subject, setup).traffic) == found
+    distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+
+
+def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
+    """Shoeybi et al. 2019, §3: two sums forward in a layer; backward one for each matrix that is cut by columns."""
+    subject = subject_of("gpt2")
+    found = simulate(subject, here(world_size=2, strategy="tp", split=2))
+    hidden = 4 * 64 * 64 * 4
+    # Beside them one for the embeddings, one for the gradient of the head's input, and the scores of all words.
+    calls = 2 * (2 + 4) + 2
+    assert sums(found.traffic)["all-reduce"] == (calls, calls * hidden)
+    assert all(collective.awaited for collective in found.traffic)
+    assert found.memory["weights"] < 0.6 * simulate(subject, here()).memory["weights"]
+
+
+@pytest.mark.slow
+def test_tensor_and_data_parallel_share_everything() -> None:
+    subject = subject_of("gpt2")
+    found = simulate(subject, here(world_size=16, strategy="tp", split=2))
+    # Layers are shared by neighbours, of which each has its own group for the data.
+    groups = {(collective.devices, collective.together, collective.awaited) for collective in found.traffic}
+    assert groups == {(2, 2, True), (8, 4, False)}
+    assert found.memory["weights"] < 0.075 * simulate(subject, here()).memory["weights"]
+
+
+@pytest.mark.parametrize(("kind", "groups"), [("Conv1d", 1), ("Conv1d", 4), ("ConvTranspose1d", 2)])
+def test_gradients_of_a_convolution_take_twice_its_flops(kind: str, groups: int) -> None:
+    layer: nn.Module = getattr(nn, kind)(8, 12, 5, stride=2, groups=groups)
+    with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
+        found = layer(torch.zeros(3, 8, 31, requires_grad=True))
+        forward = counter.get_total_flops()
+        found.sum().backward()
+    assert counter.get_total_flops() == 3 * forward > 0
+
+
+def test_no_weights_are_allocated() -> None:
+    wide = ["hidden_size=8192", "num_hidden_layers=2", "intermediate_size=28672", "num_attention_heads=64"]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = simulate(find("llama_3_2_1b", wide, 2048), here(world_size=64, strategy="fsdp2", fused=True))
+    assert 64 * found.memory["weights"] > 10e9
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # kB

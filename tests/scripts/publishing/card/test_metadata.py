@@ -1,0 +1,108 @@
+"""What the Hub reads: valid for the library that writes it and for a Hub that is asked by it."""
+
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from huggingface_hub import metadata_load, parse_eval_result_entries
+from huggingface_hub.repocard_data import model_index_to_eval_results
+
+import qkv
+from loopback.process import LoopbackHub
+from qkv.scripts.publishing.card import metadata as card_metadata
+from qkv.scripts.publishing.card.card import make_card, plain_card, write_card
+from qkv.scripts.publishing.card.metadata import Benchmark, leaderboard_files
+
+CARDS = Path(__file__).resolve().parents[4] / "model_cards"
+RECORD = json.loads((CARDS / "digits.json").read_text())
+VALIDATE = """
+import sys
+from huggingface_hub import ModelCard
+for name in sys.argv[1:]:
+    try:
+        ModelCard.load(name).validate()
+        print("valid")
+    except ValueError as error:
+        print(error)
+"""
+
+
+def with_task(**fields: Any) -> dict[str, Any]:
+    record = copy.deepcopy(RECORD)
+    record["task"] |= fields
+    return record
+
+
+def test_the_metadata_is_what_the_hub_reads(tmp_path: Path) -> None:
+    shutil.copytree(CARDS / "digits", tmp_path / "digits")
+    write_card(CARDS / "digits.json", tmp_path / "card.md")
+    found = metadata_load(tmp_path / "card.md")
+    assert found["license"] == "apache-2.0" and found["library_name"] == "transformers"
+    assert found["pipeline_tag"] == "image-classification" and found["metrics"] == ["accuracy"]
+    assert {"qkv", "qkv_encoder", "custom_code"} == set(found["tags"])
+    assert {"datasets", "language", "base_model"}.isdisjoint(found)  # scikit-learn's digits are no dataset of the Hub
+    name, (result,) = model_index_to_eval_results(found["model-index"])
+    assert (name, result.task_type, result.dataset_split) == ("qkv-digits", "image-classification", "test")
+    assert (result.metric_type, result.metric_value) == ("accuracy", round(RECORD["metrics"]["test"]["accuracy"], 4))
+
+
+def test_what_the_record_names_is_there() -> None:
+    record = with_task(dataset="acme/digits", language="de")
+    record["base_model"] = {"id": "acme/base", "relation": "finetune"}
+    card = make_card(record)
+    found = card.data.to_dict()
+    assert (found["base_model"], found["base_model_relation"]) == ("acme/base", "finetune")
+    assert found["datasets"] == ["acme/digits"] and found["language"] == "de" and "license" not in found
+    assert found["model-index"][0]["results"][0]["dataset"]["type"] == "acme/digits"
+    assert "made from [acme/base](https://huggingface.co/acme/base) (finetune) with qkv" in str(card)
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [
+        ({"id": "a/b", "relation": "copy"}, "base_model.relation='copy' is not one of finetune, quantized, adapter, merge"),
+        ({"id": "a/b"}, "base_model.relation=None is not one of"),
+        ({"relation": "finetune"}, "the record's base_model lacks 'id'"),
+    ],
+)  # fmt: skip
+def test_a_relation_that_the_hub_does_not_know_is_refused(base: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_card({**RECORD, "base_model": base})
+
+
+def test_results_of_registered_benchmarks_are_in_the_hubs_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert leaderboard_files(RECORD) == {}
+    monkeypatch.setitem(card_metadata.BENCHMARKS, ("digits", "test", "accuracy"), Benchmark("acme/Digits", "all"))
+    ((path, text),) = leaderboard_files(RECORD).items()
+    assert path == ".eval_results/digits-all.yaml"
+    (entry,) = parse_eval_result_entries(yaml.safe_load(text))
+    percent = round(100 * RECORD["metrics"]["test"]["accuracy"], 2)
+    assert (entry.dataset_id, entry.task_id, entry.value) == ("acme/Digits", "all", percent)
+
+
+def test_a_hub_finds_every_kind_of_card_valid(tmp_path: Path) -> None:
+    config = {**qkv.presets.bert_base().to_dict(), "architectures": ["QkvEncoderForMaskedLM"]}
+    fine_tuned = with_task(dataset="acme/digits", language=["de", "en"])
+    fine_tuned["base_model"] = {"id": "acme/base", "relation": "finetune"}
+    wrong = make_card(RECORD)
+    wrong.data.pipeline_tag = ["image-classification"]
+    cards = [
+        make_card(RECORD), make_card(RECORD, form="native", other="acme/digits"), make_card(fine_tuned),
+        plain_card(config, name="mine"), wrong,
+    ]  # fmt: skip
+    paths = [tmp_path / f"{index}.md" for index in range(len(cards))]
+    for path, card in zip(paths, cards, strict=True):
+        path.write_text(str(card))
+    with LoopbackHub(tmp_path / "hub") as hub:
+        environment = hub.environment(tmp_path / "home")
+        done = subprocess.run(
+            [sys.executable, "-c", VALIDATE, *paths], env=environment, capture_output=True, text=True, check=True
+        )
+    *valid, told = done.stdout.splitlines()
+    assert valid == ["valid"] * (len(cards) - 1) and '\\"pipeline_tag\\" must be a string' in told

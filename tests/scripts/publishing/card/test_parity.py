@@ -1,0 +1,96 @@
+"""What is said of the same model in transformers: the page's rows of its class, or the certificate of its weights."""
+
+from pathlib import Path
+
+import pytest
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import qkv
+from qkv.scripts.publishing.card.card import plain_card
+from qkv.scripts.publishing.card.parity import LINE, PAGE, certified, parity
+from qkv.scripts.publishing.card.subject import Subject
+from qkv.scripts.publishing.integrity.certificate import certify
+
+TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+FOUND = {
+    "versions": {"torch": "2.13.0", "transformers": "5.23.0"},
+    "limits": {"float64": 1e-10, "bfloat16": None},
+    "source": {"class": "GPT2LMHeadModel", "parameters": 4321},
+    "target": {"class": "QkvDecoderForCausalLM", "parameters": 4321},
+    "layers": {
+        "layers.0": {"float64": {"max": 1e-15, "scale": 1.0}, "bfloat16": {"max": 0.25, "scale": 100.0}},
+        "logits": {"float64": {"max": 5e-14, "scale": 100.0}, "bfloat16": {"max": 0.5, "scale": 2.0}},
+    },
+    "generation": {"greedy": True, "3 beams": False},
+    "way back": {"tensors": 28, "different": []},
+    "first diverging layer": None,
+}
+
+
+def test_the_rows_of_the_class_are_shown() -> None:
+    config = qkv.presets.gpt2(**TINY).to_dict()
+    text = parity(Subject.of("x", config, "QkvDecoderForCausalLM", {}))
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| GPT2LMHeadModel |")]
+    assert rows and all(row in text for row in rows) and text.count("\n|") == len(rows) + 2
+    assert "not on the weights of this one" in text
+
+
+def test_every_row_of_the_page_is_understood() -> None:
+    lines = [line for line in PAGE.read_text().splitlines() if "| Qkv" in line]
+    assert len(LINE.findall(PAGE.read_text())) == len(lines) > 100
+
+
+def test_nothing_is_said_where_there_is_no_such_class() -> None:
+    config = qkv.presets.gpt2(position="alibi", norm="rms", **TINY).to_dict()
+    assert parity(Subject.of("x", config, "QkvDecoderForCausalLM", {})) == ""
+
+
+def test_the_certificate_is_told_by_its_worst_layers() -> None:
+    text = certified(FOUND, "GPT2LMHeadModel")
+    assert "| float64 | 1.0e-15 | 1.0e+00 | `layers.0` | 1.0e-10 |" in text  # worse than 5e-14 at numbers of 100
+    assert "| bfloat16 | 5.0e-01 | 2.0e+00 | `logits` | none |" in text
+    assert "all 28 tensors are bit-identical" in text and "greedy equal, 3 beams **different**" in text
+    assert "not the same model" not in text
+
+
+def test_a_certificate_that_did_not_pass_says_so() -> None:
+    failed = {**FOUND, "way back": {"tensors": 28, "different": ["a", "b"]}, "first diverging layer": "layers.0"}
+    text = certified(failed, "QkvDecoderForCausalLM")
+    assert "2 of 28 tensors are not bit-identical" in text
+    assert "**They are not the same model**: `layers.0` is the first layer beyond its limit." in text
+
+
+def test_what_is_no_certificate_of_this_model_is_refused() -> None:
+    without = {name: value for name, value in FOUND.items() if name != "way back"}
+    with pytest.raises(
+        ValueError, match="this is no certificate of qkv convert --check: it has no 'way back'; give the"
+    ):
+        certified(without, "GPT2LMHeadModel")
+    config = {**qkv.presets.bert_base(**TINY).to_dict(), "architectures": ["QkvEncoderForMaskedLM"]}
+    with pytest.raises(
+        ValueError, match="certificate is of GPT2LMHeadModel and QkvDecoderForCausalLM, and this model is"
+    ):
+        plain_card(config, name="x", certificate=FOUND)
+    with pytest.raises(ValueError, match="no certificate of qkv convert --check: it has no 'layers'"):
+        plain_card(config, name="x", certificate={"target": {}})
+
+
+def test_a_converted_model_has_a_card_with_its_certificate(tmp_path: Path) -> None:
+    official = GPT2LMHeadModel(
+        GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=20, bos_token_id=1, eos_token_id=2)
+    )
+    official.save_pretrained(tmp_path / "stock")
+    model = qkv.from_transformers(official)
+    model.save_pretrained(tmp_path / "own")
+    certificate = certify(tmp_path / "stock", tmp_path / "own", step=lambda what: None)
+    text = str(
+        plain_card(
+            model.config.to_dict() | {"architectures": [type(model).__name__]}, name="x", certificate=certificate
+        )
+    )
+    assert "from `GPT2LMHeadModel` to `QkvDecoderForCausalLM`" in text and "tensors are bit-identical" in text
+    assert (
+        "Everything but parity: " in text
+        and f"of {official.num_parameters():,} parameters" in text
+        and "Generated tokens: greedy equal" in text
+    )

@@ -1,0 +1,249 @@
+"""The code that goes with a model: two files, small, harmless, as readable as the original, and for this model alone."""
+
+import ast
+import hashlib
+import importlib
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+from transformers import GPT2Config
+
+import qkv
+import tiny
+from qkv.scripts.publishing.export.flatten import FlatCode, flatten
+
+CONFIGS = {
+    "gpt2": qkv.presets.gpt2(),
+    "llama": qkv.presets.llama_3_2_1b(),
+    "mixed": qkv.QkvDecoderConfig(
+        num_hidden_layers=3,
+        attention_patterns=["sliding", "block_sparse", "full"],
+        sliding_window=4,
+        position="t5",
+        norm="rms",
+        feed_forward="glu",
+        query_key_norm=True,
+        embedding_size=64,
+    ),
+    "bert": qkv.presets.bert_base(),
+    "vit": qkv.presets.vit_base_16(),
+    "bart": qkv.presets.bart_base(encoder={"norm_first": True}),
+    "rnnsearch": qkv.presets.rnnsearch_50(),
+    "sutskever": qkv.QkvRecurrentConfig(cell="lstm", attention="none", readout="none", bidirectional=False),
+    "clip": qkv.presets.clip_vit_b32(),
+    "whisper": qkv.presets.whisper_tiny(),
+    "speech": qkv.presets.speech_transformer_s(),
+    "detr": qkv.presets.detr_r50(),
+    "detr on patches": qkv.presets.detr_r50(frontend="patches", encoder={"position": "none"}),
+}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "open", "__import__", "globals", "input", "breakpoint"}
+FORBIDDEN_NAMES = {
+    "pickle", "marshal", "shelve", "subprocess", "socket", "requests", "urllib", "http", "ctypes", "importlib", "os",
+    "sys", "shutil", "pathlib", "builtins", "hub", "load", "save", "system", "popen", "write_text", "write_bytes",
+}  # fmt: skip
+
+
+@cache
+def flat(name: str) -> FlatCode:
+    return flatten(CONFIGS[name])
+
+
+# The others of their families, which `test_hub.py` publishes as well.
+SECOND = ("sutskever", "speech", "detr on patches")
+FIRST = tuple(name for name in CONFIGS if name not in SECOND)
+each = pytest.mark.parametrize("name", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in SECOND)])
+
+
+def lines_of_code(text: str) -> int:
+    """Lines that are neither empty nor comment nor docstring."""
+    documented = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            documented |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return sum(
+        bool(line.strip()) and not line.strip().startswith("#") and number not in documented
+        for number, line in enumerate(text.splitlines(), 1)
+    )
+
+
+@pytest.mark.parametrize(("name", "said"), [("gpt2", "a GPT-2 takes {} lines of code"), ("llama", "a Llama {}, ")])
+def test_the_readme_counts_them_right(name: str, said: str) -> None:
+    readme = " ".join((Path(__file__).parents[4] / "README.md").read_text().split())
+    assert said.format(sum(lines_of_code(text) for text in flat(name).files.values())) in readme
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if isinstance(CONFIGS[name], qkv.QkvDecoderConfig)])
+def test_a_decoder_takes_at_most_900_lines_of_code(name: str) -> None:
+    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 900
+
+
+@each
+def test_code_can_neither_run_text_nor_reach_files_nor_the_network(name: str) -> None:
+    for text in flat(name).files.values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in FORBIDDEN_CALLS
+            if isinstance(node, ast.Attribute):
+                assert node.attr not in FORBIDDEN_NAMES
+            if isinstance(node, ast.Name):
+                assert node.id not in FORBIDDEN_NAMES
+
+
+@each
+def test_code_imports_torch_transformers_and_the_standard_library_only(name: str) -> None:
+    code = flat(name)
+    for text in code.files.values():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found = {(node.module or "").partition(".")[0]} if not node.level else set()
+                assert node.level <= 1 and (not node.level or f"{node.module}.py" in code.files)
+            else:
+                continue
+            assert found <= {"torch", "transformers"} | (sys.stdlib_module_names - FORBIDDEN_NAMES)
+
+
+@pytest.mark.parametrize("names", [FIRST, pytest.param(SECOND, marks=pytest.mark.slow)], ids=["first", "second"])
+def test_linters_find_nothing(names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+        for file, text in flat(name).files.items():
+            (tmp_path / name / file).write_text(text)
+    for command in (
+        ["ruff", "check", "--isolated", "--line-length=120", "--select=E,F,I,UP,B,W", "."],
+        ["ruff", "format", "--isolated", "--line-length=120", "--check", "."]
+        + ["--config=format.skip-magic-trailing-comma=true"],
+        ["mlinter", "--no-progress", "--no-cache", "."],
+    ):
+        result = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+@each
+def test_every_head_is_there_and_points_to_its_file(name: str) -> None:
+    code = flat(name)
+    assert len(code.files) == 2
+    for reference in code.auto_map.values():
+        stem, _, owner = reference.partition(".")
+        assert f"class {owner}(" in code.files[f"{stem}.py"]
+        assert f'"{reference}"' in code.files[code.auto_map["AutoConfig"].partition(".")[0] + ".py"]
+
+
+def test_heads_that_read_what_the_model_does_not_stay_behind() -> None:
+    tokens, images = flat("bert").auto_map, flat("vit").auto_map
+    assert "AutoModelForMaskedLM" in tokens and "AutoModelForImageClassification" not in tokens
+    assert "AutoModelForMaskedLM" not in images and "AutoModelForImageClassification" in images
+    assert {"AutoConfig", "AutoModel"} == tokens.keys() & images.keys()
+
+
+@each
+def test_a_saved_config_names_the_files_of_its_copy(name: str) -> None:
+    code, named = flat(name), CONFIGS[name].auto_map
+    assert code.auto_map.items() <= named.items() and "AutoModel" in code.auto_map
+    assert {f"{reference.split('.')[0]}.py" for reference in named.values()} == set(code.files)
+
+
+def test_a_config_that_came_from_a_published_folder_flattens_again() -> None:
+    config = qkv.presets.bert_base(auto_map=flat("bert").auto_map)
+    assert flatten(config) == flat("bert")
+
+
+def test_a_head_of_its_own_keeps_its_place() -> None:
+    config = qkv.presets.bert_base(hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
+    code = flatten(qkv.QkvEncoderForReplacedTokenDetection(config).config)
+    assert code.auto_map["AutoModelForPreTraining"] == "modeling_encoder.QkvEncoderForReplacedTokenDetection"
+    assert '"modeling_encoder.QkvEncoderForReplacedTokenDetection"' in code.files["modeling_encoder.py"]
+
+
+def test_a_class_that_qkv_does_not_have_is_refused() -> None:
+    config = qkv.presets.bert_base(auto_map={"AutoModel": "modeling_x.Nothing"})
+    with pytest.raises(ValueError, match="auto_map names modeling_x.Nothing, but qkv has no class Nothing"):
+        flatten(config)
+
+
+@each
+def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
+    text = "".join(flat(name).files.values())
+    config = CONFIGS[name]
+    used = {
+        "RMSNorm": "rms", "GLU": "glu", "RotaryPosition": "rope", "AlibiPosition": "alibi", "T5Position": "t5",
+        "ImagePosition": "sinusoidal_2d", "SlotPosition": "slots", "FeatureMapFrontend": "feature_map",
+        "GRU": "gru", "LSTM": "lstm", "AdditiveAlignment": "additive", "MaxoutReadout": "maxout",
+    }  # fmt: skip
+    said = {
+        str(value)
+        for part in (config, *(getattr(config, sub) for sub in config.sub_configs))
+        for value in vars(part).values()
+    }
+    for owner, word in used.items():
+        assert (f"class {owner}(" in text) == (word in said), owner
+    assert ("class CrossAttention(" in text) == isinstance(config, qkv.QkvEncoderDecoderConfig | qkv.QkvDetectionConfig)
+    assert ("class PatchFrontend(" in text) == ("patches" in said)
+    assert ("class SpectrogramFrontend(" in text) == ("spectrogram" in said)
+
+
+def test_waves_at_the_input_are_in_the_copy_of_a_detector_that_has_them() -> None:
+    word = "sinusoidal_2d_and_input"
+    with_waves, without = (flatten(tiny.detector(encoder={"position": name})) for name in (word, "sinusoidal_2d"))
+    assert "hidden = hidden + places" in with_waves.files["modeling_detection.py"]
+    assert "hidden = hidden + places" not in without.files["modeling_detection.py"]
+    assert word not in without.files["modeling_detection.py"]
+
+
+@each
+def test_the_header_names_license_origin_and_content(name: str) -> None:
+    for text in flat(name).files.values():
+        digest = re.search(r"^# SHA-256 of the lines below: ([0-9a-f]{64})\n", text, re.MULTILINE)
+        assert hashlib.sha256(text[digest.end() :].encode()).hexdigest() == digest[1]
+        assert "Apache License, Version 2.0" in text[: digest.start()]
+        assert f"Made from qkv {qkv.__version__}" in text[: digest.start()]
+
+
+def test_the_copy_of_a_config_refuses_what_its_code_could_not_follow(tmp_path: Path) -> None:
+    path = tmp_path / "configuration_decoder.py"
+    path.write_text(flat("llama").files[path.name])
+    spec = spec_from_file_location("configuration_decoder", path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fields = CONFIGS["llama"].to_dict()
+    config = module.QkvDecoderConfig(**fields)
+    assert config.position == "rope" and config.to_dict() == {**fields, **config.to_dict()}
+    for change in ({"position": "alibi"}, {"query_key_norm": True}, {"layer_scale": 0.1}, {"hidden_size": -1}):
+        with pytest.raises(Exception, match=next(iter(change))):
+            module.QkvDecoderConfig(**{**fields, **change})
+    module.QkvDecoderConfig(**{**fields, "residual_dropout": 0.1, "num_labels": 5, "use_cache": False})
+
+
+def test_no_two_models_share_the_text_of_their_config() -> None:
+    """Or transformers would load both with the code of the first, from folders of one name."""
+    wide = qkv.QkvEncoderConfig(hidden_size=16, num_attention_heads=2)
+    narrow = qkv.QkvEncoderConfig(hidden_size=16, num_attention_heads=2, embedding_size=8)
+    one, other = flatten(wide).files, flatten(narrow).files
+    assert one["modeling_encoder.py"] != other["modeling_encoder.py"]
+    assert one["configuration_encoder.py"] != other["configuration_encoder.py"]
+
+
+def test_the_config_of_somebody_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="GPT2Config is not a config of qkv; qkv.from_transformers makes"):
+        flatten(GPT2Config())
+
+
+LOCAL = {"num_hidden_layers": 2, "attention_patterns": ["sliding", "full"], "sliding_window": 3}
+
+
+def test_a_config_of_defaults_can_be_made_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As transformers does for each part of a config; a list of patterns is not among the defaults."""
+    config = qkv.presets.transformer_base(encoder=LOCAL, decoder=LOCAL)
+    name = "configuration_encoder_decoder"
+    (tmp_path / f"{name}.py").write_text(flatten(config).files[f"{name}.py"])
+    monkeypatch.syspath_prepend(tmp_path)
+    copy = importlib.import_module(name)
+    monkeypatch.delitem(sys.modules, name)
+    assert copy.QkvDecoderConfig().layer_patterns == ["full"] * 12
+    assert copy.QkvDecoderConfig(**LOCAL).layer_patterns == ["sliding", "full"]

@@ -1,0 +1,42 @@
+"""What goes along with a push; the pushes themselves are in `test_push_to_hub.py`."""
+
+from pathlib import Path
+
+import pytest
+from transformers import GPT2Config, GPT2Model, Trainer, TrainerControl, TrainerState, TrainingArguments
+
+import qkv
+from qkv.scripts.publishing.export.flatten import flatten
+from qkv.scripts.publishing.hub.callback import CodeCallback
+
+CONFIG = qkv.QkvDecoderConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=20)
+
+
+def trainer(folder: Path, config: qkv.QkvDecoderConfig) -> Trainer:
+    arguments = TrainingArguments(str(folder), report_to="none", use_cpu=True)
+    return Trainer(qkv.QkvDecoderForCausalLM(config), arguments, callbacks=[CodeCallback()])
+
+
+def test_code_that_cannot_be_copied_stops_a_trainer_before_it_begins(tmp_path: Path) -> None:
+    config = qkv.QkvDecoderConfig(**CONFIG.to_diff_dict())
+    config.auto_map = {"AutoModel": "modeling_nowhere.Model"}
+    with pytest.raises(ValueError, match="auto_map names modeling_nowhere.Model, but qkv has no class Model"):
+        trainer(tmp_path, config)
+
+
+@pytest.mark.parametrize("is_zero", [True, False])
+def test_one_process_writes_the_code(tmp_path: Path, is_zero: bool) -> None:
+    running = trainer(tmp_path, CONFIG)
+    state, control = TrainerState(is_world_process_zero=is_zero), TrainerControl()
+    running.callback_handler.on_push_begin(running.args, state, control)
+    code = flatten(CONFIG)
+    assert {path.name for path in tmp_path.glob("*.py")} == (set(code.files) if is_zero else set())
+    assert (tmp_path / "LICENSE").is_file() == is_zero
+
+
+def test_a_model_of_somebody_else_needs_no_code(tmp_path: Path) -> None:
+    arguments = TrainingArguments(str(tmp_path), report_to="none", use_cpu=True)
+    model = GPT2Model(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=10))
+    running = Trainer(model, arguments, callbacks=[CodeCallback()])
+    running.callback_handler.on_push_begin(arguments, TrainerState(), TrainerControl())
+    assert not list(tmp_path.glob("*.py"))

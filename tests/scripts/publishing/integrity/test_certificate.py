@@ -1,0 +1,92 @@
+"""The certificate: every official class passes, and nothing passes by accident."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_parity import mistaken
+
+import qkv
+from families import ROWS, variant
+from families_base import Row
+from qkv.scripts.publishing.integrity.certificate import (
+    ONE_ROUNDING,
+    certify,
+    differences,
+    first_diverging,
+    identical,
+    problems,
+)
+from qkv.scripts.publishing.integrity.probe import precise
+
+HEADS = [
+    ("bert", "ForMultipleChoice"),
+    ("deit", "ForMaskedImageModeling"),
+    ("bart", "ForSequenceClassification"),
+    ("marian", "MTModel"),
+]
+
+
+def certificate(row: Row, folder: Path) -> dict[str, Any]:
+    row.build().save_pretrained(folder / "official")
+    qkv.from_transformers(folder / "official").save_pretrained(folder / "ours")
+    return certify(folder / "official", folder / "ours", step=lambda what: None)
+
+
+@pytest.mark.parametrize("row", [variant(*names, "") for names in HEADS], ids=str)
+def test_an_equal_model_passes(row: Row, tmp_path: Path) -> None:
+    found = certificate(row, tmp_path)
+    assert found["passed"] and not problems(found)
+    # Only Marian's own table of positions is rounded, and that once.
+    assert found["limits"]["float64"] == (ONE_ROUNDING if row.class_name == "MarianMTModel" else 1e-10)
+    assert all(measured.keys() == {"float64", "float32", "bfloat16"} for measured in found["layers"].values())
+
+
+def refuse_mistaken(row: Row, folder: Path) -> None:
+    """The same weights under another config, a mistake of each row's own, and where it begins to show."""
+    row.build().save_pretrained(folder / "official")
+    mistaken(row, qkv.from_transformers(folder / "official")).save_pretrained(folder / "ours")
+    found = certify(folder / "official", folder / "ours", step=lambda what: None)
+    layer = found["first diverging layer"]
+    assert not found["passed"] and layer is not None and layer in problems(found)[0]
+
+
+@pytest.mark.parametrize("row", [variant(*names, "") for names in HEADS], ids=str)
+def test_a_mistake_is_named_by_the_layer_where_it_begins(row: Row, tmp_path: Path) -> None:
+    refuse_mistaken(row, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_a_mistake_in_any_official_class_is_named(row: Row, tmp_path: Path) -> None:
+    refuse_mistaken(row, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_every_official_class_passes(row: Row, tmp_path: Path) -> None:
+    found = certificate(row, tmp_path)
+    assert found["passed"] and ("generation" in found) == row.generates
+
+
+def test_a_number_that_is_none_is_a_difference() -> None:
+    one = {"layers.0": torch.ones(2, 3)}
+    for other in (torch.full((2, 3), torch.nan), torch.ones(3, 2)):
+        ((layer, measured),) = differences(one, {"layers.0": other})
+        found = {"limits": {"float32": 1e-5}, "layers": {layer: {"float32": measured}}}
+        assert first_diverging(found) == "layers.0"
+
+
+def test_bits_are_compared_and_not_numbers() -> None:
+    zero = torch.zeros(2)
+    assert identical(zero, zero.clone()) and identical(zero / 0, zero / 0)
+    assert not identical(zero, -zero) and not identical(zero, zero.half()) and not identical(zero, zero[:1])
+
+
+def test_precise_computes_in_double_what_asks_for_single() -> None:
+    with precise():
+        third = torch.tensor(1.0) / 3
+        assert third.float().dtype == third.to(torch.float32).dtype == torch.zeros(2).dtype == torch.float64
+        assert torch.softmax(third[None], 0, dtype=torch.float32).dtype == torch.float64
+    assert torch.zeros(2).dtype == torch.float32 == torch.zeros(2).double().float().dtype

@@ -1,0 +1,138 @@
+"""What a model holds: the same numbers give the same fingerprint wherever they lie, other numbers another."""
+
+import io
+import json
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import qkv
+from published import change_tensors, ours, published, shards, stock
+from qkv.scripts.publishing.integrity import inspector
+from qkv.scripts.publishing.integrity.inspector import UNFILLED, answered, fingerprint, held, load, ties
+
+NUMBERS = torch.arange(12, dtype=torch.float32).view(3, 4)
+ALIKE = {
+    "contiguous": NUMBERS,
+    "transposed in memory": NUMBERS.t().contiguous().t(),
+    "part of another": torch.arange(48, dtype=torch.float32).view(3, 16)[:, :4] - 12 * torch.arange(3)[:, None],
+    "every second": torch.stack((NUMBERS, -NUMBERS), -1)[..., 0],
+    "a parameter": nn.Parameter(NUMBERS),
+}
+UNLIKE = {
+    "plain": NUMBERS,
+    "other shape": NUMBERS.view(4, 3),
+    "other order": NUMBERS.flip(0),
+    "whole numbers": NUMBERS.int(),
+    "as bits": NUMBERS.view(torch.int32),
+    "rounded": NUMBERS.bfloat16(),
+    "complex": NUMBERS.to(torch.complex64),
+    "nothing": torch.zeros(0),
+    "zero": torch.zeros(()),
+    "minus zero": -torch.zeros(()),
+    "none": torch.tensor(float("nan")),
+    "false": torch.tensor(False),
+    "meta": NUMBERS.to("meta"),
+}
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_the_layout_in_memory_does_not_count(name: str) -> None:
+    assert torch.equal(ALIKE[name], NUMBERS) and fingerprint(ALIKE[name]) == fingerprint(NUMBERS)
+
+
+@pytest.mark.parametrize(("one", "other"), list(combinations(UNLIKE, 2)))
+def test_dtype_shape_and_every_bit_count(one: str, other: str) -> None:
+    assert fingerprint(UNLIKE[one]) != fingerprint(UNLIKE[other])
+
+
+def test_a_large_tensor_is_hashed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [fingerprint(NUMBERS), fingerprint(NUMBERS, torch.bfloat16)]
+    monkeypatch.setattr(inspector, "CHUNK", 5)
+    assert [fingerprint(NUMBERS), fingerprint(NUMBERS, torch.bfloat16)] == expected
+
+
+def test_a_cast_is_the_cast_tensor() -> None:
+    third = torch.tensor([1 / 3])
+    assert fingerprint(third, torch.bfloat16) == fingerprint(third.bfloat16()) != fingerprint(third)
+    assert fingerprint(third).startswith("float32[1] ")
+
+
+class Small(nn.Module):
+    """Everything that a model can compute with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        self.other.weight = self.one.weight
+        self.register_buffer("kept", torch.ones(1))
+        self.register_buffer("lost", torch.ones(2), persistent=False)
+        self.one.table = torch.ones(3, device="meta")
+
+
+def test_nothing_that_a_model_computes_with_is_left_out() -> None:
+    found = held(Small())
+    assert {kind: list(entries) for kind, entries in found.items()} == {
+        "parameter": ["one.weight", "other.weight"],
+        "buffer": ["kept", "lost"],
+        "attribute": ["one.table"],
+    }
+    assert found["attribute"]["one.table"] == f"float32[3] {UNFILLED}"
+    assert ties(Small()) == {"other.weight": "one.weight"}
+
+
+def test_a_load_tells_what_did_not_fit(tmp_path: Path) -> None:
+    folder = published(ours(), tmp_path / "hub")
+    model, report = load(qkv.QkvDecoderForCausalLM, str(folder), {})
+    assert not model.training and report["class"] == "QkvDecoderForCausalLM" and report["dtype"] == "float32"
+    assert report["ties"] == {"lm_head.weight": "model.embed_tokens.weight"}
+    assert report["keys"] == {"missing": [], "unexpected": [], "mismatched": []}
+    assert report["loaded"] == held(ours())
+    change_tensors(shards(folder)[-1], lambda tensors: tensors.update({"other": tensors.pop("model.norm.weight")}))
+    index = folder / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("model.norm.weight", "other"))
+    keys = load(qkv.QkvDecoderForCausalLM, str(folder), {})[1]["keys"]
+    assert keys == {"missing": ["model.norm.weight"], "unexpected": ["other"], "mismatched": []}
+
+
+def test_answers_do_not_depend_on_where_the_weights_lie(tmp_path: Path) -> None:
+    model = ours()
+    inputs = {"input_ids": torch.arange(8)[None] + 4}
+    loaded, _ = load(qkv.QkvDecoderForCausalLM, str(published(model, tmp_path / "hub")), {})
+    found = answered(loaded, inputs)
+    assert set(found) == {"logits"} and torch.equal(found["logits"], answered(model, inputs)["logits"])
+
+
+def test_where_qkv_was_imported_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
+    with pytest.raises(RuntimeError, match="qkv was imported before it could be hidden"):
+        inspector.main()
+
+
+def test_the_order_is_done_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, as if qkv were not there: the model is one of transformers."""
+    folder = published(stock(), tmp_path / "hub")
+    save_file({"input_ids": torch.arange(8)[None] + 4}, tmp_path / "inputs")
+    jobs = [
+        {
+            "folder": str(folder),
+            "auto_class": "AutoModelForCausalLM",
+            "options": options,
+            "outputs": str(tmp_path / name),
+        }
+        for name, options in (("plain", {}), ("low", {"dtype": "bfloat16"}))
+    ]
+    order = {"threads": torch.get_num_threads(), "report": str(tmp_path / "report"), "inputs": str(tmp_path / "inputs")}
+    monkeypatch.delitem(sys.modules, "qkv")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({**order, "jobs": jobs})))
+    inspector.main()
+    reports = json.loads((tmp_path / "report").read_text())
+    assert [report["dtype"] for report in reports] == ["float32", "bfloat16"]
+    assert (tmp_path / "plain").is_file() and (tmp_path / "low").is_file()
+    with pytest.raises(ModuleNotFoundError):
+        __import__("qkv")

@@ -1,0 +1,176 @@
+"""Every way of loading is gone and judged: tensors, keys, ties, class and answers. Fast: the judgement; slow: all ways."""
+
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+import qkv
+import tiny
+from published import forge, ours, published
+from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity import load_paths as ways
+from qkv.scripts.publishing.integrity.load_paths import ON_CPU, PLAIN, ROUNDED, judged, load_rows
+from qkv.scripts.publishing.integrity.loading import Loaded, loaded
+from qkv.scripts.publishing.integrity.manifest import read_manifest, write_manifest
+from qkv.scripts.publishing.integrity.verify import examine
+
+INPUTS = {"input_ids": torch.arange(8)[None] + 4}
+MINE = Path(__file__).parents[3] / "support" / "buffered_model.py"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return published(ours(), tmp_path_factory.mktemp("published") / "hub")
+
+
+@pytest.fixture
+def good(folder: Path) -> Loaded:
+    return loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS)
+
+
+def findings(folder: Path, found: Loaded, way: ways.Way = PLAIN, reference: Any = None, home: str = "") -> list[str]:
+    reference = found.answers if reference is None else reference
+    return judged("way", way, found, read_manifest(folder), reference, home=home).findings
+
+
+def changed(found: Loaded, part: str, **entries: Any) -> Loaded:
+    return replace(found, report={**found.report, part: {**found.report[part], **entries}})
+
+
+def test_a_right_load_passes(folder: Path, good: Loaded) -> None:
+    row = judged("way", PLAIN, good, read_manifest(folder), good.answers)
+    assert row.findings == [] and row.detail == "37 tensors equal, answers equal bit by bit"
+    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED.options)
+    row = judged("way", ROUNDED, low, read_manifest(folder), good.answers)
+    assert row.findings == [] and row.detail == "37 tensors equal, answers finite"
+
+
+def test_whatever_is_wrong_is_named(folder: Path, good: Loaded) -> None:
+    parameters = good.report["loaded"]["parameter"]
+    lost = {name: each for name, each in parameters.items() if name != "model.norm.bias"}
+    assert findings(folder, changed(good, "loaded", parameter=lost)) == ["parameter model.norm.bias is missing"]
+    more = changed(good, "loaded", buffer={"angles": "float32[1] 0"})
+    assert findings(folder, more) == ["buffer angles is not in the manifest"]
+    wide = changed(good, "loaded", parameter={**parameters, "model.norm.bias": "float64[32] 0"})
+    assert findings(folder, wide) == ["parameter model.norm.bias is float64[32], the manifest has float32[32]"]
+    assert findings(folder, changed(good, "keys", missing=["a"], unexpected=["b"])) == [
+        "missing tensor a",
+        "unexpected tensor b",
+    ]
+    untied = replace(good, report={**good.report, "ties": {}})
+    assert findings(folder, untied) == [
+        "parameter lm_head.weight is tied to nothing, the manifest says model.embed_tokens.weight"
+    ]
+
+
+def test_another_class_or_home_is_named(folder: Path, good: Loaded) -> None:
+    other = replace(good, report={**good.report, "class": "QkvDecoderModel"})
+    assert findings(folder, other)[0].startswith("gives QkvDecoderModel of qkv.modeling.modeling_decoder, the manifest")
+    assert "of transformers_modules.*" in findings(folder, good, home="transformers_modules.")[0]
+
+
+def test_other_answers_are_named(folder: Path, good: Loaded) -> None:
+    logits = good.answers["logits"]
+    other = logits.clone()
+    other[0, 0, 0] = torch.nextafter(other[0, 0, 0], torch.tensor(9e9))
+    line = "answer logits differs from that of the first load"
+    assert findings(folder, good, reference={"logits": other}) == [line]
+    assert findings(folder, good, reference={"logits": logits, "loss": logits}) == [
+        "answer loss differs from that of the first load"
+    ]
+    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED.options)
+    broken = Loaded(low.report, {"logits": logits / 0})
+    assert findings(folder, broken, ROUNDED) == ["answer logits is not finite"]
+
+
+def test_a_load_that_fails_is_a_finding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(ways, "loaded", fail)
+    monkeypatch.setattr(ways, "loaded_elsewhere", fail_elsewhere)
+    rows = list(load_rows(folder, read_manifest(folder), trusted=True))
+    assert len(rows) == 7 and all(row.findings for row in rows)
+    assert rows[0].findings == ["does not load: KeyError"]
+    assert rows[-1].check == "remote code, AutoModelForCausalLM" and rows[-1].findings == [
+        "does not load: no such luck"
+    ]
+
+
+def fail_elsewhere(*arguments: Any) -> None:
+    raise RuntimeError("no such\n luck")
+
+
+def test_remote_code_is_judged_by_the_first_answers(
+    folder: Path, good: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere(place: Path, auto: str, inputs: Any, options: list[dict[str, Any]]) -> list[Loaded]:
+        report = {**good.report, "module": "transformers_modules.hub.modeling_decoder"}
+        assert auto == "AutoModelForCausalLM" and all(each["trust_remote_code"] for each in options)
+        plain, low = Loaded(report, loaded(qkv.QkvDecoderForCausalLM, place, inputs).answers), {}
+        low = loaded(qkv.QkvDecoderForCausalLM, place, inputs, dtype="bfloat16")
+        return [plain, Loaded(report, {}), Loaded({**low.report, "module": report["module"]}, low.answers)]
+
+    monkeypatch.setattr(ways, "loaded_elsewhere", elsewhere)
+    rows = [row for row in load_rows(folder, read_manifest(folder), trusted=True) if row.check.startswith("remote")]
+    assert [row.check for row in rows] == [
+        f"remote code, AutoModelForCausalLM{w.name}" for w in (PLAIN, ON_CPU, ROUNDED)
+    ]
+    assert [row.findings for row in rows] == [[], [], []]
+
+
+@pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
+def test_every_head_can_be_asked(case: tiny.Case, tmp_path: Path) -> None:
+    case.build().save_pretrained(tmp_path)
+    inputs = ways.asked(case.model_class, tmp_path)
+    assert inputs and loaded(case.model_class, tmp_path, inputs).answers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["DecoderForCausalLM-llama", "EncoderForPreTraining-bert", "EncoderDecoderForConditionalGeneration-t5"]
+)
+def test_all_ways_give_one_model(name: str, tmp_path: Path) -> None:
+    model = next(case for case in tiny.CASES if case.name == name).build()
+    report = examine(build_folder(model, tmp_path / "hub"))
+    assert report.passed, report.sentence
+    assert len(report.rows) == 15 and not any(row.skipped for row in report.rows)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """The folder of a model whose class only the folder has."""
+    spec = importlib.util.spec_from_file_location("buffered_model", MINE)
+    module = sys.modules["buffered_model"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = module.BufferedConfig()
+    config.auto_map = {"AutoConfig": "modeling_mine.BufferedConfig", "AutoModel": "modeling_mine.BufferedModel"}
+    model: PreTrainedModel = module.BufferedModel(config)
+    model.save_pretrained(tmp_path / "mine")
+    (tmp_path / "mine" / "modeling_mine.py").write_text(MINE.read_text())
+    write_manifest(tmp_path / "mine", model)
+    return tmp_path / "mine"
+
+
+@pytest.mark.slow
+def test_code_that_fills_a_buffer_wrongly_is_found(mine: Path) -> None:
+    """The file hashes of the manifest are made to agree with it: only the buffer after loading tells."""
+    report = examine(mine)
+    assert report.passed and [row.check for row in report.rows if row.skipped] == ["class"]
+    text = MINE.read_text()
+    (mine / "modeling_mine.py").write_text(text.replace(".float()", ".float() + 1"))
+    forge(mine)
+    report = examine(mine)
+    found = {row.check: row.findings for row in report.rows if row.findings}
+    assert found.keys() == {
+        "remote code, AutoModel",
+        'remote code, AutoModel, device_map="cpu"',
+        "remote code, AutoModel, bfloat16",
+    }
+    assert all(lines == ["buffer angles has other content"] for lines in found.values())

@@ -1,0 +1,98 @@
+"""Pictures and captions: as the processor makes them, judged among 32 captions, and never in parts."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from PIL import Image
+
+from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.contrastive import CHOICE, Judge, others, own_loss
+from qkv.scripts.tasks.task import Task
+from qkv.scripts.training.loop import refuse_parts
+from qkv.scripts.training.run import build, train
+
+TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.vision_config.num_hidden_layers=1",
+        "model.num_attention_heads=2", "text.made=40", "holdout=0.05", "max_steps=2", "warmup_steps=1",
+        "batch_size=8"]  # fmt: skip
+RECIPE = recipe.load("shapes-captions", TINY)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return data.load(RECIPE)
+
+
+def test_batches_are_what_the_processor_makes(task: Task) -> None:
+    records = task.train.__getitems__([0, 1, 2])
+    batch = task.collate(records, [0, 1, 2])
+    pictures = [Image.fromarray(record["levels"].numpy()) for record in records]
+    texts = [task.processor.tokenizer.decode(row, skip_special_tokens=True) for row in batch["input_ids"]]
+    expected = task.processor(text=texts, images=pictures, padding=True, return_tensors="pt")
+    assert (batch["pixel_values"] - expected["pixel_values"]).abs().max() < 1e-5
+    width = expected["input_ids"].shape[1]
+    assert torch.equal(batch["input_ids"][:, :width], expected["input_ids"]) and task.count(batch) == 3
+    assert batch["return_loss"] and "return_loss" not in task.collate(records, None)
+    assert all(len(text.split()) == 3 for text in texts)
+
+
+def test_splits_hold_what_they_say(task: Task) -> None:
+    assert task.sizes() == {"train": 38, "validation": 2, "test": 800}
+    captions = task.splits["test"].columns["caption"]
+    assert int(captions[:400].max()) < 24 <= int(captions[400:].min()) and int(task.train.columns["caption"].max()) < 24
+
+
+def test_a_caption_is_chosen_among_32_different_ones() -> None:
+    assert len({5, *others(5, 48, 0)}) == CHOICE == 32 and others(5, 48, 0) != others(5, 48, 1)
+    assert set(others(5, 32, 0)) == set(range(32)) - {5}
+
+
+def test_judged_is_the_nearest_caption(task: Task) -> None:
+    """A model whose pictures lie at one caption each."""
+    texts = torch.eye(32)
+    model = SimpleNamespace(device="cpu", get_text_features=lambda **rows: SimpleNamespace(pooler_output=3 * texts))
+    outputs = SimpleNamespace(image_embeds=texts[[3, 3, 30]])
+    batch = {"_caption": torch.tensor([3, 4, 30]), "_place": torch.arange(3)}
+    judge = Judge({}, 24)
+    answers = judge.answer(model, outputs, batch)
+    assert answers == [(3, 3), (3, 4), (30, 30)]
+    found = judge.measured({"loss": 6.0, "targets": 3.0}, answers)
+    assert found == {"loss": 2.0, "retrieval_seen": 0.5, "retrieval_unseen": 1.0}
+    assert "retrieval_unseen" not in judge.measured({"loss": 6.0, "targets": 3.0}, answers[:2])
+
+
+@pytest.mark.parametrize("source", ["qkv", "stock"])
+def test_both_models_compete_alike(source: str, task: Task) -> None:
+    """The loss that a step is taken by is that of the outputs, summed over pairs and divided by their number."""
+    model = build(replace(RECIPE, model_source=source), task).eval()
+    batch = task.collate(task.train.__getitems__(range(8)), range(8))
+    given = {name: value for name, value in batch.items() if name[0] != "_"}
+    outputs = model(**given, num_items_in_batch=4)
+    assert float(outputs.loss) == pytest.approx(float(own_loss(outputs)) / 4, rel=1e-5)
+    assert (model.config.text_config.vocab_size, model.config.text_config.eos_token_id) == (
+        len(task.processor.tokenizer), task.processor.tokenizer.eos_token_id,
+    )  # fmt: skip
+
+
+def test_the_recipe_takes_steps_and_shows_an_example(tmp_path: Path) -> None:
+    finished = train(replace(RECIPE, out=str(tmp_path / "run")), "qkv train shapes-captions")
+    assert set(finished.record["metrics"]["test"]) == {"loss", "retrieval_seen", "retrieval_unseen"}
+    example = finished.task.example(finished.model)
+    assert example.given.size == (32, 32) and example.expected["label"] in example.options["candidate_labels"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"accumulate": 2}, "accumulate=2 would let the pairs of shapes-captions compete within their part alone; set"),
+        ({"tensor_parallel": 2}, "tensor_parallel=2 would let each pair of shapes-captions compete with itself; set"),
+    ],
+)
+def test_pairs_are_never_taken_in_parts(fields: dict[str, int], said: str, task: Task) -> None:
+    refuse_parts(task, RECIPE)
+    refuse_parts(replace(task, contested=False), replace(RECIPE, **fields))
+    with pytest.raises(ValueError, match=said):
+        refuse_parts(task, replace(RECIPE, **fields))

@@ -1,0 +1,84 @@
+"""Pictures of folders: cropped by their place in training, in the middle otherwise, with classes by name."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, DatasetDict, Features
+from datasets import Image as ImageFeature
+from PIL import Image
+
+from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.image_classification import centre, images, part
+from qkv.scripts.training.run import train
+
+TINY = ["model.image_size=16", "model.patch_size=8", "model.hidden_size=8", "model.num_hidden_layers=1",
+        "model.num_attention_heads=2", "batch_size=4", "shards=4", "max_steps=2", "warmup_steps=1",
+        "precision=fp32"]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for split, count in (("train", 6), ("validation", 2)):
+        for name in ("cat", "dog"):
+            (tmp_path / "data" / split / name).mkdir(parents=True)
+            for number in range(count):
+                pixels = np.random.default_rng(number).integers(0, 256, (20, 24 + number, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(tmp_path / "data" / split / name / f"{number}.png")
+    return tmp_path / "data"
+
+
+def test_answers_that_nobody_has_are_not_asked_for(tmp_path: Path) -> None:
+    """ImageNet's test on the Hub has -1 for every label."""
+    kinds = Features({"image": ImageFeature(), "label": ClassLabel(names=["a", "b"])})
+    pictures = [Image.new("RGB", (9, 9))] * 4
+    known = Dataset.from_dict({"image": pictures, "label": [0, 1, 0, 1]}, features=kinds)
+    hidden = Dataset.from_dict({"image": pictures, "label": [-1] * 4}, features=kinds)
+    DatasetDict({"train": known, "validation": known, "test": hidden}).save_to_disk(str(tmp_path))
+    words = [f"data={tmp_path}", "streaming=false"]
+    assert images(recipe.load("vit-b16", words)).sizes() == {"train": 4, "validation": 4}
+
+
+def test_the_recipe_takes_steps_on_a_stream_of_a_folder(folder: Path, tmp_path: Path) -> None:
+    finished = train(recipe.load("vit-b16", [*TINY, f"data={folder}", f"out={tmp_path / 'run'}"]), "qkv train vit-b16")
+    assert finished.record["data"]["sizes"]["validation"] == 4 and finished.model.config.id2label == {
+        0: "cat",
+        1: "dog",
+    }
+    assert 0 <= finished.record["metrics"]["validation"]["accuracy"] <= 1
+
+
+def test_a_place_decides_the_crop(folder: Path) -> None:
+    task = data.load(recipe.load("vit-b16", [*TINY, f"data={folder}", "streaming=false"]))
+    records = task.splits["validation"].__getitems__([0, 1])
+    one, other = task.collate(records, [3, 4]), task.collate(records[1:], [4])
+    assert one["pixel_values"].shape == (2, 3, 16, 16) and torch.equal(one["pixel_values"][1], other["pixel_values"][0])
+    assert not torch.equal(one["pixel_values"], task.collate(records, [5, 6])["pixel_values"])
+    plain = task.collate(records, None)["pixel_values"]
+    assert torch.equal(plain, task.collate(records, None)["pixel_values"])
+    assert task.sizes() == {"train": 12, "validation": 4}
+
+
+def test_the_centre_is_a_square() -> None:
+    image = Image.fromarray(np.arange(64 * 32, dtype=np.uint8).reshape(32, 64))
+    assert centre(image).size == (28, 28)
+
+
+@pytest.mark.parametrize("corner", [0.0, 0.999])
+def test_a_part_lies_within_and_may_be_mirrored(corner: float) -> None:
+    image = Image.fromarray(np.arange(64 * 32, dtype=np.uint8).reshape(32, 64))
+    draws = np.array([corner, corner, corner, corner, 0.9])
+    plain, mirrored = part(image, draws), part(image, np.array([*draws[:4], 0.1]))
+    assert 1 <= plain.size[0] <= 64 and 1 <= plain.size[1] <= 32
+    assert np.array_equal(np.asarray(plain)[:, ::-1], np.asarray(mirrored))
+
+
+def test_data_to_evaluate_on_are_needed(tmp_path: Path) -> None:
+    (tmp_path / "data" / "cat").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "data" / "cat" / "0.png")
+    with pytest.raises(
+        ValueError, match="has no validation and no test split with labels; put images in folders of that name"
+    ):
+        data.load(recipe.load("vit-b16", [*TINY, f"data={tmp_path / 'data'}"]))

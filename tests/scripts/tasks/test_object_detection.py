@@ -1,0 +1,211 @@
+"""Objects in boxes: read in any form, seen as the image processor has them, mirrored by place alone, judged by COCO."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, Features, List, Value
+from datasets import Image as Picture
+from PIL import Image
+from transformers import DetrForObjectDetection, pipeline
+
+from qkv.scripts.data.readers import Fault
+from qkv.scripts.data.validation import picture
+from qkv.scripts.example_data.scenes import scenes
+from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.object_detection import boxed, counted
+from qkv.scripts.tasks.task import Batch, Task
+from qkv.scripts.training.run import Run, build, train
+
+NAMES = ["circle", "square", "triangle"]
+TINY = ["model.hidden_size=16", "model.encoder.num_hidden_layers=1", "model.decoder.num_hidden_layers=2",
+        "model.num_attention_heads=2", "model.encoder.backbone_config.hidden_sizes=[8, 16]", "text.made=40",
+        "max_steps=2", "warmup_steps=1", "batch_size=8", "eval_every=1"]  # fmt: skip
+RECIPE = recipe.load("shapes-detect", TINY)
+WRONG = [[1, 2, 3], [1, 2, 0, 4], [1, 2, 3, float("nan")], [1, 2, 3, "4"], "box"]
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return data.load(RECIPE)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    words = [*TINY, "text.evaluated=12", f"out={tmp_path_factory.mktemp('run') / 'out'}"]
+    return train(recipe.load("shapes-detect", words), "qkv train shapes-detect")
+
+
+def in_pixels(batch: Batch, index: int) -> torch.Tensor:
+    """Boxes of an image, left, top, width, height."""
+    boxes, (height, width) = batch["labels"][index]["boxes"], batch["_size"][index].tolist()
+    scale = torch.tensor([width, height, width, height])
+    return torch.cat((boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, 2:]), 1) * scale
+
+
+def test_the_model_is_given_the_boxes_of_the_data(task: Task) -> None:
+    records = task.train.__getitems__(range(6))
+    batch = task.collate(records, None)
+    assert batch["pixel_values"].shape == (6, 3, 48, 48) and batch["pixel_mask"].all()
+    for index, record in enumerate(records):
+        assert torch.allclose(in_pixels(batch, index), torch.tensor(record["objects"]["bbox"]), atol=1e-4)
+        assert batch["labels"][index]["class_labels"].tolist() == record["objects"]["category"]
+    assert task.count(batch).tolist() == [sum(len(record["objects"]["bbox"]) for record in records), 6]
+
+
+def test_half_are_mirrored_and_their_boxes_too(task: Task) -> None:
+    records = task.train.__getitems__([0] * 40)
+    plain, batch = task.collate(records[:1], None), task.collate(records, range(40))
+    left, _, width, _ = in_pixels(plain, 0).T
+    turned = 0
+    for index in range(40):
+        same = torch.equal(batch["pixel_values"][index], plain["pixel_values"][0])
+        turned += not same
+        expected, image = (
+            (left, plain["pixel_values"][0]) if same else (48 - left - width, plain["pixel_values"][0].flip(-1))
+        )
+        assert torch.allclose(in_pixels(batch, index)[:, 0], expected, atol=1e-4)
+        assert torch.equal(batch["pixel_values"][index], image)
+    assert 10 < turned < 30
+    again = task.collate(records[:5], range(7, 12))
+    assert torch.equal(again["pixel_values"], batch["pixel_values"][7:12])
+
+
+def test_boxes_are_parts_of_the_image_without_its_padding(tmp_path: Path) -> None:
+    images = [Image.new("RGB", (60, 30)), Image.new("RGB", (30, 40))]
+    for place, image in enumerate(images):
+        image.save(tmp_path / f"{place}.png")
+    objects = {"bbox": [[6.0, 3.0, 15.0, 12.0]], "category": ["a"]}
+    rows = [{"image": {"path": str(tmp_path / f"{place}.png")}, "objects": objects} for place in range(2)]
+    features = Features({"image": Picture(decode=False), "objects": {"bbox": List(List(Value("float64"))),
+                         "category": List(ClassLabel(names=["a", "b"]))}})  # fmt: skip
+    Dataset.from_list(rows * 10, features).save_to_disk(tmp_path / "saved")
+    task = data.load(recipe.load("shapes-detect", [*TINY, f"data={tmp_path / 'saved'}", "holdout=0.15"]))
+    assert task.labels == ["a", "b"] and task.sizes() == {"train": 16, "validation": 2, "test": 2}
+    batch = task.collate(task.train.__getitems__([0, 1]), None)
+    assert not batch["pixel_mask"].flatten(1).all(1).any()  # one is wider, the other higher
+    for index in range(2):
+        assert torch.allclose(in_pixels(batch, index), torch.tensor(objects["bbox"]), atol=1e-4)
+
+
+def test_objects_may_be_lists_or_json_and_classes_words() -> None:
+    expected = [([1.0, 2.0, 3.0, 4.0], 1), ([0.0, 0.0, 5.5, 6.0], 0)]
+    boxes, kinds = [[1, 2, 3, 4], [0, 0, 5.5, 6]], ["square", "circle"]
+    listed = [{"bbox": box, "category": kind} for box, kind in zip(boxes, kinds, strict=True)]
+    for value in ({"bbox": boxes, "category": kinds}, listed, {"bbox": boxes, "category": [1, 0]}):
+        assert boxed(value, NAMES) == boxed(json.dumps(value), NAMES) == expected
+    assert boxed([], NAMES) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, r"expected a 'bbox' \[left, top, width, height\] in pixels and a 'category' of each object"),
+        ("no json", "expected a 'bbox'"),
+        ({"bbox": [[1, 2, 3, 4]]}, "expected a 'bbox'"),
+        ({"bbox": [[1, 2, 3, 4]], "category": [0, 1]}, "expected a 'bbox'"),
+        *[({"bbox": [box], "category": [0]}, "box .*, expected .* of some width and height") for box in WRONG],
+        ({"bbox": [[1, 2, 3, 4]], "category": ["star"]}, "label 'star' is not known"),
+        ({"bbox": [[1, 2, 3, 4]], "category": [3]}, "label 3 is not in 0 to 2"),
+    ],
+)
+def test_what_are_no_objects_is_a_fault(value: object, reason: str) -> None:
+    with pytest.raises(Fault, match=reason):
+        boxed(value, NAMES)
+
+
+def table(folder: Path, **first: object) -> Path:
+    """A table of pictures and objects, the first record of which is something else."""
+    rows = scenes(RECIPE)["train"].select(range(20)).to_list()
+    for row in rows:
+        row["objects"]["category"] = [NAMES[number] for number in row["objects"]["category"]]
+        row["objects"] = json.dumps(row["objects"])
+    rows[0] |= first
+    Dataset.from_list(rows).to_parquet(folder / "train.parquet")
+    return folder
+
+
+def test_bad_records_are_counted_and_too_many_end_it(tmp_path: Path) -> None:
+    where = f"data={table(tmp_path, objects='[{}]')}"
+    task = data.load(recipe.load("shapes-detect", [*TINY, where, "bad_records=0.1", "holdout=0.2"]))
+    assert task.labels == NAMES and task.complaints.summary()["skipped"] == 1
+    assert next(iter(task.complaints.summary()["reasons"])).startswith("objects: expected a 'bbox'")
+    with pytest.raises(ValueError, match=r"1 of 20 records are bad, .*train.parquet, row 1: objects: expected"):
+        data.load(recipe.load("shapes-detect", [*TINY, where, "bad_records=0.01"]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["image"], "has no column 'objects'"),
+        (["objects"], "has no column 'image'"),
+        (["image", "numbers"], "does not name the classes of its objects; give each 'category' as a word"),
+    ],
+)
+def test_data_without_classes_or_columns_are_refused(columns: list[str], message: str, tmp_path: Path) -> None:
+    rows = Dataset.from_parquet(str(table(tmp_path) / "train.parquet"))
+    if "numbers" in columns:
+        columns, rows = (
+            ["image", "objects"],
+            rows.map(lambda row: {"objects": '[{"bbox": [1, 2, 3, 4], "category": 7}]'}),
+        )
+    rows.select_columns(columns).to_parquet(tmp_path / "train.parquet")
+    with pytest.raises(ValueError, match=message):
+        data.load(recipe.load("shapes-detect", [*TINY, f"data={tmp_path}"]))
+
+
+def test_boxes_are_no_stream(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="boxes are looked through before the training, which is no stream"):
+        data.load(recipe.load("shapes-detect", [*TINY, f"data={table(tmp_path)}", "streaming=true"]))
+
+
+def test_answers_are_boxes_in_pixels(task: Task) -> None:
+    """A model that finds the first object of each picture, and one that finds nothing right."""
+    batch = task.collate(task.splits["test"].__getitems__(range(8)), None)
+    sure = torch.full((8, 1, 4), -10.0)
+    boxes = torch.stack([found["boxes"][:1] for found in batch["labels"]])
+    for index, found in enumerate(batch["labels"]):
+        sure[index, 0, found["class_labels"][0]] = 10.0
+    right = task.answer(None, SimpleNamespace(logits=sure, pred_boxes=boxes), batch)
+    for (found, there), record in zip(right, task.splits["test"].__getitems__(range(8)), strict=True):
+        left, top, width, height = record["objects"]["bbox"][0]
+        assert there["boxes"][0] == pytest.approx([left, top, left + width, top + height], abs=1e-4)
+        assert found["boxes"][0] == pytest.approx(there["boxes"][0]) and found["labels"] == there["labels"][:1]
+    single = [pair for pair in right if len(pair[1]["labels"]) == 1]
+    sums = {"loss": 8.0, "targets": 4.0}
+    assert task.measure(sums, single) == pytest.approx({"loss": 2.0, "ap": 1.0, "ap50": 1.0, "ap75": 1.0})
+    wrong = task.answer(None, SimpleNamespace(logits=sure.roll(1, -1), pred_boxes=boxes), batch)
+    assert task.measure(sums, wrong)["ap"] < 0.2
+
+
+def test_the_stock_model_has_our_loss(task: Task) -> None:
+    """On one batch it is what transformers itself makes of it, and in parts it adds up, as its own does not."""
+    torch.manual_seed(0)
+    words = ["model_source=stock", "stock.decoder_layers=2"]
+    model = build(recipe.load("shapes-detect", [*TINY, *words]), task).eval()
+    assert isinstance(model, DetrForObjectDetection) and model.config.id2label == dict(enumerate(NAMES))
+    batch = task.collate(task.train.__getitems__(range(8)), None)
+    given = {name: value for name, value in batch.items() if name != "_size"}
+    own = DetrForObjectDetection.forward
+    with torch.no_grad():
+        whole = model(**given, num_items_in_batch=counted(batch)).loss
+        parts = [{name: value[part] for name, value in given.items()} for part in (slice(0, 3), slice(3, 8))]
+        found = sum(model(**part, num_items_in_batch=counted(batch)).loss for part in parts)
+        model.loss_function = None
+        del model.__dict__["_loss_function"]
+        expected = own(model, **given).loss
+    assert whole == pytest.approx(float(expected), rel=1e-5) and found == pytest.approx(float(whole), rel=1e-5)
+
+
+def test_a_run_leaves_a_picture_and_a_detector_that_pipelines_take(finished: Run) -> None:
+    assert {"loss", "ap", "ap50", "ap75"} == set(finished.record["metrics"]["test"])
+    assert finished.record["pictures"]["objects.png"].startswith("What is found")
+    assert Image.open(finished.folder / "objects.png").width > 1000
+    example = finished.task.example(finished.model)
+    found = pipeline("object-detection", str(finished.folder / "model"))(example.given, **example.options)
+    assert {name: found[0][name] for name in example.expected} == example.expected
+    record = finished.task.splits["test"][0]
+    assert example.given.tobytes() == picture(record["image"]).tobytes()

@@ -1,0 +1,131 @@
+"""Data sets are found by name; every recipe builds its model and takes steps, on data of its own kind."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.data.stream import Shard
+from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.training.record import read_log
+from qkv.scripts.training.run import train
+
+WORDS = "one two three four five six seven eight nine ten".split()
+LINES = [f"{WORDS[index % 10]} {WORDS[index // 10 % 10]} is {index} and no more" for index in range(120)]
+TINY = ["max_steps=2", "warmup_steps=1", "batch_size=8", "model.hidden_size=16", "model.num_hidden_layers=1",
+        "model.num_attention_heads=2", "text.made=60", "text.evaluated=6", "text.length=32", "text.symbols=8",
+        "text.vocab_size=300", "precision=fp32", "shards=4", "accumulate=1"]  # fmt: skip
+
+
+def small(name: str) -> object:
+    """What stands for the manual."""
+    labels = {"train": [index % 3 for index in range(100)], "test": [0, 1, 2] * 3}
+    texts = {"train": LINES[:100], "test": LINES[100:109]}
+    return lambda recipe: Corpus(name, name, "s", texts, labels, ["a", "b", "c"])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No manual is fetched, and no library read."""
+    for name in ("django-docs", "django-paragraphs", "docstrings"):
+        monkeypatch.setitem(data.TEXTS, name, small(name))
+    vocabulary = {word: index for index, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "unk": "[UNK]", "eos": "[SEP]"}
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **{f"{key}_token": word for key, word in special.items()}
+    )
+    fast.save_pretrained(tmp_path / "tokenizer")
+    (tmp_path / "lines").mkdir()
+    for part in range(4):
+        lines = [json.dumps({"text": line, "translation": {"de": line, "en": line[::-1]}}) for line in LINES[part::4]]
+        (tmp_path / "lines" / f"train-{part}.jsonl").write_text("\n".join(lines))
+    return tmp_path
+
+
+# What a recipe needs here beside TINY: the full-size ones read something else, and one layer has one pattern.
+ALSO = {
+    "gpt2-124m": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
+    "bert-base": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
+    "transformer-base": ["data={here}/lines", "text.column=text", "text.target=text"],
+    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate"), ["model.attention_patterns=[sliding]"]),
+    **dict.fromkeys(("digits-draw", "tunes"), ["model.attention_patterns=[row]"]),
+}
+
+
+# Fields of TINY that a recurrent network does not have.
+WITHOUT = {"translate-recurrent": ["model.num_attention_heads=2"]}
+# What has tests of its own, with data that are at hand.
+ELSEWHERE = ("digits", "vit-b16", "spoken-digits", "shapes-captions", "shapes-detect")
+
+
+@pytest.mark.parametrize("name", [name for name in recipe.names() if name not in ELSEWHERE])
+def test_every_recipe_takes_steps(name: str, here: Path) -> None:
+    words = [word.format(here=here) for word in ALSO.get(name, [])]
+    words += [word for word in TINY if word not in WITHOUT.get(name, [])]
+    finished = train(recipe.load(name, [*words, f"out={here / 'run'}"]), f"qkv train {name}")
+    losses = [line["loss"] for line in read_log(here / "run") if "split" not in line]
+    assert losses and all(0 < loss < 10 for loss in losses)
+    assert finished.record["metrics"] and (here / "run" / "model" / "tokenizer.json").is_file()
+
+
+def test_translations_are_read_by_language(here: Path) -> None:
+    words = [f"data={here / 'lines'}", "text.vocab_size=300"]
+    task = data.load(recipe.load("transformer-base", words))
+    assert task.sizes() == {"train": 108, "test": 12}
+    batch = task.collate(task.train.__getitems__([0]), [0])
+    source, target = (
+        task.processor.decode(batch[name][0], skip_special_tokens=True) for name in ("input_ids", "labels")
+    )
+    assert source == target[::-1] and source in LINES
+
+
+def test_labels_are_numbered_by_the_training(here: Path) -> None:
+    (here / "labelled").mkdir()
+    for split, count in (("train", 8), ("test", 4)):
+        rows = [json.dumps({"text": LINES[index], "kind": "ab"[index % 2]}) for index in range(count)]
+        (here / "labelled" / f"{split}.jsonl").write_text("\n".join(rows + ['{"text": "", "kind": "a"}'] * 0))
+    words = [f"data={here / 'labelled'}", "text.label=kind", "text.vocab_size=300"]
+    task = data.load(recipe.load("docs-classify", words))
+    assert task.labels == ["a", "b"] and task.train.columns["labels"].tolist() == [0, 1] * 4
+    with (here / "labelled" / "test.jsonl").open("a") as file:
+        file.write('\n{"text": "c", "kind": "c"}')
+    with pytest.raises(ValueError, match="label 'c' is not among the 2 labels of the training split"):
+        data.load(recipe.load("docs-classify", words))
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("digits", ["data=digit"], "there is no data set 'digit'; did you mean 'digits'?"),
+        ("docs-lm", ["architecture=QkvDecoderForTokenClassification"], "does not learn from the texts of data='docstr"),
+        ("translate", ["streaming=true"], "does not learn from the texts of data='numbers' as a stream; take one"),
+        ("docs-lm", ["streaming=true"], "text.tokenizer='bpe' is trained on all texts, which a stream never has; give"),
+        (
+            "docs-lm",
+            ["text.tokenizer=bpee"],
+            "text.tokenizer='bpee' is neither made here nor a folder or author/name; did you mean 'bpe'",
+        ),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(name: str, words: list[str], message: str, here: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        data.load(recipe.load(name, words))
+
+
+def test_bytes_need_no_training_and_so_may_stream(tmp_path: Path) -> None:
+    for split in ("train", "validation", "test"):
+        rows = [json.dumps({"text": f"{split} text {number}"}) for number in range(9)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
+    words = [f"data={tmp_path}", "text.tokenizer=bytes", "text.length=32", "shards=1"]
+    table, stream = (data.load(recipe.load("docs-lm", [*words, f"streaming={word}"])) for word in ("false", "true"))
+    expected, found = (task.splits["validation"].columns for task in (table, stream))
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    first = next(Shard(stream.train, recipe.load("docs-lm", words), 0).examples())
+    assert stream.processor.decode(first["input_ids"]).startswith("train text")

@@ -1,0 +1,161 @@
+"""Recordings of a folder: heard once, batched with their texts, bad ones counted, written down or labelled."""
+
+import json
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from datasets import Audio, Dataset, Features, Value
+from transformers import (
+    AutoFeatureExtractor,
+    AutoTokenizer,
+    Speech2TextFeatureExtractor,
+    Speech2TextForConditionalGeneration,
+)
+
+from qkv.scripts.data.audio import read_wav, wav_of
+from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.tasks import registry as data
+from qkv.scripts.tasks.task import Task
+from qkv.scripts.training.evaluation import inputs
+from qkv.scripts.training.record import read_log
+from qkv.scripts.training.run import build, train
+from tones import recordings, tone
+
+TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=2",
+        "warmup_steps=1", "batch_size=4", "threads=1"]  # fmt: skip
+KINDS = {"decoder": [], "labels": ["architecture=QkvEncoderForCTC"]}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return recordings(tmp_path / "sound")
+
+
+def task_of(folder: Path, *words: str) -> Task:
+    return data.load(recipe.load("spoken-digits", [f"data={folder}", "holdout=0.1", *words]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_is_trained_on(kind: str, folder: Path, tmp_path: Path) -> None:
+    words = [*TINY, *KINDS[kind], f"data={folder}", "holdout=0.25", f"out={tmp_path / 'run'}"]
+    finished = train(recipe.load("spoken-digits", words), "qkv train spoken-digits")
+    assert finished.record["data"]["sizes"] == {"train": 9, "validation": 3, "test": 4}
+    assert 0 <= finished.record["metrics"]["test"]["wer"] and read_log(tmp_path / "run")[0]["tokens"] > 0
+    model = tmp_path / "run" / "model"
+    assert type(AutoFeatureExtractor.from_pretrained(model)) is Speech2TextFeatureExtractor
+    assert len(AutoTokenizer.from_pretrained(model)) == finished.model.config.vocab_size
+    example = finished.task.example(finished.model)
+    assert np.array_equal(example.given, read_wav(folder / "test" / "0.wav")["raw"]) and "text" in example.expected
+
+
+def test_features_are_those_of_the_extractor_and_padding_is_marked(folder: Path) -> None:
+    task = task_of(folder, "holdout=0")
+    batch = task.collate(task.train.__getitems__([0, 5]), [0, 1])
+    sounds = [read_wav(folder / "train" / f"{number}.wav")["raw"] for number in (0, 5)]
+    expected = Speech2TextFeatureExtractor()(sounds, sampling_rate=16_000, padding=True, return_tensors="pt")
+    assert torch.equal(batch["input_features"], expected["input_features"])
+    assert torch.equal(batch["attention_mask"], expected["attention_mask"].long())
+    decode = task.processor.parts[1].decode
+    assert [decode(row[row != -100]) for row in batch["labels"]] == ["low low</s>", "high mid</s>"]
+    assert task.count(batch) == 17 and task.lengths()[:2] == [13, 16]
+
+
+def test_labels_are_the_characters_and_answers_what_stays_once(folder: Path) -> None:
+    task = task_of(folder, *KINDS["labels"])
+    batch = task.collate(task.splits["test"].__getitems__([0, 2]), None)
+    tokenizer = task.processor.parts[1]
+    assert tokenizer.decode(batch["labels"][1, :8], group_tokens=False) == "high low"
+    spelt = tokenizer.convert_tokens_to_ids(list("llo<pad>w||<pad>"[:3]) + ["<pad>", "w", "|", "|", "m"])
+    logits = torch.nn.functional.one_hot(torch.tensor([spelt, spelt]), len(tokenizer)).float()
+    keep = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
+    model = type("Model", (), {"base_model": type("Base", (), {"keep": lambda self, mask, logits: keep})()})()
+    answers = task.answer(model, type("Outputs", (), {"logits": logits}), batch)
+    assert answers == [("low m", "low low"), ("low", "high low")]
+
+
+def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_path: Path) -> None:
+    train_folder = folder / "train"
+    (train_folder / "0.wav").write_bytes(b"")
+    (train_folder / "1.wav").write_bytes(wav_of(tone(20))[:900])
+    (train_folder / "2.wav").unlink()
+    (train_folder / "3.wav").write_bytes(wav_of(np.zeros(4000, np.float32)))
+    (train_folder / "4.wav").write_bytes(wav_of(tone(20)[:300]))
+    lines = (train_folder / "metadata.jsonl").read_text().splitlines()
+    lines[5] = json.dumps({"file_name": "5.wav", "text": ""})
+    (train_folder / "metadata.jsonl").write_text("\n".join(lines))
+    task = task_of(folder, "bad_records=0.9", "holdout=0")
+    assert task.sizes() == {"train": 6, "test": 4}
+    reasons = [line["reason"] for line in task.complaints.skipped]
+    for reason, said in zip(
+        reasons,
+        (
+            "audio: damaged recording: these bytes is empty", "audio: damaged recording: these bytes is cut short",
+            "audio: damaged recording: No such file", "audio: silent all along",
+            "audio: 19 ms of sound, expected 50 or more", "text: empty",
+        ),
+        strict=True,
+    ):  # fmt: skip
+        assert reason.startswith(said)
+    assert [line["row"] for line in task.complaints.skipped] == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(ValueError, match="6 of 12 records are bad, more than bad_records=0.1 allows; the first is "):
+        task_of(folder, "bad_records=0.1")
+
+
+def test_sound_of_the_hub_comes_as_bytes(tmp_path: Path) -> None:
+    values = [{"bytes": wav_of(tone(20, number)), "path": None} for number in range(20)]
+    plain = {"bytes": Value("binary"), "path": Value("string")}
+    columns = {"audio": values, "sentence": ["low", "high"] * 10, "speaker": list(range(20))}
+    kinds = Features({"audio": plain, "sentence": Value("string"), "speaker": Value("int64")})
+    table = Dataset.from_dict(columns, features=kinds).cast_column("audio", Audio(decode=False))
+    table.save_to_disk(str(tmp_path / "disk"))
+    (tmp_path / "file").mkdir()
+    table.to_parquet(tmp_path / "file" / "train.parquet")
+    found = [task_of(tmp_path / place, "text.column=sentence", "holdout=0") for place in ("disk", "file")]
+    assert [task.sizes() for task in found] == [{"train": 18, "test": 2}] * 2
+    assert found[0].fingerprint() == found[1].fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["text.column=txt"], "has no column 'txt'; did you mean 'text'?"),
+        (["streaming=true"], "recordings are listened to before the training, which is no stream; leave out"),
+        ([*KINDS["labels"], "text.tokenizer=bpe"], "text.tokenizer='bpe' is not for QkvEncoderForCTC, which labels"),
+    ],
+)
+def test_what_cannot_be_heard_is_refused(words: list[str], said: str, folder: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        task_of(folder, *words)
+
+
+def test_a_table_without_recordings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}')
+    datasets.disable_progress_bars()
+    with pytest.raises(ValueError, match="has no column 'audio'; the columns are "):
+        task_of(tmp_path)
+
+
+def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
+    stock = [f"stock.{name}=16" for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim", "conv_channels")]
+    words = [f"data={folder}", "holdout=0.1", "model_source=stock", *TINY, *stock]
+    task = task_of(folder)
+    model = build(recipe.load("spoken-digits", words), task).eval()
+    assert type(model) is Speech2TextForConditionalGeneration
+    batch = task.collate(task.train.__getitems__([0, 5]), None)
+    outputs = model(**inputs(batch), num_items_in_batch=3)
+    expected = torch.nn.functional.cross_entropy(
+        outputs.logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum"
+    )
+    assert float(outputs.loss) == pytest.approx(float(expected) / 3, rel=1e-5)
+    assert [said for _, said in task.answer(model, outputs, batch)] == ["low low", "high mid"]
+
+
+def test_what_does_not_hear_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(data.SOUNDS, "spoken-digits", None)
+    with pytest.raises(
+        ValueError, match="architecture='QkvDecoderForCausalLM' does not hear the recordings of data='s"
+    ):
+        data.load(recipe.load("spoken-digits", ["architecture=QkvDecoderForCausalLM"]))

@@ -1,0 +1,95 @@
+"""Pictures: they are drawn of the values given, in the places promised."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.axes import Axes
+from PIL import Image
+
+import qkv
+from qkv.scripts.training.plots import draw_alignment, draw_attention, draw_curve, draw_objects
+
+
+def test_the_curve_has_a_panel_for_each_metric_that_was_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    plot = Axes.plot
+
+    def spy(self: Axes, *values: object, **options: object) -> object:
+        drawn.append((options["label"], *values))
+        return plot(self, *values, **options)
+
+    monkeypatch.setattr(Axes, "plot", spy)
+    lines = [
+        {"step": 1, "loss": 2.0, "lr": 0.1},
+        {"step": 2, "loss": 1.0, "lr": 0.1},
+        {"step": 1, "split": "validation", "loss": 1.5, "accuracy": 0.4},
+        {"step": 2, "split": "validation", "loss": 1.2, "accuracy": 0.5},
+        {"step": 2, "split": "test", "loss": 1.3, "accuracy": 0.6, "f1": 0.6},
+    ]
+    draw_curve(lines, tmp_path / "curve.png")
+    assert drawn == [
+        ("train", [1, 2], [2.0, 1.0]),
+        ("test", [2], [1.3]),
+        ("validation", [1, 2], [1.5, 1.2]),
+        ("test", [2], [0.6]),
+        ("validation", [1, 2], [0.4, 0.5]),
+    ]
+    width, height = Image.open(tmp_path / "curve.png").size
+    assert width > 2 * height  # two panels side by side
+
+
+def test_attention_is_drawn_for_each_image_and_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    imshow = Axes.imshow
+
+    def spy(self: Axes, image: object, **options: object) -> object:
+        shown.append(image)
+        return imshow(self, image, **options)
+
+    monkeypatch.setattr(Axes, "imshow", spy)
+    config = qkv.QkvEncoderConfig(
+        frontend="patches", image_size=[4, 6], patch_size=2, num_channels=3, hidden_size=8, num_hidden_layers=2,
+        num_attention_heads=2, num_labels=3,
+    )  # fmt: skip
+    model = qkv.QkvEncoderForImageClassification(config).eval()
+    pixels = torch.randn(3, 3, 4, 6)
+    draw_attention(model, pixels, ["a", "b", "c"], tmp_path / "attention.png")
+    expected = model(pixel_values=pixels, output_attentions=True).attentions
+    assert len(shown) == 3 * (1 + 2)
+    assert torch.allclose(torch.tensor(shown[0]), pixels[0].mean(0))
+    assert torch.allclose(torch.tensor(shown[2]), expected[1][0, :, 0, 1:].mean(0).view(2, 3))
+    assert Image.open(tmp_path / "attention.png").size > (100, 100)
+
+
+@pytest.mark.parametrize("attention", ["additive", "dot"])
+def test_the_alignment_is_drawn_of_real_tokens(attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+    monkeypatch.setattr(Axes, "imshow", lambda self, image, **options: shown.append(image))
+    config = qkv.QkvRecurrentConfig(vocab_size=9, hidden_size=8, attention=attention)
+    model = qkv.QkvRecurrentForConditionalGeneration(config).eval()
+    batch = {
+        "input_ids": torch.tensor([[5, 6, 7, 1], [8, 1, 0, 0]]),
+        "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]),
+        "labels": torch.tensor([[6, 1, -100], [7, 8, 1]]),
+    }
+    draw_alignment(model, batch, lambda tokens: [str(token) for token in tokens.tolist()], tmp_path / "alignment.png")
+    (expected,) = model(**batch, output_attentions=True).cross_attentions
+    assert [tuple(image.shape) for image in shown] == [(2, 4), (3, 2)]
+    assert torch.equal(shown[1], expected[1, 0, :3, :2].detach()) and (tmp_path / "alignment.png").is_file()
+
+
+def test_boxes_are_drawn_for_what_is_there_and_what_is_found_for_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    monkeypatch.setattr(
+        Axes, "add_patch", lambda self, patch: drawn.append((patch.get_bbox().extents.tolist(), patch.get_linestyle()))
+    )
+    found = {"boxes": [[1.0, 2.0, 3.0, 5.0], [0.0, 0.0, 1.0, 1.0]], "labels": [1, 0], "scores": [0.9, 0.4]}
+    there = {"boxes": [[1.0, 2.0, 3.0, 4.0]], "labels": [1]}
+    draw_objects([Image.new("RGB", (8, 8))], [(found, there)], ["a", "b"], tmp_path / "objects.png")
+    assert drawn == [([1.0, 2.0, 3.0, 4.0], "--"), ([1.0, 2.0, 3.0, 5.0], "solid")]
+    assert Image.open(tmp_path / "objects.png").width > 1000

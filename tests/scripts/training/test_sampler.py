@@ -1,0 +1,97 @@
+"""The feed: one order for all processes, every example once a pass, and the same parts from any step on."""
+
+from dataclasses import replace
+from itertools import islice
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.task import Batch, Columns, Task, stack
+from qkv.scripts.training.sampler import BUCKET, IndexedFeed, Order, Place, Share
+
+RECIPE = Recipe("tiny", "", "", "", batch_size=8)
+
+
+def share(recipe: Recipe, rank: int = 0, processes: int = 1) -> Share:
+    return Share.of(SimpleNamespace(process_index=rank, num_processes=processes, parallelism_config=None), recipe)
+
+
+def task(size: int) -> Task:
+    examples = Columns({"index": torch.arange(size)})
+    examples.lengths = [(index * 7) % 11 for index in range(size)]
+
+    def collate(records: list, places: list | None) -> Batch:
+        return {**stack(records), "places": torch.tensor(places)}
+
+    return Task("t", "t", "t", "t", examples, {}, [], None, len, collate=collate)
+
+
+def taken(recipe: Recipe, steps: int, done: int = 0, rank: int = 0, processes: int = 1) -> list[list[int]]:
+    """The (index, place) of what one process gets, a list for each part."""
+    feed = IndexedFeed(task(30), recipe, share(recipe, rank, processes))
+    batches = islice(feed.parts(done), steps * recipe.accumulate)
+    return [list(zip(batch["index"].tolist(), batch["places"].tolist(), strict=True)) for batch in batches]
+
+
+def places(order: Order, passes: int) -> list[list[Place]]:
+    found = order.places(0)
+    return [[next(found) for _ in range(order.size)] for _ in range(passes)]
+
+
+def test_every_pass_sees_every_example_once_in_a_new_order() -> None:
+    passes = places(Order(10, RECIPE), 3)
+    assert [place for one in passes for place, _ in one] == list(range(30))
+    orders = [[index for _, index in one] for one in passes]
+    assert all(sorted(one) == list(range(10)) for one in orders)
+    assert orders[0] != orders[1] != orders[2]
+    assert places(Order(10, replace(RECIPE, seed=1)), 1)[0] != passes[0]
+
+
+@pytest.mark.parametrize("group_by_length", [False, True])
+def test_a_feed_goes_on_from_any_step(group_by_length: bool) -> None:
+    recipe = replace(RECIPE, accumulate=2, group_by_length=group_by_length)
+    whole = taken(recipe, 2 * BUCKET + 5)
+    for done in (1, 7, BUCKET - 1, BUCKET, BUCKET + 1, 2 * BUCKET):
+        assert taken(recipe, 5, done) == whole[2 * done : 2 * done + 10]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("group_by_length", [False, True])
+def test_shares_of_a_step_do_not_overlap_and_make_it_up(group_by_length: bool, workers: int) -> None:
+    recipe = replace(RECIPE, batch_size=12, group_by_length=group_by_length, workers=workers)
+    alone = taken(recipe, 9)
+    shares = [taken(replace(recipe, accumulate=2), 9, 0, rank, 3) for rank in range(3)]
+    for step in range(9):
+        parts = [part for share in shares for part in share[2 * step : 2 * step + 2]]
+        assert {len(part) for part in parts} == {2}
+        assert [drawn for part in parts for drawn in part] == alone[step]
+
+
+def test_steps_by_length_hold_like_lengths_and_lose_nothing() -> None:
+    lengths = torch.randint(1, 100, (200,)).tolist()
+    order = Order(200, RECIPE, lengths)
+    steps = list(islice(order.steps(), BUCKET))
+    drawn = sorted(place for step in steps for place, _ in step)
+    assert drawn == list(range(BUCKET * 8))
+    assert sum(max(lengths[i] for _, i in step) - min(lengths[i] for _, i in step) for step in steps) < 4 * BUCKET
+    middles = [sum(lengths[index] for _, index in step) for step in steps]
+    assert middles != sorted(middles)
+
+
+def test_data_without_lengths_cannot_be_grouped_by_them() -> None:
+    bare = replace(task(30), train=Columns({"index": torch.arange(30)}))
+    with pytest.raises(ValueError, match="group_by_length=true: the examples of t have no lengths; leave it out"):
+        IndexedFeed(bare, replace(RECIPE, group_by_length=True), share(RECIPE))
+
+
+def test_batches_leave_the_random_state_alone() -> None:
+    state = torch.get_rng_state()
+    taken(RECIPE, 3)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_batch_that_cannot_be_shared_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch_size=8 cannot be shared by 3 processes in parts of accumulate=1"):
+        share(RECIPE, 0, 3)

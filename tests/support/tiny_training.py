@@ -1,0 +1,90 @@
+"""A training of milliseconds, with dropout and changes of its images: what may die, be damaged and go on in tests."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import set_seed
+
+import qkv
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.task import Batch, Columns, Record, Task, stack
+from qkv.scripts.training.early_stopping import Watch
+from qkv.scripts.training.logger import Journal
+from qkv.scripts.training.loop import Loop
+from qkv.scripts.training.resume import Keeper
+from qkv.scripts.training.run import step_through
+
+RECIPE = Recipe(
+    "tiny", "", "", "", max_steps=10, batch_size=4, learning_rate=1e-2, warmup_steps=2, log_every=3, eval_every=5,
+    save_every=2,
+)  # fmt: skip
+NO_ENERGY = SimpleNamespace(note=lambda: None)
+DROPOUT = {"embedding_dropout": 0.1, "residual_dropout": 0.2}
+
+
+def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+    """Images with noise that their places decide."""
+    batch = stack(records)
+    if places is None:
+        return batch
+    noise = [torch.randn(1, 4, 4, generator=torch.Generator().manual_seed(place)) for place in places]
+    return {"pixel_values": batch["pixel_values"] + torch.stack(noise), "labels": batch["labels"]}
+
+
+def task() -> Task:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(14, 1, 4, 4, generator=generator)
+    examples = Columns({"pixel_values": images, "labels": torch.arange(14) % 3})
+    return Task(
+        "t", "t", "t", "t", examples, {"validation": examples, "test": examples}, ["a", "b", "c"], None,
+        lambda batch: len(batch["labels"]), collate=collate,
+    )  # fmt: skip
+
+
+def keeper(folder: Path, network: torch.nn.Module | None = None, **fields: object) -> Keeper:
+    """A training at its start, as `train` has it when the run folder is open."""
+    recipe = replace(RECIPE, **fields)
+    set_seed(recipe.seed)
+    model = network
+    if model is None:
+        small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 3}
+        config = qkv.QkvEncoderConfig(
+            frontend="patches", image_size=4, patch_size=2, num_channels=1, **small, **DROPOUT
+        )
+        model = qkv.QkvEncoderForImageClassification(config)
+    data = task()
+    loop = Loop.of(Accelerator(cpu=True), model, recipe, data)
+    facts = {
+        "recipe": asdict(recipe),
+        "config": json.loads(model.config.to_json_string()),
+        "data": {"sha256": data.fingerprint()},
+    }
+    set_seed(recipe.seed, device_specific=True)
+    folder.mkdir(exist_ok=True)
+    return Keeper.of(loop, Journal(folder, recipe, loop.accelerator), Watch(recipe.watch, recipe.patience), facts)
+
+
+def go(folder: Path, **fields: object) -> str:
+    """Train to the end from wherever the folder is; what was said on resuming."""
+    found = keeper(folder, **fields)
+    sentence = found.resume()
+    take_steps(found)
+    return sentence
+
+
+def take_steps(found: Keeper) -> None:
+    """Those that are left."""
+    step_through(found.loop, found.journal, found, NO_ENERGY)
+
+
+def result(folder: Path, step: int = RECIPE.max_steps) -> dict[str, str]:
+    """A digest of the metrics, and of the weights, moments and random numbers after a step."""
+    last = folder / "checkpoints" / f"step-{step:06}"
+    paths = [folder / "metrics.jsonl", *sorted(last.glob("*.safetensors"))]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
