@@ -1,1 +1,1 @@
-"""One file per task: how its examples become batches, its loss's labels, its metrics; the registry joins data with tasks."""
+"""One file per task: how examples become batches, labels and metrics; the registry joins data sets with tasks."""
