@@ -16,10 +16,10 @@ import torch
 
 import qkv
 from qkv.modeling.conversion.files import write_json
+from qkv.scripts.common.environment import versions
 from qkv.scripts.common.tables import show
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import strange_environment
-from qkv.scripts.training.record import versions
 
 EXAMPLE = "qkv benchmark --runs 9"
 STOPWATCH = Path(__file__).parent / "publishing" / "integrity" / "stopwatch.py"

@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from qkv.scripts.common.files import sync
+from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.tables import show
 from qkv.scripts.history.claims import judged
 from qkv.scripts.history.figures import draw
@@ -69,10 +69,7 @@ def read(path: Path) -> dict[str, Any]:
 def publish(record: dict[str, Any], folder: Path) -> None:
     """Pictures and page of a record."""
     draw(record, folder)
-    partial = folder / f"{PAGE}.partial"
-    partial.write_text(page(record), encoding="utf-8")
-    sync(partial)
-    partial.replace(folder / PAGE)
+    write_atomically(folder / PAGE, page(record))
 
 
 if __name__ == "__main__":

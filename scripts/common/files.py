@@ -1,5 +1,6 @@
-"""Is it on the disk? What was written may still be in memory only, and lost with the power."""
+"""Write files that survive a crash, and hash them."""
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -18,3 +19,17 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace a file by new content, whole or not at all, whenever the process is killed."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    sync(partial)
+    partial.replace(path)
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

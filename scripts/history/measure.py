@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from qkv.scripts.common.environment import commit, processor, versions
 from qkv.scripts.history import activations, gradients, quality, speed
 from qkv.scripts.history.contenders import CONTENDERS, LETTERS, built
-from qkv.scripts.training.record import Clock, commit, processor, versions
+from qkv.scripts.training.record import Clock
 
 
 @dataclass(frozen=True)

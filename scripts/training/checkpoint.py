@@ -13,8 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from qkv.scripts.common.files import make_durable, sync
-from qkv.scripts.publishing.integrity.certificate import file_hash
+from qkv.scripts.common.files import file_hash, make_durable, sync
 
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{6,})")

@@ -4,10 +4,8 @@ import json
 import os
 import platform
 import shlex
-import subprocess
 import time
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,12 @@ import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
-import qkv
-from qkv.scripts.common.files import sync
+from qkv.scripts.common.environment import commit, processor, versions
+from qkv.scripts.common.files import write_atomically
 from qkv.scripts.data.loading import called
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.initialization import kind_of
-
-DEPENDENCIES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scikit-learn", "sacrebleu")
 
 
 @dataclass
@@ -97,22 +93,7 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
 
 def write(folder: Path, record: dict[str, Any]) -> None:
     """Write the record, whole or not at all."""
-    path = folder / "record.json"
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    sync(partial)
-    partial.replace(path)
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python, qkv and what the numbers depend on."""
-    found = {"python": platform.python_version(), "qkv": qkv.__version__}
-    for name in DEPENDENCIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+    write_atomically(folder / "record.json", json.dumps(record, indent=2) + "\n")
 
 
 def device(accelerator: Accelerator) -> dict[str, Any]:
@@ -128,28 +109,3 @@ def device(accelerator: Accelerator) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processes": accelerator.num_processes,
     }
-
-
-def processor(table: Path = Path("/proc/cpuinfo")) -> str | None:
-    """The processor's name where Linux tells it."""
-    try:
-        lines = table.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
-
-
-def commit() -> str | None:
-    """The commit of the checkout that qkv runs from, marked when files differ from it; None outside a checkout."""
-    root = Path(__file__).resolve().parents[2]
-
-    def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        # An environment may lie inside somebody else's repository.
-        if Path(git("rev-parse", "--show-toplevel")) != root:
-            return None
-        return git("rev-parse", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -10,14 +10,15 @@ from typing import Any, NoReturn, Protocol
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from qkv.scripts.common.files import sync
+from qkv.scripts.common.environment import versions
+from qkv.scripts.common.files import write_atomically
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Snapshot, manifest
 from qkv.scripts.training.distributed import agreed, lasting
 from qkv.scripts.training.early_stopping import Watch
 from qkv.scripts.training.logger import Journal
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.record import Clock, versions
+from qkv.scripts.training.record import Clock
 from qkv.scripts.training.signals import Interrupt, Interrupted
 from qkv.scripts.training.state import Tensors, adopt, capture
 
@@ -191,8 +192,5 @@ class Keeper:
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         refuse_other(state, self.record, folder)
         checkpoints.best = manifest(folder)["best"]
-        partial = self.journal.path.with_suffix(".partial")
-        partial.write_bytes((folder / LOG).read_bytes())
-        sync(partial)
-        partial.replace(self.journal.path)
+        write_atomically(self.journal.path, (folder / LOG).read_bytes())
         return state, skipped or f"resuming from {folder}"

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from huggingface_hub import ModelCard
 
-from qkv.scripts.common.files import sync
+from qkv.scripts.common.files import write_atomically
 from qkv.scripts.publishing.card import sections
 from qkv.scripts.publishing.card import subject as card_subject
 from qkv.scripts.publishing.card.heads import KINDS
@@ -117,10 +117,7 @@ def write_card(record: Path, card: Path) -> None:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
     if missing := [name for name in facts["pictures"] if not (card.parent / name).is_file()]:
         raise ValueError(f"{card.parent / missing[0]} is missing, which {record} names as a picture; put it there")
-    partial = card.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    sync(partial)
-    partial.replace(card)
+    write_atomically(card, text)
 
 
 def companions(record: Record, folder: Path) -> dict[str, bytes]:

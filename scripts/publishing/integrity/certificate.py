@@ -1,6 +1,5 @@
 """Are two checkpoints one model? Both are read from their files and compared layer by layer."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -12,8 +11,9 @@ from transformers import PreTrainedModel
 
 from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, rounded_tables, write
 from qkv.modeling.conversion.files import mapped, tensor_files
+from qkv.scripts.common.environment import versions
+from qkv.scripts.common.files import file_hash
 from qkv.scripts.publishing.integrity.probe import SEED, answers, generated, precise, questions
-from qkv.scripts.training.record import versions
 
 # What each precision may differ by, relative to the largest number of its layer. In double precision nothing is rounded
 # to single, so that any mistake shows; in single the order of sums does. Brain floats are shown and not judged.
@@ -138,9 +138,3 @@ def problems(found: Certificate) -> list[str]:
 def hashes(folder: Path) -> dict[str, str]:
     """The SHA-256 of every file of a flat folder."""
     return {path.name: file_hash(path) for path in sorted(folder.iterdir())}
-
-
-def file_hash(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

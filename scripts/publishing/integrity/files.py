@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.modeling.conversion.files import read_json, tensor_files, weight_files
-from qkv.scripts.publishing.integrity.certificate import file_hash
+from qkv.scripts.common.files import file_hash
 from qkv.scripts.publishing.integrity.manifest import (
     IntegrityError,
     Manifest,

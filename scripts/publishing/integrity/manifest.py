@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 import qkv
 from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, write_json
-from qkv.scripts.publishing.integrity.certificate import file_hash
+from qkv.scripts.common.files import file_hash
 from qkv.scripts.publishing.integrity.inspector import UNFILLED, Held, fingerprint, held
 from qkv.scripts.publishing.integrity.loading import installed_class, load
 

@@ -6,7 +6,6 @@ import shlex
 import subprocess
 from pathlib import Path
 
-import pytest
 import torch
 from accelerate import Accelerator
 
@@ -44,26 +43,12 @@ def test_the_description_is_json_and_holds_what_the_numbers_depend_on() -> None:
     assert facts["recipe"]["learning_rate"] == recipe.learning_rate and facts["seed"] == recipe.seed
 
 
-def test_the_processor_is_named_where_linux_names_it(tmp_path: Path) -> None:
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some CPU: fast\nflags\t: fpu\n")
-    assert record.processor(tmp_path / "cpuinfo") == "Some CPU: fast"
-    (tmp_path / "cpuinfo").write_text("processor\t: 0\n")
-    assert record.processor(tmp_path / "cpuinfo") is None and record.processor(tmp_path / "nothing") is None
-
-
 def test_a_clock_counts_cpu_seconds_of_children() -> None:
     clock = record.Clock()
     subprocess.run(["python3", "-c", "sum(range(50_000_000))"], check=True)
     times = clock.read()
     assert times["cpu_s"] > 0.1 and times["wall_s"] > 0.1
     assert record.Clock(cpu=0.0).read()["cpu_s"] > 1.0  # this process has imported torch
-
-
-def test_the_commit_is_that_of_the_checkout_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    found = record.commit()
-    assert found is None or len(found.split()[0]) == 40
-    monkeypatch.setattr(record, "__file__", str(tmp_path / "scripts" / "training" / "record.py"))
-    assert record.commit() is None
 
 
 def test_places_on_this_machine_are_told_to_nobody(tmp_path: Path) -> None:

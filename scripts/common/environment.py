@@ -1,0 +1,46 @@
+"""Describe the software, the processor and the commit that numbers come from."""
+
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import qkv
+
+DEPENDENCIES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "scikit-learn", "sacrebleu")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, qkv and the libraries that numbers depend on."""
+    found = {"python": platform.python_version(), "qkv": qkv.__version__}
+    for name in DEPENDENCIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+def processor(table: Path = Path("/proc/cpuinfo")) -> str | None:
+    """Return the processor's name, or None where Linux does not tell it."""
+    try:
+        lines = table.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+
+
+def commit() -> str | None:
+    """Return the commit of qkv's checkout, marked when files differ from it; None outside a checkout."""
+    root = Path(__file__).resolve().parents[2]
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        # An environment may lie inside somebody else's repository.
+        if Path(git("rev-parse", "--show-toplevel")) != root:
+            return None
+        return git("rev-parse", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
