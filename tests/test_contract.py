@@ -22,6 +22,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 
 import export_worker
 import tiny
+from errors import raises_sentence
 from thinned import thinned
 from tiny import CASES, HEADS, VARIANTS, Case
 
@@ -456,7 +457,7 @@ def test_embeddings_may_be_given_for_ids(case: Case) -> None:
             rest = {name: value for name, value in inputs.items() if name != "decoder_input_ids"}
             target = model.get_decoder().get_input_embeddings()(inputs["decoder_input_ids"])
             assert_same(model(**rest, inputs_embeds=embedded, decoder_inputs_embeds=target), expected)
-    with pytest.raises(ValueError, match="give exactly one of input_ids and inputs_embeds"):
+    with raises_sentence("input_ids", "inputs_embeds"):
         run(model, inputs, input_ids=ids, inputs_embeds=embedded)
 
 
@@ -660,10 +661,10 @@ def test_positions_are_resampled_to_images_of_another_size(name: str, size: tupl
         assert_same(output, run(model, {"pixel_values": pixels}, output_hidden_states=True))
     elif model.config.interpolate_positions:
         assert_same(output, run(model, {"pixel_values": pixels}, output_hidden_states=True))
-        with pytest.raises(ValueError, match="pass interpolate_pos_encoding=True"):
+        with raises_sentence("interpolate_pos_encoding=True"):
             run(model, {"pixel_values": pixels}, interpolate_pos_encoding=False)
     elif model.config.position == "learned":
-        with pytest.raises(ValueError, match=r"images are \d+x\d+ but image_size=\[12, 16\]; resize them, or pass"):
+        with raises_sentence(f"{size[0]}x{size[1]}", "image_size=[12, 16]", "interpolate_pos_encoding=True"):
             run(model, {"pixel_values": pixels})
 
 
