@@ -32,7 +32,7 @@ cards: install
 # The tests of the loopback Hub against the real one, or one at QKV_TEST_HUB: in private repositories with names of
 # their own, deleted afterwards. They skip without a token in HF_TOKEN; HF_TEST_NAMESPACE names an organisation to use.
 test-hub: install
-	QKV_TEST_HUB=$${QKV_TEST_HUB:-https://huggingface.co} $(VENV)/bin/pytest -rs tests/test_endpoint.py tests/test_push_to_hub.py
+	QKV_TEST_HUB=$${QKV_TEST_HUB:-https://huggingface.co} $(VENV)/bin/pytest -rs tests/hub/test_endpoint.py tests/hub/test_push_to_hub.py
 
 install: $(VENV)/.installed
 

@@ -22,7 +22,7 @@ from qkv.scripts.data.audio import resampled, wav_of
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.speech_recognition import Source
 
-SPEAKER = Path(__file__).with_name("speaker.py")
+SPEAKER = Path(__file__).with_name("espeak.py")
 PACKAGE, HOME = "espeakng-loader", "https://github.com/espeak-ng/espeak-ng"
 DIGITS = "zero one two three four five six seven eight nine".split()
 ACCENTS = ("en-us", "en-gb-x-rp", "en-gb-scotland", "en-029", "en-gb-x-gbclan")

@@ -47,7 +47,7 @@ def seen_by(config, span, *args, **kwargs):
 
 
 def expected(stack, pattern, queries=LENGTH, keys=LENGTH, **given):
-    """The same from the loops of tests/reference.py."""
+    """The same from the loops of tests/support/reference.py."""
     visible = reference.visibility(PREDICATES[pattern], **given)
     # Causality is about the order in the row, whatever the positions are.
     first = given.get("first_query", 0)

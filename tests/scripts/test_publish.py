@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 import qkv
 import tiny
+from checkout import PYTHONPATH
 from loopback.process import LoopbackHub
 from uploads import commits, look, tree
 
@@ -59,7 +60,7 @@ def run(hub: LoopbackHub, place: Path) -> Iterator[Run]:
     """Run a command in the one process that there is for all of them."""
     process = subprocess.Popen(
         [sys.executable, CLIENT],
-        env=hub.environment(place / "home", xet=True, COLUMNS=140),
+        env=hub.environment(place / "home", xet=True, COLUMNS=140, PYTHONPATH=PYTHONPATH),
         cwd=place,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -31,7 +31,7 @@ SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
 
 
 def in_this_process(jobs: Sequence[Job]) -> list[Found]:
-    """What the fresh process does (tests/test_hub.py starts it), without the time it takes to start."""
+    """What the fresh process does (tests/hub/test_hub.py starts it), without the time it takes to start."""
     found = []
     for job in jobs:
         model = AutoModelForImageClassification.from_pretrained(job.source)

@@ -1,6 +1,6 @@
 """Write model_cards/PARITY.md: how far every official class is from ours, measured here and now (some minutes).
 
-`python tests/parity_table.py`; `test_parity_table.py` keeps the page and the rows equal.
+`python tests/support/parity_table.py`; `test_parity_table.py` keeps the page and the rows equal.
 """
 
 import platform
@@ -22,7 +22,7 @@ PAGE = Path(__file__).resolve().parents[2] / "model_cards" / "PARITY.md"
 DRAWN = 30
 HEAD = f"""# Parity with transformers
 
-<!-- Written by `python tests/parity_table.py`; change that, never this file. -->
+<!-- Written by `python tests/support/parity_table.py`; change that, never this file. -->
 
 Each row takes a small model of the official class with random weights, every one of them moved off its initial value,
 and the same inputs with and without padding. Differences are the largest over logits, loss, every hidden state, every

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-CONSUMER = Path(__file__).with_name("consumer.py")
+CONSUMER = Path(__file__).with_name("clean_process_main.py")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
 
     def order(self, place: Path) -> dict[str, str]:
-        """The job as `consumer.py` reads it, with its files in the given folder."""
+        """The job as `clean_process_main.py` reads it, with its files in the given folder."""
         place.mkdir()
         save_file({name: value.cpu().clone().contiguous() for name, value in self.inputs.items()}, place / "inputs")
         files: dict[str, Any] = {"inputs": place / "inputs", "outputs": place / "outputs"}
