@@ -1,107 +1,120 @@
-"""How do the modules of a folder become one text? Each after those it imports, with one list of imports in front."""
+"""Join the modules of a folder into one source text that holds what a list of classes reaches, and nothing else."""
 
 import ast
 import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Container, Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from textwrap import fill
-
-from qkv.scripts.publishing.export.syntax import Text, replace
+from typing import Any
 
 LEGEND = re.compile(r"^Shapes: (.*?)\.?$", re.MULTILINE)
-# Imports and names that nobody reads go; what then fits on a line is put on one.
+# Unused imports go, and the code is formatted.
 TIDY = (
-    ("check", "--select=F401,F841,I", "--fix", "--unsafe-fixes", "--exit-zero"),
+    ("check", "--select=F401,I", "--fix", "--unsafe-fixes", "--exit-zero"),
     ("format", "--config=format.skip-magic-trailing-comma=true"),
 )
 
 
+class Source:
+    """A source text, its syntax tree, and the character offsets of the nodes."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tree = text, ast.parse(text)
+        self.lines = text.splitlines(keepends=True)
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """Offset of each line, and of the end."""
+        return [*accumulate(map(len, self.lines), initial=0)]
+
+    def span(self, node: Any) -> tuple[int, int]:
+        """Return (start, end) of an expression; the parser counts columns in bytes."""
+        places = ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
+        start, end = (self.starts[n - 1] + len(self.lines[n - 1].encode()[:column].decode()) for n, column in places)
+        return start, end
+
+    def statement(self, node: Any) -> tuple[int, int]:
+        """Return (start, end) of the lines of a statement, with its decorators and the comments above."""
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))]) - 1
+        while first and self.lines[first - 1].startswith("#"):
+            first -= 1
+        return self.starts[first], self.starts[node.end_lineno]
+
+    def replaced(self, edits: Iterable[tuple[tuple[int, int], str]]) -> str:
+        """Return the text after edits ((start, end), new text) that do not overlap."""
+        text = self.text
+        for (start, end), new in sorted(edits, reverse=True):
+            text = text[:start] + new + text[end:]
+        return text
+
+
 @dataclass
 class Joined:
-    """Modules of one folder of a package in one namespace, and what they import from elsewhere."""
+    """Modules of one folder of a package, and of the folders in it, in one namespace."""
 
     folder: str
     text: str = ""
     imports: list[str] = field(default_factory=list)
-    # What comes from another folder of the package.
-    borrowed: set[str] = field(default_factory=set)
+    # {name imported from another folder of the package: its module}
+    borrowed: dict[str, str] = field(default_factory=dict)
     docstrings: dict[str, str] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
-    # Attributes that the whole modules read.
-    read: set[str] = field(default_factory=set)
 
     def add(self, module: str) -> None:
-        """Add a module after all that it imports from its folder; ValueError names the line that cannot be joined."""
+        """Append a module after those it imports from the folder; ValueError names a line that cannot be joined."""
         if module in self.docstrings:
             return
-        text = Text(locate(module).read_text(encoding="utf-8"))
-        self.docstrings[module] = ast.get_docstring(text.tree) or ""
-        cut = [(*text.whole(text.tree.body[0]), "")] if self.docstrings[module] else []
-        for node in ast.walk(text.tree):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                if node not in text.tree.body:
-                    raise ValueError(f"{module}, line {node.lineno}: an import below the top; move it to the top")
-                self.follow(node, module)
-                cut.append((*text.whole(node), ""))
-        self.refuse_clashes(text.tree, module)
-        self.read |= set(attributes(text.tree))
-        self.text += replace(text.source, sorted(cut)).strip() + "\n\n\n"
+        path = locate(module)
+        source = Source(path.read_text(encoding="utf-8"))
+        self.docstrings[module] = ast.get_docstring(source.tree) or ""
+        cut = source.tree.body[:1] if self.docstrings[module] else []
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        for node in source.tree.body:
+            inner: list[Any] = type_checking(node) or [node]
+            if all(isinstance(each, ast.Import | ast.ImportFrom) for each in inner):
+                cut.append(node)
+                for each in inner:
+                    self.follow(each, package, f"{module}, line {each.lineno}")
+            else:
+                check_no_import(node, module)
+        self.check_unique(source.tree, module)
+        self.text += source.replaced((source.statement(node), "") for node in cut).strip() + "\n\n\n"
 
-    def follow(self, node: ast.Import | ast.ImportFrom, module: str) -> None:
-        """Add what is imported from this folder, and keep an import from elsewhere."""
-        place = f"{module}, line {node.lineno}"
-        refuse_own_name(node, module, place)
-        if not isinstance(node, ast.ImportFrom) or not node.level:
+    def follow(self, node: Any, package: str, place: str) -> None:
+        """Add the module that is imported from this folder, or keep an import from elsewhere."""
+        if not getattr(node, "level", 0):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [str(node.module)]
+            if package.partition(".")[0] in {name.partition(".")[0] for name in names}:
+                raise ValueError(f"{place}: imports {package.partition('.')[0]} by name; import relatively")
             self.imports.append(ast.unparse(node))
             return
         if not node.module or any(alias.asname or alias.name == "*" for alias in node.names):
             raise ValueError(f"{place}: joined modules share their names; write `from .module import Name`")
-        target = ".".join([*module.split(".")[: -node.level], node.module])
-        if target.rpartition(".")[0] == self.folder:
+        target = importlib.util.resolve_name("." * node.level + node.module, package)
+        if target.startswith(f"{self.folder}."):
             self.add(target)
         else:
-            self.borrowed |= {alias.name for alias in node.names}
+            self.borrowed |= {alias.name: target for alias in node.names}
 
-    def refuse_clashes(self, tree: ast.Module, module: str) -> None:
-        """Raise when a name of the module is taken already."""
-        names = {name for node in tree.body for name in defined(node)}
+    def check_unique(self, tree: ast.Module, module: str) -> None:
+        """Raise ValueError when another module has defined a name of this one."""
+        names = {name for node in tree.body for name in defined(node)} - {"__all__"}
         if clashes := sorted(self.names & names):
             raise ValueError(f"{module}: {clashes[0]} is also a name in another module of {self.folder}; rename one")
         self.names |= names
 
-    def mentions(self, name: str) -> int:
-        """How often the text speaks of a name."""
-        return len(re.findall(rf"\b{name}\b", self.text))
-
-    def keep(self, roots: Iterable[str]) -> None:
-        """Leave only what these names reach."""
-        text = Text(self.text)
-        places = {name: node for node in text.tree.body for name in defined(node)}
-        reached: set[ast.stmt] = set()
-        waiting = list(roots)
-        while waiting:
-            node = places.get(waiting.pop())
-            if node is not None and node not in reached:
-                reached.add(node)
-                waiting += names_in(node)
-        gone = [node for node in text.tree.body if defined(node) and node not in reached]
-        self.text = replace(self.text, [(*text.whole(node), "") for node in gone])
-
-    def drop_methods(self, called: Container[str]) -> None:
-        """Leave out methods that neither the text calls nor anybody else: `called` are the names that others call."""
-        text, gone = Text(self.text), []
-        for owner in text.tree.body:
-            for node in owner.body if isinstance(owner, ast.ClassDef) else ():
-                if isinstance(node, ast.FunctionDef) and node.name not in called and self.mentions(node.name) == 1:
-                    gone.append((*text.whole(node), ""))
-        self.text = replace(self.text, gone)
+    def mentions(self, name: str) -> bool:
+        """Return whether the text contains a name."""
+        return bool(re.search(rf"\b{name}\b", self.text))
 
     def docstring(self, module: str) -> str:
-        """What a module says of itself, with a legend of all letters that the text uses."""
+        """Return the docstring of a module with one legend of the dimension letters in the text."""
         words = [
             word for said in self.docstrings.values() for line in LEGEND.findall(said) for word in line.split(", ")
         ]
@@ -111,71 +124,90 @@ class Joined:
         said = LEGEND.sub("", self.docstrings[module]).strip()
         return f"{said}\n\n{shapes}\n" if shapes else said
 
-    def finished(self) -> str:
-        """Imports and text, laid out."""
+    def formatted(self) -> str:
+        """Return imports and text, formatted by ruff."""
         text = "\n".join(dict.fromkeys(self.imports)) + "\n\n\n" + self.text
         for command in TIDY:
             words = [sys.executable, "-m", "ruff", *command, "--quiet", "--isolated", "--line-length=120", "-"]
             result = subprocess.run(words, input=text, capture_output=True, text=True)
             if result.returncode:
-                raise RuntimeError(f"{self.folder} cannot be laid out: {result.stderr.strip()}")
+                raise RuntimeError(f"ruff cannot format the code of {self.folder}: {result.stderr.strip()}")
             text = result.stdout
         return text
 
 
+def without_rows(text: str, words: Collection[str]) -> str:
+    """Return a text whose top-level tables with string keys have no row for these words."""
+    source, edits = Source(text), []
+    blocks = (ast.FunctionDef, ast.ClassDef)
+    tables = [node for top in source.tree.body if not isinstance(top, blocks) for node in ast.walk(top)]
+    for table in tables:
+        if not isinstance(table, ast.Dict):
+            continue
+        keys = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
+        if all(isinstance(key, str) for key in keys) and set(keys) & set(words):
+            rows = [
+                f"{key!r}: {text[slice(*source.span(value))]}"
+                for key, value in zip(keys, table.values, strict=True)
+                if key not in words
+            ]
+            edits.append((source.span(table), f"{{{', '.join(rows)}}}"))
+    return source.replaced(edits)
+
+
+def reachable(text: str, roots: Iterable[str]) -> str:
+    """Return a text without the definitions that neither these names nor statements at its top level reach."""
+    source = Source(text)
+    places = {name: node for node in source.tree.body for name in defined(node)}
+    reached: set[ast.stmt] = set()
+    waiting = [*roots, *(name for node in source.tree.body if not defined(node) for name in names_in(node))]
+    while waiting:
+        node = places.get(waiting.pop())
+        if node is not None and node not in reached:
+            reached.add(node)
+            waiting += names_in(node)
+    gone = [node for node in source.tree.body if defined(node) and node not in reached]
+    return source.replaced((source.statement(node), "") for node in gone)
+
+
 def locate(module: str) -> Path:
-    """The source file of a module, without importing it; ValueError when there is none, or it is a package."""
+    """Return the source file of a module without importing it; ValueError when there is none."""
     spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None or spec.submodule_search_locations is not None:
-        raise ValueError(f"{module} is not a module in a file of its own; flat code has no packages")
+    if spec is None or spec.origin is None:
+        raise ValueError(f"{module} is not a module with a source file")
     return Path(spec.origin)
 
 
-def refuse_own_name(node: ast.Import | ast.ImportFrom, module: str, place: str) -> None:
-    """Raise for an absolute import of the package itself, which the machine that loads the copy does not have."""
-    package = module.partition(".")[0]
-    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    relative = isinstance(node, ast.ImportFrom) and node.level
-    if not relative and any(name.partition(".")[0] == package for name in names):
-        raise ValueError(f"{place}: imports {package} by name; import relatively")
+def type_checking(node: ast.stmt) -> list[ast.stmt]:
+    """Return the statements below `if TYPE_CHECKING:` where there are imports alone."""
+    if not isinstance(node, ast.If) or ast.unparse(node.test) != "TYPE_CHECKING":
+        return []
+    return node.body if all(isinstance(each, ast.Import | ast.ImportFrom) for each in node.body) else []
+
+
+def check_no_import(node: ast.stmt, module: str) -> None:
+    """Raise ValueError on an import below the top level, which transformers would demand on loading."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Import | ast.ImportFrom):
+            raise ValueError(f"{module}, line {inner.lineno}: an import below the top; move it to the top")
 
 
 def defined(node: ast.stmt) -> list[str]:
-    """The names that a statement at the top of a module gives a meaning."""
+    """Return the names that a top-level statement defines, those in both branches of an `if` included."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
+    if isinstance(node, ast.If):
+        return [name for inner in (*node.body, *node.orelse) for name in defined(inner)]
     targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
     return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def without_attributes(source: str, unwanted: Set[str]) -> str:
-    """The text without statements that set these attributes, unless something reads them."""
-    text, gone = Text(source), []
-    unread = unwanted - set(attributes(text.tree))
-    for node in ast.walk(text.tree):
-        if not isinstance(node, ast.Assign | ast.AnnAssign) or isinstance(node.value, ast.Call):
-            continue  # a call might do something
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if all(isinstance(each, ast.Attribute) and each.attr in unread for each in targets):
-            gone.append((*text.whole(node), ""))
-    return replace(source, sorted(gone))
-
-
-def attributes(tree: ast.AST) -> Iterator[str]:
-    """Every attribute that a piece of code reads, also by a name in quotes."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-            yield node.attr
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.value
-
-
 def names_in(node: ast.AST) -> Iterator[str]:
-    """Every name that a piece of code reads; annotations may be texts."""
+    """Yield every name that a piece of code reads, also in quoted annotations."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name):
             yield inner.id
         elif isinstance(inner, ast.arg | ast.FunctionDef | ast.AnnAssign):
             note = inner.returns if isinstance(inner, ast.FunctionDef) else inner.annotation
             if isinstance(note, ast.Constant) and isinstance(note.value, str):
-                yield note.value
+                yield from re.findall(r"\w+", note.value)

@@ -1,20 +1,20 @@
-"""The code that goes with a model: two files, small, harmless, as readable as the original, and for this model alone."""
+"""The code of a published model: two self-contained files that hold what the model reaches."""
 
 import ast
 import hashlib
 import importlib
+import json
 import re
 import subprocess
 import sys
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from transformers import GPT2Config
 
 import qkv
-import tiny
 from qkv.scripts.publishing.export.flatten import FlatCode, flatten
 
 CONFIGS = {
@@ -46,6 +46,9 @@ FORBIDDEN_NAMES = {
     "pickle", "marshal", "shelve", "subprocess", "socket", "requests", "urllib", "http", "ctypes", "importlib", "os",
     "sys", "shutil", "pathlib", "builtins", "hub", "load", "save", "system", "popen", "write_text", "write_bytes",
 }  # fmt: skip
+# Rules of transformers' linter for models inside transformers: notes which checkpoint takes a branch, generated
+# docstrings, and `@strict` by that name, where ours wraps it for its error messages.
+NOT_FOR_COPIES = {"TRF041", "TRF057", "TRF010"}
 
 
 @cache
@@ -71,15 +74,9 @@ def lines_of_code(text: str) -> int:
     )
 
 
-@pytest.mark.parametrize(("name", "said"), [("gpt2", "a GPT-2 takes {} lines of code"), ("llama", "a Llama {}, ")])
-def test_the_readme_counts_them_right(name: str, said: str) -> None:
-    readme = " ".join((Path(__file__).parents[4] / "README.md").read_text().split())
-    assert said.format(sum(lines_of_code(text) for text in flat(name).files.values())) in readme
-
-
 @pytest.mark.parametrize("name", [name for name in CONFIGS if isinstance(CONFIGS[name], qkv.QkvDecoderConfig)])
-def test_a_decoder_takes_at_most_900_lines_of_code(name: str) -> None:
-    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 900
+def test_a_decoder_takes_at_most_1500_lines_of_code(name: str) -> None:
+    assert sum(lines_of_code(text) for text in flat(name).files.values()) <= 1500
 
 
 @each
@@ -95,7 +92,7 @@ def test_code_can_neither_run_text_nor_reach_files_nor_the_network(name: str) ->
 
 
 @each
-def test_code_imports_torch_transformers_and_the_standard_library_only(name: str) -> None:
+def test_code_imports_only_transformers_what_that_needs_and_the_standard_library(name: str) -> None:
     code = flat(name)
     for text in code.files.values():
         for node in ast.walk(ast.parse(text)):
@@ -106,7 +103,7 @@ def test_code_imports_torch_transformers_and_the_standard_library_only(name: str
                 assert node.level <= 1 and (not node.level or f"{node.module}.py" in code.files)
             else:
                 continue
-            assert found <= {"torch", "transformers"} | (sys.stdlib_module_names - FORBIDDEN_NAMES)
+            assert found <= {"torch", "transformers", "huggingface_hub"} | (sys.stdlib_module_names - FORBIDDEN_NAMES)
 
 
 @pytest.mark.parametrize("names", [FIRST, pytest.param(SECOND, marks=pytest.mark.slow)], ids=["first", "second"])
@@ -119,10 +116,13 @@ def test_linters_find_nothing(names: tuple[str, ...], tmp_path: Path) -> None:
         ["ruff", "check", "--isolated", "--line-length=120", "--select=E,F,I,UP,B,W", "."],
         ["ruff", "format", "--isolated", "--line-length=120", "--check", "."]
         + ["--config=format.skip-magic-trailing-comma=true"],
-        ["mlinter", "--no-progress", "--no-cache", "."],
     ):
         result = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "mlinter", "--no-progress", "--no-cache", f"--output-json={report}", "."]
+    subprocess.run(command, cwd=tmp_path, capture_output=True)
+    assert {finding["rule"] for finding in json.loads(report.read_text())["findings"]} <= NOT_FOR_COPIES
 
 
 @each
@@ -183,17 +183,8 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
     }
     for owner, word in used.items():
         assert (f"class {owner}(" in text) == (word in said), owner
-    assert ("class CrossAttention(" in text) == isinstance(config, qkv.QkvEncoderDecoderConfig | qkv.QkvDetectionConfig)
     assert ("class PatchFrontend(" in text) == ("patches" in said)
     assert ("class SpectrogramFrontend(" in text) == ("spectrogram" in said)
-
-
-def test_waves_at_the_input_are_in_the_copy_of_a_detector_that_has_them() -> None:
-    word = "sinusoidal_2d_and_input"
-    with_waves, without = (flatten(tiny.detector(encoder={"position": name})) for name in (word, "sinusoidal_2d"))
-    assert "hidden = hidden + places" in with_waves.files["modeling_detection.py"]
-    assert "hidden = hidden + places" not in without.files["modeling_detection.py"]
-    assert word not in without.files["modeling_detection.py"]
 
 
 @each
@@ -205,26 +196,29 @@ def test_the_header_names_license_origin_and_content(name: str) -> None:
         assert f"Made from qkv {qkv.__version__}" in text[: digest.start()]
 
 
-def test_the_copy_of_a_config_refuses_what_its_code_could_not_follow(tmp_path: Path) -> None:
-    path = tmp_path / "configuration_decoder.py"
-    path.write_text(flat("llama").files[path.name])
-    spec = spec_from_file_location("configuration_decoder", path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
+def test_the_config_of_a_copy_checks_its_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = imported("llama", tmp_path, monkeypatch)
     fields = CONFIGS["llama"].to_dict()
-    config = module.QkvDecoderConfig(**fields)
-    assert config.position == "rope" and config.to_dict() == {**fields, **config.to_dict()}
-    for change in ({"position": "alibi"}, {"query_key_norm": True}, {"layer_scale": 0.1}, {"hidden_size": -1}):
-        with pytest.raises(Exception, match=next(iter(change))):
-            module.QkvDecoderConfig(**{**fields, **change})
-    module.QkvDecoderConfig(**{**fields, "residual_dropout": 0.1, "num_labels": 5, "use_cache": False})
+    config = copy.QkvDecoderConfig(**fields)
+    assert config.to_dict() == {**fields, **config.to_dict()}
+    for change in ({"position": "ropes"}, {"hiden_size": 4}, {"hidden_size": -1}):
+        with pytest.raises(ValueError, match=next(iter(change))):
+            copy.QkvDecoderConfig(**{**fields, **change})
+
+
+def imported(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import the config file of a copy from a folder of its own."""
+    module = flat(name).auto_map["AutoConfig"].partition(".")[0]
+    (folder / f"{module}.py").write_text(flat(name).files[f"{module}.py"])
+    monkeypatch.syspath_prepend(folder)
+    found = importlib.import_module(module)
+    monkeypatch.delitem(sys.modules, module)
+    return found
 
 
 def test_no_two_models_share_the_text_of_their_config() -> None:
     """Or transformers would load both with the code of the first, from folders of one name."""
-    wide = qkv.QkvEncoderConfig(hidden_size=16, num_attention_heads=2)
-    narrow = qkv.QkvEncoderConfig(hidden_size=16, num_attention_heads=2, embedding_size=8)
-    one, other = flatten(wide).files, flatten(narrow).files
+    one, other = (flatten(qkv.QkvEncoderConfig(position=word)).files for word in ("learned", "rope"))
     assert one["modeling_encoder.py"] != other["modeling_encoder.py"]
     assert one["configuration_encoder.py"] != other["configuration_encoder.py"]
 
@@ -234,16 +228,9 @@ def test_the_config_of_somebody_else_is_refused() -> None:
         flatten(GPT2Config())
 
 
-LOCAL = {"num_hidden_layers": 2, "attention_patterns": ["sliding", "full"], "sliding_window": 3}
-
-
-def test_a_config_of_defaults_can_be_made_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As transformers does for each part of a config; a list of patterns is not among the defaults."""
-    config = qkv.presets.transformer_base(encoder=LOCAL, decoder=LOCAL)
-    name = "configuration_encoder_decoder"
-    (tmp_path / f"{name}.py").write_text(flatten(config).files[f"{name}.py"])
-    monkeypatch.syspath_prepend(tmp_path)
-    copy = importlib.import_module(name)
-    monkeypatch.delitem(sys.modules, name)
+def test_a_copy_makes_configs_of_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As transformers does for each part of a config."""
+    copy = imported("bart", tmp_path, monkeypatch)
+    local = {"num_hidden_layers": 2, "attention_patterns": ["sliding", "full"], "sliding_window": 3}
     assert copy.QkvDecoderConfig().layer_patterns == ["full"] * 12
-    assert copy.QkvDecoderConfig(**LOCAL).layer_patterns == ["sliding", "full"]
+    assert copy.QkvDecoderConfig(**local).layer_types == ["sliding_attention", "full_attention"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from qkv.scripts.publishing.export.join import Joined, without_attributes
+from qkv.scripts.publishing.export.join import Joined, reachable, without_rows
 
 
 @pytest.fixture
@@ -42,8 +42,10 @@ def test_modules_stand_after_what_they_import_with_one_list_of_imports(package) 
         }
     )
     found = joined("toy.models.model", "toy.models.part")
-    assert found.text == 'B = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n\n\n' and found.borrowed == {"A"}
-    assert found.finished() == 'import math\n\nB = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n'
+    assert found.text == 'B = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n\n\n' and found.borrowed == {
+        "A": "toy.settings.config"
+    }
+    assert found.formatted() == 'import math\n\nB = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n'
     assert found.docstring("toy.models.model") == "The model.\n\nShapes: B batch, D width.\n"
 
 
@@ -57,42 +59,51 @@ def test_only_what_is_reached_is_kept(package) -> None:
         }
     )
     found = joined("toy.models.model")
-    found.keep(["used"])
+    found.text = reachable(found.text, ["used"])
     assert [name for name in ("Alias", "used", "helper", "Named", "unused", "about") if found.mentions(name)] == [
         "Alias", "used", "helper", "Named",
     ]  # fmt: skip
 
 
-def test_methods_that_nobody_calls_go(package) -> None:
+def test_statements_at_the_top_level_reach_what_they_name(package) -> None:
+    package({"models/model.py": "def called(): ...\n\n\ndef lost(): ...\n\n\ncalled()\n"})
+    found = joined("toy.models.model")
+    found.text = reachable(found.text, [])
+    assert found.mentions("called") and not found.mentions("lost")
+
+
+def test_a_name_defined_in_both_branches_of_an_if_is_one_definition(package) -> None:
+    text = "if flag:\n    A = 1\nelse:\n    A = 2\n\nB = 3\n\n\ndef f():\n    return A\n"
+    package({"models/model.py": text})
+    found = joined("toy.models.model")
+    found.text = reachable(found.text, ["f"])
+    assert "A = 2" in found.text and not found.mentions("B")
+
+
+def test_a_table_loses_the_rows_of_unused_words() -> None:
+    text = """
+T = {"layer": Layer, "rms": RMS}
+U = f({"layer": 1})
+V = {1: "layer", **T}
+"""
+    assert without_rows(text, {"layer"}).split("\n")[1:4] == ["T = {'rms': RMS}", "U = f({})", 'V = {1: "layer", **T}']
+
+
+def test_folders_are_joined_with_the_folder_that_holds_them(package) -> None:
     package(
         {
-            "models/model.py": "class A:\n    def f(self):\n        self.g()\n\n    def g(self): ...\n\n    def h(self): ...\n"
+            "models/model.py": "from .inner.part import B\n\nA = B\n",
+            "models/inner/part.py": "from ...settings.config import S\nfrom ..base import C\nfrom . .other import D\n\nB = C, D, S\n".replace(
+                ". .", "."
+            ),
+            "models/inner/other.py": "D = 2\n",
+            "models/base.py": "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from .model import A\n\nC: 'A' = 3\n",
+            "settings/config.py": "S = 1\n",
         }
     )
     found = joined("toy.models.model")
-    found.drop_methods({"f"})
-    assert found.mentions("g") == 2 and not found.mentions("h")
-
-
-def test_attributes_that_only_dropped_code_read_go(package) -> None:
-    text = """
-class A:
-    def __init__(self):
-        self.used = 1
-        self.unused: int = 2
-        self.theirs = 3
-        self.never_read_here = 4
-        self.made = print()
-
-    def f(self):
-        return self.used, self.unused, self.theirs, self.made
-"""
-    package({"models/model.py": text})
-    found = joined("toy.models.model")
-    text = found.text.replace(", self.unused, self.theirs, self.made", "")
-    found.text = without_attributes(text, found.read - {"theirs"})
-    left = ("used", "unused", "theirs", "never_read_here", "made")
-    assert [found.mentions(name) for name in left] == [2, 0, 1, 1, 1]
+    assert [line[0] for line in found.text.split("\n") if line] == ["C", "D", "B", "A"]
+    assert found.borrowed == {"S": "toy.settings.config"}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +116,7 @@ class A:
         ({"a.py": "import toy.models.b\n", "b.py": ""}, "toy.models.a, line 1: imports toy by name"),
         ({"a.py": "def f():\n    import os\n"}, "toy.models.a, line 2: an import below the top"),
         ({"a.py": "from .b import B\nX = 1\n", "b.py": "B = X = 2\n"}, "toy.models.a: X is also a name in another"),
-        ({"a.py": "from .missing import B\n"}, "toy.models.missing is not a module in a file of its own"),
+        ({"a.py": "from .missing import B\n"}, "toy.models.missing is not a module with a source file"),
     ],
 )
 def test_what_cannot_be_joined_is_refused(package, files: dict[str, str], message: str) -> None:
