@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, default_data_collator
 
 import gradient_worker as worker
 import tiny
-from thinned import thinned
+from sampling import sampled
 
 LOSSES = [case for case in tiny.CASES if case.auto_class != "AutoModel"]
 BY_NAME = {case.name: case for case in LOSSES}
@@ -69,7 +69,7 @@ def comes_back(model: PreTrainedModel, adapted: Any, inputs: dict[str, Tensor], 
 
 
 @pytest.mark.parametrize("targets", ["all-linear", NAMED], ids=["all", "named"])
-@pytest.mark.parametrize("case", thinned(LOSSES, 5), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", sampled(LOSSES, 5), ids=lambda case: case.name)
 def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> None:
     model, inputs = prepared(case)
     adapted = adapt(model, LoraConfig(r=2, target_modules=targets))
@@ -90,7 +90,7 @@ def test_all_linear_leaves_the_head_that_is_tied() -> None:
         assert len(found) > 10 and not [key for key in found if "lm_head.lora" in key or "decoder.lora" in key]
 
 
-@pytest.mark.parametrize("name", thinned(["DecoderForCausalLM-llama", "EncoderForImageClassification-vit"], 2))
+@pytest.mark.parametrize("name", sampled(["DecoderForCausalLM-llama", "EncoderForImageClassification-vit"], 2))
 def test_scaled_activations(name: str, tmp_path: Path) -> None:
     model, inputs = prepared(BY_NAME[name])
     adapted = adapt(
@@ -109,7 +109,7 @@ VIRTUAL = [
 ]
 
 
-@pytest.mark.parametrize(("name", "kind", "task"), thinned(VIRTUAL, 3))
+@pytest.mark.parametrize(("name", "kind", "task"), sampled(VIRTUAL, 3))
 def test_virtual_tokens(name: str, kind: Any, task: str, tmp_path: Path) -> None:
     model, inputs = prepared(BY_NAME[name])
     adapted = adapt(model, kind(task_type=task, num_virtual_tokens=3))
@@ -131,7 +131,7 @@ RECOMPUTED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "reentrant"), thinned(RECOMPUTED, 3))
+@pytest.mark.parametrize(("name", "reentrant"), sampled(RECOMPUTED, 3))
 def test_checkpointed_layers_teach_the_adapter_the_same(name: str, reentrant: bool) -> None:
     """Reentrant checkpoints pass gradients only to inputs that want some, and the weights in front are frozen."""
     model, inputs = prepared(BY_NAME[name], **worker.NO_DROPOUT, drop_path_rate=0.0)
@@ -148,7 +148,7 @@ def test_checkpointed_layers_teach_the_adapter_the_same(name: str, reentrant: bo
             assert_close(value.grad, expected[key], **EXACT, msg=lambda text, key=key: f"{key}: {text}")
 
 
-@pytest.mark.parametrize("name", thinned(["DecoderForCausalLM-llama", "EncoderForTokenClassification-local"], 2))
+@pytest.mark.parametrize("name", sampled(["DecoderForCausalLM-llama", "EncoderForTokenClassification-local"], 2))
 def test_trainer_trains_the_adapter_alone(name: str) -> None:
     model, inputs = prepared(BY_NAME[name])
     adapted = adapt(model, LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False))

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 import torch
 
-from families_base import Row
+from families.base import Row
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import outputs, reload
 from test_hub import EVERY, QUICK, built, job

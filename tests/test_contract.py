@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 import export_worker
 import tiny
 from errors import raises_sentence
-from thinned import thinned
+from sampling import sampled
 from tiny import CASES, HEADS, VARIANTS, Case
 
 # Every time, each test runs with other cases than the test before it, and together they run with all.
@@ -33,13 +33,13 @@ TURN = itertools.count()
 def each_case(test: Any) -> Any:
     """A third of the heads, and a seventh of the other configurations."""
     turn = next(TURN)
-    cases = [*thinned(HEADS, 3, turn % 3), *thinned(VARIANTS, 7, turn % 7)]
+    cases = [*sampled(HEADS, 3, turn % 3), *sampled(VARIANTS, 7, turn % 7)]
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)(test)
 
 
 def each_head(test: Any) -> Any:
     """A third of the heads."""
-    return pytest.mark.parametrize("case", thinned(HEADS, 3, next(TURN) % 3), ids=lambda case: case.name)(test)
+    return pytest.mark.parametrize("case", sampled(HEADS, 3, next(TURN) % 3), ids=lambda case: case.name)(test)
 
 
 CONFIGS = {
@@ -49,7 +49,7 @@ CONFIGS = {
 }
 # Those whose attention is transformers': a recurrent decoder has its own, at every step.
 with_backends = pytest.mark.parametrize(
-    "case", thinned([case for case in CASES if case.model_class._supports_sdpa], 2), ids=lambda case: case.name
+    "case", sampled([case for case in CASES if case.model_class._supports_sdpa], 2), ids=lambda case: case.name
 )
 AUTO_CLASSES = [
     pytest.param(make, name, id=f"{family}-{name}")
@@ -585,7 +585,7 @@ def vocabulary_sizes(model: PreTrainedModel) -> set[int]:
 
 
 @pytest.mark.parametrize(("size", "multiple", "expected"), [(40, None, 40), (62, 16, 64)])
-@pytest.mark.parametrize("case", thinned(WITH_VOCABULARY, 2), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", sampled(WITH_VOCABULARY, 2), ids=lambda case: case.name)
 def test_vocabulary_can_be_resized(case: Case, size: int, multiple: int, expected: int, tmp_path: Path) -> None:
     check_resize(case, case.build(), (size, multiple, expected), tmp_path)
 

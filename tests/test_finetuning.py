@@ -8,10 +8,10 @@ from test_parity import double
 from transformers import PreTrainedModel
 
 from families import variant
-from families_base import Row
-from families_dual_encoder import IMAGE, TEXT, WIDER
+from families.base import Row
+from families.dual_encoder import IMAGE, TEXT, WIDER
 from qkv.modeling.conversion.convert import from_transformers
-from thinned import thinned
+from sampling import sampled
 
 STEPS, FURTHEST = 20, 1e-9
 NO_DROPOUT = {
@@ -59,7 +59,7 @@ def losses(model: PreTrainedModel, row: Row, *, ours: bool) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("row", [*ROWS[:-3], *thinned([PAIRS, *ROWS[-3:]], 4)], ids=str)
+@pytest.mark.parametrize("row", [*ROWS[:-3], *sampled([PAIRS, *ROWS[-3:]], 4)], ids=str)
 def test_losses_are_equal_at_every_step(row: Row) -> None:
     with double():
         official = row.build()

@@ -13,13 +13,13 @@ import qkv.modeling as models
 import tiny
 from errors import raises_sentence
 from qkv.modeling.recurrent_cache import RecurrentCache
-from thinned import thinned
+from sampling import sampled
 
 DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle")
 TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
 RECURRENT = ("rnnsearch", "luong", "sutskever")
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
-each_second = pytest.mark.parametrize("kind", thinned(EVERYONE, 2))
+each_second = pytest.mark.parametrize("kind", sampled(EVERYONE, 2))
 NEW = 8
 
 
@@ -329,7 +329,7 @@ PAGED = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "implementation"), thinned(zip(PAGED, ("sdpa", "eager", "sdpa", "eager", "sdpa"), strict=True), 3)
+    ("kind", "implementation"), sampled(zip(PAGED, ("sdpa", "eager", "sdpa", "eager", "sdpa"), strict=True), 3)
 )
 def test_continuous_batching_writes_what_generate_writes(kind: str, implementation: str) -> None:
     model = writer(kind, **PAGED[kind])

@@ -25,7 +25,7 @@ from qkv.modeling import (
     QkvEncoderForMaskedLM,
     QkvEncoderModel,
 )
-from thinned import thinned
+from sampling import sampled
 from tiny import jitter
 
 POSITIONS = get_args(PositionName)
@@ -79,7 +79,7 @@ def product(*families: str, positions: Any = POSITIONS, patterns: Any = PATTERNS
 
 
 def every(*families: str, **words: Any) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", thinned(product(*families, **words), 29), ids=str)
+    return pytest.mark.parametrize("case", sampled(product(*families, **words), 29), ids=str)
 
 
 def in_turn(words: Any, *families: str, **choice: Any) -> list[tuple[Case, Any]]:
@@ -180,7 +180,7 @@ def learn(case: Case, norm: str, feed_forward: str) -> None:
 AXES = list(itertools.product(get_args(NormName), get_args(FeedForwardName)))
 
 
-@pytest.mark.parametrize(("case", "words"), thinned(in_turn(AXES), 29), ids=str)
+@pytest.mark.parametrize(("case", "words"), sampled(in_turn(AXES), 29), ids=str)
 def test_every_combination_learns(case: Case, words: tuple[str, str]) -> None:
     """Forward and backward, and every parameter is reached: one that is not crashes data-parallel training."""
     learn(case, *words)
@@ -301,7 +301,7 @@ def moves_with_its_inputs(case: Case) -> bool:
     return close(before if case.family == "encoder-decoder" else before[:, order], after)
 
 
-@pytest.mark.parametrize("case", thinned(product("encoder", "vision", "encoder-decoder"), 5), ids=str)
+@pytest.mark.parametrize("case", sampled(product("encoder", "vision", "encoder-decoder"), 5), ids=str)
 @torch.no_grad()
 def test_only_without_position_and_pattern_order_is_unseen(case: Case) -> None:
     assert moves_with_its_inputs(case) == (case.position == "none" and case.pattern == "full")
@@ -528,7 +528,7 @@ def save_and_load(case: Case, path: Any, folder: str) -> None:
     assert len(ties[0]) == len(ties[1])
 
 
-@pytest.mark.parametrize(("case", "folder"), thinned(in_turn(FOLDERS), 29), ids=str)
+@pytest.mark.parametrize(("case", "folder"), sampled(in_turn(FOLDERS), 29), ids=str)
 @torch.no_grad()
 def test_saved_is_loaded(case: Case, folder: str, tmp_path: Any) -> None:
     save_and_load(case, tmp_path, folder)
@@ -564,7 +564,7 @@ COVERING = [
 ]
 
 
-@pytest.mark.parametrize("case", thinned(COVERING, 5), ids=str)
+@pytest.mark.parametrize("case", sampled(COVERING, 5), ids=str)
 @torch.no_grad()
 def test_one_graph(case: Case) -> None:
     compiled(case, "eager", num_hidden_layers=1)
@@ -593,7 +593,7 @@ def exported(case: Case, **fields: Any) -> None:
 
 
 # The last of them are one of each family, and the positions that the first of each family leave.
-@pytest.mark.parametrize("case", thinned(COVERING[-len(FAMILIES) :], 5), ids=str)
+@pytest.mark.parametrize("case", sampled(COVERING[-len(FAMILIES) :], 5), ids=str)
 @torch.no_grad()
 def test_export(case: Case) -> None:
     exported(case, num_hidden_layers=1)
@@ -663,7 +663,7 @@ def ignored_by_flash(case: Case) -> str | None:
 
 
 @pytest.mark.parametrize("backend", ["flash_attention_2", "paged|sdpa"])
-@pytest.mark.parametrize("case", thinned([case for case in product() if ignored_by_flash(case)], 5), ids=str)
+@pytest.mark.parametrize("case", sampled([case for case in product() if ignored_by_flash(case)], 5), ids=str)
 def test_backends_that_would_ignore_a_part_are_refused(
     case: Case, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -696,7 +696,7 @@ REFUSED = [(case, mentions, fields) for case in product() for mentions, fields i
 
 
 @pytest.mark.parametrize(
-    ("case", "mentions", "fields"), thinned(REFUSED, 5), ids=lambda given: str(given) if given else ""
+    ("case", "mentions", "fields"), sampled(REFUSED, 5), ids=lambda given: str(given) if given else ""
 )
 def test_combinations_that_cannot_be_are_refused(case: Case, mentions: tuple[str, ...], fields: dict[str, Any]) -> None:
     with raises_sentence(*mentions):

@@ -41,7 +41,7 @@ from qkv.modeling import (
     QkvEncoderDecoderForSpeechSeq2Seq,
     QkvEncoderForCTC,
 )
-from thinned import thinned
+from sampling import sampled
 from tiny import jitter
 
 END, BINS, FRAMES, SHORT = 1, 5, 29, 18
@@ -154,7 +154,7 @@ def every() -> Iterator[Case]:
 
 def each(start: int) -> pytest.MarkDecorator:
     """Every 203rd case, and for each test other ones."""
-    return pytest.mark.parametrize("case", thinned(every(), 203, start), ids=str)
+    return pytest.mark.parametrize("case", sampled(every(), 203, start), ids=str)
 
 
 def build(case: Case) -> PreTrainedModel:
@@ -289,7 +289,7 @@ def test_checkpointing_changes_nothing(case: Case) -> None:
         assert len(runs) == 2 * len(stacks(case, model))
 
 
-@pytest.mark.parametrize("case", thinned((case for case in every() if case.family == "dictation"), 97, 40), ids=str)
+@pytest.mark.parametrize("case", sampled((case for case in every() if case.family == "dictation"), 97, 40), ids=str)
 @torch.no_grad()
 def test_cached_is_full(case: Case) -> None:
     """Tokens in pieces, each reading what the cache holds of those before, and memory from the cache alone."""

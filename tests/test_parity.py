@@ -17,11 +17,11 @@ from transformers.utils import ModelOutput
 
 from comparison import exact
 from families import ROWS
-from families_base import END, LENGTH, PAD, Row
+from families.base import END, LENGTH, PAD, Row
 from qkv.modeling.conversion.config import lost_on_reading
 from qkv.modeling.conversion.convert import chosen, from_transformers, official_pairs, rows, to_transformers
 from qkv.modeling.conversion.weights import convert
-from thinned import thinned
+from sampling import sampled
 
 SINGLE, DOUBLE = 1e-5, 1e-10
 GENERATORS = [row for row in ROWS if row.generates]
@@ -33,8 +33,8 @@ SAVED = [
     or row.name in ("untied", "v1.1", "two vocabularies", "no pooler")
 ]
 each_row = pytest.mark.parametrize("row", ROWS, ids=str)
-each_fifth = pytest.mark.parametrize("row", thinned(ROWS, 5), ids=str)
-each_generator = pytest.mark.parametrize("row", thinned(GENERATORS, 3), ids=str)
+each_fifth = pytest.mark.parametrize("row", sampled(ROWS, 5), ids=str)
+each_generator = pytest.mark.parametrize("row", sampled(GENERATORS, 3), ids=str)
 # What a head of theirs gives beside what ours gives.
 THEIRS_ALONE = {"cls_logits", "distillation_logits", "past_key_values", "loss_dict.cardinality_error"}
 
@@ -180,7 +180,7 @@ def test_there_and_back_is_the_identity(row: Row) -> None:
     assert ours.num_parameters() == trained + bias
 
 
-@pytest.mark.parametrize("row", thinned(SAVED, 3), ids=str)
+@pytest.mark.parametrize("row", sampled(SAVED, 3), ids=str)
 def test_there_and_back_through_files_is_the_identity(row: Row, tmp_path: Path) -> None:
     official, ours = pair(row)
     official.save_pretrained(tmp_path / "official")

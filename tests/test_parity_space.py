@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from test_parity import DOUBLE, SINGLE, assert_identical, distance, double
 
 from families import FAMILIES
-from families_base import Family, Row
-from families_space import SPACES, configs
+from families.base import Family, Row
+from families.space import SPACES, configs
 from qkv.modeling.conversion.convert import from_transformers, to_transformers
 
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))

@@ -42,7 +42,7 @@ import tiny
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.image import read_image
 from qkv.scripts.data.objects import own_boxes
-from thinned import thinned
+from sampling import sampled
 
 CORPUS = [
     "Attention reads every word of a sentence at once.",
@@ -380,7 +380,7 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return with_pictures(folder)
 
 
-@pytest.mark.parametrize("file", thinned(FILES, 3, 1))
+@pytest.mark.parametrize("file", sampled(FILES, 3, 1))
 def test_image_classification_of_a_file(file: str, vit: Path) -> None:
     model = AutoModelForImageClassification.from_pretrained(vit)
     picture = Image.open(vit / file).convert("RGB")

@@ -26,9 +26,9 @@ from transformers import (
 import gradient_worker as worker
 import tiny
 from gradient_worker import ROUNDS, ROWS, SHARED, TASKS, Gradients
-from thinned import thinned
+from sampling import sampled
 
-each_round = pytest.mark.parametrize(("name", "smoothing"), thinned(ROUNDS, 5))
+each_round = pytest.mark.parametrize(("name", "smoothing"), sampled(ROUNDS, 5))
 EXACT = {"rtol": 0, "atol": 1e-10}
 
 
@@ -76,7 +76,7 @@ def test_objects_of_a_step_are_counted_over_its_parts(references: dict) -> None:
 
 
 # Trainer counts nothing but `labels`: of an answer's positions it takes the mean over micro-batches.
-@pytest.mark.parametrize("name", thinned([name for name, task in TASKS.items() if task.counted == "labels"], 2))
+@pytest.mark.parametrize("name", sampled([name for name, task in TASKS.items() if task.counted == "labels"], 2))
 def test_a_short_last_batch_under_trainer_weighs_what_it_holds(name: str) -> None:
     actual = worker.trainer_step(TASKS[name], 0.0, batch_size=3, accumulate=3, rows=7)
     assert_same_gradients(actual, worker.one_batch(TASKS[name], 0.0, rows=7))
@@ -115,7 +115,7 @@ def two_processes(path: Path, start: int, every: int) -> dict[tuple[str, float, 
     return torch.load(path)
 
 
-@pytest.mark.parametrize("start", thinned(range(5), 5))
+@pytest.mark.parametrize("start", sampled(range(5), 5))
 def test_two_processes_are_one_big_batch(
     start: int, references: dict[tuple[str, float], Gradients], tmp_path: Path
 ) -> None:
@@ -173,7 +173,7 @@ def test_trainers_own_label_smoothing_is_that_of_the_config(name: str, reference
         assert_close(actual[key], value, rtol=0, atol=1e-6)  # Trainer sums its smoothing in single precision
 
 
-@pytest.mark.parametrize("name", thinned(TASKS, 3))
+@pytest.mark.parametrize("name", sampled(TASKS, 3))
 def test_evaluation_reports_the_loss(name: str) -> None:
     model = TASKS[name].model().eval()
     examples = TASKS[name].examples()
@@ -188,7 +188,7 @@ def test_evaluation_reports_the_loss(name: str) -> None:
     assert len(scores[0] if isinstance(scores, tuple) else scores) == ROWS
 
 
-@pytest.mark.parametrize("name", thinned(["classes", "seq2seq", "images"], 3))
+@pytest.mark.parametrize("name", sampled(["classes", "seq2seq", "images"], 3))
 def test_training_resumes_and_saves_what_it_learned(name: str, tmp_path: Path) -> None:
     task = TASKS[name]
     through = task.model()
@@ -214,7 +214,7 @@ def test_training_resumes_and_saves_what_it_learned(name: str, tmp_path: Path) -
 TRAINED = [case for case in tiny.HEADS if case.auto_class != "AutoModel" and "return_loss" not in case.inputs()]
 
 
-@pytest.mark.parametrize("case", thinned(TRAINED, 4), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", sampled(TRAINED, 4), ids=lambda case: case.name)
 def test_every_head_trains(case: tiny.Case) -> None:
     model, inputs = case.build().double(), case.inputs()
     examples = [{name: value[row] for name, value in inputs.items()} for row in range(tiny.BATCH)]
@@ -333,7 +333,7 @@ def test_collator_for_sequence_to_sequence(tokenizer: PreTrainedTokenizerFast) -
 
 
 @pytest.mark.parametrize("by", ["positions", "boundaries", "both"])
-@pytest.mark.parametrize("name", thinned(["clm", "clm-untied"], 3))
+@pytest.mark.parametrize("name", sampled(["clm", "clm-untied"], 3))
 def test_packed_documents_are_learned_as_if_separate(name: str, by: str, tokenizer: PreTrainedTokenizerFast) -> None:
     flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=by != "positions")
     pad = DataCollatorForLanguageModeling(tokenizer, mlm=False)
@@ -351,7 +351,7 @@ def test_packed_documents_are_learned_as_if_separate(name: str, by: str, tokeniz
 
 
 @pytest.mark.parametrize("by", ["positions", "boundaries"])
-@pytest.mark.parametrize("name", thinned(["tags", "mlm"], 2))
+@pytest.mark.parametrize("name", sampled(["tags", "mlm"], 2))
 def test_packed_documents_teach_encoders_as_if_separate(name: str, by: str) -> None:
     flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=by != "positions")
     # The collator blanks the first label of a document, which for a causal model is nobody's target.

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 import scale_worker as worker
+from sampling import sampled
 from scale_worker import CASES, Curve
-from thinned import thinned
 from tiny import CASES as HEADS
 
 FAMILIES = ("encoder", "decoder", "encoder-decoder", "vit")
@@ -168,7 +168,7 @@ def test_the_usual_mistake_would_be_noticed(quick: Path) -> None:
     assert abs(mistaken["norm"][0] - expected["norm"][0]) > 1e-2
 
 
-@pytest.mark.parametrize("case", thinned([case for case in HEADS if "For" in case.name], 2), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", sampled([case for case in HEADS if "For" in case.name], 2), ids=lambda case: case.name)
 def test_every_parameter_of_a_head_gets_a_gradient(case: Any) -> None:
     """Or DDP would wait for it for ever, unless it were told to look for what is not used at every step."""
     model = case.build().train()

@@ -135,7 +135,7 @@ def datasets() -> Any:
             api.delete_repo(name, repo_type="dataset")
 
 
-def strangers() -> Any:
+def outsiders() -> Any:
     """Nobody else sees a private repository, and what is not there has its own exception."""
     with repository(api) as name:
         nobody, forged = HfApi(token=False), HfApi(token="hf_forged")
@@ -149,7 +149,7 @@ def strangers() -> Any:
         }
 
 
-JOBS = {job.__name__: job for job in (commits, folders, conflicts, names, pull_requests, trees, datasets, strangers)}
+JOBS = {job.__name__: job for job in (commits, folders, conflicts, names, pull_requests, trees, datasets, outsiders)}
 
 if __name__ == "__main__":
     main(JOBS)

@@ -1,6 +1,6 @@
 """What the author of a model does with transformers' own ways to the Hub: the author's side of `test_push_to_hub.py`.
 
-The repositories stay for strangers to load; the test deletes them.
+The repositories stay for clients without qkv to load; the test deletes them.
 """
 
 import tempfile
@@ -24,9 +24,9 @@ from transformers import (
 
 import checkout  # noqa: F401
 import qkv
+from clean_client_jobs import FAMILIES, IDS, SENTENCE, logits
 from client import main, named, refusal
 from qkv.scripts.publishing.hub.callback import CodeCallback
-from stranger_jobs import FAMILIES, IDS, SENTENCE, logits
 
 api = HfApi()
 TEXT = {"vocab_size": 8, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}

@@ -115,7 +115,7 @@ def test_a_path_tells_the_hash_of_its_content(found: Answers) -> None:
 
 
 def test_a_private_repository_is_nobody_elses(found: Answers) -> None:
-    answer: dict[str, Any] = found["strangers"]
+    answer: dict[str, Any] = found["outsiders"]
     assert answer["private"] is True
     assert answer["without a token"]["kind"] == "RepositoryNotFoundError"
     assert answer["without a token"]["status"] == 401
@@ -131,5 +131,5 @@ def test_a_private_repository_is_nobody_elses(found: Answers) -> None:
     ],
 )
 def test_what_is_missing_has_its_own_exception(found: Answers, what: str, kind: str, status: int) -> None:
-    answer = found["strangers"][what]
+    answer = found["outsiders"][what]
     assert (answer["kind"], answer["status"]) == (kind, status)

@@ -17,7 +17,7 @@ import qkv
 import tiny
 import uploads
 from families import ROWS
-from families_base import Row
+from families.base import Row
 from loopback.process import LoopbackHub
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Found, Job, outputs, reload
@@ -49,7 +49,7 @@ PICTURE = "ViTForImageClassification"
 
 @dataclass
 class Published:
-    """A model, the job that asks the Hub for it, and what a stranger found there."""
+    """A model, the job that asks the Hub for it, and what a client without qkv found there."""
 
     model: PreTrainedModel
     job: Job
@@ -66,7 +66,7 @@ def built(row: Row | tiny.Case) -> PreTrainedModel:
 
 
 def publish(rows: dict[str, Row | tiny.Case], place: Path) -> dict[str, Published]:
-    """Build and upload each model, and let strangers load it."""
+    """Build and upload each model, and let a client without qkv load it."""
     models = {name: built(row) for name, row in rows.items()}
     jobs = {}
     with LoopbackHub(place / "hub") as hub, uploads.client(hub, place / "author") as client:
@@ -80,7 +80,7 @@ def publish(rows: dict[str, Row | tiny.Case], place: Path) -> dict[str, Publishe
             jobs[name] = job(rows[name], model, repo, revision=commit, **extras(name, place))
         client_variables = hub.environment(place, None)
         online = {name: client_variables[name] for name in ("HF_ENDPOINT", "NO_PROXY", "HF_HUB_DISABLE_XET")}
-        home = place / "stranger"
+        home = place / "clean"
         found = dict(zip(jobs, reload(list(jobs.values()), home, {**online, "HF_HUB_OFFLINE": "0"}), strict=True))
     return {name: Published(models[name], jobs[name], found[name], home) for name in jobs}
 
@@ -120,13 +120,13 @@ def refuse_difference(one: Published, found: Found) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_stranger_gets_the_same_numbers(published: dict[str, Published], name: str) -> None:
+def test_a_clean_client_gets_the_same_numbers(published: dict[str, Published], name: str) -> None:
     refuse_difference(published[name], published[name].found)
 
 
 @pytest.mark.slow
 def test_they_are_the_same_offline(published: dict[str, Published]) -> None:
-    """The Hub is gone, the stranger's cache is not."""
+    """The Hub is gone, the cache of the client is not."""
     home = next(iter(published.values())).home
     for one, found in zip(published.values(), reload([one.job for one in published.values()], home), strict=True):
         refuse_difference(one, found)

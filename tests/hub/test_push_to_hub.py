@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+import clean_client_jobs
 import push_jobs
-import stranger_jobs
 from endpoint import Answers, Client, Endpoint, chosen
 
 MODEL = ["LICENSE", "README.md", "config.json", "model.safetensors"]
@@ -43,11 +43,11 @@ def trainers(endpoint: Endpoint, tmp_path_factory: pytest.TempPathFactory) -> An
 
 
 @pytest.fixture(scope="module")
-def stranger(
+def clean_client(
     endpoint: Endpoint, author: Answers, trainers: Answers, tmp_path_factory: pytest.TempPathFactory
 ) -> Answers:
-    environment = endpoint.environment(tmp_path_factory.mktemp("stranger"))
-    return Client("stranger_jobs", list(stranger_jobs.JOBS), environment).answers()
+    environment = endpoint.environment(tmp_path_factory.mktemp("clean_client"))
+    return Client("clean_client_jobs", list(clean_client_jobs.JOBS), environment).answers()
 
 
 def test_a_model_and_its_tokenizer_are_two_commits(author: Answers) -> None:
@@ -114,11 +114,13 @@ def test_training_goes_on_from_the_hub(trainers: Answers) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", stranger_jobs.ENCODERS)
-def test_a_stranger_gets_the_same_numbers(author: Answers, trainers: Answers, stranger: Answers, label: str) -> None:
+@pytest.mark.parametrize("label", clean_client_jobs.ENCODERS)
+def test_a_clean_client_gets_the_same_numbers(
+    author: Answers, trainers: Answers, clean_client: Answers, label: str
+) -> None:
     expected = {**author, **trainers}[label]["logits"][0]
     found = {"home": "transformers_modules", "logits": expected, "body": "QkvEncoderModel"}
-    assert stranger["numbers"][label] == found
+    assert clean_client["numbers"][label] == found
 
 
 @pytest.mark.slow
@@ -126,29 +128,29 @@ def test_a_stranger_gets_the_same_numbers(author: Answers, trainers: Answers, st
     ("label", "body"),
     [("decoder", "QkvDecoderModel"), ("encoder_decoder", "QkvEncoderDecoderModel"), ("vision", "QkvEncoderModel")],
 )
-def test_so_with_every_family(trainers: Answers, stranger: Answers, label: str, body: str) -> None:
+def test_so_with_every_family(trainers: Answers, clean_client: Answers, label: str, body: str) -> None:
     expected = trainers["families"]["logits"][label]
-    assert stranger["numbers"][label] == {"home": "transformers_modules", "logits": expected, "body": body}
+    assert clean_client["numbers"][label] == {"home": "transformers_modules", "logits": expected, "body": body}
 
 
 @pytest.mark.slow
-def test_a_stranger_generates_the_same(trainers: Answers, stranger: Answers) -> None:
-    assert stranger["generated"] == trainers["families"]["generated"]
+def test_a_clean_client_generates_the_same(trainers: Answers, clean_client: Answers) -> None:
+    assert clean_client["generated"] == trainers["families"]["generated"]
 
 
 @pytest.mark.slow
-def test_a_stranger_has_the_same_pipeline(author: Answers, stranger: Answers) -> None:
-    assert stranger["task"] == author["pushed"]["answer"]
-    assert set(stranger["task"]) < set(push_jobs.WORDS)
+def test_a_clean_client_has_the_same_pipeline(author: Answers, clean_client: Answers) -> None:
+    assert clean_client["task"] == author["pushed"]["answer"]
+    assert set(clean_client["task"]) < set(push_jobs.WORDS)
 
 
 @pytest.mark.slow
-def test_a_stranger_passes_the_model_on(author: Answers, stranger: Answers) -> None:
-    assert stranger["passed_on"] == author["pushed"]["logits"][0]
+def test_a_clean_client_passes_the_model_on(author: Answers, clean_client: Answers) -> None:
+    assert clean_client["passed_on"] == author["pushed"]["logits"][0]
 
 
 @pytest.mark.slow
-def test_without_code_a_stranger_is_told_so(trainers: Answers, stranger: Answers) -> None:
+def test_without_code_a_clean_client_is_told_so(trainers: Answers, clean_client: Answers) -> None:
     assert trainers["bare"]
-    answer = stranger["without_code"]
+    answer = clean_client["without_code"]
     assert answer["kind"] == "OSError" and "does not appear to have a file named" in answer["message"]

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 import qkv
 import tiny
 from families import variant
-from thinned import thinned
+from sampling import sampled
 
 LANGUAGES = {"<|en|>": 5, "<|de|>": 6, "<|fr|>": 7}
 TASKS = {"transcribe": 8, "translate": 9}
@@ -62,7 +62,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", thinned(OPTIONS, 3))
+@pytest.mark.parametrize("name", sampled(OPTIONS, 3))
 def test_a_window_is_written_as_stock_whisper_writes_it(name: str) -> None:
     theirs, ours = (write(model, sound(), **OPTIONS[name]) for model in whispers())
     assert torch.equal(ours, theirs) and len(ours.unique()) > 3
@@ -86,7 +86,7 @@ def test_forced_ids_of_old_checkpoints_are_forced() -> None:
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("conditioned", thinned([True, False], 2), ids=["windows know what was said", "each alone"])
+@pytest.mark.parametrize("conditioned", sampled([True, False], 2), ids=["windows know what was said", "each alone"])
 def test_long_sound_is_written_window_by_window(conditioned: bool) -> None:
     features, mask = sound(60), (torch.arange(60) < torch.tensor([[60], [35]])).long()
     options = {"return_timestamps": True, "language": "en", "condition_on_prev_tokens": conditioned}

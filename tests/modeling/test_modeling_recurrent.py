@@ -14,7 +14,7 @@ from qkv import QkvRecurrentConfig, presets
 from qkv.configuration.axes import AlignmentName, CellName, ReadoutName
 from qkv.modeling import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
 from qkv.modeling.recurrent_cache import RecurrentCache
-from thinned import thinned
+from sampling import sampled
 
 # Every size another one, so that no two can be mistaken for each other.
 ODD = {"vocab_size": 23, "embedding_size": 7, "attention_size": 9, "num_encoder_layers": 2, "num_hidden_layers": 2}
@@ -22,7 +22,7 @@ COMBINATIONS = list(
     itertools.product(get_args(CellName), get_args(AlignmentName), get_args(ReadoutName), (True, False))
 )
 every_combination = pytest.mark.parametrize(
-    ("cell", "attention", "readout", "bidirectional"), thinned(COMBINATIONS, 5), ids=str
+    ("cell", "attention", "readout", "bidirectional"), sampled(COMBINATIONS, 5), ids=str
 )
 
 

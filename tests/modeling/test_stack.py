@@ -13,7 +13,7 @@ from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jitter
 from qkv.configuration.axes import TABLED, FeedForwardName, NormName, PatternName, PositionName
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
-from thinned import thinned
+from sampling import sampled
 
 LENGTH, WINDOW, BLOCK, DISTANCE = 5, 2, 2, 6
 IDS = torch.tensor([[0, 3, 10, 10, 7], [5, 1, 2, 9, 0]])
@@ -133,7 +133,7 @@ def check(stack, **fields):
 
 
 @pytest.mark.parametrize(
-    ("position", "pattern"), thinned(itertools.product(get_args(PositionName), get_args(PatternName)), 5)
+    ("position", "pattern"), sampled(itertools.product(get_args(PositionName), get_args(PatternName)), 5)
 )
 @pytest.mark.parametrize("norm_first", [True, False], ids=["pre-norm", "post-norm"])
 @STACKS

@@ -15,10 +15,10 @@ from transformers import AutoImageProcessor, AutoTokenizer, PreTrainedModel
 import qkv
 import tiny
 from families import variant
-from families_base import Row
+from families.base import Row
 from qkv.scripts import convert
 from qkv.scripts.cli import main
-from thinned import thinned
+from sampling import sampled
 
 BERT, GPT2, LLAMA, BART, VIT = (
     variant(*names, "")
@@ -60,7 +60,7 @@ def run(*words: Any) -> int:
     return main(["convert", *map(str, words)])
 
 
-@pytest.mark.parametrize("row", [GPT2, *thinned([BART, *SENSES], 5)], ids=str)
+@pytest.mark.parametrize("row", [GPT2, *sampled([BART, *SENSES], 5)], ids=str)
 def test_there_and_back_changes_nothing(row: Row, tmp_path: Path) -> None:
     source = saved(row, tmp_path, max_shard_size="30kB")
     assert run(source, tmp_path / "ours", "--check") == 0
@@ -150,7 +150,7 @@ def tamper(monkeypatch: pytest.MonkeyPatch, change: Callable[[PreTrainedModel], 
     monkeypatch.setattr(convert, "read", read)
 
 
-@pytest.mark.parametrize(("row", "change", "sentence"), thinned(TAMPERED, 2))
+@pytest.mark.parametrize(("row", "change", "sentence"), sampled(TAMPERED, 2))
 def test_another_model_is_not_written(
     row: Row,
     change: Callable[[PreTrainedModel], None],

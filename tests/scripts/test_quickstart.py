@@ -25,7 +25,7 @@ from qkv.scripts.publishing.integrity.clean_process_main import opened
 from qkv.scripts.publishing.integrity.manifest import identity
 from qkv.scripts.tasks.task import Example
 from qkv.scripts.training.record import Clock
-from tones import recordings
+from sine_waves import recordings
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
 

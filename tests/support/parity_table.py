@@ -15,7 +15,7 @@ from test_parity import DOUBLE, SINGLE, assert_identical, distance, double
 from test_parity_space import search
 
 from families import FAMILIES, LEFT_OUT, ROWS
-from families_base import Row
+from families.base import Row
 from qkv.modeling.conversion.convert import from_transformers, to_transformers
 
 PAGE = Path(__file__).resolve().parents[2] / "model_cards" / "PARITY.md"

@@ -1,4 +1,4 @@
-"""What only tests use: `/__loopback__/log` and `/__loopback__/faults`."""
+"""The log and the faults, for tests only, and what clients ask for on the side: harnesses and telemetry."""
 
 from loopback.faults import Fault
 from loopback.messages import Reply, Request
@@ -24,3 +24,13 @@ def set_faults(request: Request) -> Reply:
     """From now on these faults, and none of those before."""
     request.hub.faults[:] = [Fault(**words) for words in request.json]
     return Reply({})
+
+
+@route("GET", "/api/agent-harnesses")
+def agent_harnesses(request: Request) -> Reply:
+    return Reply({"standardEnvVars": [], "harnesses": {}})
+
+
+@route("GET", "/api/telemetry/{path}")
+def telemetry(request: Request) -> Reply:
+    return Reply()

@@ -9,8 +9,7 @@ from typing import Any
 
 from loopback.access import to_read, writer
 from loopback.hub import Hub
-from loopback.messages import HubError, Reply, Request
-from loopback.ranges import ranged
+from loopback.messages import HubError, Reply, Request, ranged
 from loopback.routes import route
 from loopback.storage import Storage
 from loopback.xet import assemble

@@ -1,6 +1,7 @@
 """What goes over the wire: a request as the endpoints see it, a reply as they give it, and a refusal."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
@@ -10,6 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 if TYPE_CHECKING:
     from loopback.hub import Hub, User
+
+BINARY = {"Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
 
 
 @dataclass
@@ -66,3 +69,24 @@ class Request:
     def flag(self, name: str) -> bool:
         """Whether the query says yes to something."""
         return self.query.get(name, "").lower() in ("1", "true")
+
+
+def requested(request: Request, size: int) -> tuple[int, int] | None:
+    """First byte and end of the part that is asked for; 416 beyond the end, None for the whole."""
+    found = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("Range", ""))
+    if found is None:
+        return None
+    start, end = int(found[1]), min(int(found[2]) + 1, size) if found[2] else size
+    if start >= size:
+        raise HubError(416, "Range not satisfiable", headers={"Content-Range": f"bytes */{size}"})
+    return start, end
+
+
+def ranged(request: Request, data: bytes, headers: dict[str, str]) -> Reply:
+    """The data, or the part of it that is asked for."""
+    part = None if request.method == "HEAD" else requested(request, len(data))
+    if part is None:
+        return Reply(data, headers={**BINARY, **headers})
+    start, end = part
+    span = {"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"}
+    return Reply(data[start:end], 206, {**BINARY, **headers, **span})

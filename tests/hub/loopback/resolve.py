@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 from loopback.access import check_gate, kind_of, to_read
 from loopback.large_files import xet_hash
-from loopback.messages import HubError, Reply, Request
-from loopback.ranges import ranged
+from loopback.messages import HubError, Reply, Request, ranged
 from loopback.repository import Entry, Repository
 from loopback.routes import route
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from loopback.access import check_gate, to_contribute, to_read
 from loopback.hub import in_an_hour
-from loopback.messages import HubError, Reply, Request
-from loopback.ranges import ranged, requested
+from loopback.messages import HubError, Reply, Request, ranged, requested
 from loopback.routes import route
 from loopback.storage import Storage
 from loopback.xet_format import Recipe, Term, chunk, offsets, recipes

@@ -3,8 +3,9 @@
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 
-from loopback.lz4 import decompress
+import pyarrow
 
 STORED, LZ4, PLANES = range(3)
 CHUNK_HEADER, SHARD_RECORD = 8, 48
@@ -60,7 +61,7 @@ def chunk(xorb: bytes, position: int) -> bytes:
     packed, kind = xorb[start : start + packed_size(xorb, position)], xorb[position + 4]
     if kind == STORED:
         return packed
-    data = decompress(packed)
+    data = pyarrow.input_stream(BytesIO(packed), compression="lz4").read()  # an LZ4 frame
     return interleaved(data) if kind == PLANES else data
 
 

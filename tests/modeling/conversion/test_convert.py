@@ -13,19 +13,19 @@ import families
 import qkv
 import tiny
 from families import FAMILIES, ROWS, variant
-from families_base import Row
+from families.base import Row
 from qkv.modeling.conversion.convert import ARCHITECTURES
-from thinned import thinned
+from sampling import sampled
 
 LANGUAGE_MODELS = [row for row in ROWS if row.generates and not row.name]
 # One head of each architecture, the one with the most of its own.
 ONES = ("ForMaskedLM", "ForImageClassification")
 HEADED = [*LANGUAGE_MODELS, *(row for row in ROWS if "tied" in row.name or (row.head in ONES and not row.name))]
-each_head = pytest.mark.parametrize("row", thinned(HEADED, 2), ids=str)
+each_head = pytest.mark.parametrize("row", sampled(HEADED, 2), ids=str)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("row", thinned((row for row in HEADED if not row.name), 3), ids=str)
+@pytest.mark.parametrize("row", sampled((row for row in HEADED if not row.name), 3), ids=str)
 def test_dtype_is_kept(row: Row, dtype: torch.dtype) -> None:
     official = row.build().to(dtype)
     ours = qkv.from_transformers(official)

@@ -10,7 +10,7 @@ from transformers.activations import ACT2FN
 import qkv
 import tiny
 from families import variant
-from families_base import PAD
+from families.base import PAD
 
 BERT = {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True}
 

@@ -9,7 +9,7 @@ import transformers
 import qkv
 import tiny
 from families import variant
-from families_base import END, START
+from families.base import END, START
 from qkv.modeling.conversion.config import their_layers
 from qkv.modeling.conversion.encoder_rotary import their_rope
 

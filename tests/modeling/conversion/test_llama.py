@@ -6,7 +6,7 @@ import transformers
 import qkv
 import tiny
 from families import variant
-from families_base import rope
+from families.base import rope
 
 
 def test_rope_parameters_are_copied_whole() -> None:

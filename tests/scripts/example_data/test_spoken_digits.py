@@ -12,7 +12,7 @@ import pytest
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.example_data import spoken_digits as digits
 from qkv.scripts.recipes.schema import Recipe, Text
-from tones import tone
+from sine_waves import tone
 
 RECIPE = Recipe("r", "", "", "", text=Text(made=30))
 

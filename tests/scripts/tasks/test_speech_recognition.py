@@ -22,7 +22,7 @@ from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.evaluation import inputs
 from qkv.scripts.training.record import read_log
 from qkv.scripts.training.run import build, train
-from tones import recordings, tone
+from sine_waves import recordings, tone
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=2",
         "warmup_steps=1", "batch_size=4", "threads=1"]  # fmt: skip

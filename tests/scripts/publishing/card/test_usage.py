@@ -38,7 +38,7 @@ from qkv.scripts.publishing.card.heads import FEW, HEADS, HEAR, OPEN_SOUND
 from qkv.scripts.publishing.card.usage import finishing
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import strange_environment
-from thinned import thinned
+from sampling import sampled
 
 ROOT = Path(__file__).resolve().parents[4]
 CARDS = ROOT / "model_cards"
@@ -187,7 +187,7 @@ def cards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     found = {name: published(name, place / f"folder{index}") for index, name in enumerate(KINDS) if name in chosen}
     programs = {name: PROGRAM.findall(text) for name, (_, text) in found.items()}
     done = subprocess.run(
-        [sys.executable, "-I", ROOT / "tests" / "support" / "card_reader.py"],
+        [sys.executable, "-I", ROOT / "tests" / "support" / "card_programs.py"],
         input=json.dumps([program for every in programs.values() for program in every]),
         env=strange_environment(place),
         cwd=place,
@@ -355,7 +355,7 @@ CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", thinned([*MODELS, "recorded", *NATIVE], 5))
+@pytest.mark.parametrize("name", sampled([*MODELS, "recorded", *NATIVE], 5))
 def test_programs_print_what_the_model_says(cards: dict[str, Card], name: str) -> None:
     card, kind = cards[name], KINDS[name]
     *piped, asked = card.printed
@@ -386,7 +386,7 @@ ANSWERED: dict[str, Callable[[PreTrainedModel], Any]] = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", thinned(ANSWERED, 5))
+@pytest.mark.parametrize("name", sampled(ANSWERED, 5))
 def test_programs_need_no_processor(cards: dict[str, Card], name: str) -> None:
     assert cards[name].printed == [str(ANSWERED[name](cards[name].model))]
 

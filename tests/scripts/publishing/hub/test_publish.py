@@ -16,7 +16,7 @@ import qkv
 import tiny
 from qkv.scripts.publishing.hub.publish import Published, destination
 from qkv.scripts.publishing.hub.screen import UnfitError
-from thinned import thinned
+from sampling import sampled
 from tiny import Case
 
 RECORD = Path(__file__).parents[4] / "model_cards" / "digits.json"
@@ -204,7 +204,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("case", thinned(OTHERS.values(), 2), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", sampled(OTHERS.values(), 2), ids=lambda case: case.name)
 def test_every_family_passes_the_screen(case: Case, tmp_path: Path) -> None:
     passes(case, tmp_path)
 

@@ -9,7 +9,7 @@ from test_parity import mistaken
 
 import qkv
 from families import ROWS, variant
-from families_base import Row
+from families.base import Row
 from qkv.scripts.publishing.integrity.certificate import (
     ONE_ROUNDING,
     certify,

@@ -59,7 +59,7 @@ def generated() -> Any:
 
 
 def passed_on() -> Any:
-    """The stranger pushes what was loaded, and loads it again."""
+    """The reader pushes what was loaded, and loads it again."""
     load("pushed").push_to_hub(named("passed_on"), private=True)
     return logits(load("passed_on"))
 

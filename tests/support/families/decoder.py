@@ -1,6 +1,6 @@
 """Official decoders, every class of each at a tiny size."""
 
-from families_base import SIZES, Family, Inputs, classes, rope, spans, text, token_labels
+from families.base import SIZES, Family, Inputs, classes, rope, spans, text, token_labels
 
 HEADS: dict[str, Inputs] = {
     "Model": text,

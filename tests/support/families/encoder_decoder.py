@@ -1,6 +1,6 @@
 """Official encoder-decoders, every class of each at a tiny size."""
 
-from families_base import (
+from families.base import (
     END,
     PAD,
     VOCABULARY,

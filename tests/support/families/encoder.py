@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from families_base import (
+from families.base import (
     END,
     SIZES,
     START,

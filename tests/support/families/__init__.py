@@ -2,19 +2,13 @@
 
 from typing import Any
 
-import families_decoder
-import families_detection
-import families_dual_encoder
-import families_encoder
-import families_encoder_decoder
-import families_image
-import families_speech
-from families_base import Family, Row
+from families import decoder, detection, dual_encoder, encoder, encoder_decoder, image, speech
+from families.base import Family, Row
 
 MODULES = (
-    *(families_encoder, families_image, families_decoder, families_encoder_decoder, families_dual_encoder),
-    families_speech,
-    families_detection,
+    *(encoder, image, decoder, encoder_decoder, dual_encoder),
+    speech,
+    detection,
 )
 FAMILIES: dict[str, Family] = {family.model_type: family for module in MODULES for family in module.FAMILIES}
 ROWS = [

@@ -1,6 +1,6 @@
 """Official encoders over images, every class of each at a tiny size."""
 
-from families_base import LABELS, SIZES, Family, Inputs, Row, image_labels, images, masked_patches, oblong_labels
+from families.base import LABELS, SIZES, Family, Inputs, Row, image_labels, images, masked_patches, oblong_labels
 
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
 HEADS: dict[str, Inputs] = {

@@ -1,4 +1,4 @@
-"""Run the Python of model cards where qkv cannot be imported: `python -I card_reader.py`, programs as JSON.
+"""Run the Python of model cards where qkv cannot be imported: `python -I card_programs.py`, programs as JSON.
 
 What each program printed comes back on standard output, as JSON.
 """

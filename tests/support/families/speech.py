@@ -1,6 +1,6 @@
 """Official models that hear, every class of each at a tiny size."""
 
-from families_base import END, Family, recognition, recognition_labels, window_labels, window_words
+from families.base import END, Family, recognition, recognition_labels, window_labels, window_words
 
 SIZES = {
     **{"d_model": 32, "encoder_layers": 3, "decoder_layers": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40},

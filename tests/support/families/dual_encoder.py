@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from families_base import END, IDS, SIZES, VOCABULARY, Family, images, sentences
+from families.base import END, IDS, SIZES, VOCABULARY, Family, images, sentences
 
 SMALL = {**SIZES, "attention_dropout": 0.2, "initializer_range": 0.1}
 IMAGE = {**SMALL, "image_size": 12, "patch_size": 4}

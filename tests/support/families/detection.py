@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from families_base import BATCH, LABELS, Family
+from families.base import BATCH, LABELS, Family
 
 BACKBONE = {
     **{"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12, 20], "depths": [1, 2, 1]},
