@@ -1,4 +1,4 @@
-"""The public vocabulary: configs and presets. Importing this needs no torch."""
+"""Configs and presets of every model, importable without torch."""
 
 # size: most of it is sentences for wrong values, and papers as presets
 from . import presets

@@ -1,1 +1,1 @@
-"""Convert official checkpoints to qkv models and back; one file per group of architectures. Never exported."""
+"""Convert official checkpoints to qkv models and back; one file per group of architectures; never exported."""
