@@ -15,7 +15,7 @@ from qkv.scripts.history.claims import judged
 from qkv.scripts.history.figures import draw
 from qkv.scripts.history.measure import FULL, QUICK, measured, timed_again
 from qkv.scripts.history.page import page
-from qkv.scripts.training import record as records
+from qkv.scripts.training.record import typed, write_record
 
 EXAMPLE = "qkv compare-history --out runs/history"
 RECORD, PAGE = "record.json", "README.md"
@@ -35,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> None:
     """Measure, unless a record is there to be read, and write everything that follows from it."""
     folder = arguments.out
-    command = records.typed(arguments.words)
+    command = typed(arguments.words)
     if arguments.steps or arguments.page:
         record = read(folder / RECORD)
         record = timed_again(record, command) if arguments.steps else record
@@ -43,7 +43,7 @@ def run(arguments: Namespace) -> None:
         refuse_used(folder, arguments.seed)
         folder.mkdir(parents=True, exist_ok=True)
         record = measured(QUICK if arguments.quick else FULL, arguments.seed, command)
-    records.write(folder, record)
+    write_record(folder, record)
     publish(record, folder)
     show(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in judged(record)})
 

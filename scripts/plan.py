@@ -19,8 +19,8 @@ from qkv.scripts.planning.plan import Plan, plans
 from qkv.scripts.planning.simulate import DTYPES, Setup, Step, Strategy
 from qkv.scripts.planning.subject import Subject, find
 from qkv.scripts.recipes.schema import meant
-from qkv.scripts.training.accelerator import refuse_undivided, stacks
-from qkv.scripts.training.loop import refuse_apart
+from qkv.scripts.training.accelerator import check_shardable, stack_configs
+from qkv.scripts.training.loop import check_in_batch_negatives
 
 EXAMPLE = "qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048"
 LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing; *: more than it has"
@@ -109,14 +109,14 @@ def setup(arguments: Namespace, subject: Subject, world: int, strategy: Strategy
 def refuse_parts(subject: Subject, strategy: Strategy, accumulate: int) -> None:
     """Raise ValueError where devices cannot share the model, or its examples compete and are taken in parts."""
     if strategy in ("fsdp2", "tp"):
-        refuse_undivided(subject.outline(), "take --strategy ddp, zero2 or zero3")
+        check_shardable(subject.outline(), "take --strategy ddp, zero2 or zero3")
     if subject.reading.contested:
-        refuse_apart(f"{subject.reading.unit}s", accumulate)
+        check_in_batch_negatives(f"{subject.reading.unit}s", accumulate)
 
 
 def splits(asked: int | None, world: int, subject: Subject) -> int:
     """Devices that share each layer: as many as asked, or as a node has and the heads allow."""
-    heads = math.gcd(*(part.num_key_value_heads for part in stacks(subject.config)))
+    heads = math.gcd(*(part.num_key_value_heads for part in stack_configs(subject.config)))
     split = asked or math.gcd(world, heads, NODE)
     if world % split:
         raise ValueError(f"--world-size={world} is no multiple of --split={split}")

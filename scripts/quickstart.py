@@ -14,13 +14,13 @@ from PIL import Image
 
 from qkv.scripts.common.tables import files, measures, show
 from qkv.scripts.data.audio import wav_of
-from qkv.scripts.publishing.card.card import auto_class, companions, make_card
+from qkv.scripts.publishing.card.card import auto_class, companions, make_card, write_card
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Found, Job, outputs, reload
 from qkv.scripts.recipes.schema import load
 from qkv.scripts.tasks.task import Batch, Example, Task
 from qkv.scripts.train import add_arguments as add_arguments
-from qkv.scripts.training.evaluation import inputs
+from qkv.scripts.training.evaluation import model_inputs
 from qkv.scripts.training.plots import draw_alignment, draw_attention
 from qkv.scripts.training.run import Run, train
 
@@ -48,15 +48,22 @@ def run(arguments: Namespace) -> None:
 
 def complete(finished: Run) -> None:
     """Compare, draw, describe, build the Hub folder and load that; RuntimeError when it is not the same model."""
+    save(finished)
     finished.record["baselines"] = finished.task.baselines()
     if finished.task.kind == "image-classification":
         draw(finished)
     elif writes(finished.model) and getattr(finished.model.config, "attention", "") != "none":
         align(finished)
-    finished.save()
+    save(finished)
     publish(finished)
     finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
+    save(finished)
+
+
+def save(finished: Run) -> None:
+    """Write the record as it is now, and the card that follows from it."""
     finished.save()
+    write_card(finished.folder / "record.json", finished.folder / "card.md")
 
 
 def draw(finished: Run) -> None:
@@ -71,7 +78,7 @@ def draw(finished: Run) -> None:
 
 def align(finished: Run) -> None:
     """Draw what of the first texts of the test, or of what is heard, each token is written from."""
-    columns = inputs(batch(finished.task, "test", ALIGNED))
+    columns = model_inputs(batch(finished.task, "test", ALIGNED))
     given = {name: value.to(finished.model.device) for name, value in columns.items()}
     tokenizer = getattr(finished.task.processor, "parts", [finished.task.processor])[-1]
 
@@ -111,7 +118,7 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     task, model = finished.task, finished.model
     whole = task.kind == "image-classification"
     columns = batch(task, split, None if whole else TEXTS)
-    given = {name: value for name, value in inputs(columns).items() if name != "labels"}
+    given = {name: value for name, value in model_inputs(columns).items() if name != "labels"}
     if writes(model):
         shift: Any = model.prepare_decoder_input_ids_from_labels
         given["decoder_input_ids"] = shift(columns["labels"])

@@ -9,6 +9,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from qkv.scripts.common.tables import files, measures, show
+from qkv.scripts.publishing.card.card import write_card
 from qkv.scripts.recipes.schema import load, names
 from qkv.scripts.training.run import train
 
@@ -16,15 +17,16 @@ EXAMPLE = "qkv train digits seed=1 max_steps=500 model.position=rope out=runs/ro
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What to train, and what to change about it."""
+    """Add the recipe and its overrides."""
     parser.add_argument("recipe", help=f"one of {', '.join(names())}, or a YAML file")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="a field of the recipe and its new value")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="a field of the recipe and its value")
 
 
 def run(arguments: Namespace) -> None:
-    """Train, and show how well and where."""
+    """Train, write the card, and print the results and files."""
     finished = train(load(arguments.recipe, arguments.overrides), arguments.words)
     if finished.is_main:
+        write_card(finished.folder / "record.json", finished.folder / "card.md")
         show(finished.record["recipe"]["name"], {**measures(finished.record), **files(finished.folder)})
 
 

@@ -29,7 +29,7 @@ from qkv.scripts.planning.inputs import (
 from qkv.scripts.planning.recipe_sizes import known
 from qkv.scripts.recipes import schema as recipes
 from qkv.scripts.recipes.schema import Recipe, meant, read, refuse_unknown
-from qkv.scripts.training.run import merged, starting_point
+from qkv.scripts.training.run import config_factory, merged
 
 # The heads that papers train; of those that take a config a preset has the first that reads what it does.
 TRAINED = (
@@ -182,4 +182,4 @@ def of_recipe(recipe: Recipe) -> tuple[Any, Any, Sizes]:
     for key in recipe.model:
         refuse_unknown(f"model.{key}", [f"model.{name}" for name in sorted(model_class.config_class.known_fields())])
     data = known(recipe, model_class)
-    return model_class, starting_point(recipe, model_class)(**merged(data.fields, recipe.model)), data.sizes
+    return model_class, config_factory(recipe, model_class)(**merged(data.fields, recipe.model)), data.sizes

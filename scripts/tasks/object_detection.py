@@ -27,7 +27,7 @@ from qkv.scripts.example_data.scenes import scenes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.task import Answer, Batch, Example, Record, Task
-from qkv.scripts.training.evaluation import inputs
+from qkv.scripts.training.evaluation import model_inputs
 from qkv.scripts.training.plots import draw_objects
 
 COLUMNS = ("image", "objects")
@@ -165,7 +165,7 @@ class Look:
         """The answer to some records."""
         batch = send_to_device(self(records, None), model.device)
         with torch.no_grad():
-            return self.answer(model, model(**{**inputs(batch), "labels": None}), batch)
+            return self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
     def example(self, record: Record, model: Any) -> Example:
         """A picture, and what the first slot finds in it."""

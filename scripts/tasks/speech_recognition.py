@@ -20,7 +20,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.seq2seq import measured
 from qkv.scripts.tasks.task import Batch, Example, Record, Task
 from qkv.scripts.tasks.transcription import Reading, reading_of
-from qkv.scripts.training.evaluation import inputs
+from qkv.scripts.training.evaluation import model_inputs
 
 METRICS = ("wer", "exact_match")
 # What a column of recordings is called: on the Hub, and in the table of a folder of sound.
@@ -192,5 +192,5 @@ def said(model: Any, recording: Any, first: Batch, reading: Reading) -> Example:
     """The first recording of the test, and what the model says of it."""
     batch = {name: value.to(model.device) for name, value in first.items()}
     with torch.no_grad():
-        ((text, _),) = reading.answer(model, model(**inputs(batch)), batch)
+        ((text, _),) = reading.answer(model, model(**model_inputs(batch)), batch)
     return Example(sound(recording), {"text": text}, reading.options(batch))

@@ -1,18 +1,23 @@
-"""How do several processes share a training? What the launcher or the recipe says, made into an Accelerator.
+"""Build the Accelerator of a recipe, and the model as DDP, FSDP2, DeepSpeed or tensor parallelism share it.
 
-Each process has a whole model (DDP), a piece of every layer that is put together when it is needed (FSDP2, ZeRO), or
-its own heads and inner units of every layer (tensor parallel). In the first two every process sees other data; those of
-a tensor-parallel group see the same.
+With DDP each process has a whole model; with FSDP2 and ZeRO a shard of every layer, gathered when it is needed; with
+tensor parallelism its own heads and inner units of every layer. Processes of one tensor-parallel group see the same
+data, all others see different data.
 """
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator, PartialState
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, ParallelismConfig, set_seed
+from accelerate.utils import (
+    DistributedType,
+    FullyShardedDataParallelPlugin,
+    ParallelismConfig,
+    parse_flag_from_env,
+    set_seed,
+)
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
@@ -23,11 +28,11 @@ from transformers.distributed import DistributedConfig
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training import deepspeed as zero
+from qkv.scripts.training import deepspeed
 
 PRECISIONS = {"fp32": "no", "bf16": "bf16"}
-# What `accelerate launch --config_file` leaves in the environment, and what it means.
-ASKED = {
+# Variables that `accelerate launch --config_file` sets, and the strategy each asks for.
+LAUNCHER_STRATEGIES = {
     "ACCELERATE_USE_FSDP": "FSDP",
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
     "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism config",
@@ -35,18 +40,18 @@ ASKED = {
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def accelerate(recipe: Recipe) -> Accelerator:
-    """What knows devices and processes.
+def build_accelerator(recipe: Recipe) -> Accelerator:
+    """Build the Accelerator that a recipe and the launcher ask for.
 
-    ValueError when recipe and launcher disagree, or for a number of processes or a tracker that cannot be had.
+    ValueError when they disagree, and for a number of processes or a tracker that is not available.
     """
-    # Told that there is only the CPU, or several processes would each train alone.
+    # Without being told that there is only a CPU, several processes would each train alone.
     cpu = not torch.accelerator.is_available()
-    refuse_two_words(recipe)
-    refuse_missing_tracker(recipe.tracker)
-    if asked("ACCELERATE_USE_DEEPSPEED"):
-        zero.refuse_missing()
-    sharding = full_sharding(recipe)
+    check_strategies(recipe)
+    check_tracker(recipe.tracker)
+    if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        deepspeed.check_installed()
+    fsdp = fsdp_plugin(recipe)
     accelerator = Accelerator(
         cpu=cpu,
         mixed_precision=PRECISIONS[recipe.precision],
@@ -54,160 +59,156 @@ def accelerate(recipe: Recipe) -> Accelerator:
         log_with=recipe.tracker,
         # Trackers write to the run folder, which is opened later.
         project_dir="runs",
-        fsdp_plugin=sharding,
+        fsdp_plugin=fsdp,
     )
-    refuse_slices_of_launcher(accelerator.parallelism_config)
-    if sharding is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
-        shard_on_cpu(accelerator, sharding)
+    check_parallelism_config(accelerator.parallelism_config)
+    if fsdp is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
+        enable_fsdp_on_cpu(accelerator, fsdp)
     if recipe.tensor_parallel > 1:
-        accelerator.state.parallelism_config = slicing(recipe.tensor_parallel, accelerator.num_processes)
-    if cpu and asked("ACCELERATE_USE_DEEPSPEED"):
-        zero.share_on_cpu(accelerator)
-    if zero.is_zero(accelerator):
-        zero.settle(accelerator, recipe)
+        accelerator.state.parallelism_config = tensor_parallelism(recipe.tensor_parallel, accelerator.num_processes)
+    if cpu and parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
+        deepspeed.enable_on_cpu(accelerator)
+    if deepspeed.is_deepspeed(accelerator):
+        deepspeed.configure(accelerator, recipe)
     return accelerator
 
 
-def refuse_slices_of_launcher(found: ParallelismConfig | None) -> None:
+def check_parallelism_config(config: ParallelismConfig | None) -> None:
     """Raise ValueError where the launcher's config file lets several processes see the same data."""
-    if found is not None and found.non_data_parallel_size > 1:
+    if config is not None and config.non_data_parallel_size > 1:
         raise ValueError(
-            "the launcher's parallelism config has tensor, context or sequence parallelism; leave it out, and say "
+            "the launcher's parallelism config has tensor, context or sequence parallelism; leave it out, and set "
             "tensor_parallel=2 in the recipe"
         )
 
 
-def refuse_missing_tracker(name: str | None) -> None:
+def check_tracker(name: str | None) -> None:
     """Raise ValueError for a tracker that is not installed."""
     trackers = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
     if name and name not in trackers:
-        raise ValueError(f"tracker={name!r} is not installed; here are {', '.join(trackers) or 'none'}")
+        raise ValueError(f"tracker={name!r} is not installed; available are {', '.join(trackers) or 'none'}")
 
 
-def refuse_two_words(recipe: Recipe) -> None:
-    """Raise ValueError where two strategies are named, in the recipe or by the launcher's config file."""
-    words = [f"tensor_parallel={recipe.tensor_parallel}"] if recipe.tensor_parallel > 1 else []
-    words += [f"strategy={recipe.strategy}"] if recipe.strategy != "auto" else []
-    others = [f"the launcher's {name}" for variable, name in ASKED.items() if asked(variable)]
-    if words and len(words + others) > 1:
-        raise ValueError(f"{' and '.join((words + others)[:2])} are two ways to share a training; leave one out")
+def check_strategies(recipe: Recipe) -> None:
+    """Raise ValueError where the recipe and the launcher's config file name two strategies."""
+    own = [f"tensor_parallel={recipe.tensor_parallel}"] if recipe.tensor_parallel > 1 else []
+    own += [f"strategy={recipe.strategy}"] if recipe.strategy != "auto" else []
+    others = [f"the launcher's {name}" for key, name in LAUNCHER_STRATEGIES.items() if parse_flag_from_env(key)]
+    if own and len(own + others) > 1:
+        raise ValueError(f"{' and '.join((own + others)[:2])} are two distributed strategies; leave one out")
 
 
-def asked(variable: str) -> bool:
-    """Whether `accelerate launch` was told to do something by its words or its config file."""
-    return os.environ.get(variable, "").lower() == "true"
-
-
-def full_sharding(recipe: Recipe) -> FullyShardedDataParallelPlugin | None:
-    """FSDP2 as `scripts/accelerate/fsdp2.yaml` describes it, or as the launcher's own file does; None without it."""
+def fsdp_plugin(recipe: Recipe) -> FullyShardedDataParallelPlugin | None:
+    """Return FSDP2 as `scripts/accelerate/fsdp2.yaml` or the launcher's own file configures it; None without FSDP."""
     if recipe.strategy == "fsdp2":
-        sharding = FullyShardedDataParallelPlugin(
+        plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=True
         )
-    elif asked("ACCELERATE_USE_FSDP"):
-        sharding = FullyShardedDataParallelPlugin()
+    elif parse_flag_from_env("ACCELERATE_USE_FSDP"):
+        plugin = FullyShardedDataParallelPlugin()
     else:
         return None
-    if recipe.precision == "bf16" and sharding.fsdp_version == 2:
-        # Accelerate would have the loss rounded to bfloat16 too, and gradients added up in it.
-        sharding.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
-    return sharding
+    if recipe.precision == "bf16" and plugin.fsdp_version == 2:
+        # Accelerate would round the loss to bfloat16 too, and reduce gradients in it.
+        plugin.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
+    return plugin
 
 
-def shard_on_cpu(accelerator: Accelerator, sharding: FullyShardedDataParallelPlugin) -> None:
-    """Shard between processes of a CPU too, where Accelerate 1.15 would drop the plugin and train as DDP."""
-    if sharding.fsdp_version != 2:
+def enable_fsdp_on_cpu(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin) -> None:
+    """Enable FSDP2 between CPU processes, where Accelerate 1.15 drops the plugin and trains as DDP."""
+    if plugin.fsdp_version != 2:
         raise ValueError("FSDP of version 1 needs GPUs; set fsdp_version: 2 in the launcher's config file")
-    accelerator.state.fsdp_plugin = sharding
+    accelerator.state.fsdp_plugin = plugin
     accelerator.state.distributed_type = DistributedType.FSDP
     PartialState._shared_state["distributed_type"] = DistributedType.FSDP
 
 
-def slicing(size: int, processes: int) -> ParallelismConfig:
-    """So many neighbours share each layer; ValueError where some processes would be left over."""
+def tensor_parallelism(size: int, processes: int) -> ParallelismConfig:
+    """Return tensor-parallel groups of neighbouring processes; ValueError where some processes are left over."""
     if processes % size:
         raise ValueError(f"tensor_parallel={size} takes {size} processes, or a multiple; got {processes}")
     return ParallelismConfig(tp_size=size)
 
 
 def data_parallel(accelerator: Accelerator) -> tuple[int, int]:
-    """(which, of how many): the share of the data this process sees, the same for all of a tensor-parallel group."""
-    size = tensor_parallel(accelerator)
+    """Return the data-parallel rank and size; all processes of a tensor-parallel group have the same rank."""
+    size = tensor_parallel_size(accelerator)
     return accelerator.process_index // size, accelerator.num_processes // size
 
 
-def tensor_parallel(accelerator: Accelerator) -> int:
-    """How many processes share each layer, 1 without tensor parallelism."""
-    found = accelerator.parallelism_config
-    return 1 if found is None else int(found.tp_size)
+def tensor_parallel_size(accelerator: Accelerator) -> int:
+    """Return how many processes share each layer, 1 without tensor parallelism."""
+    config = accelerator.parallelism_config
+    return 1 if config is None else int(config.tp_size)
 
 
-def total(accelerator: Accelerator, values: Tensor) -> Tensor:
-    """The sum over all shares of the data, the same on every process."""
-    return accelerator.reduce(values, "sum") / tensor_parallel(accelerator)
+def reduce_sum(accelerator: Accelerator, values: Tensor) -> Tensor:
+    """Sum values over the data-parallel ranks; the result is the same on every process."""
+    return accelerator.reduce(values, "sum") / tensor_parallel_size(accelerator)
 
 
-def draw_apart(accelerator: Accelerator, seed: int) -> None:
-    """Let each share of the data draw dropout of its own; those of a tensor-parallel group must draw alike."""
+def seed_ranks(accelerator: Accelerator, seed: int) -> None:
+    """Seed dropout by data-parallel rank: processes of one tensor-parallel group must draw alike."""
     set_seed(seed + data_parallel(accelerator)[0])
 
 
-def make(accelerator: Accelerator, recipe: Recipe, build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-    """A model for this process: its slice of one, a mere shape where another process sends the weights, or the whole.
+def make_model(accelerator: Accelerator, recipe: Recipe, build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+    """Build the model of this process: whole, tensor-parallel, or empty where another process sends the weights.
 
-    ValueError for a model that cannot be shared that way.
+    ValueError for a model that the strategy cannot share.
     """
-    size = tensor_parallel(accelerator)
-    waits = accelerator.is_fsdp2 and accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
-    model = empty(build) if waits and not accelerator.is_main_process else build()
-    refuse_unequal_work(model.config, accelerator.num_processes)
+    size = tensor_parallel_size(accelerator)
+    receives = accelerator.is_fsdp2 and accelerator.state.fsdp_plugin.cpu_ram_efficient_loading
+    model = empty_model(build) if receives and not accelerator.is_main_process else build()
+    check_layerdrop(model.config, accelerator.num_processes)
     if size > 1 or accelerator.is_fsdp2:
-        refuse_undivided(model)
+        check_shardable(model)
     if size > 1:
-        refuse_unslicable(model.config, recipe, size)
-        return slice_layers(model, size, accelerator.num_processes // size)
+        check_tensor_parallel(model.config, recipe, size)
+        return apply_tensor_parallel(model, size, accelerator.num_processes // size)
     if accelerator.is_fsdp2:
-        # FSDP2 admits a shared table in one group of modules only, and Accelerate's group has one input table.
+        # FSDP2 takes a tied table in one group of modules only, and Accelerate's group has one input table.
         model.set_input_embeddings(model.get_input_embeddings())
     return model
 
 
-def empty(build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
-    """A model whose weights are not computed and take no memory until they are written to.
+def empty_model(build: Callable[[], PreTrainedModel]) -> PreTrainedModel:
+    """Build a model whose weights are not initialised and take no memory until they are written to.
 
-    One with buffers is made as usual: nobody sends those that are not saved.
+    A model with buffers is built as usual: buffers that are not saved are sent by nobody.
     """
     with torch.device("meta"):
         model = build()
     if any(True for _ in model.buffers()):
         return build()
-    # Not left on the meta device: Accelerate knows parameters by their addresses.
+    # Not left on the meta device: Accelerate tells parameters apart by their addresses.
     model.to_empty(device="cpu")
     model.tie_weights()
     return model
 
 
-class Slices(DistributedConfig):
-    """Tensor-parallel groups side by side. What they share as FSDP2 does is left to us.
+class TensorParallelConfig(DistributedConfig):
+    """Tensor-parallel groups side by side, whose FSDP2 sharding over the data is left to us.
 
-    For transformers 5.23 shards a model before it ties its tables: the one that is not trained would stay in use.
+    transformers 5.23 shards a model before it ties its tables, so that the untrained one would stay in use.
     """
 
     @property
     def dp_size(self) -> int:
-        """As if all saw the same data."""
+        """Claim that all processes see the same data."""
         return 1
 
 
-def slice_layers(model: PreTrainedModel, size: int, shares: int) -> PreTrainedModel:
-    """The model with this process's slice of every layer, by the plans of transformers and the model's config.
+def apply_tensor_parallel(model: PreTrainedModel, size: int, data_parallel_size: int) -> PreTrainedModel:
+    """Split every layer over `size` processes by transformers' tensor-parallel plans.
 
-    Groups that see other shares of the data keep a piece of the slice each, by FSDP2.
+    Groups that see different data shard their slices by FSDP2.
     """
     kind: Any = type(model)
     given = {"config": model.config, "state_dict": model.state_dict(), "dtype": model.dtype}
-    sliced = kind.from_pretrained(None, **given, distributed_config=Slices(tp_size=size, fsdp_size=shares))
-    if shares > 1:
+    config = TensorParallelConfig(tp_size=size, fsdp_size=data_parallel_size)
+    sliced: Any = kind.from_pretrained(None, **given, distributed_config=config)
+    if data_parallel_size > 1:
         mesh = sliced._mesh_manager.get_mesh("fsdp")
         for module in list(sliced.modules()):
             if type(module).__name__ in sliced._no_split_modules:
@@ -217,83 +218,83 @@ def slice_layers(model: PreTrainedModel, size: int, shares: int) -> PreTrainedMo
     return sliced
 
 
-def stacks(config: PreTrainedConfig) -> list[Any]:
-    """The configs of a model's stacks: its own, or those of its parts; recurrent networks have none."""
+def stack_configs(config: PreTrainedConfig) -> list[Any]:
+    """Return the configs of a model's stacks: its own, or those of its parts; recurrent networks have none."""
     parts = [config, *(getattr(config, name) for name in config.sub_configs)]
     return [part for part in parts if isinstance(part, StackConfig)]
 
 
-def refuse_unslicable(config: PreTrainedConfig, recipe: Recipe, size: int) -> None:
-    """Raise ValueError where heads cannot be dealt out evenly, or their gradients would be counted twice."""
-    for stack in stacks(config):
+def check_tensor_parallel(config: PreTrainedConfig, recipe: Recipe, size: int) -> None:
+    """Raise ValueError where heads cannot be split evenly, or their gradients would be counted twice."""
+    for stack in stack_configs(config):
         for name in ("num_attention_heads", "num_key_value_heads"):
             heads = getattr(stack, name)
             if heads % size:
                 raise ValueError(f"tensor_parallel={size} does not divide {name}={heads}; take a divisor of it")
-        # transformers adds up the gradient of these norms over processes after each part, the earlier parts included.
+        # transformers reduces the gradients of these norms after each micro-batch, with those of earlier ones.
         if stack.query_key_norm and recipe.accumulate > 1:
             raise ValueError(
-                f"query_key_norm with tensor_parallel={size} trains in one part; got accumulate={recipe.accumulate}, "
-                "so set it to 1"
+                f"query_key_norm with tensor_parallel={size} takes one micro-batch; got accumulate={recipe.accumulate},"
+                " so set it to 1"
             )
 
 
-def refuse_undivided(model: PreTrainedModel, mend: str = "set strategy=ddp and tensor_parallel=1") -> None:
-    """Raise ValueError for recurrent networks, whose steps read weights of several modules at once.
+def check_shardable(model: PreTrainedModel, mend: str = "set strategy=ddp and tensor_parallel=1") -> None:
+    """Raise ValueError for models that FSDP2 and tensor parallelism cannot share.
 
-    And for a weight that is a single number, such as the scale of CLIP's logits, which FSDP2 does not take.
+    Recurrent networks read weights of several modules at each step, and FSDP2 takes no scalars such as CLIP's scale.
     """
     scalar = next((name for name, weight in model.named_parameters() if not weight.ndim), None)
-    what = f"{type(model).__name__} has no layers that processes could share"
     if scalar is not None:
-        what = f"{type(model).__name__} has the single number {scalar}, which processes cannot share"
-    elif not isinstance(model.config, QkvConfig) or stacks(model.config):
+        reason = f"has the scalar parameter {scalar}, which processes cannot share"
+    elif isinstance(model.config, QkvConfig) and not stack_configs(model.config):
+        reason = "has no layers that processes could share"
+    else:
         return
-    raise ValueError(f"{what}; {mend}")
+    raise ValueError(f"{type(model).__name__} {reason}; {mend}")
 
 
-def refuse_unequal_work(config: PreTrainedConfig, processes: int) -> None:
-    """Raise ValueError where processes would draw different layers to skip, and wait for each other for ever."""
-    if processes > 1 and any(stack.layerdrop for stack in stacks(config)):
+def check_layerdrop(config: PreTrainedConfig, processes: int) -> None:
+    """Raise ValueError where processes would skip different layers, and wait for each other's gradients for ever."""
+    if processes > 1 and any(stack.layerdrop for stack in stack_configs(config)):
         raise ValueError(
-            f"layerdrop skips other layers on each of {processes} processes, which then wait for each other's "
+            f"layerdrop skips different layers on each of {processes} processes, which then wait for each other's "
             "gradients; set model.layerdrop=0, or train on one process"
         )
 
 
 def prepare(accelerator: Accelerator, model: Model, optimizer: Any) -> tuple[Model, Any]:
-    """Model and optimizer as Accelerate wraps them; a sliced model exchanges what it needs by itself."""
-    if tensor_parallel(accelerator) > 1:
+    """Wrap model and optimizer by Accelerate; a tensor-parallel model communicates by itself."""
+    if tensor_parallel_size(accelerator) > 1:
         return accelerator.prepare_model(model, evaluation_mode=True), accelerator.prepare(optimizer)
-    if accelerator.is_fsdp2 or zero.needs_all(accelerator):
-        # `generate` then goes on until the longest text of all processes ends: they gather each layer together.
+    if accelerator.is_fsdp2 or deepspeed.is_stage_3(accelerator):
+        # Has `generate` go on until the longest text of all processes ends: they gather each layer together.
         managed: Any = model
         managed._is_fsdp_managed_module = True
     prepared, optimizer = accelerator.prepare(model, optimizer)
     return prepared, optimizer
 
 
-def put_away(model: nn.Module) -> None:
-    """Let go of the whole weights that FSDP2 keeps for a backward pass, where none will come."""
+def reshard(model: nn.Module) -> None:
+    """Free the gathered weights that FSDP2 keeps for a backward pass, where none will come."""
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
 
 
-def whole(accelerator: Accelerator, model: nn.Module, kind: Any) -> PreTrainedModel:
-    """The trained model, a `kind`, in one piece on the main process; another one may be left with its own piece.
+def full_model(accelerator: Accelerator, model: nn.Module, kind: Any) -> PreTrainedModel:
+    """Return the trained model, a `kind`, whole on the main process; other processes may keep their shard.
 
     All processes must call this.
     """
     plain: Any = accelerator.unwrap_model(model, keep_torch_compile=False)
-    in_pieces = any(isinstance(parameter, DTensor) for parameter in plain.parameters())
     state: Any
-    if zero.is_zero(accelerator):
-        state = zero.weights(model)
-    elif not in_pieces:
-        return plain
-    else:
+    if deepspeed.is_deepspeed(accelerator):
+        state = deepspeed.full_weights(model)
+    elif any(isinstance(parameter, DTensor) for parameter in plain.parameters()):
         state = get_model_state_dict(plain, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    else:
+        return plain
     if not accelerator.is_main_process:
         return plain
     config = plain.config.__class__.from_dict(plain.config.to_dict())

@@ -1,4 +1,8 @@
-"""Which states of a run are on disk? Folders that are whole or not there, and the newest of them that is complete."""
+"""Write checkpoints atomically, and find the newest complete one.
+
+torch's distributed checkpoints and Accelerate's own would do neither: a kill while they save leaves a folder that looks
+like a checkpoint.
+"""
 
 import json
 import re
@@ -21,9 +25,9 @@ NAME = re.compile(r"step-(\d{6,})")
 
 @dataclass
 class Snapshot:
-    """A run's state after a step, in memory: tensors and texts by the name of their file.
+    """The state of a run after a step, in memory: tensors and texts by file name.
 
-    `best` is the step of the best checkpoint so far, which stays as long as one that knows of it: whichever is resumed
+    `best` is the step of the best checkpoint so far, which is kept as long as one that names it: whichever is resumed
     from finds its best there.
     """
 
@@ -35,22 +39,22 @@ class Snapshot:
 
 @dataclass
 class Checkpoints:
-    """The newest `keep` states of a run and the best one, written by one process.
+    """The newest `keep` checkpoints of a run and the best one, written by one process.
 
-    A checkpoint has its name only when every byte of it is on disk, so whatever happens while one is written, those
-    before it stay. With `background` a thread writes while the training goes on; its error comes at the next call.
+    A checkpoint has its name only when every byte of it is on disk, so whatever happens while one is written, earlier
+    ones are intact. With `background` a thread writes while the training continues; its error is raised by the next
+    call. `best` is the step of the best checkpoint so far, which whoever evaluates sets.
     """
 
     folder: Path
     keep: int = 2
     background: bool = False
-    # The step of the best one so far, which whoever evaluates sets.
     best: int | None = None
     writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"))
     writing: Future[None] | None = None
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a state, then remove what is older than need be; OSError, with all else as it was, if it cannot."""
+        """Write a checkpoint and remove old ones; OSError, with everything else unchanged, if it cannot."""
         self.wait()
         if self.background:
             self.writing = self.writer.submit(self.write, snapshot)
@@ -58,13 +62,13 @@ class Checkpoints:
             self.write(snapshot)
 
     def wait(self) -> None:
-        """Return when nothing is being written any more; OSError when what was could not be."""
+        """Wait until nothing is being written; OSError when it could not be."""
         writing, self.writing = self.writing, None
         if writing is not None:
             writing.result()
 
     def failed(self) -> bool:
-        """Whether the background has an error to tell."""
+        """Return whether writing in the background has failed."""
         return self.writing is not None and self.writing.done() and self.writing.exception() is not None
 
     def write(self, snapshot: Snapshot) -> None:
@@ -73,30 +77,29 @@ class Checkpoints:
         partial = final.with_name(f".{final.name}.partial")
         try:
             fill(partial, snapshot)
-            shutil.rmtree(final, ignore_errors=True)  # incomplete, or nobody would have come from before it to it
+            shutil.rmtree(final, ignore_errors=True)  # incomplete, or the run would have resumed from it
             partial.rename(final)
             sync(self.folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise OSError(
-                f"the checkpoint of step {snapshot.step} could not be written to {self.folder}: {reason(error)}; those "
-                "before it are as they were: mend that, and give the same command again"
+                f"the checkpoint of step {snapshot.step} could not be written to {self.folder}: {reason(error)}; "
+                "earlier ones are intact: mend that, and give the same command again"
             ) from error
         self.prune(snapshot.step)
 
     def prune(self, newest: int) -> None:
-        """Remove what nobody will resume from: old ones, and those of a course that was left, beyond the newest."""
-        kept = {step for step in sorted(self.steps()) if step <= newest}
-        kept = set(sorted(kept)[-self.keep :])
+        """Remove old checkpoints, and later ones from before the run was resumed."""
+        kept = set(sorted(step for step in self.steps() if step <= newest)[-self.keep :])
         kept |= {best for step in kept if (best := manifest(self.path(step)).get("best")) is not None}
         for step in set(self.steps()) - kept:
-            # Out of sight first: half a folder would be taken for a damaged checkpoint.
+            # Hidden first: half a folder would look like a damaged checkpoint.
             hidden = self.path(step).with_name(f".{self.path(step).name}.old")
             self.path(step).rename(hidden)
             shutil.rmtree(hidden)
 
     def newest(self) -> tuple[int | None, str]:
-        """The step of the newest complete checkpoint, and a sentence about those that are not; leftovers are removed.
+        """Return the step of the newest complete checkpoint, and a sentence about incomplete ones; remove leftovers.
 
         ValueError when there are checkpoints and none is complete.
         """
@@ -104,27 +107,27 @@ class Checkpoints:
             shutil.rmtree(leftover)
         skipped: list[str] = []
         for step in sorted(self.steps(), reverse=True):
-            fault = first_fault(self.path(step))
-            if fault is None:
+            damage = first_damage(self.path(step))
+            if damage is None:
                 return step, f"{'; '.join(skipped)}; resuming from {self.path(step).name}" if skipped else ""
-            skipped.append(f"checkpoint {self.path(step)} is incomplete ({fault})")
+            skipped.append(f"checkpoint {self.path(step)} is incomplete ({damage})")
         if skipped:
             raise ValueError(f"{'; '.join(skipped)}; no other is left: remove {self.folder} to train from the start")
         return None, ""
 
     def steps(self) -> Iterator[int]:
-        """The steps that have a folder."""
+        """Yield the steps that have a folder."""
         for path in self.folder.glob("step-*"):
             if match := NAME.fullmatch(path.name):
                 yield int(match[1])
 
     def path(self, step: int) -> Path:
-        """The folder of a step."""
+        """Return the folder of a step."""
         return self.folder / f"step-{step:06}"
 
 
-def first_fault(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
+def first_damage(folder: Path) -> str | None:
+    """Describe the first damage of a checkpoint; None where it is complete."""
     files = manifest(folder).get("files")
     if not files:
         return f"{MANIFEST} is missing or damaged"
@@ -141,30 +144,30 @@ def first_fault(folder: Path) -> str | None:
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """What a checkpoint should hold; nothing where that cannot be read."""
+    """Read the manifest of a checkpoint; empty where it is missing or damaged."""
     try:
-        found: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        sound = all(set(file) == {"bytes", "sha256"} for file in found["files"].values())
+        content: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        sound = all(set(file) == {"bytes", "sha256"} for file in content["files"].values())
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
-    return found if sound else {}
+    return content if sound else {}
 
 
 def fill(folder: Path, snapshot: Snapshot) -> None:
-    """A new folder with a state and, last, its manifest, all of it on disk."""
+    """Write a state into a new folder and, last, its manifest, all of it to the disk."""
     folder.mkdir(parents=True)
     for name, tensors in snapshot.tensors.items():
         save_file(tensors, folder / name)
     for name, text in snapshot.texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     files = {path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in sorted(folder.iterdir())}
-    whole = {"step": snapshot.step, "best": snapshot.best, "files": files}
-    (folder / MANIFEST).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    content = {"step": snapshot.step, "best": snapshot.best, "files": files}
+    (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     make_durable(folder)
 
 
 def reason(error: Exception) -> str:
-    """What the operating system says, without Python's or Rust's words around it."""
+    """Return what the operating system says, without Python's or Rust's words around it."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return re.sub(r"^Error while \w+: (I/O error: )?| \(os error \d+\)$", "", str(error))

@@ -1,4 +1,4 @@
-"""Is it better than the stock model? The same recipe trains both, from several seeds, and nothing else differs."""
+"""Train a recipe and its stock model from several seeds, with nothing else different."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,9 +8,8 @@ from qkv.scripts.recipes.schema import load
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.run import Run, train
 
-# What makes the recipe train the one or the other.
-OURS, STOCK = "qkv", "stock"
-SOURCES: Mapping[str, Sequence[str]] = {OURS: (), STOCK: ("model_source=stock",)}
+# Fields of the recipe that each model changes.
+MODELS: Mapping[str, Sequence[str]] = {"qkv": (), "stock": ("model_source=stock",)}
 
 
 def compare(
@@ -19,26 +18,27 @@ def compare(
 ) -> Run:  # fmt: skip
     """Train each model from each seed in `folder`/MODEL-SEED, and return our run of the first seed.
 
-    `also` names further models by what they change about the recipe. The record of the returned run holds the figures
-    of all. What is finished is not trained again, so runs may be made beforehand, several at a time, by `qkv train`.
+    `also` names further models by the fields of the recipe that they change. The record of the returned run holds the
+    results of all. What is finished is not trained again, so runs may be made beforehand, several at a time, by
+    `qkv train`.
     """
-    models = {**SOURCES, **also}
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
+    models = {**MODELS, **also}
+    records: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     # Ours is last, so that it is at hand when all are done.
     for name in reversed(models):
         for seed in reversed(seeds):
             place = [f"seed={seed}", f"out={folder / f'{name}-{seed}'}"]
             run = train(load(recipe, [*overrides, *models[name], *place]), command, Clock())
-            found[name].insert(0, run.record)
+            records[name].insert(0, run.record)
     run.record["comparison"] = {
         "seeds": list(seeds),
-        "models": {name: gathered(records) for name, records in found.items()},
+        "models": {name: results(of_model) for name, of_model in records.items()},
     }
     return run
 
 
-def gathered(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the records of one model say, a value for each seed."""
+def results(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the results of one model, a value for each seed."""
     first = records[0]
     return {
         "architecture": first["recipe"]["architecture"],

@@ -1,4 +1,4 @@
-"""What do several processes need to be one program? To decide things once, and to start again when one has died."""
+"""Decide things once for all processes, and rejoin the process group after torchrun restarted a dead one."""
 
 import os
 from collections.abc import Callable
@@ -10,48 +10,50 @@ from accelerate.utils import broadcast_object_list
 from torch import distributed
 from torch.distributed import PrefixStore, Store, TCPStore
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
-def agreed(accelerator: Accelerator, decide: Callable[[], Found]) -> Found:
-    """What the main process finds, on every process; an OSError or ValueError there is raised everywhere."""
+def run_on_main(accelerator: Accelerator, function: Callable[[], Result]) -> Result:
+    """Return the main process's result on every process; its OSError or ValueError is raised on all of them."""
     answer: list[object] = [None, None]
     if accelerator.is_main_process:
         try:
-            answer[0] = decide()
+            answer[0] = function()
         except (OSError, ValueError) as error:
             answer[1] = error
-    found, refusal = broadcast_object_list(answer)
-    if refusal is not None:
-        raise refusal
-    return found
+    result, failure = broadcast_object_list(answer)
+    if failure is not None:
+        raise failure
+    return result
 
 
-def in_turn(make: Callable[[], Found]) -> Found:
-    """What is made by one process of each machine before the others: they find in caches what took it long."""
+def local_main_first(function: Callable[[], Result]) -> Result:
+    """Call a function on one process of each machine before the others, which then find its caches.
+
+    Accelerate's `local_main_process_first` would leave the others waiting after an error.
+    """
     first = int(os.environ.get("LOCAL_RANK", 0)) == 0
     several = distributed.is_initialized()
     if several and not first:
         distributed.barrier()
     try:
-        return make()
+        return function()
     finally:
-        # Also after an error, which the others then make too.
         if several and first:
             distributed.barrier()
 
 
 def agent_store() -> Store | None:
-    """The store of the torchrun agent, which outlives the processes it starts; None under any other launcher."""
+    """Return the store of the torchrun agent, which outlives its workers; None under any other launcher."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     return TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 
 
-def join() -> None:
+def init_elastic_process_group() -> None:
     """Join the process group of this attempt, if torchrun started us.
 
-    Without that, processes that torchrun started again find the addresses of the dead ones in its store (torch 2.13).
+    Otherwise restarted workers would find the addresses of the dead ones in torchrun's store (torch 2.13).
     """
     store = agent_store()
     if store is None or distributed.is_initialized() or int(os.environ["WORLD_SIZE"]) == 1:
@@ -62,7 +64,7 @@ def join() -> None:
     distributed.init_process_group(backend, store=attempt, rank=rank, world_size=count)
 
 
-def lasting(name: str, value: str) -> str:
-    """The value that this name had when torchrun first started us, or else this one."""
+def value_of_first_attempt(name: str, value: str) -> str:
+    """Return the value that was given for this name when torchrun first started us, or else this one."""
     store = agent_store()
     return store.compare_set(f"qkv/{name}", "", value).decode() if store is not None else value

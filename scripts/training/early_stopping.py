@@ -1,18 +1,18 @@
-"""When is a training good enough to stop, and when was it best? One metric of one split is watched."""
+"""Stop a training when a metric no longer improves, and remember when it was best."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# Of these the smaller is the better.
-FALLING = ("loss", "perplexity", "bits_per_byte", "wer", "cer")
+# Metrics of which smaller is better.
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer")
 
 
 @dataclass
-class Watch:
-    """The best value so far of a metric such as `validation accuracy`, and for how many evaluations it has stood.
+class EarlyStopping:
+    """Track the best value of a metric such as `validation accuracy`; without a metric the latest is the best.
 
-    Without a metric the latest is the best.
+    `waited` counts the evaluations since the best one, `results` are those of the best step.
     """
 
     metric: str | None = None
@@ -20,11 +20,10 @@ class Watch:
     best: float | None = None
     step: int = 0
     waited: int = 0
-    # What was found at the best step.
     results: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def note(self, step: int, results: dict[str, dict[str, float]]) -> bool:
-        """Whether these results are the best so far; ValueError when the metric is not among them."""
+    def update(self, step: int, results: dict[str, dict[str, float]]) -> bool:
+        """Record the results of an evaluation, and return whether they are the best so far."""
         value = self.value(results)
         if self.best is None or value is None or self.better(value, self.best):
             self.best, self.step, self.waited, self.results = value, step, 0, results
@@ -33,36 +32,36 @@ class Watch:
         return False
 
     def value(self, results: Mapping[str, Mapping[str, float]]) -> float | None:
-        """The metric that is watched."""
-        found = {f"{split} {name}": value for split, metrics in results.items() for name, value in metrics.items()}
-        if self.metric is not None and self.metric not in found:
-            raise ValueError(f"watch={self.metric!r} is not among what is measured: {', '.join(found)}")
-        return None if self.metric is None else found[self.metric]
+        """Return the tracked metric; ValueError when it is not among the results."""
+        values = {f"{split} {name}": value for split, metrics in results.items() for name, value in metrics.items()}
+        if self.metric is not None and self.metric not in values:
+            raise ValueError(f"watch={self.metric!r} is not among what is measured: {', '.join(values)}")
+        return None if self.metric is None else values[self.metric]
 
     def better(self, value: float, other: float) -> bool:
-        """Whether one value is better than another."""
-        return value < other if str(self.metric).rpartition(" ")[2] in FALLING else value > other
+        """Return whether one value is better than another."""
+        return value < other if str(self.metric).rpartition(" ")[2] in LOWER_IS_BETTER else value > other
 
     @property
-    def exhausted(self) -> bool:
-        """Whether as many evaluations have passed without a better one as patience allows."""
+    def should_stop(self) -> bool:
+        """Whether `patience` evaluations have passed without a better one."""
         return self.patience is not None and self.waited >= self.patience
 
-    def state(self) -> dict[str, Any]:
-        """What is known so far, as JSON."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON."""
         return asdict(self)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state, but for metric and patience."""
         for name in ("best", "step", "waited", "results"):
             setattr(self, name, state[name])
 
 
-def refuse_unwatched(metric: str | None, splits: Iterable[str]) -> None:
-    """Raise ValueError for a metric of a split that is not evaluated on the way."""
+def check_metric(metric: str | None, splits: Iterable[str]) -> None:
+    """Raise ValueError for a metric of a split that is not evaluated during training."""
     known = [name for name in splits if name != "test"]
     if metric is not None and metric.partition(" ")[0] not in known:
         raise ValueError(
-            f"watch={metric!r} is of no split that is evaluated on the way: {', '.join(known) or 'none'}; give "
+            f"watch={metric!r} is of no split that is evaluated during training: {', '.join(known) or 'none'}; give "
             'one such as "validation loss", with a holdout where the data has no such split'
         )

@@ -1,4 +1,4 @@
-"""Which weights are best at the end of a noisy training? An exponential moving average of those on the way."""
+"""Average the weights over the steps of a training."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -9,10 +9,11 @@ from torch.distributed.tensor import DTensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
-class Average:
+class EMA:
     """An exponential moving average of a model's weights, which costs one more copy of them.
 
-    It weighs the first steps less than `decay` says, so that a short training does not remember its random start.
+    The decay rises to `decay` over the first steps, so that a short training forgets its random start. torch's
+    AveragedModel would deep-copy the model, which FSDP2 forbids.
 
     Source: Polyak and Juditsky 1992, https://doi.org/10.1137/0330046; the rising decay is that of TensorFlow's
         ExponentialMovingAverage.
@@ -24,30 +25,34 @@ class Average:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the model's weights after another step into the average."""
+        """Add the model's weights after another step to the average."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        get_ema_multi_avg_fn(decay)(pieces(self.weights.values()), self.now(), self.steps)
+        get_ema_multi_avg_fn(decay)(local_tensors(self.weights.values()), self.model_weights(), self.steps)
 
-    def now(self) -> list[Tensor]:
-        """The model's own weights, or what this process has of them."""
-        return pieces(weight.detach() for weight in self.model.parameters())
+    def model_weights(self) -> list[Tensor]:
+        """Return the model's own weights, or this process's shards of them."""
+        return local_tensors(weight.detach() for weight in self.model.parameters())
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Within this the model has the averaged weights."""
-        own = [weight.clone() for weight in self.now()]
-        self.put(list(self.weights.values()))
+    def applied(self) -> Iterator[None]:
+        """Give the model the averaged weights within this context."""
+        own = [weight.clone() for weight in self.model_weights()]
+        self.copy_to_model()
         try:
             yield
         finally:
-            self.put(own)
+            torch._foreach_copy_(self.model_weights(), own)
 
-    def put(self, weights: list[Tensor]) -> None:
-        """Give the model these weights."""
-        torch._foreach_copy_(self.now(), pieces(weights))
+    def copy_to_model(self) -> None:
+        """Give the model the averaged weights for good."""
+        torch._foreach_copy_(self.model_weights(), local_tensors(self.weights.values()))
+
+    def copy_from_model(self) -> None:
+        """Set the average to the model's weights, as when a checkpoint is loaded."""
+        torch._foreach_copy_(local_tensors(self.weights.values()), self.model_weights())
 
 
-def pieces(weights: Iterable[Tensor]) -> list[Tensor]:
-    """What this process has of each weight, itself: kernels over many tensors know no others."""
+def local_tensors(weights: Iterable[Tensor]) -> list[Tensor]:
+    """Return this process's shard of each weight: torch's multi-tensor kernels take no DTensors."""
     return [weight.to_local() if isinstance(weight, DTensor) else weight for weight in weights]

@@ -1,6 +1,7 @@
-"""What does a training start from? Random weights, those of an earlier run, or a stock model to compare with."""
+"""Initialise the model of a training: at random, from an earlier run, or as the stock model to compare with."""
 
 import copy
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from qkv.modeling.loss import classification, contrastive, cross_entropy, next_t
 from qkv.modeling.matching import set_loss
 from qkv.scripts.recipes.schema import Recipe, refuse_unknown
 
-# The Auto class of stock models for each of our heads, and the loss that ours has.
+# The Auto class of stock models for each of our heads, and the loss of ours.
 HEADS: dict[str, tuple[str, Any]] = {
     "ForCausalLM": ("AutoModelForCausalLM", next_token),
     "ForMaskedLM": ("AutoModelForMaskedLM", cross_entropy),
@@ -27,63 +28,65 @@ HEADS: dict[str, tuple[str, Any]] = {
     "ForObjectDetection": ("AutoModelForObjectDetection", set_loss),
     "DualEncoderModel": ("AutoModelForZeroShotImageClassification", contrastive),
 }
+# Fields of a config that follow from the data.
+DATA_FIELDS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "id2label")
 
 
-def start(recipe: Recipe, model: Any) -> PreTrainedModel:
-    """The model as the recipe wants it to begin; ValueError where there is nothing to begin with."""
+def initialize(recipe: Recipe, model: Any) -> PreTrainedModel:
+    """Return the model that the recipe starts from; ValueError where there is no such model or no such weights."""
     if recipe.model_source == "stock":
-        return counterpart(recipe, model)
+        return stock_model(recipe, model)
     if recipe.init is not None:
-        take_over(model, Path(recipe.init))
+        load_matching_weights(model, Path(recipe.init))
     return model
 
 
-def kind_of(recipe: Recipe, model: Any) -> Any:
-    """The class of the model that is trained, whatever an engine has made of it."""
+def model_class(recipe: Recipe, model: Any) -> Any:
+    """Return the class of the trained model, whatever subclass FSDP2 has made of it."""
     if recipe.model_source == "qkv":
         return getattr(modeling, recipe.architecture)
     return next(base for base in type(model).__mro__ if base.__module__.startswith("transformers."))
 
 
-def take_over(model: PreTrainedModel, folder: Path) -> list[str]:
-    """Put in the weights of a saved model where name and shape are the same, and return the names of the others.
+def load_matching_weights(model: PreTrainedModel, folder: Path) -> list[str]:
+    """Load the saved weights whose name and shape match, and return the names of the others.
 
-    ValueError when none is, or when there are none.
+    ValueError when none matches, and for a folder without weights.
     """
     files = sorted(folder.glob("model*.safetensors"))
     if not files:
         raise ValueError(f"init={str(folder)!r} holds no weights; give the model folder of a run, such as runs/x/model")
     saved = {name: value for file in files for name, value in load_file(file).items()}
     own = model.state_dict()
-    fitting = {name: value for name, value in saved.items() if name in own and own[name].shape == value.shape}
-    if not fitting:
+    matching = {name: value for name, value in saved.items() if name in own and own[name].shape == value.shape}
+    if not matching:
         raise ValueError(f"init={str(folder)!r} holds no weight that fits; its model must have the shape of this one")
-    model.load_state_dict(fitting, strict=False)
-    return sorted(set(own) - set(fitting))
+    model.load_state_dict(matching, strict=False)
+    return sorted(set(own) - set(matching))
 
 
-def counterpart(recipe: Recipe, model: Any) -> PreTrainedModel:
-    """The stock model that ours is compared with, its weights drawn as transformers draws them, its loss as ours.
+def stock_model(recipe: Recipe, model: Any) -> PreTrainedModel:
+    """Return the stock model to compare ours with: initialised by transformers, trained with the loss of ours.
 
     ValueError where stock transformers has no such architecture and the recipe names no other.
     """
-    ending = next((name for name in HEADS if recipe.architecture.endswith(name)), None)
-    if ending is None:
+    head = next((name for name in HEADS if recipe.architecture.endswith(name)), None)
+    if head is None:
         raise ValueError(f"model_source=stock has nothing to compare {recipe.architecture} with")
-    auto_class, loss = HEADS[ending]
+    auto_class, loss = HEADS[head]
     if recipe.stock:
-        config = described(recipe, model.config)
-        official = getattr(transformers, auto_class).from_config(config)
+        stock = getattr(transformers, auto_class).from_config(stock_config(recipe, model.config))
     else:
-        found = qkv.to_transformers(unsmoothed(model))
-        official = type(found)(found.config)
-    if loss in OTHERWISE:
-        return OTHERWISE[loss](official)
-    return with_our_loss(official, loss, getattr(model.config, "label_smoothing", 0.0))
+        equal = qkv.to_transformers(without_label_smoothing(model))
+        stock = type(equal)(equal.config)
+    wrap = {contrastive: with_contrastive_loss, set_loss: with_detection_loss}.get(loss)
+    if wrap is not None:
+        return wrap(stock)
+    return with_summed_loss(stock, loss, getattr(model.config, "label_smoothing", 0.0))
 
 
-def unsmoothed(model: Any) -> Any:
-    """A model of the same shape without label smoothing, which stock models do not have."""
+def without_label_smoothing(model: Any) -> Any:
+    """Return a model of the same shape without label smoothing, which stock models do not have."""
     config = copy.deepcopy(model.config)
     for part in (config, getattr(config, "decoder", config), getattr(config, "encoder", config)):
         if getattr(part, "label_smoothing", 0.0):
@@ -91,75 +94,75 @@ def unsmoothed(model: Any) -> Any:
     return type(model)(config)
 
 
-def described(recipe: Recipe, ours: Any) -> Any:
-    """The stock config of a recipe, with the sizes and ids that follow from the data."""
+def stock_config(recipe: Recipe, ours: Any) -> Any:
+    """Return the recipe's stock config, with the sizes and ids that follow from the data."""
     fields = dict(recipe.stock)
     if "model_type" not in fields:
-        raise ValueError("stock says nothing about model_type; add for example stock.model_type=gpt2")
+        raise ValueError("stock has no model_type; add for example stock.model_type=gpt2")
     refuse_unknown(fields["model_type"], list(transformers.CONFIG_MAPPING))
     if hasattr(ours, "text_config"):
-        fields["text_config"] = {**given(ours.text_config), **fields.get("text_config", {})}
-    return AutoConfig.for_model(**{**given(ours), **fields})
+        fields["text_config"] = {**data_fields(ours.text_config), **fields.get("text_config", {})}
+    return AutoConfig.for_model(**{**data_fields(ours), **fields})
 
 
-def given(config: Any) -> dict[str, Any]:
-    """What of a config follows from the data."""
-    names = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "id2label")
-    return {name: getattr(config, name) for name in names if getattr(config, name, None) is not None}
+def data_fields(config: Any) -> dict[str, Any]:
+    """Return the fields of a config that follow from the data."""
+    return {name: getattr(config, name) for name in DATA_FIELDS if getattr(config, name, None) is not None}
 
 
-def comparing(model: Any) -> PreTrainedModel:
-    """A stock dual encoder whose pairs compete over all processes, which they do not by themselves."""
-    forward = model.forward
+def with_forward(model: Any, forward: Callable[..., Any]) -> PreTrainedModel:
+    """Replace a model's forward by one that is given the original, and keep its signature, which `generate` reads."""
+    original = model.forward
 
-    @wraps(forward)
-    def compared(*args: Any, return_loss: Any = None, num_items_in_batch: Any = None, **inputs: Any) -> Any:
-        outputs = forward(*args, **inputs)
+    @wraps(original)
+    def replaced(*args: Any, **inputs: Any) -> Any:
+        return forward(original, *args, **inputs)
+
+    model.forward = replaced
+    wrapped: PreTrainedModel = model
+    return wrapped
+
+
+def with_contrastive_loss(model: Any) -> PreTrainedModel:
+    """Have the pairs of a stock dual encoder compete over all processes."""
+
+    def forward(
+        original: Any, *args: Any, return_loss: Any = None, num_items_in_batch: Any = None, **inputs: Any
+    ) -> Any:
+        outputs = original(*args, **inputs)
         if return_loss:
             scale = model.logit_scale.exp()
             outputs.loss = contrastive(outputs.image_embeds, outputs.text_embeds, scale, num_items_in_batch)
         return outputs
 
-    model.forward = compared
-    found: PreTrainedModel = model
-    return found
+    return with_forward(model, forward)
 
 
-def finding(model: Any) -> PreTrainedModel:
-    """A stock detector whose loss is divided by what is in the whole step, and not in a part of it."""
-    forward = model.forward
+def with_detection_loss(model: Any) -> PreTrainedModel:
+    """Divide the loss of a stock detector by the objects of the whole step instead of those of a micro-batch."""
 
-    @wraps(forward)
-    def found(*args: Any, num_items_in_batch: Any = None, **inputs: Any) -> Any:
+    def forward(original: Any, *args: Any, num_items_in_batch: Any = None, **inputs: Any) -> Any:
         def loss(*given: Any) -> Any:
-            logits, labels, _, boxes, config, scores, places = given
+            logits, labels, _, boxes, config, layer_logits, layer_boxes = given
             # Of all layers, the last among them.
-            layers = [(logits, boxes)] if scores is None else list(zip(scores, places, strict=True))
+            layers = [(logits, boxes)] if layer_logits is None else list(zip(layer_logits, layer_boxes, strict=True))
             return *set_loss(layers, labels, config, num_items_in_batch), None
 
         model.loss_function = loss
-        return forward(*args, **inputs)
+        return original(*args, **inputs)
 
-    model.forward = found
-    official: PreTrainedModel = model
-    return official
+    return with_forward(model, forward)
 
 
-# Stock models whose forward has to be told more than the loss of logits and labels.
-OTHERWISE: dict[Any, Any] = {contrastive: comparing, set_loss: finding}
+def with_summed_loss(model: Any, loss: Any, smoothing: float) -> PreTrainedModel:
+    """Divide the loss of a stock model by the targets of the whole step, which some stock models ignore."""
 
-
-def with_our_loss(model: Any, loss: Any, smoothing: float) -> PreTrainedModel:
-    """A stock model whose loss is a sum over the targets of the whole step, which not all of them know of."""
-    forward = model.forward
-
-    @wraps(forward)
-    def summed(*args: Any, labels: Any = None, num_items_in_batch: Any = None, **inputs: Any) -> Any:
+    def forward(original: Any, *args: Any, labels: Any = None, num_items_in_batch: Any = None, **inputs: Any) -> Any:
         if labels is not None and model.config.is_encoder_decoder:
-            # Not its own way for all of them: mBART begins with the last token of the labels, `generate` with another.
+            # mBART's own shift begins with the last token of the labels, `generate` with decoder_start_token_id.
             start = (model.config.pad_token_id, model.config.decoder_start_token_id)
             inputs.setdefault("decoder_input_ids", shift_tokens_right(labels, *start))
-        outputs = forward(*args, **inputs)
+        outputs = original(*args, **inputs)
         if labels is not None and loss is None:
             outputs.loss = classification(outputs.logits, labels, model.config, num_items_in_batch)
         elif labels is not None:
@@ -167,6 +170,4 @@ def with_our_loss(model: Any, loss: Any, smoothing: float) -> PreTrainedModel:
             outputs.loss = loss(outputs.logits, labels, **options)
         return outputs
 
-    model.forward = summed
-    found: PreTrainedModel = model
-    return found
+    return with_forward(model, forward)

@@ -1,5 +1,6 @@
-"""What is written and shown while a training runs? A line of metrics for each logged step, and a progress bar."""
+"""Log the metrics of a training: `metrics.jsonl`, trackers, and a progress bar."""
 
+import json
 import math
 import sys
 from pathlib import Path
@@ -11,15 +12,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
-from qkv.scripts.training.record import log
+
+METRICS = "metrics.jsonl"
 
 
-class Journal:
-    """Metrics of a run, in `metrics.jsonl`, trackers and on the screen of the main process; others stay silent."""
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Read the logged metrics of a run, oldest first."""
+    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
+
+
+class MetricLogger:
+    """Log the metrics of a run on the main process; other processes stay silent."""
 
     def __init__(self, folder: Path, recipe: Recipe, accelerator: Accelerator) -> None:
-        self.folder, self.recipe, self.accelerator = folder, recipe, accelerator
-        self.path = folder / "metrics.jsonl"
+        self.recipe, self.accelerator = recipe, accelerator
+        self.path = folder / METRICS
         self.losses: list[float] = []
         self.tokens = 0
         self.shown: dict[str, float] = {}
@@ -30,8 +37,8 @@ class Journal:
         )  # fmt: skip
         self.bar = self.progress.add_task(recipe.name, total=recipe.max_steps, state="")
 
-    def step(self, step: Step) -> None:
-        """Take note of a step; FloatingPointError when its loss is no longer a number."""
+    def log_step(self, step: Step) -> None:
+        """Log a step, every `log_every` of them; FloatingPointError when its loss is not finite."""
         loss = step.loss.item()
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at step {step.number}; try a lower learning_rate")
@@ -50,35 +57,37 @@ class Journal:
             )
         self.show(step.number)
 
-    def results(self, number: int, results: dict[str, dict[str, float]]) -> None:
-        """Take note of an evaluation after that many steps."""
+    def log_evaluation(self, number: int, results: dict[str, dict[str, float]]) -> None:
+        """Log the metrics of each split after that many steps."""
         for split, metrics in results.items():
             self.write(step=number, split=split, **metrics)
             self.shown |= {f"{split} {name}": value for name, value in metrics.items() if name != "loss"}
         self.show(number)
 
-    def state(self) -> dict[str, Any]:
-        """What is noted and not yet written, as JSON."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return what is not yet written, as JSON."""
         return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state."""
         self.losses, self.tokens, self.shown = state["losses"], state["tokens"], state["shown"]
 
-    def say(self, sentence: str) -> None:
-        """Tell the user something, above the progress bar."""
+    def print(self, sentence: str) -> None:
+        """Print a sentence above the progress bar."""
         if self.accelerator.is_main_process and sentence:
             print(f"qkv: {sentence}", file=sys.stderr)
 
     def write(self, **line: Any) -> None:
-        """Add a line to the metrics."""
+        """Append a line to the metrics, and send it to the trackers."""
         if self.accelerator.is_main_process:
-            log(self.folder, **line)
+            # Unbuffered, or a training that is killed leaves half a line.
+            with self.path.open("ab", buffering=0) as file:
+                file.write(json.dumps(line).encode() + b"\n")
             split = line.get("split", "train")
             values = {f"{split}/{name}": value for name, value in line.items() if name not in ("step", "split")}
             self.accelerator.log(values, step=line["step"])
 
     def show(self, number: int) -> None:
-        """Bring the progress bar up to date."""
+        """Update the progress bar."""
         state = "  ".join(f"{name} {value:.4f}" for name, value in self.shown.items())
         self.progress.update(self.bar, completed=number, state=state)

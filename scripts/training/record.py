@@ -1,4 +1,4 @@
-"""What does a training leave behind? A folder with its metrics, its record, and everything needed to repeat it."""
+"""Record what a training was, on which machine, and what it took: time and energy."""
 
 import json
 import os
@@ -18,7 +18,10 @@ from qkv.scripts.common.files import write_atomically
 from qkv.scripts.data.loading import called
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.initialization import kind_of
+from qkv.scripts.training.initialization import model_class
+
+RECORD = "record.json"
+POWERCAP = Path("/sys/class/powercap")
 
 
 @dataclass
@@ -32,26 +35,78 @@ class Clock:
     cpu: float = field(default_factory=lambda: sum(os.times()[:4]))
 
     def read(self) -> dict[str, float]:
-        """Seconds so far, to the tenth."""
+        """Return the seconds so far, to the tenth."""
         now = Clock()
         return {"wall_s": round(now.wall - self.wall, 1), "cpu_s": round(now.cpu - self.cpu, 1)}
 
-    def forward(self, earlier: dict[str, float]) -> None:
+    def add(self, earlier: dict[str, float]) -> None:
         """Count seconds from before it was made, too."""
         self.wall -= earlier["wall_s"]
         self.cpu -= earlier["cpu_s"]
 
 
-def log(folder: Path, **line: Any) -> None:
-    """Add one line to the run's metrics."""
-    # In one piece, or a training that is killed leaves half a line.
-    with (folder / "metrics.jsonl").open("ab", buffering=0) as file:
-        file.write(json.dumps(line).encode() + b"\n")
+@dataclass
+class EnergyCounter:
+    """A processor's RAPL counter of microjoules, which wraps around at `limit`; OSError where it cannot be read."""
+
+    folder: Path
+    total: int = 0
+
+    def __post_init__(self) -> None:
+        self.name = (self.folder / "name").read_text().strip()
+        self.limit = int((self.folder / "max_energy_range_uj").read_text())
+        self.last = self.value()
+
+    def value(self) -> int:
+        """Return the microjoules of the counter."""
+        return int((self.folder / "energy_uj").read_text())
+
+    def update(self) -> None:
+        """Add what was counted since the last time."""
+        value = self.value()
+        self.total += value - self.last + (self.limit if value < self.last else 0)
+        self.last = value
 
 
-def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The lines of the run's metrics, oldest first."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+class EnergyMeter:
+    """Joules that the processors used since it was made, for whatever program; nothing where they cannot be read.
+
+    `update` must be called every few minutes, as counters wrap around. By hand, for codecarbon brings a dozen
+    libraries, pandas among them, and guesses where it cannot measure.
+    """
+
+    def __init__(self, root: Path | None = None) -> None:
+        folders = sorted((root or POWERCAP).glob("intel-rapl:*"))
+        try:
+            counters = [EnergyCounter(folder) for folder in folders if folder.name.count(":") == 1]
+        except (OSError, ValueError):  # most systems let only root read them
+            counters = []
+        # Beside the processors there may be a counter of the whole machine, which includes theirs.
+        self.counters = [counter for counter in counters if counter.name.startswith("package")]
+
+    @classmethod
+    def of(cls, accelerator: Accelerator) -> "EnergyMeter":
+        """Measure a training; without counters where more than the processors of this machine works for it."""
+        meter = cls()
+        if (
+            int(os.environ.get("LOCAL_WORLD_SIZE", "1")) != accelerator.num_processes
+            or accelerator.device.type != "cpu"
+        ):
+            meter.counters.clear()
+        return meter
+
+    def update(self) -> None:
+        """Read the counters."""
+        for counter in self.counters:
+            counter.update()
+
+    def read(self) -> dict[str, Any] | None:
+        """Return the joules so far and the names of the counters; None when nothing was measured."""
+        self.update()
+        if not self.counters:
+            return None
+        joules = sum(counter.total for counter in self.counters) / 1e6
+        return {"training_j": round(joules, 1), "counters": [counter.name for counter in self.counters]}
 
 
 def placeless(path: str) -> str:
@@ -66,18 +121,18 @@ def typed(words: str) -> str:
     return shlex.join(key + equals + placeless(value) for key, equals, value in known)
 
 
-def fields(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as others may read it."""
-    found = asdict(recipe) | {"data": called(recipe.data)}
-    for group, name in ((found, "out"), (found, "init"), (found["text"], "tokenizer")):
+def recipe_fields(recipe: Recipe) -> dict[str, Any]:
+    """Return the fields of a recipe, without the folders of this machine."""
+    fields = asdict(recipe) | {"data": called(recipe.data)}
+    for group, name in ((fields, "out"), (fields, "init"), (fields["text"], "tokenizer")):
         group[name] = placeless(group[name]) if group[name] else group[name]
-    return found
+    return fields
 
 
 def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Accelerator) -> dict[str, Any]:
-    """The record of a run before it has results."""
+    """Return the record of a run before it has results."""
     return {
-        "recipe": fields(recipe) | {"architecture": kind_of(recipe, model).__name__},
+        "recipe": recipe_fields(recipe) | {"architecture": model_class(recipe, model).__name__},
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
         "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source}
@@ -91,13 +146,8 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
     }
 
 
-def write(folder: Path, record: dict[str, Any]) -> None:
-    """Write the record, whole or not at all."""
-    write_atomically(folder / "record.json", json.dumps(record, indent=2) + "\n")
-
-
 def device(accelerator: Accelerator) -> dict[str, Any]:
-    """What the training ran on."""
+    """Describe what the training runs on."""
     kind = accelerator.device.type
     name = torch.cuda.get_device_name() if kind == "cuda" else platform.processor() or platform.machine()
     return {
@@ -109,3 +159,14 @@ def device(accelerator: Accelerator) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "processes": accelerator.num_processes,
     }
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Write the record of a folder, whole or not at all."""
+    write_atomically(folder / RECORD, json.dumps(record, indent=2) + "\n")
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """Read the record of a folder."""
+    record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    return record

@@ -1,4 +1,4 @@
-"""In which order is what seen, and by which process? One endless order for all, of which each takes its share."""
+"""Sample the examples of each step, in an order that does not depend on the number of processes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,37 +8,37 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from accelerate import Accelerator
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Batch, Examples, Record, Task
+from qkv.scripts.tasks.task import Batch, Task
 from qkv.scripts.training.accelerator import data_parallel
 
-# An example, and where in the endless order it stands.
+# The place of an example in the endless order, and its index.
 Place = tuple[int, int]
 # Steps whose examples are sorted by length together.
 BUCKET = 50
 
 
-class Feed(Protocol):
-    """What one process trains on, and where it is."""
+class Loader(Protocol):
+    """The batches of one process, which can be resumed after any step."""
 
-    def parts(self, done: int) -> Iterator[Batch]:
-        """Batches without end, `accumulate` of them for each optimizer step, from the step after `done` on."""
+    def micro_batches(self, done: int) -> Iterator[Batch]:
+        """Yield batches without end, `accumulate` of them for each optimizer step, from the step after `done` on."""
 
-    def state(self) -> dict[str, Any]:
-        """What `parts` needs beside the number of steps to go on after the last step taken, as JSON.
+    def state_dict(self) -> dict[str, Any]:
+        """Return as JSON what `micro_batches` needs beside the number of steps to resume after the last one.
 
-        What processes say in groups of the same name is put together; what several say by one name is the same.
+        The groups of all processes are merged by name; what several processes have under one name is the same.
         """
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take up what all processes said together; their number may be another now."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the merged state of all processes, whose number may have changed."""
 
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of each step's examples belongs to one of `count` processes, cut into `accumulate` parts."""
+    """The part of each step's examples that belongs to one of `count` processes, in `accumulate` micro-batches."""
 
     rank: int
     count: int
@@ -47,28 +47,28 @@ class Share:
 
     @classmethod
     def of(cls, accelerator: Accelerator, recipe: Recipe) -> "Share":
-        """This process's share; ValueError when the batch cannot be cut that way."""
+        """Return this process's share; ValueError when the batch cannot be split evenly."""
         share = cls(*data_parallel(accelerator), recipe.accumulate, recipe.batch_size)
         if share.batch_size % (share.count * share.accumulate):
             raise ValueError(
-                f"batch_size={share.batch_size} cannot be shared by {share.count} processes in parts of "
+                f"batch_size={share.batch_size} cannot be split over {share.count} processes with "
                 f"accumulate={share.accumulate}; make it a multiple of {share.count * share.accumulate}"
             )
         return share
 
-    def parts(self, step: Sequence[Any]) -> Iterator[list[Any]]:
-        """This process's parts of a step."""
+    def micro_batches(self, step: Sequence[Any]) -> Iterator[list[Any]]:
+        """Yield this process's micro-batches of a step."""
         size = self.batch_size // (self.count * self.accumulate)
-        for part in range(self.accumulate):
-            start = (self.rank * self.accumulate + part) * size
+        for index in range(self.accumulate):
+            start = (self.rank * self.accumulate + index) * size
             yield list(step[start : start + size])
 
 
-class Order:
-    """The order in which examples are seen: a fresh permutation for each pass, which depends on the seed alone.
+class Sampler:
+    """Deterministic order of examples, independent of the world size: a permutation for each epoch, by the seed alone.
 
-    Each step takes the next `batch_size` examples. With `lengths` those of 50 steps are sorted by length, and the
-    steps shuffled, so that a batch holds little padding.
+    With `lengths` the examples of 50 steps are sorted by length, and the steps shuffled, so that batches hold little
+    padding.
     """
 
     def __init__(self, size: int, recipe: Recipe, lengths: Sequence[int] | None = None) -> None:
@@ -76,7 +76,7 @@ class Order:
         self.lengths = lengths
 
     def steps(self, done: int = 0) -> Iterator[list[Place]]:
-        """The examples of each step after `done`, with their places."""
+        """Yield the examples of each step after `done`, with their places."""
         if self.lengths is not None:
             yield from self.by_length(done, self.lengths)
         order = self.places(done * self.batch_size)
@@ -84,7 +84,7 @@ class Order:
             yield list(islice(order, self.batch_size))
 
     def places(self, start: int) -> Iterator[Place]:
-        """Every example again and again, each pass in an order of its own."""
+        """Yield examples without end, each epoch in an order of its own, from a place on."""
         for epoch in count(start // self.size):
             permutation = np.random.default_rng((self.seed, epoch)).permutation(self.size).tolist()
             first = epoch * self.size
@@ -92,7 +92,7 @@ class Order:
             yield from zip(count(first + skipped), permutation[skipped:], strict=False)
 
     def by_length(self, done: int, lengths: Sequence[int]) -> Iterator[list[Place]]:
-        """Steps of examples of like length."""
+        """Yield steps of examples of similar length."""
         size = self.batch_size
         for bucket in count(done // BUCKET):
             places = list(islice(self.places(bucket * BUCKET * size), BUCKET * size))
@@ -103,58 +103,40 @@ class Order:
                 yield places[step * size : (step + 1) * size]
 
 
-class Drawn(Dataset[Any]):
-    """Examples that are asked for by place, and come with it."""
-
-    def __init__(self, examples: Examples) -> None:
-        self.examples = examples
-
-    def __getitems__(self, places: Sequence[Place]) -> list[tuple[int, Record]]:
-        records = self.examples.__getitems__([index for _, index in places])
-        return [(place, record) for (place, _), record in zip(places, records, strict=True)]
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The places of one process, a list for each part of each step after `done`."""
-
-    order: Order
-    share: Share
-    done: int
-
-    def __iter__(self) -> Iterator[list[Place]]:
-        for step in self.order.steps(self.done):
-            yield from self.share.parts(step)
-
-
-class IndexedFeed:
-    """One process's share of examples that have an index; where it is follows from the number of steps taken."""
+class MapLoader:
+    """Load one process's share of examples that have an index; the number of steps alone says where it is."""
 
     def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
         self.task, self.share, self.workers = task, share, recipe.workers
         lengths = task.lengths() if recipe.group_by_length else None
-        self.order = Order(len(task.examples()), recipe, lengths)
+        self.sampler = Sampler(len(task.examples()), recipe, lengths)
 
-    def parts(self, done: int) -> Iterator[Batch]:
-        """Batches of this process's share, made ahead by `workers` further processes where there are any."""
+    def micro_batches(self, done: int) -> Iterator[Batch]:
+        """Yield this process's batches, made ahead by `workers` further processes where there are any."""
+        dataset: Any = self
         loader = DataLoader(
-            Drawn(self.task.examples()),
-            batch_sampler=Parts(self.order, self.share, done),
-            collate_fn=self.collate,
+            dataset,
+            batch_sampler=(batch for step in self.sampler.steps(done) for batch in self.share.micro_batches(step)),
+            collate_fn=unchanged,
             num_workers=self.workers,
-            # Of its own, for it would take a number from the one that dropout draws from.
+            # Of its own, for it would draw from the generator of dropout.
             generator=torch.Generator(),
         )
         return iter(loader)
 
-    def collate(self, drawn: Sequence[tuple[int, Record]]) -> Batch:
-        """A batch of records and their places."""
-        places, records = zip(*drawn, strict=True)
-        return self.task.collate(records, places)
+    def __getitems__(self, places: Sequence[Place]) -> Batch:
+        """Return the batch of the examples at these places."""
+        positions, indices = zip(*places, strict=True)
+        return self.task.collate(self.task.examples().__getitems__(list(indices)), positions)
 
-    def state(self) -> dict[str, Any]:
-        """Nothing but the number of steps says where it is."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: the number of steps suffices."""
         return {}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Nothing to take up."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore nothing."""
+
+
+def unchanged(batch: Any) -> Any:
+    """Return a batch that the dataset has collated itself."""
+    return batch

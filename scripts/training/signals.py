@@ -1,4 +1,4 @@
-"""How does a training end when it is told to? After the step it is in, with everything saved."""
+"""End a training on SIGTERM or SIGINT after its current step, with the state saved."""
 
 import signal
 import threading
@@ -9,28 +9,25 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupted(Exception):
-    """A training that a signal ended, after it saved its state; `status` is what shells expect a program to return."""
+    """Raised when a signal ended a training whose state is saved; `status` is the exit status that shells expect."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)
         self.status = 128 + number
 
 
-class Interrupt:
-    """Takes note of SIGTERM and SIGINT while it is entered, so that a step ends and is saved.
-
-    The second signal does what it would have done without.
-    """
+class SignalHandler:
+    """Record SIGTERM and SIGINT while it is entered; a second signal does what it did before."""
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.before: dict[int, Any] = {}
 
-    def __enter__(self) -> "Interrupt":
-        # Python gives signals to the main thread only, and only that may ask for them.
+    def __enter__(self) -> "SignalHandler":
+        # Python delivers signals to the main thread only, and only that may set handlers.
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                self.before[number] = signal.signal(number, self.note)
+                self.before[number] = signal.signal(number, self.handle)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -38,7 +35,7 @@ class Interrupt:
             number, handler = self.before.popitem()
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
-    def note(self, number: int, frame: FrameType | None) -> None:
-        """Remember the signal, and leave the next one to whoever had them before."""
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Record the signal, and restore the earlier handlers."""
         self.number = number
         self.__exit__()

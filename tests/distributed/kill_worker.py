@@ -28,7 +28,7 @@ from qkv.scripts.tasks.task import Batch, Task
 from qkv.scripts.training import run
 from qkv.scripts.training.checkpoint import Checkpoints
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.resume import Keeper
+from qkv.scripts.training.resume import CheckpointManager
 
 WORDS = [
     "digits", "max_steps=12", "batch_size=8", "warmup_steps=2", "save_every=3", "eval_every=4", "log_every=2",
@@ -91,9 +91,9 @@ class Child:
         time.sleep(self.death["after"])
         os.kill(os.getpid(), self.death.get("signal", signal.SIGKILL))
 
-    def trained(self, loop: Loop, parts: list[Batch]) -> None:
+    def trained(self, loop: Loop, batches: list[Batch]) -> None:
         """Write down what a step saw."""
-        self.write("seen", [loop.done + 1, [place for part in parts for place in part["_places"].tolist()]])
+        self.write("seen", [loop.done + 1, [place for batch in batches for place in batch["_places"].tolist()]])
 
     def write(self, name: str, line: Any) -> None:
         """Add a line to one of this process's notes, which lie beside the run folder."""
@@ -113,7 +113,9 @@ class Child:
         run.draw_curve = lambda log, path: path.touch()  # nothing that a killed training could get wrong
         observe(Loop, "step", self.started("step"), self.trained)
         observe(Loop, "evaluate", self.started("evaluation"))
-        observe(Keeper, "save", self.started("save"), lambda *_: self.write("times", ["saved", time.monotonic()]))
+        observe(
+            CheckpointManager, "save", self.started("save"), lambda *_: self.write("times", ["saved", time.monotonic()])
+        )
         observe(Checkpoints, "write", self.started("write"))
         self.started("run")()
         return main(self.words)

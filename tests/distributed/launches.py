@@ -5,9 +5,9 @@ from pathlib import Path
 
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-from qkv.scripts.training import accelerator as engine
+import qkv
 
-CONFIGS = Path(engine.__file__).parents[1] / "accelerate"
+CONFIGS = Path(qkv.__path__[0]) / "scripts" / "accelerate"
 
 
 def launched(name: str, *words: str) -> Namespace:

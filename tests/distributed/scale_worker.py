@@ -30,10 +30,10 @@ import tiny
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.contrastive import own_loss
 from qkv.scripts.tasks.task import Answer, Batch, Task, mean, stack
-from qkv.scripts.training import accelerator as engine
 from qkv.scripts.training import loop as loop_module
+from qkv.scripts.training.accelerator import build_accelerator, data_parallel, full_model, make_model, seed_ranks
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.state import adopt, capture
+from qkv.scripts.training.state import capture, restore
 
 NO_DROPOUT = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout": 0.0}
 RECIPE = Recipe(
@@ -176,9 +176,9 @@ def fresh_state() -> Iterator[None]:
 
 def begin(recipe: Recipe, build: Callable[[], PreTrainedModel], task: Task) -> Loop:
     """A training at its start."""
-    accelerator = engine.accelerate(recipe)
-    loop = Loop.of(accelerator, engine.make(accelerator, recipe, build), recipe, task)
-    engine.draw_apart(accelerator, recipe.seed)
+    accelerator = build_accelerator(recipe)
+    loop = Loop.of(accelerator, make_model(accelerator, recipe, build), recipe, task)
+    seed_ranks(accelerator, recipe.seed)
     return loop
 
 
@@ -190,7 +190,7 @@ def resumed(loop: Loop, start: Callable[[], Loop]) -> Loop:
     # Left by the plugin, as if a launcher had said it.
     os.environ.pop("ACCELERATE_USE_FSDP", None)
     found = start()
-    adopt(found, tensors if found.accelerator.is_main_process else {}, json.loads(text))
+    restore(found, tensors if found.accelerator.is_main_process else {}, json.loads(text))
     return found
 
 
@@ -206,7 +206,7 @@ def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
         given = {name: batch[name] for name in ("input_ids", "attention_mask")}
         # Processes that share weights need each other to the end of the longest text.
         state: Any = AcceleratorState()
-        longest = 4 + 2 * engine.data_parallel(state)[0]
+        longest = 4 + 2 * data_parallel(state)[0]
         written = model.generate(**given, max_new_tokens=longest, eos_token_id=None, do_sample=False)
         return [(str(text), "") for text in written[:, :5].tolist()]
 
@@ -258,8 +258,8 @@ def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tu
         # What every process has a copy of must stay the same on all.
         "copies": [value.double().sum().item() for value in loop.model.parameters() if not isinstance(value, DTensor)],
     }
-    loop.settle()
-    return found, engine.whole(loop.accelerator, loop.model, kind)
+    loop.finish()
+    return found, full_model(loop.accelerator, loop.model, kind)
 
 
 def launched(folder: Path, stage: int) -> None:
@@ -271,7 +271,7 @@ def launched(folder: Path, stage: int) -> None:
 
 def own_means(accelerator: Any, values: Tensor) -> Tensor:
     """The usual mistake: each process divides by its own targets."""
-    return values * engine.data_parallel(accelerator)[1]
+    return values * data_parallel(accelerator)[1]
 
 
 def work(folder: Path, trainings: list[list[str]], steps: int) -> None:
@@ -287,7 +287,7 @@ def work(folder: Path, trainings: list[list[str]], steps: int) -> None:
         else:
             place.mkdir(parents=True, exist_ok=True)
         (place / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
-    loop_module.total = own_means
+    loop_module.reduce_sum = own_means
     with fresh_state():
         mistaken, _ = curve("decoder", "float64", steps, strategy="ddp")
     (folder / f"mistaken-{os.environ['RANK']}.json").write_text(json.dumps(mistaken))

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from qkv.scripts.training.record import read_log
+from qkv.scripts.training.logger import read_metrics
 
 WORKER = Path(__file__).with_name("kill_worker.py")
 STEPS, BATCH = 12, 8
@@ -145,10 +145,10 @@ def test_a_training_that_is_stopped_goes_from_two_processes_to_one_and_back(laun
         death = {"in": "step", "call": step, "after": 0, "rank": 0, "signal": signal.SIGTERM}
         assert launcher.train(tmp_path / "run", processes, words=words, death=death) == [143] * processes
     assert launcher.train(tmp_path / "run", 2, words=words) == [0, 0]
-    assert log(tmp_path / "run").count("; the same command goes on from there") == 2
+    assert log(tmp_path / "run").count("; the same command resumes from there") == 2
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record["resumed"] == [4, 7] and record["device"]["processes"] == 2
-    alone, found = (read_log(tmp_path / name) for name in ("alone", "run"))
+    alone, found = (read_metrics(tmp_path / name) for name in ("alone", "run"))
     assert len(alone) == len(found)
     for expected, line in zip(alone, found, strict=True):
         assert line == pytest.approx(expected, abs=1e-5), (expected, line)

@@ -7,6 +7,7 @@ import pytest
 
 from qkv.scripts import compare
 from qkv.scripts.cli import main
+from qkv.scripts.quickstart import save
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=1"]
 
@@ -14,7 +15,7 @@ SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=1"]
 def test_the_record_of_ours_holds_the_figures_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(compare, "complete", lambda finished: finished.save())
+    monkeypatch.setattr(compare, "complete", save)
     words = ["digits", *SHORT, f"out={tmp_path}", "--seeds", "5", "--also", "narrow", "model.num_attention_heads=2"]
     assert main(["train", "digits", *SHORT, "seed=5", f"out={tmp_path / 'qkv-5'}"]) == 0
     assert main(["compare", *words]) == 0

@@ -14,17 +14,17 @@ from accelerate.utils import set_seed
 import qkv
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Batch, Columns, Record, Task, stack
-from qkv.scripts.training.early_stopping import Watch
-from qkv.scripts.training.logger import Journal
+from qkv.scripts.training.early_stopping import EarlyStopping
+from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.resume import Keeper
-from qkv.scripts.training.run import step_through
+from qkv.scripts.training.resume import CheckpointManager
+from qkv.scripts.training.run import take_steps as take
 
 RECIPE = Recipe(
     "tiny", "", "", "", max_steps=10, batch_size=4, learning_rate=1e-2, warmup_steps=2, log_every=3, eval_every=5,
     save_every=2,
 )  # fmt: skip
-NO_ENERGY = SimpleNamespace(note=lambda: None)
+NO_ENERGY = SimpleNamespace(update=lambda: None)
 DROPOUT = {"embedding_dropout": 0.1, "residual_dropout": 0.2}
 
 
@@ -47,7 +47,7 @@ def task() -> Task:
     )  # fmt: skip
 
 
-def keeper(folder: Path, network: torch.nn.Module | None = None, **fields: object) -> Keeper:
+def manager(folder: Path, network: torch.nn.Module | None = None, **fields: object) -> CheckpointManager:
     """A training at its start, as `train` has it when the run folder is open."""
     recipe = replace(RECIPE, **fields)
     set_seed(recipe.seed)
@@ -67,20 +67,21 @@ def keeper(folder: Path, network: torch.nn.Module | None = None, **fields: objec
     }
     set_seed(recipe.seed, device_specific=True)
     folder.mkdir(exist_ok=True)
-    return Keeper.of(loop, Journal(folder, recipe, loop.accelerator), Watch(recipe.watch, recipe.patience), facts)
+    logger = MetricLogger(folder, recipe, loop.accelerator)
+    return CheckpointManager(loop, logger, EarlyStopping(recipe.watch, recipe.patience), facts)
 
 
 def go(folder: Path, **fields: object) -> str:
     """Train to the end from wherever the folder is; what was said on resuming."""
-    found = keeper(folder, **fields)
+    found = manager(folder, **fields)
     sentence = found.resume()
     take_steps(found)
     return sentence
 
 
-def take_steps(found: Keeper) -> None:
+def take_steps(found: CheckpointManager) -> None:
     """Those that are left."""
-    step_through(found.loop, found.journal, found, NO_ENERGY)
+    take(found, NO_ENERGY)
 
 
 def result(folder: Path, step: int = RECIPE.max_steps) -> dict[str, str]:

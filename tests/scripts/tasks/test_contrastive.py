@@ -12,7 +12,7 @@ from qkv.scripts.recipes import schema as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.contrastive import CHOICE, Judge, others, own_loss
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.loop import refuse_parts
+from qkv.scripts.training.loop import check_task
 from qkv.scripts.training.run import build, train
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.vision_config.num_hidden_layers=1",
@@ -92,7 +92,7 @@ def test_the_recipe_takes_steps_and_shows_an_example(tmp_path: Path) -> None:
     ],
 )
 def test_pairs_are_never_taken_in_parts(fields: dict[str, int], said: str, task: Task) -> None:
-    refuse_parts(task, RECIPE)
-    refuse_parts(replace(task, contested=False), replace(RECIPE, **fields))
+    check_task(task, RECIPE)
+    check_task(replace(task, contested=False), replace(RECIPE, **fields))
     with pytest.raises(ValueError, match=said):
-        refuse_parts(task, replace(RECIPE, **fields))
+        check_task(task, replace(RECIPE, **fields))

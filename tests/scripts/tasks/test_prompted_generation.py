@@ -11,6 +11,7 @@ from transformers import GenerationConfig, pipeline
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.publishing.card.card import make_card
 from qkv.scripts.recipes import schema as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.prompted_generation import Craft, Maker, prompted
@@ -77,7 +78,7 @@ def test_the_run_leaves_products_and_says_so(finished: Run) -> None:
     assert facts["products"] == ["tunes.png", "tunes.mid"] and set(facts["pictures"]) == {"curve.png", "tunes.png"}
     assert all((finished.folder / name).stat().st_size for name in facts["products"])
     assert set(facts["metrics"]["test"]) == {"loss", "bits_per_event", "notes_in_key", "bars_in_form", "lawful"}
-    assert "![Tunes by the model" in (finished.folder / "card.md").read_text()
+    assert "![Tunes by the model" in str(make_card(facts))
 
 
 def test_the_saved_model_makes_something_by_itself(finished: Run) -> None:
@@ -100,7 +101,7 @@ def test_the_program_of_the_card_makes_a_file(
     if name != finished.record["recipe"]["name"]:
         words = [*TINY, "text.evaluated=12", f"out={tmp_path / 'out'}"]
         finished = train(recipe.load(name, words), f"qkv train {name}")
-    program = (finished.folder / "card.md").read_text().split("```python\n")[1].split("```")[0]
+    program = str(make_card(finished.record)).split("```python\n")[1].split("```")[0]
     assert f'model="user/qkv-{name}", trust_remote_code=True' in program
     program = program.replace(f"user/qkv-{name}", str(finished.folder / "model"))
     here = os.getcwd()

@@ -12,7 +12,7 @@ from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.stream import Shard
 from qkv.scripts.recipes import schema as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.training.record import read_log
+from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import train
 
 WORDS = "one two three four five six seven eight nine ten".split()
@@ -70,7 +70,7 @@ def test_every_recipe_takes_steps(name: str, here: Path) -> None:
     words = [word.format(here=here) for word in ALSO.get(name, [])]
     words += [word for word in TINY if word not in WITHOUT.get(name, [])]
     finished = train(recipe.load(name, [*words, f"out={here / 'run'}"]), f"qkv train {name}")
-    losses = [line["loss"] for line in read_log(here / "run") if "split" not in line]
+    losses = [line["loss"] for line in read_metrics(here / "run") if "split" not in line]
     assert losses and all(0 < loss < 10 for loss in losses)
     assert finished.record["metrics"] and (here / "run" / "model" / "tokenizer.json").is_file()
 

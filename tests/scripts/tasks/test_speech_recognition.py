@@ -19,8 +19,8 @@ from qkv.scripts.data.audio import read_wav, wav_of
 from qkv.scripts.recipes import schema as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.evaluation import inputs
-from qkv.scripts.training.record import read_log
+from qkv.scripts.training.evaluation import model_inputs
+from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import build, train
 from sine_waves import recordings, tone
 
@@ -43,7 +43,7 @@ def test_a_folder_is_trained_on(kind: str, folder: Path, tmp_path: Path) -> None
     words = [*TINY, *KINDS[kind], f"data={folder}", "holdout=0.25", f"out={tmp_path / 'run'}"]
     finished = train(recipe.load("spoken-digits", words), "qkv train spoken-digits")
     assert finished.record["data"]["sizes"] == {"train": 9, "validation": 3, "test": 4}
-    assert 0 <= finished.record["metrics"]["test"]["wer"] and read_log(tmp_path / "run")[0]["tokens"] > 0
+    assert 0 <= finished.record["metrics"]["test"]["wer"] and read_metrics(tmp_path / "run")[0]["tokens"] > 0
     model = tmp_path / "run" / "model"
     assert type(AutoFeatureExtractor.from_pretrained(model)) is Speech2TextFeatureExtractor
     assert len(AutoTokenizer.from_pretrained(model)) == finished.model.config.vocab_size
@@ -145,7 +145,7 @@ def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
     model = build(recipe.load("spoken-digits", words), task).eval()
     assert type(model) is Speech2TextForConditionalGeneration
     batch = task.collate(task.train.__getitems__([0, 5]), None)
-    outputs = model(**inputs(batch), num_items_in_batch=3)
+    outputs = model(**model_inputs(batch), num_items_in_batch=3)
     expected = torch.nn.functional.cross_entropy(
         outputs.logits.flatten(0, 1), batch["labels"].flatten(), reduction="sum"
     )

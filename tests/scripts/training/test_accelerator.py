@@ -16,7 +16,7 @@ import tiny
 from launches import CONFIGS, launched
 from qkv.modeling import QkvDecoderForCausalLM
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training import accelerator as engine
+from qkv.scripts.training import accelerator as distribution
 from scale_worker import fresh_state
 
 RECIPE = Recipe("r", "", "", "")
@@ -45,10 +45,10 @@ def test_two_nodes_meet_at_one_address() -> None:
 
 def test_the_config_file_and_the_word_of_the_recipe_are_one_sharding() -> None:
     with fresh_state():
-        word = engine.full_sharding(replace(RECIPE, strategy="fsdp2"))
+        word = distribution.fsdp_plugin(replace(RECIPE, strategy="fsdp2"))
     with fresh_state():
         os.environ.update(prepare_multi_gpu_env(launched("fsdp2.yaml")))
-        file = engine.full_sharding(RECIPE)
+        file = distribution.fsdp_plugin(RECIPE)
     assert isinstance(file, FullyShardedDataParallelPlugin) and file.fsdp_version == 2
     assert file.reshard_after_forward and file.cpu_ram_efficient_loading and not file.activation_checkpointing
     for plugin in (file, word):
@@ -64,7 +64,7 @@ def tiny_model(**fields: Any) -> Any:
 
 def test_half_precision_adds_up_gradients_in_single() -> None:
     with fresh_state():
-        policy = engine.full_sharding(replace(RECIPE, strategy="fsdp2", precision="bf16")).mixed_precision_policy
+        policy = distribution.fsdp_plugin(replace(RECIPE, strategy="fsdp2", precision="bf16")).mixed_precision_policy
     assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (torch.bfloat16, torch.float32, None)
 
 
@@ -72,28 +72,28 @@ def test_half_precision_adds_up_gradients_in_single() -> None:
 def test_groups_share_layers_and_leave_nobody_over(processes: int) -> None:
     if processes % 2:
         with pytest.raises(ValueError, match="2 processes, or a multiple; got 3"):
-            engine.slicing(2, processes)
+            distribution.tensor_parallelism(2, processes)
     else:
-        assert engine.slicing(2, processes).tp_size == 2
+        assert distribution.tensor_parallelism(2, processes).tp_size == 2
 
 
 def test_on_one_process_nothing_is_shared() -> None:
     with fresh_state():
-        accelerator = engine.accelerate(replace(RECIPE, strategy="fsdp2"))
+        accelerator = distribution.build_accelerator(replace(RECIPE, strategy="fsdp2"))
         assert accelerator.distributed_type == DistributedType.NO
-        assert engine.data_parallel(accelerator) == (0, 1)
-        model = engine.make(accelerator, RECIPE, tiny_model)
-        assert engine.whole(accelerator, model, QkvDecoderForCausalLM) is model
+        assert distribution.data_parallel(accelerator) == (0, 1)
+        model = distribution.make_model(accelerator, RECIPE, tiny_model)
+        assert distribution.full_model(accelerator, model, QkvDecoderForCausalLM) is model
 
 
 def test_a_tensor_parallel_group_sees_the_same_data() -> None:
     slices = ParallelismConfig(tp_size=2)
     processes: Any = [SimpleNamespace(process_index=i, num_processes=4, parallelism_config=slices) for i in range(4)]
-    assert [engine.data_parallel(process) for process in processes] == [(0, 2), (0, 2), (1, 2), (1, 2)]
+    assert [distribution.data_parallel(process) for process in processes] == [(0, 2), (0, 2), (1, 2), (1, 2)]
 
 
 def test_empty_models_have_shapes_and_ties() -> None:
-    model = engine.empty(tiny_model)
+    model = distribution.empty_model(tiny_model)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert {name: value.shape for name, value in model.named_parameters()} == {
         name: value.shape for name, value in tiny_model().named_parameters()
@@ -118,13 +118,13 @@ def test_what_contradicts_itself_is_refused(
     with fresh_state(), pytest.raises(ValueError, match=message):
         if variable:
             os.environ[variable] = "true"
-        engine.accelerate(replace(RECIPE, **fields))
+        distribution.build_accelerator(replace(RECIPE, **fields))
 
 
 def test_two_ways_of_the_launcher_itself_are_its_business() -> None:
     with fresh_state():
         os.environ.update(ACCELERATE_USE_FSDP="true", ACCELERATE_USE_PARALLELISM_CONFIG="true")
-        engine.refuse_two_words(RECIPE)
+        distribution.check_strategies(RECIPE)
 
 
 @pytest.mark.parametrize(
@@ -137,33 +137,33 @@ def test_two_ways_of_the_launcher_itself_are_its_business() -> None:
 )
 def test_models_that_cannot_be_sliced_are_refused(fields: dict[str, Any], accumulate: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        engine.refuse_unslicable(tiny.decoder("gpt2", **fields), replace(RECIPE, accumulate=accumulate), 2)
+        distribution.check_tensor_parallel(tiny.decoder("gpt2", **fields), replace(RECIPE, accumulate=accumulate), 2)
 
 
 def test_what_has_no_layers_is_not_shared_out() -> None:
     for kind, config in ((models.QkvEncoderModel, tiny.encoder()), (models.QkvEncoderDecoderModel, tiny.recogniser())):
-        engine.refuse_undivided(kind(config))
+        distribution.check_shardable(kind(config))
     with pytest.raises(
         ValueError, match="QkvRecurrentModel has no layers that processes could share; set strategy=ddp"
     ):
-        engine.refuse_undivided(models.QkvRecurrentModel(tiny.recurrent()))
-    with pytest.raises(ValueError, match="QkvDualEncoderModel has the single number logit_scale, which processes cann"):
-        engine.refuse_undivided(models.QkvDualEncoderModel(tiny.pair()))
+        distribution.check_shardable(models.QkvRecurrentModel(tiny.recurrent()))
+    with pytest.raises(ValueError, match="QkvDualEncoderModel has the scalar parameter logit_scale"):
+        distribution.check_shardable(models.QkvDualEncoderModel(tiny.pair()))
 
 
 def test_layers_skipped_by_chance_are_refused_on_several_processes() -> None:
     config = tiny.translator("transformer", encoder={"layerdrop": 0.1})
-    engine.refuse_unequal_work(config, 1)
+    distribution.check_layerdrop(config, 1)
     with pytest.raises(ValueError, match="set model.layerdrop=0"):
-        engine.refuse_unequal_work(config, 2)
+        distribution.check_layerdrop(config, 2)
 
 
 def test_slices_of_the_launcher_are_refused() -> None:
-    engine.refuse_slices_of_launcher(ParallelismConfig(dp_shard_size=2))
+    distribution.check_parallelism_config(ParallelismConfig(dp_shard_size=2))
     with pytest.raises(ValueError, match="tensor_parallel=2 in the recipe"):
-        engine.refuse_slices_of_launcher(ParallelismConfig(tp_size=2))
+        distribution.check_parallelism_config(ParallelismConfig(tp_size=2))
 
 
 def test_the_older_sharding_is_refused_without_gpus() -> None:
     with pytest.raises(ValueError, match="fsdp_version: 2"):
-        engine.shard_on_cpu(SimpleNamespace(), SimpleNamespace(fsdp_version=1))
+        distribution.enable_fsdp_on_cpu(SimpleNamespace(), SimpleNamespace(fsdp_version=1))

@@ -12,8 +12,8 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env
 
 from launches import launched
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training import accelerator as engine
-from qkv.scripts.training import deepspeed as zero
+from qkv.scripts.training import deepspeed
+from qkv.scripts.training.accelerator import build_accelerator
 from scale_worker import fresh_state
 
 RECIPE = Recipe("r", "", "", "", batch_size=32, accumulate=2, max_grad_norm=0.25)
@@ -34,27 +34,27 @@ def test_it_gets_its_stage_and_the_clipping_of_the_recipe(stage: int) -> None:
         plugin = DeepSpeedPlugin()
     assert plugin.zero_stage == stage and not plugin.zero3_init_flag
     assert plugin.deepspeed_config["gradient_accumulation_steps"] == 1
-    zero.settle(accelerator(zero_stage=stage, deepspeed_config=plugin.deepspeed_config), RECIPE)
+    deepspeed.configure(accelerator(zero_stage=stage, deepspeed_config=plugin.deepspeed_config), RECIPE)
     settings = plugin.deepspeed_config
     assert (settings["gradient_clipping"], settings["train_micro_batch_size_per_gpu"]) == (0.25, 4)
 
 
 def test_what_it_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="strategy=ddp"):
-        zero.settle(accelerator(zero_stage=0), RECIPE)
-    with pytest.raises(ValueError, match="ema_decay averages no weights that DeepSpeed keeps"):
-        zero.settle(accelerator(), replace(RECIPE, ema_decay=0.9))
-    monkeypatch.setattr(zero, "is_deepspeed_available", lambda: False)
+        deepspeed.configure(accelerator(zero_stage=0), RECIPE)
+    with pytest.raises(ValueError, match="ema_decay"):
+        deepspeed.configure(accelerator(), replace(RECIPE, ema_decay=0.9))
+    monkeypatch.setattr(deepspeed, "is_deepspeed_available", lambda: False)
     with fresh_state(), pytest.raises(ValueError, match="pip install deepspeed"):
         os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
-        engine.accelerate(RECIPE)
+        build_accelerator(RECIPE)
 
 
 def test_pieces_make_up_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     value = torch.arange(6.0).view(2, 3)
-    monkeypatch.setattr(zero.distributed, "get_world_size", lambda: 4)
+    monkeypatch.setattr(deepspeed.distributed, "get_world_size", lambda: 4)
     pieces = []
     for rank in range(4):
-        monkeypatch.setattr(zero.distributed, "get_rank", lambda rank=rank: rank)
-        pieces.append(zero.piece(SimpleNamespace(ds_tensor=torch.empty(2)), value))
+        monkeypatch.setattr(deepspeed.distributed, "get_rank", lambda rank=rank: rank)
+        pieces.append(deepspeed.local_shard(SimpleNamespace(ds_tensor=torch.empty(2)), value))
     assert torch.cat(pieces).tolist() == [0, 1, 2, 3, 4, 5, 0, 0]

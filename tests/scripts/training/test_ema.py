@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from qkv.scripts.training.ema import Average
+from qkv.scripts.training.ema import EMA
 
 
-def trained(average: Average, steps: int) -> list[list[torch.Tensor]]:
+def trained(average: EMA, steps: int) -> list[list[torch.Tensor]]:
     """Change the model at random that many times, and say to what."""
     history = []
     for _ in range(steps):
@@ -21,7 +21,7 @@ def trained(average: Average, steps: int) -> list[list[torch.Tensor]]:
 @pytest.mark.parametrize("decay", [0.05, 0.5, 0.999])
 def test_it_is_the_formula(decay: float) -> None:
     model = nn.Linear(3, 2).double()
-    average = Average(model, decay)
+    average = EMA(model, decay)
     expected = [weight.detach().clone() for weight in model.parameters()]
     for step, weights in enumerate(trained(average, 20), 1):
         own = min(decay, (1 + step) / (10 + step))
@@ -33,7 +33,7 @@ def test_it_is_the_formula(decay: float) -> None:
 
 def test_the_random_start_is_soon_forgotten() -> None:
     model = nn.Linear(1, 1, bias=False).double()
-    average = Average(model, 0.999)
+    average = EMA(model, 0.999)
     model.weight.data.fill_(0.0)
     average.weights["weight"].fill_(1.0)
     for _ in range(50):
@@ -43,9 +43,9 @@ def test_the_random_start_is_soon_forgotten() -> None:
 
 def test_the_model_has_the_average_for_a_while() -> None:
     model = nn.Linear(3, 2)
-    average = Average(model, 0.9)
+    average = EMA(model, 0.9)
     (last,) = trained(average, 1)
-    with pytest.raises(KeyError), average.in_use():
+    with pytest.raises(KeyError), average.applied():
         assert all(map(torch.equal, model.parameters(), average.weights.values()))
         assert not torch.equal(model.weight, last[0])
         raise KeyError

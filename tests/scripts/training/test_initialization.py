@@ -10,7 +10,7 @@ from transformers import MBartConfig, MBartForConditionalGeneration
 import qkv
 from qkv.modeling.loss import cross_entropy
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.initialization import start, take_over, with_our_loss
+from qkv.scripts.training.initialization import initialize, load_matching_weights, with_summed_loss
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
 
@@ -28,20 +28,20 @@ def test_weights_are_taken_over_where_they_fit(tmp_path: Path) -> None:
     earlier, model = encoder("MaskedLM"), encoder("SequenceClassification", num_labels=3)
     earlier.save_pretrained(tmp_path)
     fresh = model.classifier.weight.detach().clone()
-    found = start(recipe("QkvEncoderForSequenceClassification", init=str(tmp_path)), model)
+    found = initialize(recipe("QkvEncoderForSequenceClassification", init=str(tmp_path)), model)
     for name, value in earlier.model.state_dict().items():
         assert torch.equal(found.model.state_dict()[name], value)
     assert torch.equal(found.classifier.weight, fresh)
-    left = take_over(model, tmp_path)
+    left = load_matching_weights(model, tmp_path)
     assert left and all(name.startswith("classifier") for name in left)
 
 
 def test_a_folder_with_nothing_that_fits_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no weights; give the model folder of a run"):
-        take_over(encoder("MaskedLM"), tmp_path)
+        load_matching_weights(encoder("MaskedLM"), tmp_path)
     save_file({"other": torch.zeros(1)}, tmp_path / "model.safetensors")
     with pytest.raises(ValueError, match="holds no weight that fits"):
-        take_over(encoder("MaskedLM"), tmp_path)
+        load_matching_weights(encoder("MaskedLM"), tmp_path)
 
 
 LLAMA = {
@@ -52,7 +52,7 @@ LLAMA = {
 
 def test_the_counterpart_has_the_same_shape_and_other_weights() -> None:
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE, **LLAMA))
-    found = start(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
+    found = initialize(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
     assert type(found).__name__ == "LlamaForCausalLM" and found.num_parameters() == model.num_parameters()
     assert not torch.equal(found.model.embed_tokens.weight, model.model.embed_tokens.weight)
 
@@ -77,7 +77,7 @@ def test_the_counterpart_has_the_same_shape_and_other_weights() -> None:
 def test_stock_losses_add_up_over_parts_of_a_step(architecture: str, fields: dict[str, object]) -> None:
     config = getattr(qkv, architecture).config_class(**SIZE)
     ours = getattr(qkv, architecture)(config)
-    found = start(recipe(architecture, model_source="stock", stock=fields), ours).eval()
+    found = initialize(recipe(architecture, model_source="stock", stock=fields), ours).eval()
     ids = torch.randint(2, 11, (4, 6))
     labels = torch.tensor([0, 1, 1, 0]) if "Sequence" in architecture else ids.masked_fill(torch.rand(4, 6) < 0.3, -100)
     whole = found(input_ids=ids, labels=labels, num_items_in_batch=10).loss
@@ -92,7 +92,7 @@ def test_smoothing_is_that_of_our_model() -> None:
     qkv_copy = qkv.from_transformers(stock).eval()
     qkv_copy.config.label_smoothing = 0.2
     ids = torch.randint(0, 11, (2, 5))
-    found = start(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
+    found = initialize(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
     found.load_state_dict(stock.state_dict())
     assert found(input_ids=ids, labels=ids).loss.item() == pytest.approx(
         qkv_copy(input_ids=ids, labels=ids).loss.item()
@@ -105,7 +105,7 @@ def test_smoothing_is_that_of_our_model() -> None:
         (
             "QkvDecoderForCausalLM",
             {"n_embd": 8},
-            "stock says nothing about model_type; add for example stock.model_typ",
+            "stock has no model_type",
         ),
         ("QkvDecoderForCausalLM", {"model_type": "gpt3"}, "unknown key 'gpt3'; did you mean"),
         ("QkvDecoderForTokenClassification", {}, "model_source=stock has nothing to compare QkvDecoderForToken"),
@@ -114,14 +114,14 @@ def test_smoothing_is_that_of_our_model() -> None:
 def test_what_cannot_be_compared_is_refused(architecture: str, fields: dict[str, str], message: str) -> None:
     model = getattr(qkv, architecture)(qkv.QkvDecoderConfig(**SIZE))
     with pytest.raises(ValueError, match=message):
-        start(recipe(architecture, model_source="stock", stock=fields), model)
+        initialize(recipe(architecture, model_source="stock", stock=fields), model)
 
 
 def test_a_model_generates_with_its_loss_replaced() -> None:
     stock = qkv.to_transformers(qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE, **LLAMA))).eval()
     ids = torch.randint(0, 11, (1, 3))
     expected = stock.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)
-    found = with_our_loss(stock, None, 0.0).generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)
+    found = with_summed_loss(stock, None, 0.0).generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)
     assert torch.equal(found, expected)
 
 
@@ -130,7 +130,7 @@ def test_stock_models_learn_to_begin_where_generation_begins() -> None:
     sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
     config = MBartConfig(**sizes, **heads, vocab_size=11, pad_token_id=0, decoder_start_token_id=1, eos_token_id=2)
-    found = with_our_loss(MBartForConditionalGeneration(config).eval(), cross_entropy, 0.0)
+    found = with_summed_loss(MBartForConditionalGeneration(config).eval(), cross_entropy, 0.0)
     ids, labels = torch.randint(3, 11, (2, 4)), torch.tensor([[5, 6, 7, 2], [8, 2, -100, -100]])
     given = torch.tensor([[1, 5, 6, 7], [1, 8, 2, 0]])
     expected = found(input_ids=ids, labels=labels, decoder_input_ids=given).loss

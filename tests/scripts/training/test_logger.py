@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.logger import Journal
+from qkv.scripts.training.logger import MetricLogger, read_metrics
 from qkv.scripts.training.loop import Step
-from qkv.scripts.training.record import read_log
 
 RECIPE = Recipe("tiny", "", "", "", max_steps=5, log_every=2, batch_size=3)
 
@@ -32,37 +31,37 @@ def step(number: int, loss: float) -> Step:
 
 
 def test_losses_are_averaged_since_the_last_line_and_the_last_step_is_logged(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, RECIPE, MAIN)
+    logger = MetricLogger(tmp_path, RECIPE, MAIN)
     for number in range(1, 6):
-        journal.step(step(number, float(number)))
-    lines = read_log(tmp_path)
+        logger.log_step(step(number, float(number)))
+    lines = read_metrics(tmp_path)
     assert [(line["step"], line["loss"]) for line in lines] == [(2, 1.5), (4, 3.5), (5, 5.0)]
     assert lines[0] == {"step": 2, "loss": 1.5, "lr": 0.2, "grad_norm": 2.0, "samples": 6, "tokens": 14}
 
 
 def test_evaluations_are_lines_with_a_split(tmp_path: Path) -> None:
-    Journal(tmp_path, RECIPE, MAIN).results(4, {"test": {"loss": 0.5, "accuracy": 0.9}})
-    assert read_log(tmp_path) == [{"step": 4, "split": "test", "loss": 0.5, "accuracy": 0.9}]
+    MetricLogger(tmp_path, RECIPE, MAIN).log_evaluation(4, {"test": {"loss": 0.5, "accuracy": 0.9}})
+    assert read_metrics(tmp_path) == [{"step": 4, "split": "test", "loss": 0.5, "accuracy": 0.9}]
 
 
 def test_trackers_get_every_line_by_split(tmp_path: Path) -> None:
     process = Process(is_main_process=True)
-    journal = Journal(tmp_path, replace(RECIPE, log_every=1), process)
-    journal.step(step(1, 2.0))
-    journal.results(1, {"test": {"loss": 0.5}})
+    logger = MetricLogger(tmp_path, replace(RECIPE, log_every=1), process)
+    logger.log_step(step(1, 2.0))
+    logger.log_evaluation(1, {"test": {"loss": 0.5}})
     (first, trained), second = process.logged
     assert first == 1 and trained["train/loss"] == 2.0 and trained["train/tokens"] == 7
     assert second == (1, {"test/loss": 0.5})
 
 
 def test_only_the_main_process_writes(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, replace(RECIPE, log_every=1), OTHER)
-    journal.step(step(1, 1.0))
-    journal.results(1, {"test": {"loss": 0.5}})
+    logger = MetricLogger(tmp_path, replace(RECIPE, log_every=1), OTHER)
+    logger.log_step(step(1, 1.0))
+    logger.log_evaluation(1, {"test": {"loss": 0.5}})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path, loss: float) -> None:
     with pytest.raises(FloatingPointError, match="at step 1; try a lower learning_rate"):
-        Journal(tmp_path, RECIPE, MAIN).step(step(1, loss))
+        MetricLogger(tmp_path, RECIPE, MAIN).log_step(step(1, loss))

@@ -22,7 +22,7 @@ from qkv.modeling import modeling_decoder
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.object_detection import counted
 from qkv.scripts.tasks.task import Batch, Columns, Record, Task, stack
-from qkv.scripts.training.loop import Loop, parameter_groups, positions
+from qkv.scripts.training.loop import Loop, count_tokens, parameter_groups
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 RECIPE = Recipe("tiny", "", "", "", max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)
@@ -235,7 +235,7 @@ def test_the_average_is_evaluated_and_training_goes_on_from_its_own_weights() ->
     own = {name: weight.clone() for name, weight in loop.model.state_dict().items()}
     averaged = loop.evaluate(loop.task.train)["loss"]
     assert all(torch.equal(weight, own[name]) for name, weight in loop.model.state_dict().items())
-    loop.average.put(list(loop.average.weights.values()))
+    loop.ema.copy_to_model()
     with torch.no_grad():
         expected = loop.model.eval()(**loop.task.train.columns).loss.item()
     assert averaged == pytest.approx(expected, abs=1e-12)
@@ -269,18 +269,18 @@ def test_only_matrices_decay() -> None:
 
 
 def test_positions_are_tokens_patches_moments_of_sound_or_pixels() -> None:
-    assert positions({"input_ids": torch.zeros(3, 5)}, text_model().config) == 15
-    assert positions({"pixel_values": torch.zeros(3, 1, 4, 4)}, image_model().config) == 12
-    assert positions({"pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair().vision_config) == positions(
+    assert count_tokens({"input_ids": torch.zeros(3, 5)}, text_model().config) == 15
+    assert count_tokens({"pixel_values": torch.zeros(3, 1, 4, 4)}, image_model().config) == 12
+    assert count_tokens({"pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair().vision_config) == count_tokens(
         {"input_ids": torch.zeros(3, 5), "pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair()
     )
     images = {"pixel_values": torch.zeros(2, 3, 4, 5), "pixel_mask": torch.tensor([1, 1, 1, 1, 0]).expand(2, 4, 5)}
-    assert positions(images, tiny.detector()) == 2 * 16
+    assert count_tokens(images, tiny.detector()) == 2 * 16
     stock = Speech2TextConfig(input_feat_per_channel=6)
     for config in (tiny.hearer("speech"), tiny.recogniser("speech"), stock):  # two convolutions of stride 2
-        assert positions({"input_features": torch.zeros(3, 41, 6)}, config) == 3 * 11
+        assert count_tokens({"input_features": torch.zeros(3, 41, 6)}, config) == 3 * 11
     # One of stride 1 and one of stride 2.
-    assert positions({"input_features": torch.zeros(3, 6, 41)}, WhisperConfig(num_mel_bins=6)) == 3 * 21
+    assert count_tokens({"input_features": torch.zeros(3, 6, 41)}, WhisperConfig(num_mel_bins=6)) == 3 * 21
 
 
 def work(folder: Path) -> None:

@@ -5,7 +5,9 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 import torch
 from accelerate import Accelerator
 
@@ -13,18 +15,13 @@ import qkv
 from qkv.scripts.recipes.schema import load
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.training import record
+from qkv.scripts.training.record import EnergyMeter
 from qkv.scripts.training.run import build
 
 
-def test_metrics_are_lines(tmp_path: Path) -> None:
-    record.log(tmp_path, step=1, loss=2.5)
-    record.log(tmp_path, step=1, split="test", accuracy=0.5)
-    assert record.read_log(tmp_path) == [{"step": 1, "loss": 2.5}, {"step": 1, "split": "test", "accuracy": 0.5}]
-
-
 def test_a_record_is_replaced_whole(tmp_path: Path) -> None:
-    record.write(tmp_path, {"a": 1})
-    record.write(tmp_path, {"a": 2})
+    record.write_record(tmp_path, {"a": 1})
+    record.write_record(tmp_path, {"a": 2})
     assert json.loads((tmp_path / "record.json").read_text()) == {"a": 2}
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
@@ -60,9 +57,65 @@ def test_places_on_this_machine_are_told_to_nobody(tmp_path: Path) -> None:
         "seed=1",
     ]
     command = shlex.join(["qkv", "train", str(tmp_path / "mine.yaml"), *words])
-    told = record.typed(command), json.dumps(record.fields(load("docs-lm", words)))
+    told = record.typed(command), json.dumps(record.recipe_fields(load("docs-lm", words)))
     assert told[0] == "qkv train mine.yaml data=letters out=run text.tokenizer=words seed=1"
     assert all(str(tmp_path) not in text for text in told) and '"data": "letters"' in told[1]
     assert (
         record.typed("qkv train docs-lm data=author/name:part@main") == "qkv train docs-lm data=author/name:part@main"
     )
+
+
+def write_counter(root: Path, folder: str, name: str, value: int) -> None:
+    """Set a counter as Linux shows it."""
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    for file, text in {"name": name, "energy_uj": value, "max_energy_range_uj": 1_000_000_000}.items():
+        (root / folder / file).write_text(f"{text}\n")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_counter(tmp_path, "intel-rapl:0", "package-0", 999_000_000)
+    write_counter(tmp_path, "intel-rapl:1", "package-1", 5)
+    write_counter(tmp_path, "intel-rapl:2", "psys", 7)
+    write_counter(tmp_path, "intel-rapl:0:0", "core", 9)
+    return tmp_path
+
+
+def test_packages_are_added_up_and_their_parts_not_counted_twice(root: Path) -> None:
+    energy = EnergyMeter(root)
+    write_counter(root, "intel-rapl:0", "package-0", 999_500_000)
+    write_counter(root, "intel-rapl:1", "package-1", 2_000_005)
+    write_counter(root, "intel-rapl:2", "psys", 900_000_000)
+    write_counter(root, "intel-rapl:0:0", "core", 900_000_000)
+    assert energy.read() == {"training_j": 2.5, "counters": ["package-0", "package-1"]}
+
+
+def test_a_counter_that_begins_again_goes_on(root: Path) -> None:
+    energy = EnergyMeter(root)
+    for value in (1_000_000, 999_000_000, 3_000_000):  # twice past its end
+        write_counter(root, "intel-rapl:0", "package-0", value)
+        energy.update()
+    assert energy.read()["training_j"] == pytest.approx(2 + 998 + 4)
+
+
+def test_nothing_is_said_where_nothing_can_be_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert EnergyMeter(root / "nothing").read() is None
+    read_text = Path.read_text
+
+    def refuse(path: Path, *arguments, **options) -> str:
+        if path.name == "energy_uj":
+            raise PermissionError(path)
+        return read_text(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert EnergyMeter(root).read() is None
+
+
+@pytest.mark.parametrize(("device", "processes", "measured"), [("cpu", 2, True), ("cuda", 2, False), ("cpu", 4, False)])
+def test_a_training_is_measured_where_these_processors_did_all_of_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, device: str, processes: int, measured: bool
+) -> None:
+    monkeypatch.setitem(os.environ, "LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(record, "POWERCAP", root)
+    accelerator = SimpleNamespace(num_processes=processes, device=SimpleNamespace(type=device))
+    assert (EnergyMeter.of(accelerator).read() is not None) == measured

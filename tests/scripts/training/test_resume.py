@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 
 from qkv.scripts.recipes.schema import load
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.resume import finished, open_folder
-from qkv.scripts.training.state import put
-from tiny_training import go, keeper, result, take_steps
+from qkv.scripts.training.resume import finished_record, open_folder
+from qkv.scripts.training.state import load_kept_weights
+from tiny_training import go, manager, result, take_steps
 
 
 @pytest.fixture(scope="module")
@@ -66,21 +66,25 @@ def test_dropout_and_changes_make_the_comparison_worth_something(whole: Path, tm
 def test_a_finished_training_whose_end_was_lost_evaluates_no_more(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     go(folder)
-    found = keeper(folder)
+    found = manager(folder)
     found.resume()
-    assert found.loop.done == 10 and set(found.watch.results) == {"validation"} and result(folder) == result(whole)
+    assert (
+        found.loop.done == 10
+        and set(found.early_stopping.results) == {"validation"}
+        and result(folder) == result(whole)
+    )
 
 
 @pytest.mark.parametrize("averaged", [None, 0.9])
 def test_the_best_weights_come_back_however_old_their_checkpoint_is(averaged: float | None, tmp_path: Path) -> None:
-    found = keeper(tmp_path / "run", ema_decay=averaged, keep=1, eval_every=2, watch="validation loss")
+    found = manager(tmp_path / "run", ema_decay=averaged, keep=1, eval_every=2, watch="validation loss")
     losses = iter((3.0, 1.0, 4.0, 1.5, 9.0))
     found.loop.evaluate = lambda split: {"loss": next(losses)}
     take_steps(found)
-    assert (found.watch.step, found.watch.results) == (4, {"validation": {"loss": 1.0}})
+    assert (found.early_stopping.step, found.early_stopping.results) == (4, {"validation": {"loss": 1.0}})
     assert sorted(found.checkpoints.steps()) == [4, 10]
-    put(found.loop, found.tensors(found.watch.step))
-    kept = load_file(found.checkpoints.path(4) / ("average.safetensors" if averaged else "model.safetensors"))
+    load_kept_weights(found.loop, found.tensors(found.early_stopping.step))
+    kept = load_file(found.checkpoints.path(4) / ("ema.safetensors" if averaged else "model.safetensors"))
     last = load_file(found.checkpoints.path(10) / "model.safetensors")
     now = found.loop.model.state_dict()
     assert all(torch.equal(now[name], weight) for name, weight in kept.items())
@@ -89,16 +93,16 @@ def test_the_best_weights_come_back_however_old_their_checkpoint_is(averaged: fl
 
 def test_patience_ends_a_training_also_one_that_is_taken_up_again(tmp_path: Path) -> None:
     words = {"eval_every": 2, "watch": "validation loss", "patience": 2, "save_every": 1}
-    found = keeper(tmp_path / "run", **words)
+    found = manager(tmp_path / "run", **words)
     losses = iter((1.0, 3.0, 2.0))
     found.loop.evaluate = lambda split: {"loss": next(losses)}
     take_steps(found)
-    assert (found.loop.done, found.watch.step) == (6, 2)
-    again = keeper(tmp_path / "run", **words)
+    assert (found.loop.done, found.early_stopping.step) == (6, 2)
+    again = manager(tmp_path / "run", **words)
     again.resume()
     again.loop.evaluate = lambda split: {"loss": 5.0}
     take_steps(again)
-    assert (again.loop.done, again.watch.step, again.checkpoints.best) == (6, 2, 2)
+    assert (again.loop.done, again.early_stopping.step, again.checkpoints.best) == (6, 2, 2)
 
 
 def test_a_damaged_checkpoint_is_skipped_aloud(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +125,7 @@ def test_nothing_in_a_checkpoint_is_a_pickle(whole: Path) -> None:
 
 @pytest.mark.parametrize("name", ["accumulate", "log_every", "eval_every", "save_every", "keep", "workers"])
 def test_what_only_cuts_up_or_looks_on_may_change(whole: Path, name: str) -> None:
-    found = keeper(whole, **{name: 2})
+    found = manager(whole, **{name: 2})
     found.resume()
     assert found.loop.done == 10
 
@@ -137,30 +141,29 @@ def test_what_only_cuts_up_or_looks_on_may_change(whole: Path, name: str) -> Non
 )
 def test_another_training_is_refused_by_the_name_of_the_field(whole: Path, fields: dict, words: str) -> None:
     with pytest.raises(ValueError) as error:
-        keeper(whole, **fields).resume()
+        manager(whole, **fields).resume()
     place = whole / "checkpoints" / "step-000010"
-    assert str(error.value) == (f"{place} is of a training with {words}; set it back to go on, or give another out=")
+    assert str(error.value) == (f"{place} is of a training with {words}; set it back to resume, or give another out=")
 
 
 def test_other_data_and_another_config_are_refused(whole: Path) -> None:
-    found = keeper(whole)
+    found = manager(whole)
     found.record["data"] = {"sha256": "0"}
     with pytest.raises(ValueError, match="is of a training with data='.*, and this one has '0'; set it back"):
         found.resume()
-    found = keeper(whole)
+    found = manager(whole)
     found.record["config"]["norm_eps"] = 1.0
     with pytest.raises(ValueError, match="config.norm_eps=1e-.*, and this one has 1.0"):
         found.resume()
 
 
-def test_a_finished_run_is_known_by_its_card_and_only_for_the_same_training(tmp_path: Path) -> None:
-    record = keeper(tmp_path).record
+def test_a_finished_run_is_known_by_its_record_and_only_for_the_same_training(tmp_path: Path) -> None:
+    record = manager(tmp_path).record
+    assert finished_record(tmp_path, record) is None
     (tmp_path / "record.json").write_text(json.dumps(record))
-    assert finished(tmp_path, record) is None
-    (tmp_path / "card.md").touch()
-    assert finished(tmp_path, record)["recipe"]["name"] == "tiny"
+    assert finished_record(tmp_path, record)["recipe"]["name"] == "tiny"
     with pytest.raises(ValueError, match="seed=0, and this one has 1"):
-        finished(tmp_path, keeper(tmp_path, seed=1).record)
+        finished_record(tmp_path, manager(tmp_path, seed=1).record)
 
 
 def test_a_folder_is_made_and_a_full_one_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 from qkv.configuration import presets
 from qkv.scripts.recipes import schema as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.training import record
+from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import Run, build, train
 
 TINY = [
@@ -36,9 +36,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_folder_holds_what_is_promised(finished: Run) -> None:
     assert {path.name for path in finished.folder.iterdir()} == {
-        "record.json", "metrics.jsonl", "curve.png", "card.md", "model", "checkpoints",
+        "record.json", "metrics.jsonl", "curve.png", "model", "checkpoints",
     }  # fmt: skip
-    lines = record.read_log(finished.folder)
+    lines = read_metrics(finished.folder)
     assert [line["step"] for line in lines if "split" not in line] == [2, 4, 6]
     assert [(line["step"], line["split"]) for line in lines if "split" in line] == [
         (3, "validation"), (6, "validation"), (6, "test"),
@@ -51,7 +51,7 @@ def test_the_record_says_what_was_done_and_found(finished: Run) -> None:
     facts = json.loads((finished.folder / "record.json").read_text())
     assert facts == finished.record and facts["command"] == "qkv train digits"
     assert facts["metrics"]["test"] == {
-        name: value for name, value in record.read_log(finished.folder)[-1].items() if name not in ("step", "split")
+        name: value for name, value in read_metrics(finished.folder)[-1].items() if name not in ("step", "split")
     }
     assert set(facts["time"]) == {"wall_s", "cpu_s", "training_wall_s", "training_cpu_s"}
     assert facts["time"]["cpu_s"] >= facts["time"]["training_cpu_s"]
@@ -70,7 +70,7 @@ def test_the_saved_model_is_the_trained_one(finished: Run) -> None:
 
 def test_a_run_repeats_itself(finished: Run, tmp_path: Path) -> None:
     again, other = run(tmp_path / "again"), run(tmp_path / "other", "seed=1")
-    assert record.read_log(again.folder) == record.read_log(finished.folder) != record.read_log(other.folder)
+    assert read_metrics(again.folder) == read_metrics(finished.folder) != read_metrics(other.folder)
 
 
 def test_a_preset_is_the_starting_point() -> None:
@@ -99,14 +99,14 @@ def test_a_tracker_gets_what_is_logged(tmp_path: Path) -> None:
     finished = run(tmp_path / "out", "tracker=tensorboard")
     events = EventAccumulator(str(tmp_path / "out" / "digits")).Reload()
     found = {event.step: event.value for event in events.Scalars("train/loss")}
-    lines = [line for line in record.read_log(finished.folder) if "split" not in line]
+    lines = [line for line in read_metrics(finished.folder) if "split" not in line]
     assert found == pytest.approx({line["step"]: line["loss"] for line in lines})
     assert events.Scalars("test/accuracy")[0].value == pytest.approx(finished.record["metrics"]["test"]["accuracy"])
 
 
 def test_the_average_is_what_is_kept(finished: Run, tmp_path: Path) -> None:
     averaged = run(tmp_path / "out", "ema_decay=0.9")
-    lines = [record.read_log(one.folder)[0] for one in (finished, averaged)]
+    lines = [read_metrics(one.folder)[0] for one in (finished, averaged)]
     assert lines[0] == lines[1] and averaged.record["metrics"] != finished.record["metrics"]
     test_the_saved_model_is_the_trained_one(averaged)
 
@@ -114,7 +114,7 @@ def test_the_average_is_what_is_kept(finished: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("tracker=tensorbord", "tracker='tensorbord' is not installed; here are"),
+        ("tracker=tensorbord", "tracker='tensorbord' is not installed; available are"),
         ("ema_decay=1.0", "ema_decay=1.0 never forgets the random start; give a share below 1"),
         ("architecture=QkvEncoderForImageClasification", "did you mean 'QkvEncoderForImageClassification'?"),
         ("model.hiden_size=8", "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
@@ -149,8 +149,7 @@ def test_a_finished_run_is_not_trained_again(finished: Run, capsys: pytest.Captu
 def test_a_run_whose_end_was_lost_is_finished_from_its_last_state(finished: Run, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(finished.folder, folder)
-    for name in ("record.json", "card.md"):
-        (folder / name).unlink()
+    (folder / "record.json").unlink()
     again = run(folder)
     assert again.record["metrics"] == finished.record["metrics"] and again.record["resumed"] == [6]
     assert (folder / "metrics.jsonl").read_bytes() == (finished.folder / "metrics.jsonl").read_bytes()

@@ -9,7 +9,7 @@ import torch
 
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Batch, Columns, Task, stack
-from qkv.scripts.training.sampler import BUCKET, IndexedFeed, Order, Place, Share
+from qkv.scripts.training.sampler import BUCKET, MapLoader, Place, Sampler, Share
 
 RECIPE = Recipe("tiny", "", "", "", batch_size=8)
 
@@ -30,23 +30,23 @@ def task(size: int) -> Task:
 
 def taken(recipe: Recipe, steps: int, done: int = 0, rank: int = 0, processes: int = 1) -> list[list[int]]:
     """The (index, place) of what one process gets, a list for each part."""
-    feed = IndexedFeed(task(30), recipe, share(recipe, rank, processes))
-    batches = islice(feed.parts(done), steps * recipe.accumulate)
+    loader = MapLoader(task(30), recipe, share(recipe, rank, processes))
+    batches = islice(loader.micro_batches(done), steps * recipe.accumulate)
     return [list(zip(batch["index"].tolist(), batch["places"].tolist(), strict=True)) for batch in batches]
 
 
-def places(order: Order, passes: int) -> list[list[Place]]:
+def places(order: Sampler, passes: int) -> list[list[Place]]:
     found = order.places(0)
     return [[next(found) for _ in range(order.size)] for _ in range(passes)]
 
 
 def test_every_pass_sees_every_example_once_in_a_new_order() -> None:
-    passes = places(Order(10, RECIPE), 3)
+    passes = places(Sampler(10, RECIPE), 3)
     assert [place for one in passes for place, _ in one] == list(range(30))
     orders = [[index for _, index in one] for one in passes]
     assert all(sorted(one) == list(range(10)) for one in orders)
     assert orders[0] != orders[1] != orders[2]
-    assert places(Order(10, replace(RECIPE, seed=1)), 1)[0] != passes[0]
+    assert places(Sampler(10, replace(RECIPE, seed=1)), 1)[0] != passes[0]
 
 
 @pytest.mark.parametrize("group_by_length", [False, True])
@@ -71,7 +71,7 @@ def test_shares_of_a_step_do_not_overlap_and_make_it_up(group_by_length: bool, w
 
 def test_steps_by_length_hold_like_lengths_and_lose_nothing() -> None:
     lengths = torch.randint(1, 100, (200,)).tolist()
-    order = Order(200, RECIPE, lengths)
+    order = Sampler(200, RECIPE, lengths)
     steps = list(islice(order.steps(), BUCKET))
     drawn = sorted(place for step in steps for place, _ in step)
     assert drawn == list(range(BUCKET * 8))
@@ -83,7 +83,7 @@ def test_steps_by_length_hold_like_lengths_and_lose_nothing() -> None:
 def test_data_without_lengths_cannot_be_grouped_by_them() -> None:
     bare = replace(task(30), train=Columns({"index": torch.arange(30)}))
     with pytest.raises(ValueError, match="group_by_length=true: the examples of t have no lengths; leave it out"):
-        IndexedFeed(bare, replace(RECIPE, group_by_length=True), share(RECIPE))
+        MapLoader(bare, replace(RECIPE, group_by_length=True), share(RECIPE))
 
 
 def test_batches_leave_the_random_state_alone() -> None:
@@ -93,5 +93,5 @@ def test_batches_leave_the_random_state_alone() -> None:
 
 
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size=8 cannot be shared by 3 processes in parts of accumulate=1"):
+    with pytest.raises(ValueError, match="batch_size=8 cannot be split over 3 processes"):
         share(RECIPE, 0, 3)

@@ -1,12 +1,13 @@
 """Schedules: the shape each paper draws, and the peak that the recipe names."""
 
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
 
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.schedule import SCHEDULES
+from qkv.scripts.training.schedule import make_schedule
 
 RECIPE = Recipe("tiny", "", "", "", max_steps=100, warmup_steps=10, decay_steps=20, learning_rate=0.5)
 
@@ -14,7 +15,7 @@ RECIPE = Recipe("tiny", "", "", "", max_steps=100, warmup_steps=10, decay_steps=
 def rates(recipe: Recipe) -> list[float]:
     """The learning rate of each step."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=recipe.learning_rate)
-    schedule = SCHEDULES[recipe.schedule](optimizer, recipe)
+    schedule = make_schedule(optimizer, recipe)
     found = []
     for _ in range(recipe.max_steps):
         found.append(schedule.get_last_lr()[0])
@@ -31,7 +32,7 @@ def test_noam_is_the_formula_of_the_paper() -> None:
     assert max(expected) == pytest.approx(peak)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", get_args(get_type_hints(Recipe)["schedule"]))
 def test_the_peak_is_the_learning_rate_and_is_reached_at_the_end_of_warm_up(name: str) -> None:
     found = rates(replace(RECIPE, schedule=name))
     assert max(found) == pytest.approx(0.5) and found[0] < 0.06

@@ -10,8 +10,8 @@ import pytest
 import tiny_training
 from qkv.scripts import cli
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.signals import Interrupt, Interrupted
-from tiny_training import go, keeper, result
+from qkv.scripts.training.signals import Interrupted, SignalHandler
+from tiny_training import go, manager, result
 
 
 def kill_myself(number: int) -> None:
@@ -23,7 +23,7 @@ def test_the_first_signal_is_noted_and_the_second_does_what_it_did(number: int) 
     found = []
     before = {name: signal.signal(name, lambda *_: found.append("before")) for name in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with Interrupt() as interrupt:
+        with SignalHandler() as interrupt:
             assert interrupt.number is None
             kill_myself(number)
             assert interrupt.number == number and found == []
@@ -38,7 +38,7 @@ def test_the_first_signal_is_noted_and_the_second_does_what_it_did(number: int) 
 
 def test_without_a_signal_everything_is_as_it_was() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-    with Interrupt():
+    with SignalHandler():
         assert signal.getsignal(signal.SIGTERM) != before[0]
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
 
@@ -47,7 +47,7 @@ def test_outside_the_main_thread_signals_are_left_to_others() -> None:
     found = []
 
     def enter() -> None:
-        with Interrupt() as interrupt:
+        with SignalHandler() as interrupt:
             found.append(interrupt.number)
 
     thread = threading.Thread(target=enter)
@@ -79,7 +79,7 @@ def test_a_training_stops_saved_after_the_step_and_goes_on_to_the_same_end(
         signal_in_step(7, patch)
         with pytest.raises(Interrupted) as interrupted:
             go(folder, out=str(folder), **fields)
-    assert str(interrupted.value) == "stopped at step 7; the same command goes on from there"
+    assert str(interrupted.value) == "stopped at step 7; the same command resumes from there"
     assert interrupted.value.status == 128 + 15
     assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-000007"]
     assert go(folder, **fields).endswith("step-000007")
@@ -88,7 +88,7 @@ def test_a_training_stops_saved_after_the_step_and_goes_on_to_the_same_end(
 
 @pytest.mark.parametrize(
     ("fields", "words"),
-    [({}, "with out={} goes"), ({"resume": "never"}, "with out={} resume=auto goes")],
+    [({}, "with out={} resumes"), ({"resume": "never"}, "with out={} resume=auto resumes")],
 )
 def test_what_the_next_command_needs_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict, words: str
@@ -96,13 +96,13 @@ def test_what_the_next_command_needs_is_said(
     signal_in_step(2, monkeypatch)
     with pytest.raises(Interrupted) as interrupted:
         go(tmp_path / "run", **fields)
-    assert f"the same command {words.format(tmp_path / 'run')} on from there" in str(interrupted.value)
+    assert f"the same command {words.format(tmp_path / 'run')} from there" in str(interrupted.value)
 
 
 def test_a_signal_in_the_last_step_comes_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     signal_in_step(10, monkeypatch)
     go(tmp_path / "run")
-    found = keeper(tmp_path / "run")
+    found = manager(tmp_path / "run")
     found.resume()
     assert found.loop.done == tiny_training.RECIPE.max_steps
 

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 import qkv
 import tiny_training
-from qkv.scripts.training.state import randomize, randomness, seed, united
-from tiny_training import go, keeper, result
+from qkv.scripts.training.state import capture, merge, restore, rng_state, seed, set_rng_state
+from tiny_training import go, manager, result
 
 
 def tied() -> torch.nn.Module:
@@ -24,10 +24,10 @@ def draws() -> list[float]:
 
 def test_random_numbers_go_on() -> None:
     draws()
-    state = randomness()
+    state = rng_state()
     expected = draws()
     assert draws() != expected
-    randomize(*state)
+    set_rng_state(*state)
     assert draws() == expected
 
 
@@ -40,22 +40,20 @@ def test_fresh_random_numbers_differ_by_step_and_process() -> None:
 
 
 def test_what_processes_say_is_put_together() -> None:
-    assert united([{"shards": {"0": {"row": 3}}, "step": 1}, {"shards": {"1": {"row": 5}}, "step": 1}]) == {
+    assert merge([{"shards": {"0": {"row": 3}}, "step": 1}, {"shards": {"1": {"row": 5}}, "step": 1}]) == {
         "shards": {"0": {"row": 3}, "1": {"row": 5}},
         "step": 1,
     }
-    assert united([{}, {}]) == {}
+    assert merge([{}, {}]) == {}
 
 
 def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
-    from qkv.scripts.training.state import adopt, capture
-
-    loop = keeper(tmp_path, tied()).loop
+    loop = manager(tmp_path, tied()).loop
     tensors, facts = capture(loop)
     assert "lm_head.weight" not in tensors["model.safetensors"]
     expected = {name: value.clone() for name, value in tensors["model.safetensors"].items()}
-    other = keeper(tmp_path, tied(), seed=1).loop
-    adopt(other, {**tensors, "model.safetensors": expected}, facts)
+    other = manager(tmp_path, tied(), seed=1).loop
+    restore(other, {**tensors, "model.safetensors": expected}, facts)
     assert other.model.lm_head.weight is other.model.model.embed_tokens.weight
     assert all(torch.equal(other.model.state_dict()[name], value) for name, value in expected.items())
 
@@ -67,32 +65,32 @@ def test_the_average_goes_on(tmp_path: Path) -> None:
     go(tmp_path / "run", ema_decay=0.9)
     assert result(tmp_path / "run") == result(tmp_path / "whole")
     last = tmp_path / "run" / "checkpoints" / "step-000010"
-    average, own = (load_file(last / f"{name}.safetensors") for name in ("average", "model"))
+    average, own = (load_file(last / f"{name}.safetensors") for name in ("ema", "model"))
     assert average.keys() == own.keys() and any(not torch.equal(average[name], own[name]) for name in own)
 
 
 class Counted:
-    """A feed whose place is a number of its own, not that of steps."""
+    """A loader whose place is a number of its own, not that of steps."""
 
-    def __init__(self, feed: object) -> None:
-        self.feed, self.given = feed, 0
+    def __init__(self, loader: object) -> None:
+        self.loader, self.given = loader, 0
 
-    def parts(self, done: int) -> object:
-        for part in self.feed.parts(self.given):
+    def micro_batches(self, done: int) -> object:
+        for part in self.loader.micro_batches(self.given):
             self.given += 1
             yield part
 
-    def state(self) -> dict:
+    def state_dict(self) -> dict:
         return {"given": self.given}
 
-    def restore(self, state: dict) -> None:
+    def load_state_dict(self, state: dict) -> None:
         self.given = state["given"]
 
 
 def test_a_feed_goes_on_from_its_own_state(tmp_path: Path) -> None:
     def train(folder: Path) -> None:
-        found = keeper(folder)
-        found.loop.feed = Counted(found.loop.feed)
+        found = manager(folder)
+        found.loop.loader = Counted(found.loop.loader)
         found.resume()
         tiny_training.take_steps(found)
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,8 @@ from qkv.scripts.data.validation import Complaints, text
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Batch, Columns, Record, Task, stack
 from qkv.scripts.training import state
-from qkv.scripts.training.sampler import IndexedFeed, Share
-from qkv.scripts.training.stream_loader import StreamFeed, make_feed
+from qkv.scripts.training.sampler import MapLoader, Share
+from qkv.scripts.training.stream_loader import StreamLoader, make_loader, prefetch
 
 RECIPE = Recipe("tiny", "", "", "", batch_size=8, shards=4, buffer=7)
 # Of records, so that no shard has as many as another; read in three parts.
@@ -68,13 +68,13 @@ def packed() -> Stream:
     return plain(prepare=words, length=6)
 
 
-def feed(made: Stream, recipe: Recipe = RECIPE, rank: int = 0, processes: int = 1) -> StreamFeed:
-    return StreamFeed(task(made), recipe, Share(rank, processes, recipe.accumulate, recipe.batch_size))
+def feed(made: Stream, recipe: Recipe = RECIPE, rank: int = 0, processes: int = 1) -> StreamLoader:
+    return StreamLoader(task(made), recipe, Share(rank, processes, recipe.accumulate, recipe.batch_size))
 
 
-def taken(one: StreamFeed, steps: int, done: int = 0) -> list[list[Any]]:
+def taken(one: StreamLoader, steps: int, done: int = 0) -> list[list[Any]]:
     """What each step holds: (place, content) of all parts."""
-    parts = one.parts(done)
+    parts = one.micro_batches(done)
     found = []
     for _ in range(steps):
         step = [next(parts) for _ in range(one.share.accumulate)]
@@ -83,7 +83,7 @@ def taken(one: StreamFeed, steps: int, done: int = 0) -> list[list[Any]]:
     return found
 
 
-def first_pass(one: StreamFeed) -> list[int]:
+def first_pass(one: StreamLoader) -> list[int]:
     """The records of every shard to its first end."""
     found = []
     for number in one.own:
@@ -131,12 +131,12 @@ def test_a_feed_goes_on_from_any_step(make: Any) -> None:
     assert len({json.dumps(step) for step in whole}) == 33
     for done in (1, 2, 3, 7, 12, 20, 29):
         one = feed(make())
-        parts = one.parts(0)
+        parts = one.micro_batches(0)
         for _ in range(done):
             next(parts)
-        state = json.loads(json.dumps(one.state()))
+        state = json.loads(json.dumps(one.state_dict()))
         other = feed(make())
-        other.restore(state)
+        other.load_state_dict(state)
         assert taken(other, 4, done) == whole[done : done + 4]
 
 
@@ -154,10 +154,12 @@ def test_the_number_of_processes_may_change_between_steps(worlds: list[int], cou
         feeds = [feed(packed(), recipe, rank, processes) for rank in range(processes)]
         for one in feeds:
             if state:
-                one.restore(state)
+                one.load_state_dict(state)
         shares = [taken(one, steps, len(found)) for one in feeds]
         found += [sum(step, []) for step in zip(*shares, strict=True)]
-        state = json.loads(json.dumps({"shards": {k: v for one in feeds for k, v in one.state()["shards"].items()}}))
+        state = json.loads(
+            json.dumps({"shards": {k: v for one in feeds for k, v in one.state_dict()["shards"].items()}})
+        )
     assert found == alone[: len(found)]
 
 
@@ -191,13 +193,13 @@ def test_the_stream_is_read_as_it_is_needed() -> None:
 
 def test_a_task_is_fed_by_what_it_has() -> None:
     share = Share(0, 1, 1, 8)
-    assert isinstance(make_feed(task(plain()), RECIPE, share), StreamFeed)
+    assert isinstance(make_loader(task(plain()), RECIPE, share), StreamLoader)
     indexed = replace(task(plain()), train=Columns({"n": torch.arange(9)}))
-    assert isinstance(make_feed(indexed, RECIPE, share), IndexedFeed)
+    assert isinstance(make_loader(indexed, RECIPE, share), MapLoader)
     with pytest.raises(TypeError, match="Columns is no Stream"):
-        StreamFeed(indexed, RECIPE, share)
+        StreamLoader(indexed, RECIPE, share)
     with pytest.raises(TypeError, match="the examples of t are a stream: they have no index"):
-        IndexedFeed(task(plain()), RECIPE, share)
+        MapLoader(task(plain()), RECIPE, share)
 
 
 def test_a_stream_has_no_size_and_is_known_by_its_identity() -> None:
@@ -251,10 +253,10 @@ def test_counts_go_on_with_the_position(tmp_path: Path) -> None:
     taken(whole, 40)
     taken(first, 11)
     second = feed(texts(path, 0.05))
-    second.restore(first.state())
+    second.load_state_dict(first.state_dict())
     taken(second, 29, 11)
-    assert second.state() == whole.state()
-    assert sum(state["bad"] for state in whole.state()["shards"].values()) == 3
+    assert second.state_dict() == whole.state_dict()
+    assert sum(state["bad"] for state in whole.state_dict()["shards"].values()) == 3
 
 
 # Real processes -------------------------------------------------------------------------------------------------------
@@ -277,7 +279,7 @@ def test_a_checkpoint_takes_a_stream_up_where_it_was(tmp_path: Path) -> None:
     first, second = (stream_worker.prepared(path, 4) for _ in range(2))
     losses = [step.loss for step in islice(first.steps(), 5)]
     tensors, facts = state.capture(first)
-    state.adopt(second, tensors, json.loads(json.dumps(facts)))
+    state.restore(second, tensors, json.loads(json.dumps(facts)))
     losses += [step.loss for step in second.steps()]
     assert torch.equal(torch.stack(losses), whole.pop("losses"))
     found = second.model.state_dict()
@@ -324,7 +326,7 @@ def test_shards_that_do_not_fit_are_refused(shards: int, processes: int) -> None
 def test_a_state_of_other_shards_is_refused() -> None:
     other = feed(plain(), replace(RECIPE, shards=2))
     with pytest.raises(ValueError, match="the checkpoint has 4 shards, the recipe shards=2"):
-        other.restore(feed(plain()).state())
+        other.load_state_dict(feed(plain()).state_dict())
 
 
 def test_what_fails_in_the_thread_is_raised_in_the_loop() -> None:
@@ -342,3 +344,33 @@ def test_many_small_parts_are_read_as_few(monkeypatch: pytest.MonkeyPatch) -> No
     found = [record["n"] for part in one.parts(8) for record in one.read(*part)]
     assert sorted(found) == list(range(SIZE))
     assert np.unique(found).size == SIZE
+
+
+def test_so_many_items_are_made_ahead_and_the_generator_is_closed() -> None:
+    made: list[int] = []
+    closed = threading.Event()
+
+    def items() -> Iterator[int]:
+        try:
+            for number in count():
+                made.append(number)
+                yield number
+        finally:
+            closed.set()
+
+    found = prefetch(items, 3)
+    assert [next(found), next(found)] == [0, 1]
+    found.close()
+    assert closed.is_set() and made == list(range(len(made))) and len(made) <= 5
+    assert list(prefetch(lambda: (n for n in range(50)), 3)) == list(range(50))
+
+
+def test_an_error_comes_after_what_was_made_before_it() -> None:
+    def items() -> Iterator[int]:
+        yield from (1, 2)
+        raise OSError("the disk is gone")
+
+    found = prefetch(items, 8)
+    assert [next(found), next(found)] == [1, 2]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(found)
