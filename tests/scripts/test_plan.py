@@ -66,29 +66,27 @@ def test_a_saved_model_is_planned_from_its_config_alone(tmp_path: Path, capsys: 
 
 
 WRONG = {
-    "gtp2": "'gtp2' is no recipe, preset or folder with a config.json; did you mean 'gpt2'?",
-    "gpt2 hiden_size=8": "QkvDecoderConfig has no field 'hiden_size'; did you mean 'hidden_size'?",
-    "gpt2 8": "'8' is not key=value; write for example num_hidden_layers=24",
-    "gpt2 --length=2048": "--length=2048 is more than max_position_embeddings=1024; change one of them",
-    "gpt2 --world-size=8,0": "--world-size=0 is no number of devices; give one such as 8, or several: 8,64,512",
-    "gpt2 --strategy=ddp,fsdp": "--strategy=fsdp is not known; did you mean 'fsdp2'?",
+    "gtp2": "did you mean 'gpt2'?",
+    "gpt2 hiden_size=8": "did you mean 'hidden_size'?",
+    "gpt2 8": "'8' is not key=value",
+    "gpt2 --length=2048": "--length=2048 is more than max_position_embeddings=1024",
+    "gpt2 --world-size=8,0": "--world-size=0",
+    "gpt2 --strategy=ddp,fsdp": "did you mean 'fsdp2'?",
     "gpt2 --batch=0": "--batch=0 must be at least 1",
-    "gpt2 --utilization=40": "--utilization=40.0 is not a share of the peak; give one such as 0.4",
+    "gpt2 --utilization=40": "--utilization=40.0",
     "gpt2 --split=2": "--split=2 needs --strategy tp",
-    "gpt2 --strategy=tp --world-size=10 --split=5": "--split=5 does not divide the 12 heads of keys and values",
+    "gpt2 --strategy=tp --world-size=10 --split=5": "--split=5 does not divide the 12",
     "gpt2 --strategy=tp --world-size=3 --split=2": "--world-size=3 is no multiple of --split=2",
-    "rnnsearch_50 --strategy=fsdp2": "QkvRecurrentForConditionalGeneration has no layers that processes could share; "
-    "take --strategy ddp, zero2 or zero3",
-    "clip_vit_b32 --strategy=tp": "QkvDualEncoderModel has the single number logit_scale, which processes cannot share; "
-    "take --strategy ddp, zero2 or zero3",
-    "shapes-captions accumulate=2": "accumulate=2 would let pairs compete within their part alone; set accumulate=1, "
-    "and model.embedding_chunk_size=16 where memory is short, which gives the loss of all",
-    "digits --world-size=5": "batch_size=32 cannot be shared by 5 parts; give another, or --batch",
-    "digits model.hiden_size=8": "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?",
+    "rnnsearch_50 --strategy=fsdp2": "take --strategy ddp, zero2 or zero3",
+    "clip_vit_b32 --strategy=tp": "logit_scale",
+    "shapes-captions accumulate=2": "set accumulate=1",
+    "digits --world-size=5": "batch_size=32",
+    "digits model.hiden_size=8": "did you mean 'model.hidden_size'?",
 }
 
 
 @pytest.mark.parametrize("words", WRONG)
 def test_what_cannot_be_planned_is_one_sentence(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", *words.split()]) == 1
-    assert capsys.readouterr().err == f"qkv: {WRONG[words]}\n"
+    error = capsys.readouterr().err
+    assert error.startswith("qkv: ") and error.count("\n") == 1 and WRONG[words] in error
