@@ -57,8 +57,7 @@ def build_accelerator(recipe: Recipe) -> Accelerator:
         mixed_precision=PRECISIONS[recipe.precision],
         dynamo_backend="inductor" if recipe.compile else "no",
         log_with=recipe.tracker,
-        # Trackers write to the run folder, which is opened later.
-        project_dir="runs",
+        project_dir="runs",  # replaced by the run folder, which is opened later
         fsdp_plugin=fsdp,
     )
     check_parallelism_config(accelerator.parallelism_config)
@@ -205,9 +204,9 @@ def apply_tensor_parallel(model: PreTrainedModel, size: int, data_parallel_size:
     Groups that see different data shard their slices by FSDP2.
     """
     kind: Any = type(model)
+    groups = TensorParallelConfig(tp_size=size, fsdp_size=data_parallel_size)
     given = {"config": model.config, "state_dict": model.state_dict(), "dtype": model.dtype}
-    config = TensorParallelConfig(tp_size=size, fsdp_size=data_parallel_size)
-    sliced: Any = kind.from_pretrained(None, **given, distributed_config=config)
+    sliced: Any = kind.from_pretrained(None, **given, distributed_config=groups)
     if data_parallel_size > 1:
         mesh = sliced._mesh_manager.get_mesh("fsdp")
         for module in list(sliced.modules()):
