@@ -15,7 +15,7 @@ from rich.text import Text
 
 from qkv.modeling.conversion.files import write_json
 from qkv.scripts.publishing.integrity.manifest import IntegrityError
-from qkv.scripts.publishing.integrity.verify import Report, examine
+from qkv.scripts.publishing.integrity.verification import Report, examine
 
 EXAMPLE = "qkv verify user/name --revision v1.0 --expect models/mine"
 COLOURS = {"passed": "green", "FAILED": "red", "not run": "yellow"}
