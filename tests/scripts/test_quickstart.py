@@ -102,7 +102,9 @@ def test_texts_go_the_whole_way_too(
     def reloaded(jobs: Sequence[Job]) -> list[Loaded]:
         (job,) = jobs
         model = auto_class.from_pretrained(job.source)
-        answer = pipeline(job.pipeline, model=str(job.source))(job.example, **job.pipeline_options) if job.example else None
+        answer = (
+            pipeline(job.pipeline, model=str(job.source))(job.example, **job.pipeline_options) if job.example else None
+        )
         return [Loaded({"answer": answer}, outputs(model, job.inputs))]
 
     monkeypatch.setattr(quickstart, "load_in_clean_process", reloaded)
