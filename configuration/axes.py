@@ -3,26 +3,35 @@
 A word here is a row of the table of the same axis in `modeling/` (a test keeps the two equal).
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
-PositionName = Literal[
-    "none", "learned", "grid", "sinusoidal", "sinusoidal_concat", "sinusoidal_t2t", "rope", "alibi", "t5"
-]
-# Those that look positions up in a table, which ends.
-TABLED: tuple[PositionName, ...] = ("learned", "grid")
-# Those that add to the scores, for each head an amount of its own.
-BIASED: tuple[PositionName, ...] = ("alibi", "t5")
-PatternName = Literal["full", "sliding", "block_sparse", "row", "column", "convolutional"]
-# Those that need no mask of their own: backends know them by a flag or a number.
-MASKLESS: tuple[PatternName, ...] = ("full", "sliding")
+# Position encodings by where they act: on the stack's input, looked up in a table that ends or computed for any
+# position; as a rotation of queries and keys; as a bias of each head's scores; on what queries and keys are projected
+# from. Whatever the rest of the package has to know of an encoding follows from the group its word stands in.
+TablePositionName = Literal["learned", "grid"]
+SinusoidalPositionName = Literal["sinusoidal", "sinusoidal_concat", "sinusoidal_t2t"]
+RotaryPositionName = Literal["rope"]
+BiasPositionName = Literal["alibi", "t5"]
+PositionName = Literal["none", TablePositionName, SinusoidalPositionName, RotaryPositionName, BiasPositionName]
+# Those of a detector's image encoder, and of its decoder.
+ImagePositionName = Literal["sinusoidal_2d", "sinusoidal_2d_and_input", "none"]
+SlotPositionName = Literal["slots"]
+TABLE_POSITIONS: tuple[str, ...] = get_args(TablePositionName)
+ROTARY_POSITIONS: tuple[str, ...] = get_args(RotaryPositionName)
+BIAS_POSITIONS: tuple[str, ...] = get_args(BiasPositionName)
+
+# Attention patterns: those that a backend knows by a flag or a number, and those that need a mask of their own.
+MasklessPatternName = Literal["full", "sliding"]
+MaskedPatternName = Literal["block_sparse", "row", "column", "convolutional"]
+PatternName = Literal[MasklessPatternName, MaskedPatternName]
+MASKLESS_PATTERNS: tuple[str, ...] = get_args(MasklessPatternName)
+
 KernelName = Literal["softmax"]
 NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches", "spectrogram"]
-# Of a detector: what its encoder reads, and how each side knows one place from another.
+# What a detector's encoder reads.
 ImageFrontendName = Literal["feature_map", "patches"]
-ImagePositionName = Literal["sinusoidal_2d", "sinusoidal_2d_and_input", "none"]
-SlotPositionName = Literal["slots"]
 ConvolutionName = Literal["plain", "gated"]
 FrameLayoutName = Literal["frames_first", "bins_first"]
 FramePaddingName = Literal["silenced", "masked", "heard"]

@@ -35,6 +35,7 @@ class QkvImageEncoderConfig(StackConfig):
     """
 
     model_type = "qkv_image_encoder"
+    has_padding_inside: ClassVar[bool] = True
     class_token: ClassVar[bool] = False
     distillation_token: ClassVar[bool] = False
     mask_token: ClassVar[bool] = False

@@ -105,6 +105,11 @@ class QkvEncoderConfig(SpectrogramConfig):
         return int(self.class_token) + int(self.distillation_token) if self.frontend == "patches" else 0
 
     @property
+    def has_padding_inside(self) -> bool:  # type: ignore[override]
+        """True for images, whose rows may end in padding: padding then stands between real tokens."""
+        return self.frontend == "patches"
+
+    @property
     def tie_last_hidden_states(self) -> bool:
         """Whether the last recorded hidden state is the normalised one: for images it is not."""
         return self.frontend != "patches"

@@ -1,8 +1,8 @@
 """One stack of layers: width, depth, norm placement, feed-forward, dropout."""
 
-from typing import Any
+from typing import Any, ClassVar
 
-from .axes import BIASED, ActivationName, FeedForwardName, NormName
+from .axes import BIAS_POSITIONS, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
 from .configuration_base import Derived, at_least, checked, positive, rate
 
@@ -20,6 +20,9 @@ class StackConfig(AttentionConfig):
     branch, `activation_dropout` inside the feed-forward, `final_dropout` after the last norm (T5); `drop_path_rate` is
     stochastic depth at the last layer; `layerdrop` skips a whole layer for a whole batch (M2M100).
     """
+
+    # Whether padding may stand between real tokens, as it does between the rows of an image padded at the right.
+    has_padding_inside: ClassVar[bool] = False
 
     intermediate_size: Derived = at_least(1)
     hidden_act: ActivationName = "gelu"
@@ -58,7 +61,7 @@ class StackConfig(AttentionConfig):
         heads = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "colwise") | {"o_proj": "rowwise"}
         if self.query_key_norm:  # each process normalises its own heads with the same gain, whose gradient they add up
             heads |= dict.fromkeys(("q_norm", "k_norm"), "replicated_with_grad_allreduce")
-        readers = [] if self.position in BIASED else ["self_attn"]
+        readers = [] if self.position in BIAS_POSITIONS else ["self_attn"]
         readers += ["cross_attn"] if getattr(self, "cross_attention", False) else []
         plan = {f"{reader}.{name}": style for reader in readers for name, style in heads.items()}
         plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"}

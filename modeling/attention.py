@@ -1,4 +1,4 @@
-"""How does a token read from others? Projections, heads and cache, once for self- and once for cross-attention.
+"""Self- and cross-attention: projections, heads and cache around an attention kernel.
 
 Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K head_dim.
 """
@@ -10,8 +10,9 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, S
 
 from ..configuration.configuration_stack import StackConfig
 from .kernel import KERNELS
+from .masking import Mask
 from .normalization import NORMS
-from .position import rotate
+from .position import NO_POSITION, PositionState, apply_rotation
 
 
 class Attention(nn.Module):
@@ -30,6 +31,7 @@ class Attention(nn.Module):
         super().__init__()
         self.config, self.layer_idx, self.head_dim = config, layer_index, config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        self.attend = KERNELS[config.kernel]
         self.scaling = config.attention_multiplier or config.head_dim**-0.5
         # What backends that build no mask of their own have to be told.
         self.sliding_window = config.window_of(layer_index)
@@ -45,13 +47,14 @@ class Attention(nn.Module):
         """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
         return projected.view(*projected.shape[:-1], -1, self.head_dim).transpose(1, 2)
 
-    def mix(self, query: Tensor, key: Tensor, value: Tensor, mask: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-        """Run the kernel and join the heads: (B, H, T, K) -> (B, T, D)."""
-        dropout = self.config.attention_dropout if self.training else 0.0
-        mixed, weights = KERNELS[self.config.kernel](
-            self, query, key, value, mask, scaling=self.scaling, dropout=dropout, **kwargs
-        )
-        return self.o_proj(mixed.flatten(2)), weights
+    def key_and_value(self, keyed: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
+        """Project keys and values, whose inputs differ by what a position adds: 2 x (B, S, D) -> 2 x (B, G, S, K)."""
+        return self.k_norm(self.heads(self.k_proj(keyed))), self.heads(self.v_proj(read))
+
+    @property
+    def dropout(self) -> float:
+        """The share of attention weights that are dropped, in training."""
+        return float(self.config.attention_dropout) if self.training else 0.0
 
 
 class SelfAttention(Attention):
@@ -68,22 +71,22 @@ class SelfAttention(Attention):
     def forward(
         self,
         hidden: Tensor,
-        attention_mask: Any = None,
-        position_embeddings: Any = None,
+        attention_mask: Mask = None,
+        position: PositionState = NO_POSITION,
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        value = self.heads(self.v_proj(hidden))
-        # CODEPATH: DETR, whose positions are added in every layer
-        if self.config.position in ("sinusoidal_2d", "sinusoidal_2d_and_input", "slots"):
-            hidden, position_embeddings = hidden + position_embeddings, None
-        query = rotate(self.q_norm(self.heads(self.q_proj(hidden))), position_embeddings)
-        key = rotate(self.k_norm(self.heads(self.k_proj(hidden))), position_embeddings)
+        placed = add_position(hidden, position.query_key)
+        query = self.q_norm(self.heads(self.q_proj(placed)))
+        key, value = self.key_and_value(placed, hidden)
+        query, key = apply_rotation(query, key, position.rotation)
         if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        return self.mix(query, key, value, attention_mask, sliding_window=self.sliding_window, **kwargs)
+        kwargs |= {"scaling": self.scaling, "dropout": self.dropout, "sliding_window": self.sliding_window}
+        mixed, weights = self.attend(self, query, key, value, attention_mask, position_bias=position.bias, **kwargs)
+        return self.o_proj(mixed.flatten(2)), weights
 
 
 class CrossAttention(Attention):
@@ -97,34 +100,36 @@ class CrossAttention(Attention):
         self,
         hidden: Tensor,
         memory: Tensor,
-        attention_mask: Any = None,
-        position_embeddings: Any = None,
+        attention_mask: Mask = None,
+        position: PositionState = NO_POSITION,
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        # CODEPATH: DETR, whose positions are added in every layer, those of memory too
-        if self.config.position in ("slots",):
-            hidden = hidden + position_embeddings
-            places = kwargs.pop("encoder_position_embeddings")
-            keyed = memory if places is None else memory + places
-            key, value = self.k_norm(self.heads(self.k_proj(keyed))), self.heads(self.v_proj(memory))
-        else:
-            key, value = self.remember(memory, past_key_values)
-        query = self.q_norm(self.heads(self.q_proj(hidden)))
-        return self.mix(query, key, value, attention_mask, **kwargs)
+        query = self.q_norm(self.heads(self.q_proj(add_position(hidden, position.query_key))))
+        key, value = self.cached_key_value(memory, position.memory_key, past_key_values)
+        kwargs |= {"scaling": self.scaling, "dropout": self.dropout}
+        mixed, weights = self.attend(self, query, key, value, attention_mask, **kwargs)
+        return self.o_proj(mixed.flatten(2)), weights
 
-    def remember(self, memory: Tensor, past_key_values: Cache | None) -> tuple[Tensor, Tensor]:
-        """Keys and values of memory, from the cache when they are there: (B, S, D) -> 2 x (B, G, S, K)."""
+    def cached_key_value(
+        self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return keys and values of memory, from the cache when they are there: (B, S, D) -> 2 x (B, G, S, K)."""
         if not isinstance(past_key_values, EncoderDecoderCache):
-            return self.k_norm(self.heads(self.k_proj(memory))), self.heads(self.v_proj(memory))
-        cache: Any = past_key_values.cross_attention_cache
+            return self.key_and_value(add_position(memory, added), memory)
+        cache = past_key_values.cross_attention_cache
         if not past_key_values.is_updated.get(self.layer_idx):
             lift_window(cache.layers, self.layer_idx, memory.shape[1])
-            cache.update(self.k_norm(self.heads(self.k_proj(memory))), self.heads(self.v_proj(memory)), self.layer_idx)
+            cache.update(*self.key_and_value(add_position(memory, added), memory), self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True
         # A static cache may have room for more.
-        kept = cache.layers[self.layer_idx]
-        return kept.keys[:, :, : memory.shape[1]], kept.values[:, :, : memory.shape[1]]
+        layer: Any = cache.layers[self.layer_idx]
+        return layer.keys[:, :, : memory.shape[1]], layer.values[:, :, : memory.shape[1]]
+
+
+def add_position(hidden: Tensor, added: Tensor | None) -> Tensor:
+    """Add a position's vectors, where it has some."""
+    return hidden if added is None else hidden + added
 
 
 def lift_window(layers: list[Any], index: int, length: int) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from ..configuration.axes import TABLED
+from ..configuration.axes import TABLE_POSITIONS
 from ..configuration.configuration_stack import StackConfig
 
 
@@ -257,7 +257,7 @@ def refuse_too_long(config: StackConfig, positions: Tensor, past: int | Tensor, 
     A row may be longer than the table if some of it is padding, or if it packs several documents. A learned table is
     resampled for images.
     """
-    if config.position not in TABLED or (grid is not None and config.position == "learned"):
+    if config.position not in TABLE_POSITIONS or (grid is not None and config.position == "learned"):
         return
     # A static cache counts in a tensor, and the look at it would be another stall.
     end = past + length if isinstance(past, int) else 0

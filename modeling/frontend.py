@@ -1,4 +1,4 @@
-"""How does an input become a sequence of vectors?
+"""Frontends: how an input becomes a sequence of vectors.
 
 Shapes: B batch, T tokens, D hidden_size, C channels, N patches.
 """
@@ -13,6 +13,7 @@ from transformers.models.detr.modeling_detr import DetrConvEncoder, DetrFrozenBa
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .check import free_to_look, refuse_input_ids, refuse_mask_positions
+from .position import Embedded
 from .spectrogram import SpectrogramFrontend
 
 
@@ -42,7 +43,7 @@ class PatchFrontend(nn.Module):
 
     Source: Dosovitskiy et al. 2021, §3.1, eq. 1, https://arxiv.org/abs/2010.11929; distillation token: Touvron et al.
         2021, §4, https://arxiv.org/abs/2012.12877; mask token: Xie et al. 2022, §3.2, https://arxiv.org/abs/2111.09886
-    Shapes: pixel_values (B, C, height, width), masked (B, N) booleans or None -> (B, prefix + N, D)
+    Shapes: pixel_values (B, C, height, width), bool_masked_pos (B, N) or None -> hidden (B, prefix + N, D) and its grid
     """
 
     main_input_name = "pixel_values"
@@ -57,34 +58,39 @@ class PatchFrontend(nn.Module):
         self.distillation_token = special_token(config) if config.distillation_token else None
         self.mask_token = special_token(config) if config.mask_token else None
 
-    def forward(self, pixel_values: Tensor, masked: Tensor | None = None) -> Tensor:
-        patches = self.projection(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
-        if masked is not None:
+    def forward(
+        self,
+        pixel_values: Tensor,
+        padding_mask: Tensor | None = None,
+        *,
+        bool_masked_pos: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+    ) -> Embedded:
+        grid = self.grid(pixel_values, interpolate=interpolate_pos_encoding)
+        patches = self.patches(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
+        if bool_masked_pos is not None:
             token: Any = self.mask_token
-            refuse_mask_positions(masked, patches, token)
-            patches = torch.where(masked[..., None].bool(), token, patches)
+            refuse_mask_positions(bool_masked_pos, patches, token)
+            patches = torch.where(bool_masked_pos[..., None].bool(), token, patches)
         prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
-        return torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
+        hidden = torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
+        return Embedded(hidden, padding_mask, grid)
 
-    def map(self, pixel_values: Tensor, pixel_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Patches in their places (B, D, rows, columns) and which are real (B, rows, columns), of an image of any size.
+    def patches(self, pixel_values: Tensor) -> Tensor:
+        """Map each patch linearly: (B, C, height, width) -> (B, D, rows, columns)."""
+        return self.projection(pixel_values.to(self.projection.weight.dtype))
 
-        What the last patches lack of an image is taken for padding.
-        """
-        rows, columns = (-size % self.config.patch_size for size in pixel_values.shape[2:])
-        features = self.projection(F.pad(pixel_values, (0, columns, 0, rows)))
-        return features, real_places(F.pad(pixel_mask, (0, columns, 0, rows)), features)
-
-    def grid(self, pixel_values: Tensor, *, resample: bool) -> tuple[int, int]:
-        """(rows, columns) of patches, after refusing images the config does not describe."""
+    def grid(self, pixel_values: Tensor, *, interpolate: bool | None = None) -> tuple[int, int]:
+        """Return the rows and columns of patches; ValueError for images that the config does not describe."""
         config = self.config
+        interpolate = config.interpolate_positions if interpolate is None else interpolate
         if pixel_values.ndim != 4 or pixel_values.shape[1] != config.num_channels:
             raise ValueError(
                 f"pixel_values of shape {tuple(pixel_values.shape)} are not (batch, {config.num_channels}, height, "
                 "width); check num_channels and the image processor"
             )
         height, width = pixel_values.shape[2:]
-        if (height, width) != config.image_shape and not resample:
+        if (height, width) != config.image_shape and not interpolate:
             raise ValueError(
                 f"images are {height}x{width} but image_size={config.image_size}; resize them, or pass "
                 "interpolate_pos_encoding=True to resample the positions"
@@ -97,14 +103,38 @@ class PatchFrontend(nn.Module):
         return height // size, width // size
 
 
+class PaddedPatchFrontend(PatchFrontend):
+    """Cut images of any size, padded at the right and below, into square patches and map each linearly.
+
+    What the last patches lack of an image is taken for padding.
+
+    Source: Dosovitskiy et al. 2021, §3.1, eq. 1, https://arxiv.org/abs/2010.11929; padding: Carion et al. 2020, DETR,
+        https://arxiv.org/abs/2005.12872
+    Shapes: pixel_values (B, C, height, width), pixel_mask (B, height, width) or None -> hidden (B, rows * columns, D),
+        a mask (B, rows * columns) or None, and the grid
+    """
+
+    def forward(  # type: ignore[override]  # a detector masks no patches, and admits every size
+        self, pixel_values: Tensor, pixel_mask: Tensor | None = None
+    ) -> Embedded:
+        rows, columns = (-size % self.config.patch_size for size in pixel_values.shape[2:])
+        features = self.patches(F.pad(pixel_values, (0, columns, 0, rows)))
+        if pixel_mask is None:
+            return flat_map(features, None)
+        padded = F.pad(pixel_mask, (0, columns, 0, rows))
+        # A patch is real if its first pixel is.
+        return flat_map(features, F.interpolate(padded[None].float(), size=features.shape[-2:])[0].bool())
+
+
 class FeatureMapFrontend(nn.Module):
-    """See an image through a backbone of transformers, map each place of its last feature map linearly.
+    """Encode an image by a backbone of transformers, and map each place of its last feature map linearly.
 
     Its batch norms are frozen, for a batch of a few large images has no statistics to learn from; all else is trained.
     Stock DETR freezes the first stage of a new ResNet as well, and forgets about it when it loads one.
 
     Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
-    Shapes: pixel_values (B, C, height, width), pixel_mask (B, height, width) -> (B, D, rows, columns) and a mask
+    Shapes: pixel_values (B, C, height, width), pixel_mask (B, height, width) or None -> hidden (B, rows * columns, D),
+        a mask (B, rows * columns) or None, and the grid
     """
 
     main_input_name = "pixel_values"
@@ -118,18 +148,24 @@ class FeatureMapFrontend(nn.Module):
             # It goes along with any implementation of what it has not.
             model._supports_sdpa = model._supports_flex_attn = model._supports_flash_attn = True
 
-    def map(self, pixel_values: Tensor, pixel_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Places of the map (B, D, rows, columns), and which are real (B, rows, columns)."""
-        features, keep = self.backbone(pixel_values, pixel_mask)[-1]
-        return self.projection(features), keep
+    def forward(self, pixel_values: Tensor, pixel_mask: Tensor | None = None) -> Embedded:
+        real = pixel_values.new_ones(pixel_values[:, 0].shape) if pixel_mask is None else pixel_mask
+        features, mask = self.backbone(pixel_values.to(self.projection.weight.dtype), real)[-1]
+        return flat_map(self.projection(features), None if pixel_mask is None else mask)
 
     def frozen_norms(self) -> list[DetrFrozenBatchNorm2d]:
-        """The norms of the backbone that nothing trains."""
+        """Return the norms of the backbone that nothing trains."""
         return [module for module in self.backbone.modules() if isinstance(module, DetrFrozenBatchNorm2d)]
 
 
-class SlotFrontend(nn.Module):
-    """Start as many slots as the decoder has, each of them as nothing; their positions tell them apart.
+def flat_map(features: Tensor, mask: Tensor | None) -> Embedded:
+    """Lay out a feature map row by row: (B, D, rows, columns), (B, rows, columns) -> (B, T, D), (B, T), the grid."""
+    hidden = features.flatten(2).transpose(1, 2).contiguous()
+    return Embedded(hidden, None if mask is None else mask.flatten(1), (features.shape[2], features.shape[3]))
+
+
+class QueryFrontend(nn.Module):
+    """Start the object queries of a detector as zeros; their position encoding tells them apart.
 
     Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
     Shapes: memory (B, S, D) -> (B, T, D)
@@ -139,26 +175,21 @@ class SlotFrontend(nn.Module):
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.count = config.num_queries
+        self.num_queries = config.num_queries
 
-    def forward(self, memory: Tensor) -> Tensor:
-        return memory.new_zeros(memory.shape[0], self.count, memory.shape[2])
-
-
-def real_places(pixel_mask: Tensor, features: Tensor) -> Tensor:
-    """Which places of a map (B, D, rows, columns) are real: those whose first pixel is, (B, rows, columns)."""
-    return F.interpolate(pixel_mask[None].float(), size=features.shape[-2:])[0].bool()
+    def forward(self, memory: Tensor) -> Embedded:
+        return Embedded(memory.new_zeros(memory.shape[0], self.num_queries, memory.shape[2]))
 
 
 def special_token(config: QkvEncoderConfig) -> nn.Parameter:
-    """A learned vector that stands for no patch (1, 1, D)."""
+    """Make a learned vector that stands for no patch (1, 1, D)."""
     return nn.Parameter(torch.zeros(1, 1, config.hidden_size))
 
 
-FRONTENDS: dict[str, Any] = {
-    "tokens": TokenFrontend,
-    "patches": PatchFrontend,
-    "spectrogram": SpectrogramFrontend,
+FRONTENDS: dict[str, Any] = {"tokens": TokenFrontend, "patches": PatchFrontend, "spectrogram": SpectrogramFrontend}
+# Those of a detector's two halves.
+DETECTION_FRONTENDS: dict[str, Any] = {
     "feature_map": FeatureMapFrontend,
-    "slots": SlotFrontend,
+    "patches": PaddedPatchFrontend,
+    "slots": QueryFrontend,
 }

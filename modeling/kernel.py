@@ -1,4 +1,4 @@
-"""How are the visible pairs mixed?
+"""Attention kernels: how values are mixed, and which backend of transformers does it.
 
 Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim.
 """
@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..configuration.axes import BIASED, MASKLESS
+from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
 from ..configuration.configuration_stack import StackConfig
+from .masking import Mask
 
 # Backends that take neither a score bias nor a predicate, and would drop both without a word.
 PLAIN_BACKENDS = ("flash", "paged")
@@ -48,7 +49,7 @@ def eager_attention(
 
 
 def softmax_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Mask, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
     """Mix values with softmax weights, through transformers' attention interface: eager, sdpa, flex, flash.
 
@@ -67,8 +68,8 @@ def softmax_attention(
     return attend(module, query, key, value, attention_mask, position_bias=bias, **kwargs)
 
 
-def backend(config: StackConfig, kwargs: dict[str, Any]) -> str:
-    """The implementation of this forward: weights that are asked for come from the only one that has them."""
+def attention_backend(config: StackConfig, kwargs: dict[str, Any]) -> str:
+    """Return the attention backend of this forward: eager when attention weights are requested."""
     wanted = kwargs.get("output_attentions", getattr(config, "output_attentions", False))
     implementation = "eager" if wanted else str(config._attn_implementation)
     refuse_lost_scores(config, implementation, paged=kwargs.get("cache") is not None)
@@ -84,10 +85,10 @@ def refuse_lost_scores(config: StackConfig, implementation: str, *, paged: bool 
         return
     where = "continuous batching" if paged else f"attn_implementation={implementation!r}"
     right = "generate instead of generate_batch" if paged else "'sdpa', 'flex_attention' or 'eager'"
-    if config.position in BIASED:
+    if config.position in BIAS_POSITIONS:
         raise ValueError(f"{where} ignores the score bias of position={config.position!r}; use {right}")
     for pattern in config.layer_patterns:
-        if pattern not in MASKLESS:
+        if pattern not in MASKLESS_PATTERNS:
             raise ValueError(f"{where} ignores pattern={pattern!r}; use {right}")
 
 

@@ -1,4 +1,4 @@
-"""What is one layer? Self-attention, cross-attention where there is memory, feed-forward, each a residual line.
+"""One layer: self-attention, cross-attention where there is memory, feed-forward, each on a residual connection.
 
 Shapes: B batch, T tokens, S memory, D hidden_size.
 """
@@ -12,14 +12,17 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from ..configuration.configuration_stack import StackConfig
 from .attention import CrossAttention, SelfAttention
 from .feed_forward import FEED_FORWARDS
+from .masking import Mask
 from .normalization import Residual
+from .position import PositionState
 
 
 class Layer(GradientCheckpointingLayer):
     """Mix between positions, then transform each position; gradient checkpointing recomputes it as one piece.
 
     With `parallel_residual` both read the same input, which lets their matrix products run side by side. In training
-    the layer is skipped for a whole batch with probability `layerdrop`.
+    the layer is skipped for a whole batch with probability `layerdrop`. `state` are the fields of a `PositionState`,
+    one by one: reentrant checkpointing finds gradients only in tensors that are given by place.
 
     Source: Vaswani et al. 2017, §3.1, figure 1, https://arxiv.org/abs/1706.03762; parallel: Black et al. 2022,
         GPT-NeoX-20B, §2.1.2, https://arxiv.org/abs/2204.06745; layerdrop: Fan et al. 2020, §3, https://arxiv.org/abs/1909.11556
@@ -43,19 +46,19 @@ class Layer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: Tensor,
-        attention_mask: Any = None,
-        position_embeddings: Any = None,
-        position_bias: Tensor | None = None,
+        attention_mask: Mask = None,
         encoder_hidden_states: Tensor | None = None,
-        encoder_attention_mask: Any = None,
+        encoder_attention_mask: Mask = None,
+        *state: Any,
         **kwargs: Any,
     ) -> Tensor:
         if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
             return hidden_states
-        own = {"position_embeddings": position_embeddings, "position_bias": position_bias, **kwargs}
-        memory = (encoder_hidden_states, encoder_attention_mask, position_embeddings)
-        hidden = self.self_attn_residual(hidden_states, lambda x: self.self_attn(x, attention_mask, **own)[0])
+        position, memory = PositionState(*state), (encoder_hidden_states, encoder_attention_mask)
+        branch, _ = self.self_attn(self.self_attn_residual.input(hidden_states), attention_mask, position, **kwargs)
+        hidden = self.self_attn_residual(hidden_states, branch)
         if self.cross_attn is not None:
-            hidden = self.cross_attn_residual(hidden, lambda x: self.cross_attn(x, *memory, **kwargs)[0])
-        # Not the module itself: accelerate moves every argument that has a device, weights on disk too.
-        return self.mlp_residual(hidden_states if self.parallel else hidden, lambda x: self.mlp(x), hidden)
+            branch, _ = self.cross_attn(self.cross_attn_residual.input(hidden), *memory, position, **kwargs)
+            hidden = self.cross_attn_residual(hidden, branch)
+        branch = self.mlp(self.mlp_residual.input(hidden_states if self.parallel else hidden))
+        return self.mlp_residual(hidden, branch)

@@ -25,7 +25,8 @@ from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .head import label_classifier, last_token, scale_for_head, span_output, token_output
 from .kernel import refuse_lost_scores
 from .loss import Count, classification, next_token
-from .pattern import Span, see
+from .masking import MaskSizes, build_masks
+from .position import Embedded
 from .stack import Stack
 
 
@@ -59,7 +60,7 @@ class QkvDecoderModel(Stack):
             inputs_embeds = self.embed_tokens(input_ids)
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
-        hidden = self.run(inputs_embeds, attention_mask, position_ids, past_key_values, **kwargs)
+        hidden = self.run(Embedded(inputs_embeds, attention_mask), position_ids, past_key_values, **kwargs)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden, past_key_values=past_key_values if use_cache else None
         )
@@ -84,9 +85,9 @@ class StaticMasks:
     ) -> dict[str, Any]:
         """One mask for each pattern in use, and the key positions that relative encodings need."""
         config = config.get_text_config(decoder=True)
-        span = Span.of(config, inputs_embeds.shape[1], past_key_values)
-        seen = see(config, inputs_embeds, span, attention_mask, position_ids)
-        return {**seen.masks, "key_positions": seen.key_positions}
+        sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
+        built = build_masks(config, inputs_embeds, sizes, attention_mask, position_ids)
+        return {**built.masks, "key_positions": built.key_positions}
 
 
 class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):

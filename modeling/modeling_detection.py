@@ -1,8 +1,9 @@
-"""Detectors: pixel_values -> feature map -> encoder -> memory; slots, memory -> decoder -> a class and a box each.
+"""Detectors: pixel_values -> feature map -> encoder -> memory; queries, memory -> decoder -> a class and a box each.
 
-Shapes: B batch, C channels, S places of the feature map, Q slots, D hidden_size, V labels and one for none.
+Shapes: B batch, C channels, S places of the feature map, Q object queries, D hidden_size, V labels and one for none.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,28 +22,38 @@ from ..configuration.configuration_detection import (
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
 from .check_image import refuse_pixels
-from .frontend import FeatureMapFrontend
+from .frontend import DETECTION_FRONTENDS, FeatureMapFrontend
 from .layer import Layer
 from .loss import Count
 from .matching import Objects, set_loss
 from .stack import Stack
 
 
+@dataclass
+class ImageEncoderOutput(BaseModelOutput):
+    """What a decoder reads of an image: `last_hidden_state` (B, S, D), and of each place whether it is real and where.
+
+    Shapes: padding_mask (B, S) or None where all places are real; position_embeddings (B, S, D) or None
+    """
+
+    padding_mask: Tensor | None = None
+    position_embeddings: Tensor | None = None
+
+
 class Detector(QkvPreTrainedModel):
-    """What every model that looks at images of any size has: their names, and norms that nothing trains."""
+    """The base of all models that read images of any size: names, and the start of norms that nothing trains."""
 
     main_input_name = "pixel_values"
 
     def get_input_embeddings(self) -> nn.Module:
-        """What sees the image."""
+        """Return the image encoder's frontend."""
         model: Any = self.base_model
         return model.encoder.embed_tokens
 
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
-        # CODEPATH: DETR with a ResNet
-        if self.config.frontend == "feature_map" and isinstance(module, FeatureMapFrontend):
+        if isinstance(module, FeatureMapFrontend):
             for norm in module.frozen_norms():
                 for ones, zeros in ((norm.weight, norm.bias), (norm.running_var, norm.running_mean)):
                     init.ones_(ones)
@@ -53,6 +64,7 @@ class QkvImageEncoderModel(Detector, Stack):
     """Bidirectional stack over the places of an image: `pixel_values -> feature map -> Stack -> memory (B, S, D)`."""
 
     config: QkvImageEncoderConfig
+    frontends = DETECTION_FRONTENDS
 
     def __init__(self, config: QkvImageEncoderConfig) -> None:
         super().__init__(config)
@@ -61,42 +73,27 @@ class QkvImageEncoderModel(Detector, Stack):
         frontend, self.embed_tokens = self.embed_tokens, None
         maybe_install_capturing_hooks(self)
         self.embed_tokens = frontend
-        # CODEPATH: DETR with a ResNet
-        if config.frontend == "feature_map":
+        if isinstance(frontend, FeatureMapFrontend):
             self._no_split_modules = [*self._no_split_modules, "DetrConvEncoder"]
         self.post_init()
-
-    def look(self, pixel_values: Any, pixel_mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What is at each place (B, S, D), which places are real (B, S), and the positions of all, or None."""
-        refuse_pixels(pixel_values, pixel_mask, self.config.num_channels)
-        if pixel_mask is None:
-            pixel_mask = pixel_values.new_ones(pixel_values[:, 0].shape)
-        features, keep = self.embed_tokens.map(pixel_values.to(self.dtype), pixel_mask)
-        hidden = features.flatten(2).transpose(1, 2).contiguous()
-        places = self.position.place_vectors(keep, features.dtype)
-        # CODEPATH: detectors of few layers, whose values would not say where they are from
-        if self.config.position == "sinusoidal_2d_and_input":
-            hidden = hidden + places
-        return hidden, keep.flatten(1), places
 
     @merge_with_config_defaults
     @capture_outputs
     def forward(
-        self,
-        inputs_embeds: Tensor,
-        attention_mask: Tensor | None = None,
-        position_embeddings: Tensor | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutput:
-        """What `look` found at each place (B, S, D), which are real (B, S), and where they are (B, S, D)."""
-        own: dict[str, Any] = {} if position_embeddings is None else {"position_embeddings": position_embeddings}
-        return BaseModelOutput(self.run(inputs_embeds, attention_mask, **own, **kwargs))
+        self, pixel_values: Tensor | None = None, pixel_mask: Tensor | None = None, **kwargs: Any
+    ) -> ImageEncoderOutput:
+        """Encode images (B, C, height, width); `pixel_mask` (B, height, width) marks real pixels."""
+        refuse_pixels(pixel_values, pixel_mask, self.config.num_channels)
+        embedded = self.embed_tokens(pixel_values, pixel_mask)
+        hidden = self.run(embedded, **kwargs)
+        return ImageEncoderOutput(hidden, None, None, embedded.padding_mask, self.position.query_key(embedded))
 
 
 class QkvSlotDecoderModel(Stack):
-    """Slots that look for objects: `memory (B, S, D) -> slots -> Stack -> last_hidden_state (B, Q, D)`."""
+    """Decoder of object queries: `memory (B, S, D) -> queries -> Stack -> last_hidden_state (B, Q, D)`."""
 
     config: QkvSlotDecoderConfig
+    frontends = DETECTION_FRONTENDS
     _can_record_outputs = {
         **Stack._can_record_outputs,
         "cross_attentions": OutputRecorder(Attention, index=1, layer_name="cross_attn"),
@@ -109,20 +106,12 @@ class QkvSlotDecoderModel(Stack):
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(
-        self,
-        encoder_hidden_states: Tensor,
-        encoder_attention_mask: Tensor | None = None,
-        encoder_position_embeddings: Tensor | None = None,
-        **kwargs: Any,
-    ) -> DetrDecoderOutput:
-        """Memory (B, S, D), which of its places are real (B, S), and where they are (B, S, D)."""
-        hidden = self.embed_tokens(encoder_hidden_states)
-        memory: dict[str, Any] = {"encoder_hidden_states": encoder_hidden_states}
-        memory["encoder_attention_mask"] = encoder_attention_mask
-        memory["encoder_position_embeddings"] = encoder_position_embeddings
-        places = self.position.place_vectors(hidden[..., 0], hidden.dtype)
-        return DetrDecoderOutput(self.run(hidden, position_embeddings=places, **memory, **kwargs))
+    def forward(self, encoder_hidden_states: Tensor, **kwargs: Any) -> DetrDecoderOutput:
+        """Read memory (B, S, D); `encoder_attention_mask` (B, S) marks its real places, `encoder_position_embeddings`
+        (B, S, D) say where they are.
+        """
+        embedded = self.embed_tokens(encoder_hidden_states)
+        return DetrDecoderOutput(self.run(embedded, encoder_hidden_states=encoder_hidden_states, **kwargs))
 
 
 class QkvDetectionModel(Detector):
@@ -145,15 +134,18 @@ class QkvDetectionModel(Detector):
     ) -> DetrModelOutput:
         """`pixel_mask` (B, height, width) marks real pixels of images padded at the right and below."""
         kwargs = {**self.recorded(), **kwargs}
-        hidden, keep, places = self.encoder.look(pixel_values, pixel_mask)
-        real = None if pixel_mask is None else keep
-        encoded = self.encoder(hidden, real, places, **kwargs)
-        wanted = {"output_intermediate_hidden_states": self.config.auxiliary_loss}
-        outputs = self.decoder(encoded.last_hidden_state, real, places, **wanted, **kwargs)
-        return self.both(encoded, outputs)
+        encoded = self.encoder(pixel_values, pixel_mask, **kwargs)
+        outputs = self.decoder(
+            encoded.last_hidden_state,
+            encoder_attention_mask=encoded.padding_mask,
+            encoder_position_embeddings=encoded.position_embeddings,
+            output_intermediate_hidden_states=self.config.auxiliary_loss,
+            **kwargs,
+        )
+        return self.joined_output(encoded, outputs)
 
-    def both(self, encoded: BaseModelOutput, outputs: DetrDecoderOutput) -> DetrModelOutput:
-        """One output from those of the two stacks; what earlier layers found is read through the last norm."""
+    def joined_output(self, encoded: ImageEncoderOutput, outputs: DetrDecoderOutput) -> DetrModelOutput:
+        """Join the outputs of the two stacks; those of earlier layers are read through the last norm."""
         between = outputs.intermediate_hidden_states
         if between is not None:
             between = torch.stack([self.decoder.norm(state) for state in between])
@@ -170,7 +162,7 @@ class QkvDetectionModel(Detector):
 
 
 class BoxHead(nn.Module):
-    """Read a box off each slot: center and size as parts of the image, by three linear maps.
+    """Predict the box of each object query: center and size as parts of the image, by three linear maps.
 
     Source: Carion et al. 2020, DETR, §3.2, prediction feed-forward networks, https://arxiv.org/abs/2005.12872
     Shapes: (..., D) -> (..., 4) between 0 and 1
@@ -213,15 +205,15 @@ class QkvDetectionForObjectDetection(Detector):
         """
         outputs = dict(self.model(pixel_values, pixel_mask, **kwargs))
         between = outputs.pop("intermediate_hidden_states", None)
-        logits, boxes = self.answer(outputs["last_hidden_state"])
+        logits, boxes = self.predict(outputs["last_hidden_state"])
         found: dict[str, Any] = {}
         if labels is not None:
-            earlier = [] if between is None else [self.answer(state) for state in between[:-1]]
+            earlier = [] if between is None else [self.predict(state) for state in between[:-1]]
             loss, parts = set_loss([*earlier, (logits, boxes)], labels, self.config, num_items_in_batch)
             others = [{"logits": scores, "pred_boxes": places} for scores, places in earlier]
             found = {"loss": loss, "loss_dict": parts, "auxiliary_outputs": others or None}
         return DetrObjectDetectionOutput(logits=logits, pred_boxes=boxes, **found, **outputs)
 
-    def answer(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """The class and the box of each slot: (B, Q, D) -> (B, Q, V), (B, Q, 4)."""
+    def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Predict class and box of each object query: (B, Q, D) -> (B, Q, V), (B, Q, 4)."""
         return self.classifier(hidden), self.box_head(hidden)

@@ -21,6 +21,7 @@ from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .check import count_choices, refuse_embeddings, refuse_frontend, refuse_token_types
 from .head import POOLINGS, label_classifier, span_output, token_output, transform
 from .loss import classification, cross_entropy
+from .position import Embedded
 from .stack import Stack
 
 
@@ -58,29 +59,23 @@ class QkvEncoderModel(Stack):
         given = {"pixel_values": pixel_values, "input_features": input_features}
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds, **given)
         refuse_frontend(self.config, input_ids=input_ids, **given)
-        grid = None
         if pixel_values is not None:
-            anew = self.config.interpolate_positions if interpolate_pos_encoding is None else interpolate_pos_encoding
-            inputs_embeds, grid = self.embed_image(pixel_values, bool_masked_pos, resample=anew)
+            options = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
+            embedded = self.embed_tokens(pixel_values, attention_mask, **options)
         elif input_features is not None:
-            inputs_embeds = self.embed_tokens(input_features.to(self.dtype), attention_mask)
-            attention_mask = self.keep(attention_mask, inputs_embeds)
-        elif inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        hidden = self.embed_types(inputs_embeds, token_type_ids)
-        hidden = self.run(hidden, attention_mask, position_ids, grid=grid, **kwargs)
-        return BaseModelOutputWithPooling(hidden, self.pool(hidden, attention_mask, input_ids))
+            embedded = self.embed_tokens(input_features, attention_mask)
+        else:
+            hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+            embedded = Embedded(hidden, attention_mask)
+        embedded = embedded._replace(hidden=self.embed_types(embedded.hidden, token_type_ids))
+        hidden = self.run(embedded, position_ids, **kwargs)
+        return BaseModelOutputWithPooling(hidden, self.pool(hidden, embedded.padding_mask, input_ids))
 
-    def embed_image(self, pixels: Tensor, masked: Tensor | None, *, resample: bool) -> tuple[Tensor, tuple[int, int]]:
-        """Patches of an image (B, C, height, width) -> (B, T, D) and their grid."""
-        grid = self.embed_tokens.grid(pixels, resample=resample)
-        return self.embed_tokens(pixels.to(self.dtype), masked), grid
-
-    def keep(self, attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:
-        """Which of these tokens are real, told which inputs are: (B, S), (B, T, D) -> (B, T)."""
+    def padding_mask(self, attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:
+        """Return which of these tokens are real, given which inputs are: (B, S), (B, T, D) -> (B, T)."""
         # CODEPATH: Whisper and Speech2Text hear sound
         if self.config.frontend == "spectrogram":
-            return self.embed_tokens.keep(attention_mask, hidden.shape[1])
+            return self.embed_tokens.padding_mask(attention_mask, hidden.shape[1])
         return attention_mask
 
     def embed_types(self, hidden: Tensor, token_type_ids: Tensor | None) -> Tensor:

@@ -129,7 +129,7 @@ class QkvEncoderDecoderModel(SourceAndTarget, OneVocabulary):
         encoder_outputs = self.encoded(encoder_outputs, input_ids, attention_mask, **given, **kwargs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
-        keep = self.encoder.keep(attention_mask, encoder_outputs[0])
+        keep = self.encoder.padding_mask(attention_mask, encoder_outputs[0])
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": keep}
         cache = self.cache(past_key_values, use_cache=use_cache)
         target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, cache, decoder_inputs_embeds)

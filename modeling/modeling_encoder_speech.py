@@ -48,7 +48,7 @@ class QkvEncoderForCTC(QkvPreTrainedModel):
         given = {"input_features": input_features, "inputs_embeds": inputs_embeds}
         outputs = self.model(attention_mask=attention_mask, **given, **kwargs)
         logits = self.lm_head(self.dropout(outputs.last_hidden_state))
-        keep = self.model.keep(attention_mask, logits)
+        keep = self.model.padding_mask(attention_mask, logits)
         real = logits.new_ones(logits.shape[:2]) if keep is None else keep
         loss = connectionist(logits, labels, real.long().sum(-1), self.config, num_items_in_batch)
         return CausalLMOutput(

@@ -1,9 +1,7 @@
-"""How is a hidden vector normalised, and where does the norm stand around a branch?
+"""Norms, and residual connections with their norm before or after the branch.
 
 Shapes: B batch, T tokens, D hidden_size.
 """
-
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -69,14 +67,17 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(config.residual_dropout)
         self.drop_path = config.drop_path_rate * layer_index / max(config.num_hidden_layers - 1, 1)
 
-    def forward(self, hidden: Tensor, branch: Callable[[Tensor], Tensor], carried: Tensor | None = None) -> Tensor:
-        """`carried` is what the branch is added to, where that is not what it reads (parallel branches)."""
-        if self.norm_first:
-            return (hidden if carried is None else carried) + self.drop(branch(self.norm(hidden)))
-        return self.norm(hidden + self.drop(branch(hidden)))
+    def forward(self, hidden: Tensor, branch: Tensor) -> Tensor:
+        """Add what a branch made of `self.input(...)` to the hidden states: 2 x (B, T, D) -> (B, T, D)."""
+        hidden = hidden + self.drop(branch)
+        return hidden if self.norm_first else self.norm(hidden)
+
+    def input(self, hidden: Tensor) -> Tensor:
+        """Return what the branch reads: the hidden states, normalised where the norm comes first."""
+        return self.norm(hidden) if self.norm_first else hidden
 
     def drop(self, branch: Tensor) -> Tensor:
-        """Layer scale, dropout and stochastic depth, the last two keeping the expected value."""
+        """Apply layer scale, dropout and stochastic depth, the last two keeping the expected value."""
         branch = self.dropout(branch if self.layer_scale is None else branch * self.layer_scale)
         if not self.training or not self.drop_path:
             return branch

@@ -1,11 +1,11 @@
-"""Where does a position act? In one of four places along the data path, each a hook that does nothing by default.
+"""Position encodings: each acts in one of four places, a hook of `Position` that does nothing by default.
 
 Shapes: B batch, T queries, S keys, D hidden_size, H heads, K head_dim.
 """
 
-# size: a class for each way to say where a token stands
+# size: a class for each position encoding
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +14,51 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
 
-Rotation = tuple[Tensor, Tensor]
+
+class Embedded(NamedTuple):
+    """What a frontend makes of an input: one vector for each token, and how the tokens lie.
+
+    Shapes: hidden (B, T, D); padding_mask (B, T), true where a token is real, or None where all are; grid the numbers
+    of rows and columns of an image, of which the last rows * columns tokens are patches.
+    """
+
+    hidden: Tensor
+    padding_mask: Any = None
+    grid: tuple[int, int] | None = None
+
+    def requires_grad_(self, requires_grad: bool = True) -> "Embedded":  # noqa: FBT001, FBT002
+        """Let the vectors take a gradient, as transformers asks of the output of input embeddings."""
+        return self._replace(hidden=self.hidden.requires_grad_(requires_grad))
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines (B or 1, 1, T, K) by which queries are rotated, and those for keys."""
+
+    query: tuple[Tensor, Tensor]
+    key: tuple[Tensor, Tensor]
+
+
+class PositionState(NamedTuple):
+    """What an encoding adds inside the layers of one pattern; None where it adds nothing.
+
+    `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to what queries and keys of
+    self-attention and queries of cross-attention are projected from, `memory_key` (B, S, D) to what keys of
+    cross-attention are projected from. `bias` (B or 1, H, T, S) is added to the scores of self-attention.
+    """
+
+    rotation: Rotation | None = None
+    query_key: Tensor | None = None
+    memory_key: Tensor | None = None
+    bias: Tensor | None = None
+
+
+NO_POSITION = PositionState()
 
 
 class Position(nn.Module):
     """Leave order unseen: without a mask the stack is equivariant to permutation.
 
-    Acts at: nowhere; the other encodings override one hook.
+    Acts at: nowhere; every other encoding overrides the hook where it acts.
     Source: Vaswani et al. 2017, Attention Is All You Need, §3.5, https://arxiv.org/abs/1706.03762
     Shapes: hidden (B, T, D), positions (B or 1, T) absolute, counted from 0 at a document's first real token
     """
@@ -29,23 +67,20 @@ class Position(nn.Module):
         super().__init__()
         self.config = config
 
-    def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        """Act on the stack's input; `grid` (rows, columns) is given for images."""
-        return hidden
+    def embed(self, embedded: Embedded, positions: Tensor) -> Tensor:
+        """Act on the stack's input: (B, T, D), (B or 1, T) -> (B, T, D)."""
+        return embedded.hidden
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: Any = None) -> Rotation | None:
-        """Cosines and sines for queries and keys in layers of a pattern, computed once a forward, or None."""
+    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None) -> Rotation | None:
+        """Return the rotation of queries and keys in layers of a pattern: (B or 1, T) -> (B or 1, 1, T, K)."""
+        return None
+
+    def query_key(self, embedded: Embedded) -> Tensor | None:
+        """Return what is added to the input of the query and key projections of every layer: (B, T, D)."""
         return None
 
     def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
-        """Added to the scores: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S), or None."""
-        return None
-
-    def place_vectors(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """Added to what queries and keys are made of, not to values, in every layer: (B, T, D), or None.
-
-        `keep` marks what is real, of slots (B, T) or of an image (B, rows, columns) with rows * columns = T.
-        """
+        """Return what is added to the scores: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)."""
         return None
 
 
@@ -64,14 +99,13 @@ class LearnedPosition(Position):
         super().__init__(config)
         self.table = nn.Embedding(config.max_position_embeddings + config.position_offset, config.position_width)
 
-    def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
-        # CODEPATH: ViT, DeiT and DINOv2, for images of another size than they were trained on
-        if self.config.frontend == "patches" and grid not in (None, self.config.grid):
-            return hidden + self.resample(grid)
-        return hidden + self.table(positions + self.config.position_offset)
+    def embed(self, embedded: Embedded, positions: Tensor) -> Tensor:
+        if embedded.grid is not None and embedded.grid != self.config.grid:
+            return embedded.hidden + self.resample(embedded.grid)
+        return embedded.hidden + self.table(positions + self.config.position_offset)
 
     def resample(self, grid: tuple[int, int]) -> Tensor:
-        """The table for another grid of patches; prefix tokens keep their rows: -> (T, D)."""
+        """Interpolate the table to another grid of patches; prefix tokens keep their rows: -> (T, D)."""
         start = self.config.position_offset + self.config.num_prefix_tokens
         prefix, patches = self.table.weight[self.config.position_offset : start], self.table.weight[start:]
         image = patches.T.unflatten(1, self.config.grid)[None]  # (1, D, rows, columns)
@@ -97,13 +131,13 @@ class GridPosition(Position):
         size = config.text_length + config.grid_rows + config.grid_columns
         self.table = nn.Embedding(size, config.position_width)
 
-    def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+    def embed(self, embedded: Embedded, positions: Tensor) -> Tensor:
         config = self.config
         place = positions - config.text_length
         row, column = place // config.grid_columns, place % config.grid_columns
         first = torch.where(place < 0, positions, config.text_length + row)
         second = self.table(config.text_length + config.grid_rows + column)
-        return hidden + self.table(first) + second.where(place[..., None] >= 0, 0.0)
+        return embedded.hidden + self.table(first) + second.where(place[..., None] >= 0, 0.0)
 
 
 class SinusoidalPosition(Position):
@@ -116,7 +150,8 @@ class SinusoidalPosition(Position):
     Shapes: hidden (B, T, D), positions (B or 1, T) -> (B, T, D)
     """
 
-    def embed(self, hidden: Tensor, positions: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+    def embed(self, embedded: Embedded, positions: Tensor) -> Tensor:
+        hidden = embedded.hidden
         # A late position times a frequency loses digits in single precision; MPS has nothing better.
         precise = torch.float32 if hidden.device.type == "mps" else torch.float64
         pairs = torch.arange(hidden.shape[-1] // 2, device=hidden.device, dtype=precise)
@@ -125,16 +160,16 @@ class SinusoidalPosition(Position):
         return hidden + self.arrange(angles.sin(), angles.cos()).to(torch.float32).to(hidden.dtype)
 
     def steps(self, pairs: int) -> int:
-        """In how many steps the wavelengths grow by the factor 10,000."""
+        """Return in how many steps the wavelengths grow by the factor 10,000."""
         return pairs
 
     def arrange(self, sines: Tensor, cosines: Tensor) -> Tensor:
-        """Sines on even dimensions, cosines on odd ones: 2 x (B, T, D / 2) -> (B, T, D)."""
+        """Put sines on even dimensions and cosines on odd ones: 2 x (B, T, D / 2) -> (B, T, D)."""
         return torch.stack((sines, cosines), dim=-1).flatten(-2)
 
 
 class ConcatenatedSinusoidalPosition(SinusoidalPosition):
-    """Add the same waves with all sines before all cosines, the layout of Marian's checkpoints in transformers.
+    """Add the same sinusoids with all sines before all cosines, the layout of Marian's checkpoints in transformers.
 
     A permutation of the paper's layout, which only checkpoints can tell apart.
 
@@ -148,7 +183,7 @@ class ConcatenatedSinusoidalPosition(SinusoidalPosition):
 
 
 class Tensor2TensorSinusoidalPosition(ConcatenatedSinusoidalPosition):
-    """Add waves whose last wavelength is exactly 10,000 times the first, sines before cosines.
+    """Add sinusoids whose last wavelength is exactly 10,000 times the first, sines before cosines.
 
     The layout of the paper's own code, which M2M100 and Whisper keep; the formula in the paper stops one step earlier.
 
@@ -172,14 +207,15 @@ class RotaryPosition(Position):
     Shapes: positions (B or 1, T) -> 2 x (B or 1, 1, T, K)
     """
 
-    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: Any = None) -> Rotation | None:
+    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None) -> Rotation | None:
         frequencies, scale = self.frequencies(positions, pattern)
         angles = positions[:, None, :, None].to(torch.float32) * frequencies.to(torch.float32)
         angles = torch.cat((angles, angles), dim=-1)
-        return (angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype)
+        turn = (angles.cos() * scale).to(dtype), (angles.sin() * scale).to(dtype)
+        return Rotation(turn, turn)
 
-    def frequencies(self, positions: Tensor, pattern: Any = None) -> tuple[Tensor, float]:
-        """Radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
+    def frequencies(self, positions: Tensor, pattern: str | None = None) -> tuple[Tensor, float]:
+        """Return radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
         parameters, device = self.config.rope_of(pattern), positions.device
         if parameters["rope_type"] != "default":
             own = {"layer_type": pattern} if self.config.rope_by_pattern else {}
@@ -190,11 +226,13 @@ class RotaryPosition(Position):
         return 1.0 / parameters["rope_theta"] ** exponents, 1.0
 
 
-def rotate(heads: Tensor, rotation: Rotation | None) -> Tensor:
-    """Turn each pair (i, i + K/2) of components by its angle; without a rotation, nothing: (B, H, T, K) -> same."""
-    if rotation is None:
-        return heads
-    cosines, sines = rotation
+def apply_rotation(query: Tensor, key: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor]:
+    """Rotate queries and keys; without a rotation return them as they are: 2 x (B, H, T, K) -> same."""
+    return (query, key) if rotation is None else (rotate(query, *rotation.query), rotate(key, *rotation.key))
+
+
+def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+    """Turn each pair (i, i + K/2) of components by its angle; components past the angles stay: (B, H, T, K) -> same."""
     turned, kept = heads.split((cosines.shape[-1], heads.shape[-1] - cosines.shape[-1]), dim=-1)
     first, second = turned.chunk(2, dim=-1)
     turned = turned * cosines + torch.cat((-second, first), dim=-1) * sines
@@ -216,7 +254,7 @@ class AlibiPosition(Position):
         return -self.slopes(distance.device)[:, None, None] * distance
 
     def slopes(self, device: torch.device) -> Tensor:
-        """A geometric sequence over the heads; the surplus over a power of two takes every other slope between: (H,)"""
+        """Return a geometric sequence over the heads; those over a power of two take every other slope between: (H,)"""
         heads = self.config.num_attention_heads
         power = 2 ** math.floor(math.log2(heads))
         exact = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
@@ -242,7 +280,7 @@ class T5Position(Position):
         return self.table(self.bucket(key_positions[:, None, :] - query_positions[:, :, None])).permute(0, 3, 1, 2)
 
     def bucket(self, offset: Tensor) -> Tensor:
-        """Bucket of key position minus query position; a causal stack spends none on the future."""
+        """Return the bucket of key position minus query position; a causal stack spends none on the future."""
         buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
         side, distance = torch.zeros_like(offset), (-offset).clamp(min=0)
         # CODEPATH: every encoder
@@ -259,43 +297,63 @@ class ImagePosition(Position):
     """Tell rows and columns apart by sines and cosines, each of them counted as a part of the whole image.
 
     The last real row is always one whole turn, whatever the size of the image, and padding is not counted: an image
-    is placed the same alone and in a batch. Half of the components are the row's, half the column's.
+    is encoded the same alone and in a batch. Half of the components are the row's, half the column's.
 
-    Acts at: `place_vectors` (before the query and key projections, in every self-attention; for keys of memory too;
-        on what enters the first layer as well where the config says so).
+    Acts at: `query_key` (before the query and key projections of every self-attention; a decoder adds it to the keys of
+        memory as well).
     Source: Carion et al. 2020, DETR, appendix A.4, https://arxiv.org/abs/2005.12872; its code, `position_encoding.py`
-    Shapes: keep (B, rows, columns) -> (B, rows * columns, D)
+    Shapes: padding_mask (B, rows * columns) -> (B, rows * columns, D)
     """
 
-    def place_vectors(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
-        precise = torch.float32 if keep.device.type == "mps" else torch.float64
-        steps = torch.arange(self.config.hidden_size // 4, device=keep.device, dtype=precise)
+    def query_key(self, embedded: Embedded) -> Tensor | None:
+        return self.sinusoids(embedded)
+
+    def sinusoids(self, embedded: Embedded) -> Tensor:
+        """Return the encoding of each place (B, rows * columns, D)."""
+        hidden, mask, grid = embedded
+        real = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if mask is None else mask
+        precise = torch.float32 if hidden.device.type == "mps" else torch.float64
+        steps = torch.arange(self.config.hidden_size // 4, device=hidden.device, dtype=precise)
         lengths = 10000.0 ** (steps / len(steps))
-        waves = []
+        sinusoids = []
         for axis in (1, 2):
-            counts = keep.to(precise).cumsum(axis)
+            counts = real.unflatten(1, grid).to(precise).cumsum(axis)
             last = counts.narrow(axis, counts.shape[axis] - 1, 1)
             angles = (2 * math.pi * counts / (last + 1e-6))[..., None] / lengths  # (B, rows, columns, D / 4)
-            waves.append(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2))
-        return torch.cat(waves, dim=-1).flatten(1, 2).to(dtype)
+            sinusoids.append(torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2))
+        return torch.cat(sinusoids, dim=-1).flatten(1, 2).to(hidden.dtype)
 
 
-class SlotPosition(Position):
-    """Give each slot of a set a trained vector of its own: DETR's object queries, which start as nothing else.
+class ImageAndInputPosition(ImagePosition):
+    """Add the sinusoids of rows and columns to the stack's input too, so that values say where they are from.
 
-    Without it all slots would be the same, and find the same object.
+    A detector of few layers needs it: its boxes are read off values.
 
-    Acts at: `place_vectors` (before the query and key projections, in every self-attention; for queries to memory too).
+    Acts at: `query_key` and `embed`.
+    Source: Carion et al. 2020, DETR, §4.2, table 3 (encodings at input and at attention),
+        https://arxiv.org/abs/2005.12872
+    Shapes: hidden (B, rows * columns, D) -> same
+    """
+
+    def embed(self, embedded: Embedded, positions: Tensor) -> Tensor:
+        return embedded.hidden + self.sinusoids(embedded)
+
+
+class QueryPosition(Position):
+    """Give each object query a trained vector of its own: queries start as zeros, and nothing else tells them apart.
+
+    Acts at: `query_key` (before the query and key projections of every self-attention and the query projection of every
+        cross-attention).
     Source: Carion et al. 2020, DETR, §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872
-    Shapes: keep (B, T) -> (B, T, D)
+    Shapes: hidden (B, T, D) -> (B, T, D)
     """
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
         self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
 
-    def place_vectors(self, keep: Tensor, dtype: torch.dtype) -> Tensor | None:
-        return self.table.weight.expand(keep.shape[0], -1, -1)
+    def query_key(self, embedded: Embedded) -> Tensor | None:
+        return self.table.weight.expand(embedded.hidden.shape[0], -1, -1)
 
 
 POSITIONS = {
@@ -309,6 +367,6 @@ POSITIONS = {
     "alibi": AlibiPosition,
     "t5": T5Position,
     "sinusoidal_2d": ImagePosition,
-    "sinusoidal_2d_and_input": ImagePosition,
-    "slots": SlotPosition,
+    "sinusoidal_2d_and_input": ImageAndInputPosition,
+    "slots": QueryPosition,
 }

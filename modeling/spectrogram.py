@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .check_sound import refuse_features, refuse_frame_mask
+from .position import Embedded
 
 
 class Convolution(nn.Conv1d):
@@ -134,9 +135,9 @@ class SpectrogramFrontend(nn.Module):
         self.convolutions = nn.ModuleList(convolution(config, index) for index in range(len(config.conv_strides)))
         self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 
-    def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Embedded:
         refuse_features(input_features, self.config)
-        hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features)
+        hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features.to(next(self.parameters()).dtype))
         lengths = self.lengths(attention_mask, hidden)
         # CODEPATH: any, where its trainer asks for SpecAugment
         if self.config.apply_spec_augment and self.training:
@@ -144,10 +145,11 @@ class SpectrogramFrontend(nn.Module):
         for convolution in self.convolutions:
             hidden = convolution(FRAME_PADDINGS[self.config.frame_padding](hidden, lengths))
             lengths = shortened(convolution, lengths)
-        return hidden.transpose(1, 2) * self.embed_scale
+        hidden = hidden.transpose(1, 2) * self.embed_scale
+        return Embedded(hidden, self.padding_mask(attention_mask, hidden.shape[1]))
 
-    def keep(self, attention_mask: Tensor | None, length: int) -> Tensor | None:
-        """Which of the tokens made of masked frames are real: (B, L) -> (B, T); what marks tokens passes."""
+    def padding_mask(self, attention_mask: Tensor | None, length: int) -> Tensor | None:
+        """Return which tokens are real, given which frames are: (B, L) -> (B, T); a mask of tokens passes."""
         if attention_mask is not None and attention_mask.shape[1] == length:
             return attention_mask if self.config.frame_padding != "heard" else None
         lengths = None if attention_mask is None else self.lengths(attention_mask, attention_mask[:, None])

@@ -1,9 +1,9 @@
-"""The loop every family runs: frontend -> positions -> layers -> norm. Read this page first.
+"""The stack every family is: frontend -> positions -> layers -> norm. Read this page first.
 
 Shapes: B batch, T tokens, S keys, D hidden_size.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
@@ -14,11 +14,11 @@ from .attention import Attention
 from .base import QkvPreTrainedModel
 from .check import refuse_misfits, refuse_too_long
 from .frontend import FRONTENDS
-from .kernel import backend
+from .kernel import attention_backend
 from .layer import Layer
+from .masking import AttentionMasks, Mask, MaskSizes, build_masks, build_memory_mask, first_layers
 from .normalization import NORMS
-from .pattern import Mask, Span, Visibility, paged, see, see_memory
-from .position import POSITIONS
+from .position import POSITIONS, Embedded, PositionState
 
 
 # trf-ignore: TRF013  each family calls post_init, last
@@ -33,6 +33,7 @@ class Stack(QkvPreTrainedModel):
     """
 
     config: Any
+    frontends: ClassVar[dict[str, Any]] = FRONTENDS
     _no_split_modules = ["Layer"]
     _can_record_outputs = {
         "hidden_states": Layer,
@@ -41,8 +42,8 @@ class Stack(QkvPreTrainedModel):
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
-        self.embed_tokens: Any = FRONTENDS[config.frontend](config)
-        self.main_input_name = FRONTENDS[config.frontend].main_input_name
+        self.embed_tokens: Any = self.frontends[config.frontend](config)
+        self.main_input_name = self.frontends[config.frontend].main_input_name
         self.position = POSITIONS[config.position](config)
         given = config.embedding_width
         width = config.position_width
@@ -60,60 +61,48 @@ class Stack(QkvPreTrainedModel):
 
     def run(
         self,
-        hidden: Tensor,
-        attention_mask: Any = None,
+        embedded: Embedded,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
-        grid: tuple[int, int] | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Embeddings in, last hidden states out: (B, T, D) -> (B, T, D)."""
-        refuse_misfits(self, hidden, past_key_values, kwargs)
-        kwargs["attention_implementation"] = backend(self.config, kwargs)
-        span = Span.of(self.config, hidden.shape[1], past_key_values)
-        seen = self.visibility(hidden, span, attention_mask, position_ids, **kwargs)
-        refuse_too_long(self.config, seen.positions, span.past, span.length, grid)
-        memory = self.memory(hidden, kwargs)
-        hidden = self.position.embed(self.project_in(hidden), seen.positions, grid)
+        """Run the layers on embedded tokens: (B, T, D) -> (B, T, D).
+
+        The mask of `embedded` may also be a finished one, or what `generate` and continuous batching prepared.
+        """
+        refuse_misfits(self, embedded.hidden, past_key_values, kwargs)
+        kwargs["attention_implementation"] = attention_backend(self.config, kwargs)
+        sizes = MaskSizes.of(self.config, embedded.hidden.shape[1], past_key_values)
+        masks = build_masks(self.config, embedded.hidden, sizes, embedded.padding_mask, position_ids, **kwargs)
+        refuse_too_long(self.config, masks.positions, sizes.past, sizes.length, embedded.grid)
+        memory = self.memory(embedded.hidden, kwargs)
+        hidden = self.position.embed(embedded._replace(hidden=self.project_in(embedded.hidden)), masks.positions)
         hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
-        rotations: Any = {word: self.position.rotation(seen.positions, hidden.dtype, word) for word in seen.masks}
-        # CODEPATH: DETR, whose positions are added in every layer
-        if self.config.position in ("sinusoidal_2d", "sinusoidal_2d_and_input", "slots"):
-            rotations = dict.fromkeys(seen.masks, kwargs.pop("position_embeddings"))
-        biases = self.biases(seen, span)
-        kwargs |= {"past_key_values": past_key_values, "position_ids": seen.positions}
+        states = self.position_states(embedded._replace(hidden=hidden), masks, sizes, kwargs)
+        kwargs |= {"past_key_values": past_key_values, "position_ids": masks.positions}
         for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
             # What has gradients goes by place: reentrant checkpointing does not look at keywords.
-            hidden = layer(hidden, seen.masks[pattern], rotations[pattern], biases[pattern], *memory, **kwargs)
+            hidden = layer(hidden, masks.masks[pattern], *memory, *states[pattern], **kwargs)
         return self.project_out(self.final_dropout(self.norm(hidden)))
 
-    def visibility(
-        self, hidden: Tensor, span: Span, attention_mask: Any, position_ids: Tensor | None, **kwargs: Any
-    ) -> Visibility:
-        """What each query sees; a dict is what `create_masks_for_generate` made of it before."""
-        position_ids = None if position_ids is None else position_ids.long()
-        if kwargs.get("cache") is not None and position_ids is not None:
-            return paged(self.config, attention_mask, position_ids)
-        if not isinstance(attention_mask, dict):
-            return see(self.config, hidden, span, attention_mask, position_ids, **kwargs)
-        masks = dict(attention_mask)
-        keys = masks.pop("key_positions")
-        positions = keys.index_select(1, span.index(hidden.device)) if position_ids is None else position_ids
-        return Visibility(positions, keys, masks)
-
-    def biases(self, seen: Visibility, span: Span) -> dict[str, Tensor | None]:
-        """The position bias for the keys of each pattern: layers with a window hold fewer keys."""
-        layers = {pattern: layer for layer, pattern in reversed(list(enumerate(self.config.layer_patterns)))}
-        windows = {pattern: span.window(layer) for pattern, layer in layers.items()}
-        return {
-            pattern: self.position.bias(seen.positions, seen.key_positions[:, first : first + keys])
-            for pattern, (keys, first) in windows.items()
-        }
+    def position_states(
+        self, embedded: Embedded, masks: AttentionMasks, sizes: MaskSizes, kwargs: dict[str, Any]
+    ) -> dict[str, PositionState]:
+        """Ask the position encoding what it adds in layers of each pattern; those with a window hold fewer keys."""
+        query_key = self.position.query_key(embedded)
+        memory_key = kwargs.pop("encoder_position_embeddings", None)
+        states = {}
+        for pattern, layer in first_layers(self.config).items():
+            keys, first = sizes.keys(layer)
+            rotation = self.position.rotation(masks.positions, embedded.hidden.dtype, pattern)
+            bias = self.position.bias(masks.positions, masks.key_positions[:, first : first + keys])
+            states[pattern] = PositionState(rotation, query_key, memory_key, bias)
+        return states
 
     def memory(self, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask]:
-        """What cross-attention reads and the mask over it, taken out of `kwargs`; both None without memory."""
+        """Take what cross-attention reads out of `kwargs`, with the mask over it; both None without memory."""
         memory = kwargs.pop("encoder_hidden_states", None)
-        keep = kwargs.pop("encoder_attention_mask", None)
-        if not getattr(self.config, "cross_attention", False):
+        mask = kwargs.pop("encoder_attention_mask", None)
+        if memory is None or not getattr(self.config, "cross_attention", False):
             return None, None
-        return memory, None if memory is None else see_memory(kwargs["attention_implementation"], hidden, memory, keep)
+        return memory, build_memory_mask(kwargs["attention_implementation"], hidden, memory, mask)

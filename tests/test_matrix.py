@@ -18,7 +18,14 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel, Sta
 from comparison import EXACT, differentiable_flex, exact
 from errors import raises_sentence
 from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
-from qkv.configuration.axes import MASKLESS, FeedForwardName, NormName, PatternName, PositionName
+from qkv.configuration.axes import (
+    BIAS_POSITIONS,
+    MASKLESS_PATTERNS,
+    FeedForwardName,
+    NormName,
+    PatternName,
+    PositionName,
+)
 from qkv.modeling import (
     QkvDecoderForCausalLM,
     QkvEncoderDecoderForConditionalGeneration,
@@ -656,9 +663,9 @@ def patterns_of(case: Case) -> set[str]:
 
 def ignored_by_flash(case: Case) -> str | None:
     """The field that flash attention would ignore, with its word."""
-    if case.position in ("alibi", "t5"):
+    if case.position in BIAS_POSITIONS:
         return f"position={case.position!r}"
-    masked = [word for word in get_args(PatternName) if word in patterns_of(case) and word not in MASKLESS]
+    masked = [word for word in get_args(PatternName) if word in patterns_of(case) and word not in MASKLESS_PATTERNS]
     return f"pattern={masked[0]!r}" if masked else None
 
 

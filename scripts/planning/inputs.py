@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.configuration.axes import TABLED
+from qkv.configuration.axes import TABLE_POSITIONS
 
 Sizes = Mapping[str, int]
 Inputs = dict[str, Any]
@@ -53,7 +53,7 @@ def readers(config: Any) -> list[Any]:
 
 def refuse_too_long(config: Any, length: int) -> None:
     """Raise ValueError where a table of positions ends before a text of that many tokens."""
-    tables = [part.max_position_embeddings for part in readers(config) if part.position in TABLED]
+    tables = [part.max_position_embeddings for part in readers(config) if part.position in TABLE_POSITIONS]
     if tables and length > min(tables):
         raise ValueError(f"--length={length} is more than max_position_embeddings={min(tables)}; change one of them")
 

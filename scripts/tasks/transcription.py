@@ -79,7 +79,7 @@ class Labelling:
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """The likeliest label of each moment that is no padding, the same ones in a row taken together."""
         best = outputs.logits.argmax(-1)
-        real = model.base_model.keep(batch["attention_mask"], outputs.logits)
+        real = model.base_model.padding_mask(batch["attention_mask"], outputs.logits)
         best = best.where(real.bool(), self.tokenizer.pad_token_id)
         texts = self.tokenizer.batch_decode(best.tolist())  # with what else is no character, as pipelines have it
         return [(text, self.wanted[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]

@@ -8,7 +8,7 @@ from transformers.activations import ACT2FN
 from qkv.configuration import axes
 from qkv.configuration.configuration_detection import QkvSlotDecoderConfig
 from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
-from qkv.modeling.frontend import FRONTENDS
+from qkv.modeling.frontend import DETECTION_FRONTENDS, FRONTENDS
 from qkv.modeling.head import POOLINGS
 from qkv.modeling.kernel import KERNELS
 from qkv.modeling.modeling_encoder_decoder_speech import TRANSCRIPTIONS
@@ -36,9 +36,11 @@ TABLES = {
     "TranscriptionName": TRANSCRIPTIONS,
 }
 # Rows that only the parts of a detector name.
-OF_DETECTORS = {
-    "PositionName": ("sinusoidal_2d", "sinusoidal_2d_and_input", "slots"),
-    "FrontendName": ("feature_map", "slots"),
+OF_DETECTORS = {"PositionName": ("sinusoidal_2d", "sinusoidal_2d_and_input", "slots")}
+# Words of a part of an axis.
+PARTS = {
+    *("TablePositionName", "SinusoidalPositionName", "RotaryPositionName", "BiasPositionName"),
+    *("ImagePositionName", "SlotPositionName", "MasklessPatternName", "MaskedPatternName"),
 }
 
 
@@ -49,7 +51,7 @@ def test_words_of_an_axis_are_the_rows_of_its_table(axis: str) -> None:
 
 def test_words_of_detectors_are_rows_too() -> None:
     assert {*get_args(axes.ImagePositionName), *get_args(axes.SlotPositionName)} <= set(POSITIONS)
-    assert {*get_args(axes.ImageFrontendName), QkvSlotDecoderConfig.frontend} <= set(FRONTENDS)
+    assert (*get_args(axes.ImageFrontendName), QkvSlotDecoderConfig.frontend) == tuple(DETECTION_FRONTENDS)
 
 
 def test_activations_are_those_of_transformers_and_our_own() -> None:
@@ -59,4 +61,4 @@ def test_activations_are_those_of_transformers_and_our_own() -> None:
 
 def test_every_axis_is_compared_with_its_table() -> None:
     names = {name for name in vars(axes) if name.endswith("Name")}
-    assert names == {*TABLES, "ActivationName", "ImagePositionName", "SlotPositionName", "ImageFrontendName"}
+    assert names == {*TABLES, *PARTS, "ActivationName", "ImageFrontendName"}

@@ -7,7 +7,7 @@ from transformers import DynamicCache, EncoderDecoderCache
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered
 from qkv.modeling.attention import CrossAttention, SelfAttention
-from qkv.modeling.position import POSITIONS
+from qkv.modeling.position import POSITIONS, PositionState
 
 PLACES = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 6, 7, 9]])
 GROUPS = pytest.mark.parametrize("groups", [4, 2, 1], ids=["all heads", "grouped", "one"])
@@ -48,7 +48,7 @@ def test_self_attention_with_rotation_mask_and_bias(groups):
     with exact():
         rotation = POSITIONS["rope"](config).rotation(PLACES, torch.float64)
     causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    mixed, _ = module(hidden, causal, rotation, position_bias=bias)
+    mixed, _ = module(hidden, causal, PositionState(rotation, bias=bias))
     frequencies, _ = reference.rope_frequencies(4, 10000.0)
 
     def turn(heads):

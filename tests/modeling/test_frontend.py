@@ -1,4 +1,4 @@
-"""Do tokens and images become the vectors the papers say, and are impossible ones refused by name?"""
+"""Tokens and images become the vectors the papers say; impossible ones are refused by name."""
 
 from typing import get_args
 
@@ -7,9 +7,9 @@ import torch
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, jittered, vision
-from qkv.configuration.axes import FrontendName
+from qkv.configuration.axes import FrontendName, ImageFrontendName
 from qkv.configuration.configuration_detection import QkvImageEncoderConfig, QkvSlotDecoderConfig
-from qkv.modeling.frontend import FRONTENDS
+from qkv.modeling.frontend import DETECTION_FRONTENDS, FRONTENDS
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 
 IDS = torch.tensor([[0, 3, 10, 10, 7], [5, 1, 2, 9, 0]])
@@ -22,7 +22,8 @@ def patches(**fields):
 
 
 def test_every_word_is_a_row():
-    assert tuple(FRONTENDS) == (*get_args(FrontendName), "feature_map", "slots")
+    assert tuple(FRONTENDS) == get_args(FrontendName)
+    assert tuple(DETECTION_FRONTENDS) == (*get_args(ImageFrontendName), QkvSlotDecoderConfig.frontend)
 
 
 @pytest.mark.parametrize("stack", [encoder, decoder])
@@ -82,7 +83,9 @@ def test_patches(special, size, masked):
     tokens = [getattr(frontend, name) for name in NAMES.get(special, ["class_token", "distillation_token"])]
     expected = torch.stack([torch.cat([*(token[0] for token in tokens), row]) for row in expected])
     leaves = [frontend.projection.weight, frontend.projection.bias, *tokens]
-    assert_same(frontend(pixels, hidden), expected, pixels, *leaves, *([frontend.mask_token] if masked else []))
+    actual = frontend(pixels, bool_masked_pos=hidden, interpolate_pos_encoding=True)
+    assert actual.grid == (size[0] // 2, size[1] // 2)
+    assert_same(actual.hidden, expected, pixels, *leaves, *([frontend.mask_token] if masked else []))
 
 
 def test_patches_run_row_by_row():
@@ -90,14 +93,15 @@ def test_patches_run_row_by_row():
     frontend, pixels = patches(**SPECIAL["none"]), torch.randn(1, 3, 4, 6, dtype=torch.float64)
     moved = pixels.clone()
     moved[..., 2:4, 4:6] += 1
-    changed = (frontend(pixels) - frontend(moved)).abs().amax(-1)[0]
+    before, after = (frontend(image, interpolate_pos_encoding=True).hidden for image in (pixels, moved))
+    changed = (before - after).abs().amax(-1)[0]
     assert changed[5] > 0.1 and changed[:5].max() <= EXACT
 
 
 def test_grid():
     frontend = patches()
-    assert frontend.grid(torch.zeros(1, 3, 6, 10), resample=False) == (3, 5)
-    assert frontend.grid(torch.zeros(1, 3, 8, 4), resample=True) == (4, 2)
+    assert frontend.grid(torch.zeros(1, 3, 6, 10), interpolate=False) == (3, 5)
+    assert frontend.grid(torch.zeros(1, 3, 8, 4), interpolate=True) == (4, 2)
 
 
 BAD_IMAGES = {
@@ -110,9 +114,9 @@ BAD_IMAGES = {
 
 @pytest.mark.parametrize("case", BAD_IMAGES)
 def test_impossible_images_are_refused(case):
-    shape, resample, sentence = BAD_IMAGES[case]
+    shape, interpolate, sentence = BAD_IMAGES[case]
     with pytest.raises(ValueError, match=sentence):
-        patches().grid(torch.zeros(shape), resample=resample)
+        patches().grid(torch.zeros(shape), interpolate=interpolate)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
@@ -120,7 +124,7 @@ def test_images_that_are_no_numbers_are_refused(bad):
     pixels = torch.zeros(1, 3, 6, 10)
     pixels[0, 1, 2, 3] = bad
     with pytest.raises(ValueError, match="pixel_values contain NaN or infinity; check the image processor"):
-        patches().grid(pixels, resample=False)
+        patches().grid(pixels, interpolate=False)
 
 
 def seeing(**fields):
@@ -128,25 +132,27 @@ def seeing(**fields):
 
 
 def test_patches_of_a_detector_tile_an_image_of_any_size():
-    frontend = jittered(FRONTENDS["patches"](seeing(frontend="patches", patch_size=4)))
+    frontend = jittered(DETECTION_FRONTENDS["patches"](seeing(frontend="patches", patch_size=4)))
     pixels, mask = draw(1, 3, 7, 9), torch.ones(1, 7, 9)
     mask[..., 8:] = 0
-    features, keep = frontend.map(pixels, mask)
-    assert features.shape == (1, 8, 2, 3) and keep.tolist() == [[[True, True, False]] * 2]
+    embedded = frontend(pixels, mask)
+    assert embedded.grid == (2, 3) and embedded.padding_mask.tolist() == [[True, True, False] * 2]
     padded = torch.nn.functional.pad(pixels, (0, 3, 0, 1))
-    expected = frontend(padded).transpose(1, 2).unflatten(2, (2, 3))
-    assert_same(features, expected, pixels)
+    expected = reference.patch_embeddings(padded, frontend.projection.weight, frontend.projection.bias)
+    assert_same(embedded.hidden, expected, pixels)
+    assert torch.equal(frontend(pixels).hidden, embedded.hidden) and frontend(pixels).padding_mask is None
 
 
 def test_a_feature_map_is_the_last_of_the_backbone_and_its_norms_stay():
     backbone = {"model_type": "resnet", "embedding_size": 6, "hidden_sizes": [6, 10], "depths": [1, 1]}
-    frontend = FRONTENDS["feature_map"](seeing(backbone_config={**backbone, "out_features": ["stage1", "stage2"]}))
-    features, keep = frontend.map(torch.randn(2, 3, 33, 47), torch.ones(2, 33, 47))
-    assert features.shape == (2, 8, 5, 6) and keep.shape == (2, 5, 6) and keep.all()
+    config = seeing(backbone_config={**backbone, "out_features": ["stage1", "stage2"]})
+    frontend = DETECTION_FRONTENDS["feature_map"](config)
+    hidden, mask, grid = frontend(torch.randn(2, 3, 33, 47), torch.ones(2, 33, 47))
+    assert hidden.shape == (2, 30, 8) and grid == (5, 6) and mask.shape == (2, 30) and mask.all()
     assert len(frontend.frozen_norms()) == 8 and all(weight.requires_grad for weight in frontend.parameters())
     assert not any(list(norm.parameters()) for norm in frontend.frozen_norms())
 
 
-def test_slots_start_as_nothing():
-    frontend = FRONTENDS["slots"](QkvSlotDecoderConfig(hidden_size=8, num_attention_heads=2, num_queries=5))
-    assert torch.equal(frontend(draw(2, 3, 8)), torch.zeros(2, 5, 8, dtype=torch.float64))
+def test_object_queries_start_as_zeros():
+    frontend = DETECTION_FRONTENDS["slots"](QkvSlotDecoderConfig(hidden_size=8, num_attention_heads=2, num_queries=5))
+    assert torch.equal(frontend(draw(2, 3, 8)).hidden, torch.zeros(2, 5, 8, dtype=torch.float64))

@@ -11,7 +11,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import reference
 from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
-from qkv.configuration.axes import KernelName, PatternName, PositionName
+from qkv.configuration.axes import BIAS_POSITIONS, KernelName, PatternName, PositionName
 from qkv.modeling.kernel import KERNELS, eager_attention, refuse_lost_scores, softmax_attention
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
@@ -158,7 +158,7 @@ def test_backends_refuse_what_they_would_ignore(implementation):
     ignores = "flash" in implementation or "paged" in implementation
     for position, pattern in itertools.product(get_args(PositionName), get_args(PatternName)):
         config = decoder(position=position, pattern=pattern, sliding_window=3)
-        lost = [f"score bias of position={position!r}"] if position in ("alibi", "t5") else []
+        lost = [f"score bias of position={position!r}"] if position in BIAS_POSITIONS else []
         lost += [f"pattern={pattern!r}"] if pattern not in ("full", "sliding") else []
         if ignores and lost:
             with pytest.raises(ValueError, match=f"ignores .*{lost[0]}; use 'sdpa', 'flex_attention' or 'eager'"):

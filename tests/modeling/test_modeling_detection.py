@@ -1,4 +1,4 @@
-"""Is it DETR, does padding change nothing, and do slots find objects whatever their order?"""
+"""Detectors: DETR's size and positions, padding that changes nothing, object queries in any order."""
 
 import copy
 from typing import Any
@@ -28,7 +28,7 @@ def placed(word: str = "sinusoidal_2d", **fields: Any) -> QkvDetectionForObjectD
     return build("patches", encoder={"position": word}, **fields)
 
 
-waves = pytest.mark.parametrize("word", ["sinusoidal_2d", "sinusoidal_2d_and_input"])
+positions = pytest.mark.parametrize("word", ["sinusoidal_2d", "sinusoidal_2d_and_input"])
 
 
 def picture(height: int, width: int, seed: int = 1) -> Tensor:
@@ -43,7 +43,7 @@ def test_it_is_detr() -> None:
     assert ours.num_parameters() == stock.num_parameters() == 41_524_768
 
 
-@waves
+@positions
 @pytest.mark.parametrize("pattern", ["full", "sliding"])
 @torch.no_grad()
 def test_an_image_is_seen_the_same_alone_and_padded(word: str, pattern: str) -> None:
@@ -61,7 +61,7 @@ def test_an_image_is_seen_the_same_alone_and_padded(word: str, pattern: str) -> 
 
 
 @torch.no_grad()
-def test_slots_are_told_apart_by_their_vectors_alone() -> None:
+def test_object_queries_are_told_apart_by_their_vectors_alone() -> None:
     model, image = placed(), picture(13, 21)
     before = model(image)
     order = torch.tensor([3, 0, 4, 1, 2])
@@ -83,17 +83,18 @@ def test_without_positions_places_are_a_set_and_with_them_they_are_not() -> None
 
 
 @torch.no_grad()
-def test_waves_at_the_input_are_added_to_those_of_every_layer() -> None:
-    plain, both = placed().double(), placed("sinusoidal_2d_and_input").double()
+def test_sinusoids_at_the_input_are_added_to_those_of_every_layer() -> None:
+    plain, both = placed().double().model.encoder, placed("sinusoidal_2d_and_input").double().model.encoder
     image, mask = picture(16, 24).double(), torch.ones(1, 16, 24)
     mask[:, 8:], mask[..., 16:] = 0, 0
-    hidden, keep, places = plain.model.encoder.look(image, mask)
-    waves = reference.image_positions(keep.view(2, 3).double(), hidden.shape[-1])
-    assert_close(places[0], waves)
-    expected = plain.model.encoder(hidden + waves, keep, places).last_hidden_state
-    actual = both(image, mask).encoder_last_hidden_state
+    embedded = plain.embed_tokens(image, mask)
+    keep, hidden = embedded.padding_mask, embedded.hidden
+    sinusoids = reference.image_positions(keep.view(2, 3).double(), hidden.shape[-1])
+    assert_close(plain.position.query_key(embedded)[0], sinusoids)
+    expected = plain.run(embedded._replace(hidden=hidden + sinusoids))
+    actual = both(image, mask).last_hidden_state
     assert_close(actual, expected)
-    assert (actual - plain(image, mask).encoder_last_hidden_state)[keep].abs().max() > 1e-2
+    assert (actual - plain(image, mask).last_hidden_state)[keep].abs().max() > 1e-2
 
 
 def test_earlier_layers_answer_as_a_shallower_model_would() -> None:

@@ -138,7 +138,7 @@ def test_chunks_make_the_whole_batch(size: int) -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_chunks_are_for_training_alone(training: bool) -> None:
     model, sizes = build(embedding_chunk_size=2).train(training), []
-    model.vision_model.embed_tokens.register_forward_hook(lambda *args: sizes.append(len(args[2])))
+    model.vision_model.embed_tokens.register_forward_hook(lambda *args: sizes.append(len(args[2].hidden)))
     loss = model(**rows(), return_loss=True).loss
     assert sizes == ([2, 2, 1] if training else [5])
     loss.backward()

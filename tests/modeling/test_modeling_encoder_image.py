@@ -39,7 +39,7 @@ def pictures() -> torch.Tensor:
 def test_patches_are_read_row_by_row_behind_the_class_token() -> None:
     model, pixels = exact(QkvEncoderModel, "vit", num_hidden_layers=1), pictures()
     frontend = model.embed_tokens
-    tokens = frontend(pixels)
+    tokens = frontend(pixels).hidden
     assert tokens.shape == (tiny.BATCH, 1 + 3 * 4, 32)
     assert torch.equal(tokens[:, :1], frontend.class_token.expand(tiny.BATCH, -1, -1))
     for row in range(3):

@@ -83,8 +83,7 @@ def test_it_learns_what_is_said() -> None:
 
 def test_embeddings_may_be_given_for_sound() -> None:
     model, inputs = hearing(), tiny.heard()
-    embedded = model.model.embed_tokens(inputs["input_features"], inputs["attention_mask"])
-    keep = model.model.keep(inputs["attention_mask"], embedded)
-    given = model(inputs_embeds=embedded, attention_mask=keep, labels=inputs["labels"])
+    embedded, mask, _ = model.model.embed_tokens(inputs["input_features"], inputs["attention_mask"])
+    given = model(inputs_embeds=embedded, attention_mask=mask, labels=inputs["labels"])
     expected = model(**inputs)
     assert torch.equal(given.logits, expected.logits) and torch.equal(given.loss, expected.loss)

@@ -1,4 +1,4 @@
-"""Does each position act where and as its paper says?"""
+"""Each position encoding acts where the table of words says, and as its paper says."""
 
 import math
 from typing import get_args
@@ -13,10 +13,18 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
-from qkv.configuration.axes import PositionName
+from qkv.configuration.axes import (
+    BIAS_POSITIONS,
+    ROTARY_POSITIONS,
+    TABLE_POSITIONS,
+    ImagePositionName,
+    PositionName,
+    SinusoidalPositionName,
+    SlotPositionName,
+)
 from qkv.configuration.configuration_attention import ROPE_TYPES
 from qkv.configuration.configuration_detection import QkvImageEncoderConfig, QkvSlotDecoderConfig
-from qkv.modeling.position import POSITIONS, rotate
+from qkv.modeling.position import POSITIONS, Embedded, Position, apply_rotation
 
 TRAINED = 13
 # Those of every family; the others are a detector's.
@@ -57,30 +65,32 @@ def test_positions_keep_no_buffer(word):
     assert dict(POSITIONS[word](decoder(position=word)).named_buffers()) == {}
 
 
-ACTS = {
-    "none": set(),
-    "learned": {"embed"},
-    "grid": {"embed"},
-    "sinusoidal": {"embed"},
-    "sinusoidal_concat": {"embed"},
-    "sinusoidal_t2t": {"embed"},
-    "rope": {"rotation"},
-    "alibi": {"bias"},
-    "t5": {"bias"},
+HOOKS = {
+    "embed": {*TABLE_POSITIONS, *get_args(SinusoidalPositionName), "sinusoidal_2d_and_input"},
+    "rotation": {*ROTARY_POSITIONS},
+    "query_key": {*get_args(ImagePositionName), *get_args(SlotPositionName)} - {"none"},
+    "bias": {*BIAS_POSITIONS},
 }
 
 
+@pytest.mark.parametrize("hook", HOOKS)
+def test_words_stand_where_their_classes_act(hook):
+    """What backends, caches and plans conclude from a word's group is true of its class, and of no other."""
+    overriding = {word for word, owner in POSITIONS.items() if getattr(owner, hook) is not getattr(Position, hook)}
+    assert overriding == HOOKS[hook]
+
+
 @pytest.mark.parametrize("word", WORDS)
-def test_position_acts_in_one_place(word):
-    module, hidden = position(decoder(position=word)), draw(2, 7, 6)
-    seen = set()
-    if module.embed(hidden, PLACES) is not hidden:
-        seen.add("embed")
-    if module.rotation(PLACES, torch.float64) is not None:
-        seen.add("rotation")
-    if module.bias(PLACES, PLACES) is not None:
-        seen.add("bias")
-    assert seen == ACTS[word]
+def test_words_of_a_table_end_with_it_and_no_others_do(word):
+    module = position(decoder(position=word))
+    last = torch.tensor([[TRAINED - 1]])
+    module.embed(Embedded(draw(1, 1, 6)), last)
+    try:
+        module.embed(Embedded(draw(1, 1, 6)), 1000 * last)
+    except IndexError:
+        assert word in TABLE_POSITIONS
+    else:
+        assert word not in TABLE_POSITIONS
 
 
 @pytest.mark.parametrize("offset", [0, 2])
@@ -90,7 +100,7 @@ def test_learned(offset, places):
     table = module.table.weight
     assert len(table) == TRAINED + offset
     expected = hidden + reference.learned_positions(places + offset, table)
-    assert_same(module.embed(hidden, places), expected, hidden, table)
+    assert_same(module.embed(Embedded(hidden), places), expected, hidden, table)
 
 
 @pytest.mark.parametrize(("text", "columns", "rows"), [(4, 3, 3), (0, 5, 3), (12, 9, 1)])
@@ -100,7 +110,7 @@ def test_grid(text, columns, rows, places):
     hidden, table = draw(2, 7, 6), module.table.weight
     assert len(table) == text + rows + columns
     expected = hidden + reference.grid_positions(places, table, text, rows, columns)
-    assert_same(module.embed(hidden, places), expected, hidden, table)
+    assert_same(module.embed(Embedded(hidden), places), expected, hidden, table)
 
 
 @pytest.mark.parametrize("size", [(3, 5), (5, 3), (4, 9), (7, 5), (2, 3), (1, 1)])
@@ -112,14 +122,14 @@ def test_learned_is_resampled_for_other_images(size, prefix):
     hidden = draw(2, prefix + size[0] * size[1], 6)
     places = torch.arange(hidden.shape[1])[None]
     expected = hidden + reference.resize_positions(module.table.weight, prefix, (3, 5), size)
-    assert_same(module.embed(hidden, places, size), expected, hidden, module.table.weight)
+    assert_same(module.embed(Embedded(hidden, grid=size), places), expected, hidden, module.table.weight)
 
 
 @pytest.mark.parametrize("size", [(3, 5), (4, 9)])
 def test_other_positions_ignore_the_grid(size):
     for word in set(WORDS) - {"learned"}:
         module, hidden = position(vision(position=word)), draw(2, 7, 6)
-        assert torch.equal(module.embed(hidden, PLACES, size), module.embed(hidden, PLACES))
+        assert torch.equal(module.embed(Embedded(hidden, grid=size), PLACES), module.embed(Embedded(hidden), PLACES))
 
 
 @pytest.mark.parametrize("word", ["sinusoidal", "sinusoidal_concat", "sinusoidal_t2t"])
@@ -130,7 +140,7 @@ def test_sinusoidal(word, dim, first):
     module, hidden = position(decoder(position=word, hidden_size=dim, position_offset=first)), draw(2, 7, dim)
     places = torch.cat((PLACES[:1], PLACES[1:] + 700))
     with exact():
-        actual = module.embed(hidden, places)
+        actual = module.embed(Embedded(hidden), places)
     expected = hidden + reference.learned_positions(places + first, table(713 + first, dim))
     assert_same(actual, expected, hidden)
 
@@ -138,7 +148,7 @@ def test_sinusoidal(word, dim, first):
 def test_sinusoidal_of_a_late_position_keeps_its_digits():
     """Angles in single precision would be off by 0.004 at position 100,000."""
     module = POSITIONS["sinusoidal"](decoder(position="sinusoidal"))
-    late = module.embed(torch.zeros(1, 1, 6), torch.tensor([[100_003]]))
+    late = module.embed(Embedded(torch.zeros(1, 1, 6)), torch.tensor([[100_003]]))
     angles = [100_003 / 10000.0 ** (2 * (column // 2) / 6) for column in range(6)]
     expected = [math.cos(angle) if column % 2 else math.sin(angle) for column, angle in enumerate(angles)]
     assert (late[0, 0].double() - torch.tensor(expected, dtype=torch.float64)).abs().max() <= 6e-8
@@ -148,7 +158,7 @@ def test_sinusoidal_of_a_shift_is_a_linear_map():
     """PE(p + 5) = M PE(p) with one M for every p: each pair turns by its own angle."""
     module = position(decoder(position="sinusoidal"))
     with exact():
-        waves = module.embed(torch.zeros(1, 40, 6, dtype=torch.float64), torch.arange(40)[None])[0]
+        waves = module.embed(Embedded(torch.zeros(1, 40, 6, dtype=torch.float64)), torch.arange(40)[None])[0]
     shift = torch.linalg.lstsq(waves[:10], waves[5:15], driver="gelsd").solution
     assert (waves[:35] @ shift - waves[5:]).abs().max() <= 1e-10
 
@@ -165,8 +175,9 @@ def test_rope(kind, places, partial):
         int(8 * partial), 100.0, config.rope_parameters, max_position_embeddings=TRAINED, sequence_length=length
     )
     with exact():
-        actual = rotate(heads, module.rotation(places, torch.float64))
+        actual, keys = apply_rotation(heads, heads, module.rotation(places, torch.float64))
     expected = reference.rotate_heads(heads, places.expand(2, -1), frequencies, factor)
+    assert torch.equal(actual, keys)
     assert_same(actual, expected, heads)
 
 
@@ -180,15 +191,19 @@ def test_rope_is_bit_equal_to_transformers(kind, dtype, length):
     theirs = LlamaRotaryEmbedding(LlamaConfig(**sizes, rope_parameters=parameters))
     places = torch.arange(length)[None]
     cosines, sines = theirs(torch.zeros(1, dtype=dtype), places)
-    ours = POSITIONS["rope"](config).rotation(places, dtype)
+    ours = POSITIONS["rope"](config).rotation(places, dtype).query
     assert torch.equal(ours[0][:, 0], cosines) and torch.equal(ours[1][:, 0], sines)
 
 
 def test_dynamic_rope_moves_only_past_the_trained_length():
     module, plain = (POSITIONS["rope"](rope(kind)) for kind in ("dynamic", "default"))
     short, long = torch.arange(TRAINED)[None], torch.arange(TRAINED + 1)[None]
-    assert torch.equal(module.rotation(short, torch.float32)[0], plain.rotation(short, torch.float32)[0])
-    assert not torch.equal(module.rotation(long, torch.float32)[0], plain.rotation(long, torch.float32)[0])
+
+    def cosines(encoding, places):
+        return encoding.rotation(places, torch.float32).query[0]
+
+    assert torch.equal(cosines(module, short), cosines(plain, short))
+    assert not torch.equal(cosines(module, long), cosines(plain, long))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in ROPE_TYPES if kind != "dynamic"])
@@ -198,7 +213,8 @@ def test_rotary_score_depends_on_difference(kind):
     def scores(shift):
         with exact():
             rotation = module.rotation(PLACES[1:] + shift, torch.float64)
-        return rotate(query, rotation) @ rotate(key, rotation).transpose(-1, -2)
+        queries, keys = apply_rotation(query, key, rotation)
+        return queries @ keys.transpose(-1, -2)
 
     assert (scores(0) - scores(1001)).abs().max() <= EXACT
     assert (scores(0) - query @ key.transpose(-1, -2)).abs().max() > 0.1
@@ -206,14 +222,14 @@ def test_rotary_score_depends_on_difference(kind):
 
 def test_rope_reads_its_config_at_every_forward():
     module = POSITIONS["rope"](rope("default"))
-    before = module.rotation(PLACES, torch.float32)
+    before = module.rotation(PLACES, torch.float32).query
     module.config.rope_parameters = {"rope_type": "default", "rope_theta": 7.0}
-    assert not torch.equal(before[0], module.rotation(PLACES, torch.float32)[0])
+    assert not torch.equal(before[0], module.rotation(PLACES, torch.float32).query[0])
 
 
 def test_without_a_rotation_heads_pass():
     heads = draw(2, 3, 7, 4)
-    assert rotate(heads, None) is heads
+    assert all(passed is heads for passed in apply_rotation(heads, heads, None))
 
 
 @pytest.mark.parametrize("heads", range(1, 21))
@@ -263,47 +279,52 @@ def test_t5_bias(stack):
     assert_same(actual, expected, module.table.weight)
 
 
-@pytest.mark.parametrize("word", ["alibi", "t5"])
+@pytest.mark.parametrize("word", BIAS_POSITIONS)
 @STACKS
 def test_bias_depends_on_the_difference(stack, word):
     module = position(stack(position=word))
     assert torch.equal(module.bias(PLACES, PLACES), module.bias(PLACES + 1001, PLACES + 1001))
 
 
-def grid(**fields):
-    return position(QkvImageEncoderConfig(hidden_size=12, num_attention_heads=3, patch_size=4, **fields))
+def image(word="sinusoidal_2d"):
+    return position(QkvImageEncoderConfig(hidden_size=12, num_attention_heads=3, frontend="patches", position=word))
 
 
-def test_rows_and_columns_are_told_apart_by_waves():
-    keep = torch.ones(3, 3, 5, dtype=torch.bool)
-    keep[1, 2:], keep[2, :, 3:] = False, False
+def embedded(mask, dtype=torch.float64):
+    """Nothing, at each place of an image (B, rows, columns), of which some may be padding."""
+    return Embedded(torch.zeros(len(mask), mask[0].numel(), 12, dtype=dtype), mask.flatten(1), tuple(mask.shape[1:]))
+
+
+@pytest.mark.parametrize("word", ["sinusoidal_2d", "sinusoidal_2d_and_input"])
+def test_rows_and_columns_are_told_apart_by_sinusoids(word):
+    mask = torch.ones(3, 3, 5, dtype=torch.bool)
+    mask[1, 2:], mask[2, :, 3:] = False, False
+    module, places = image(word), embedded(mask)
     with exact():
-        actual = grid(frontend="patches").place_vectors(keep, torch.float64)
+        actual, inputs = module.query_key(places), module.embed(places, PLACES)
     for row in range(3):
-        assert_same(actual[row], reference.image_positions(keep[row], 12))
+        assert_same(actual[row], reference.image_positions(mask[row], 12))
+    assert torch.equal(inputs, actual if word == "sinusoidal_2d_and_input" else places.hidden)
 
 
-def test_an_image_is_placed_the_same_alone_and_padded():
+def test_an_image_is_encoded_the_same_alone_and_padded():
     small, large = torch.ones(1, 2, 3, dtype=torch.bool), torch.zeros(1, 4, 5, dtype=torch.bool)
     large[:, :2, :3] = True
-    alone, padded = (grid(frontend="patches").place_vectors(keep, torch.float64) for keep in (small, large))
+    alone, padded = (image().query_key(embedded(mask)) for mask in (small, large))
     assert torch.equal(alone[0], padded[0][large.flatten()])
+    assert torch.equal(alone, image().query_key(embedded(small)._replace(padding_mask=None)))
 
 
-def test_positions_of_a_grid_are_those_of_stock_detr():
-    keep = torch.ones(2, 7, 9, dtype=torch.bool)
-    keep[1, 5:] = False
-    stock = DetrSinePositionEmbedding(6, normalize=True)((2, 12, 7, 9), "cpu", torch.float32, keep)
-    ours = grid(frontend="patches").place_vectors(keep, torch.float32)
+def test_positions_of_an_image_are_those_of_stock_detr():
+    mask = torch.ones(2, 7, 9, dtype=torch.bool)
+    mask[1, 5:] = False
+    stock = DetrSinePositionEmbedding(6, normalize=True)((2, 12, 7, 9), "cpu", torch.float32, mask)
+    ours = image().query_key(embedded(mask, torch.float32))
     assert (ours - stock.flatten(2).transpose(1, 2)).abs().max() <= 1e-6
 
 
-def test_without_positions_nothing_is_added():
-    assert grid(frontend="patches", position="none").place_vectors(torch.ones(1, 2, 3), torch.float32) is None
-
-
-def test_each_slot_has_a_vector_of_its_own():
+def test_each_object_query_has_a_vector_of_its_own():
     module = position(QkvSlotDecoderConfig(hidden_size=6, num_attention_heads=3, num_queries=4))
-    vectors = module.place_vectors(torch.ones(2, 4), torch.float64)
+    vectors = module.query_key(Embedded(torch.zeros(2, 4, 6)))
     assert torch.equal(vectors, torch.stack([module.table.weight] * 2))
     assert dict(module.named_buffers()) == {}

@@ -44,21 +44,21 @@ def test_frames_are_convolved_as_by_hand(kind: str, strides: tuple[int, int]) ->
     front = frontend(convolution=kind, conv_strides=strides, conv_kernel_sizes=(5, 3), scale_embedding=True)
     sound = draw(2, FRAMES, BINS)
     expected = torch.stack([by_hand(front, row) for row in sound])
-    assert_same(front(sound), expected, sound, *front.parameters())
+    assert_same(front(sound).hidden, expected, sound, *front.parameters())
 
 
 def test_bins_may_come_first() -> None:
     front, sound = frontend(), draw(2, FRAMES, BINS)
     other = SpectrogramFrontend(config(frame_layout="bins_first")).double()
     other.load_state_dict(front.state_dict())
-    assert torch.equal(other(sound.transpose(1, 2)), front(sound))
+    assert torch.equal(other(sound.transpose(1, 2)).hidden, front(sound).hidden)
 
 
 @pytest.mark.parametrize("kind", get_args(ConvolutionName))
 def test_silenced_padding_gives_each_row_what_it_has_alone(kind: str) -> None:
     front, lengths = frontend(convolution=kind, conv_kernel_sizes=(5, 7)), (11, 10, 9, 8, 7, 2, 1)
     sound = torch.randn(len(lengths), FRAMES, BINS).double()  # noise where padding is
-    found, keep = front(sound, padded(*lengths)), front.keep(padded(*lengths), 3)
+    found, keep, _ = front(sound, padded(*lengths))
     for row, length in enumerate(lengths):
         alone = by_hand(front, sound[row, :length])
         assert keep[row].tolist() == [1] * len(alone) + [0] * (3 - len(alone))
@@ -69,19 +69,19 @@ def test_masked_padding_is_seen_by_the_last_tokens_alone() -> None:
     front = frontend(frame_padding="masked", conv_kernel_sizes=(3, 3))
     sound, mask = torch.randn(1, FRAMES, BINS).double(), padded(11, 6)[1:]
     other = sound + (1 - mask[..., None])
-    assert front.keep(mask, 3).tolist() == [[1, 1, 0]]
-    difference = (front(sound, mask) - front(other, mask)).abs().amax(-1)[0]
+    assert front(sound, mask).padding_mask.tolist() == [[1, 1, 0]]
+    difference = (front(sound, mask).hidden - front(other, mask).hidden).abs().amax(-1)[0]
     assert difference[0] == 0 and difference[1] > 0
 
 
 def test_heard_padding_is_sound_like_any_other() -> None:
     front, sound, mask = frontend(frame_padding="heard"), draw(2, FRAMES, BINS), padded(11, 6)
-    assert torch.equal(front(sound, mask), front(sound)) and front.keep(mask, 3) is None
+    assert torch.equal(front(sound, mask).hidden, front(sound).hidden) and front(sound, mask).padding_mask is None
 
 
 def test_what_marks_tokens_passes_and_nothing_stays_nothing() -> None:
     front = frontend()
-    assert torch.equal(front.keep(padded(3, 2), 3), padded(3, 2)) and front.keep(None, 3) is None
+    assert torch.equal(front.padding_mask(padded(3, 2), 3), padded(3, 2)) and front.padding_mask(None, 3) is None
 
 
 def runs(row: Tensor) -> list[int]:
@@ -139,16 +139,16 @@ def test_the_least_number_is_kept_and_a_probability_of_zero_hides_nothing() -> N
 def test_spec_augment_acts_in_training_alone_and_a_seed_repeats_it() -> None:
     fields = {"mask_time_prob": 0.3, "mask_time_length": 2, "mask_feature_prob": 0.3, "mask_feature_length": 1}
     front, sound = frontend(apply_spec_augment=True, mask_feature_min_masks=1, **fields), draw(2, FRAMES, BINS)
-    plain = front.eval()(sound)
-    assert torch.equal(plain, front(sound))
+    plain = front.eval()(sound).hidden
+    assert torch.equal(plain, front(sound).hidden)
     front.train()
     torch.manual_seed(3)
-    first, second = front(sound), front(sound)
+    first, second = front(sound).hidden, front(sound).hidden
     torch.manual_seed(3)
-    assert torch.equal(front(sound), first) and not torch.equal(first, second) and not torch.equal(first, plain)
+    assert torch.equal(front(sound).hidden, first) and not torch.equal(first, second) and not torch.equal(first, plain)
     off = SpectrogramFrontend(config(**fields)).double().train()
     off.load_state_dict(front.state_dict())
-    assert torch.equal(off(sound), plain)
+    assert torch.equal(off(sound).hidden, plain)
 
 
 def test_what_is_hidden_is_zero_over_whole_frames_and_whole_bins() -> None:

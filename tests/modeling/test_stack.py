@@ -10,7 +10,7 @@ from torch import nn
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered, vision
-from qkv.configuration.axes import TABLED, FeedForwardName, NormName, PatternName, PositionName
+from qkv.configuration.axes import TABLE_POSITIONS, FeedForwardName, NormName, PatternName, PositionName
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from sampling import sampled
@@ -236,7 +236,7 @@ TOO_LONG = (
 )
 
 
-@pytest.mark.parametrize("position", TABLED)
+@pytest.mark.parametrize("position", TABLE_POSITIONS)
 @STACKS
 def test_too_long_sequences_are_refused(stack, position):
     model = MODELS[stack](stack(position=position))
@@ -254,7 +254,7 @@ def test_too_long_generation_is_refused():
         model(torch.zeros(1, 1, dtype=torch.long), past_key_values=past)
 
 
-@pytest.mark.parametrize("word", [word for word in get_args(PositionName) if word not in TABLED])
+@pytest.mark.parametrize("word", [word for word in get_args(PositionName) if word not in TABLE_POSITIONS])
 def test_no_other_position_ends(word):
     model = QkvDecoderModel(decoder(position=word)).eval()
     assert model(torch.zeros(1, 40, dtype=torch.long)).last_hidden_state.isfinite().all()

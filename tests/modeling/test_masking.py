@@ -1,0 +1,294 @@
+"""Masks admit exactly the pairs that pattern, causality, padding and packing leave."""
+
+from functools import partial
+from typing import get_args
+
+import pytest
+import torch
+from transformers import DynamicCache, StaticCache
+
+import reference
+from comparison import decoder, encoder, jittered
+from qkv.configuration.axes import PatternName
+from qkv.modeling.masking import MaskSizes, build_masks, build_memory_mask
+from qkv.modeling.modeling_decoder import QkvDecoderModel
+from qkv.modeling.modeling_encoder import QkvEncoderModel
+from qkv.modeling.pattern import PATTERNS
+
+BATCH, LENGTH = 2, 11
+PREDICATES = {
+    "full": reference.full,
+    "sliding": partial(reference.sliding, window=3),
+    "block_sparse": partial(reference.block_sparse, block_size=2),
+    "row": partial(reference.row, text_length=2, columns=4),
+    "column": partial(reference.column, text_length=2, columns=4),
+    "convolutional": partial(reference.convolutional, text_length=2, columns=4, kernel=3),
+}
+GRID = {"text_length": 2, "grid_columns": 4, "grid_kernel": 3}
+STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
+EVERY_PATTERN = pytest.mark.parametrize("pattern", get_args(PatternName))
+
+
+def config_of(stack, pattern, **fields):
+    return stack(pattern=pattern, sliding_window=3, block_size=2, **GRID, **fields)
+
+
+def hidden(length=LENGTH, batch=BATCH):
+    return torch.zeros(batch, length, 6)
+
+
+def seen_by(config, sizes, *args, **kwargs):
+    """The dense mask of the only pattern, as booleans (B, T, S)."""
+    mask = build_masks(config, hidden(sizes.length), sizes, *args, attention_implementation="eager", **kwargs)
+    (additive,) = mask.masks.values()
+    if additive is None:
+        return torch.ones(BATCH, sizes.length, sizes.total, dtype=torch.bool)
+    assert set(additive.unique().tolist()) <= {0.0, torch.finfo(torch.float32).min}
+    return (additive == 0)[:, 0].expand(BATCH, -1, -1)
+
+
+def expected(stack, pattern, queries=LENGTH, keys=LENGTH, **given):
+    """The same from the loops of tests/support/reference.py."""
+    visible = reference.visibility(PREDICATES[pattern], **given)
+    # Causality is about the order in the row, whatever the positions are.
+    first = given.get("first_query", 0)
+    rows = [
+        [[visible(b, t, s) and (stack is encoder or s <= t + first) for s in range(keys)] for t in range(queries)]
+        for b in range(BATCH)
+    ]
+    return torch.tensor(rows)
+
+
+def real_rows(actual, wanted, keep):
+    """Both masks at queries that are real tokens; what padding sees is nobody's business."""
+    return actual[keep.bool()], wanted[keep.bool()]
+
+
+def test_every_word_is_a_row():
+    assert tuple(PATTERNS) == get_args(PatternName) == tuple(PREDICATES)
+
+
+@EVERY_PATTERN
+@STACKS
+def test_mask(stack, pattern):
+    config = config_of(stack, pattern)
+    actual = seen_by(config, MaskSizes.of(config, LENGTH, None))
+    assert torch.equal(actual, expected(stack, pattern))
+
+
+@EVERY_PATTERN
+@STACKS
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_mask_with_padding(stack, pattern, side):
+    config = config_of(stack, pattern)
+    keep = torch.ones(BATCH, LENGTH, dtype=torch.long)
+    padded = slice(None, 4) if side == "left" else slice(7, None)
+    keep[1, padded] = 0
+    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep)
+    # Real tokens are counted: blocks begin at the first of them.
+    counts = (keep.cumsum(-1) - 1).clamp(min=0)
+    wanted = expected(stack, pattern, keep=keep, positions=counts)
+    assert torch.equal(*real_rows(actual, wanted, keep))
+
+
+DOCUMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]])
+RESTARTS = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]])
+
+
+@EVERY_PATTERN
+@STACKS
+@pytest.mark.parametrize("ones", [False, True], ids=["no mask", "mask of ones"])
+@pytest.mark.parametrize("start", [0, 7], ids=["from zero", "shifted"])
+def test_mask_of_packed_documents(stack, pattern, ones, start):
+    config = config_of(stack, pattern)
+    keep = torch.ones(BATCH, LENGTH) if ones else None
+    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep, RESTARTS + start)
+    wanted = expected(stack, pattern, documents=DOCUMENTS, positions=RESTARTS)
+    assert torch.equal(actual, wanted)
+
+
+@EVERY_PATTERN
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used and reset"])
+def test_mask_of_documents_packed_into_a_static_cache(pattern, used):
+    """Once used, it counts in a tensor."""
+    config = config_of(decoder, pattern, num_hidden_layers=1)
+    cache = StaticCache(config, max_cache_len=LENGTH)
+    if used:
+        cache.update(torch.ones(BATCH, 2, 3, 4), torch.ones(BATCH, 2, 3, 4), 0)
+        cache.reset()
+        assert pattern == "sliding" or isinstance(cache.get_seq_length(), torch.Tensor)
+    sizes = MaskSizes.of(config, LENGTH, cache)
+    actual = seen_by(config, sizes, position_ids=RESTARTS)
+    keys, first = sizes.keys(0)
+    wanted = expected(decoder, pattern, documents=DOCUMENTS, positions=RESTARTS)
+    assert torch.equal(actual, wanted[..., first : first + keys])
+
+
+@EVERY_PATTERN
+@STACKS
+@pytest.mark.parametrize("ones", [False, True], ids=["no mask", "mask of ones"])
+def test_mask_of_packed_boundaries(stack, pattern, ones):
+    config = config_of(stack, pattern)
+    keep = torch.ones(BATCH, LENGTH) if ones else None
+    boundaries = torch.tensor([0, 5, 9, 11], dtype=torch.int32)
+    sizes = MaskSizes.of(config, LENGTH, None)
+    actual = seen_by(config, sizes, keep, cu_seq_lens_q=boundaries)
+    rows = {"documents": DOCUMENTS[:1].expand(BATCH, -1), "positions": RESTARTS[:1].expand(BATCH, -1)}
+    assert torch.equal(actual, expected(stack, pattern, **rows))
+    built = build_masks(config, hidden(), sizes, keep, cu_seq_lens_q=boundaries)
+    assert torch.equal(built.positions.expand(BATCH, -1), rows["positions"])
+
+
+@EVERY_PATTERN
+@STACKS
+def test_mask_of_packed_and_padded_rows(stack, pattern):
+    """Padding before, between and after the documents of a row."""
+    config = config_of(stack, pattern)
+    keep = torch.tensor([[0, 0, 1, 1, 1, 0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0]])
+    places = torch.tensor([[0, 0, 0, 1, 2, 0, 0, 1, 2, 3, 0], [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2]])
+    documents = torch.tensor([[0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]])
+    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep, places)
+    wanted = expected(stack, pattern, keep=keep, documents=documents, positions=places)
+    assert torch.equal(*real_rows(actual, wanted, keep))
+
+
+@EVERY_PATTERN
+@pytest.mark.parametrize("make", [lambda c: DynamicCache(config=c), lambda c: StaticCache(c, max_cache_len=LENGTH)])
+@pytest.mark.parametrize("chunks", [(11,), (4, 4, 3), (6, 1, 1, 3)])
+def test_mask_of_chunks(pattern, make, chunks):
+    """Each chunk sees of the cached keys what its rows of the whole mask see."""
+    config = config_of(decoder, pattern, num_hidden_layers=1)
+    cache, past = make(config), 0
+    keep = torch.ones(BATCH, LENGTH, dtype=torch.long)
+    keep[1, :4] = 0
+    counts = (keep.cumsum(-1) - 1).clamp(min=0)
+    whole = expected(decoder, pattern, keep=keep, positions=counts)
+    for length in chunks:
+        sizes = MaskSizes.of(config, length, cache)
+        actual = seen_by(config, sizes, keep[:, : past + length])
+        keys, first = sizes.keys(0)
+        wanted = torch.zeros(BATCH, length, keys, dtype=torch.bool)
+        known = min(keys, LENGTH - first)
+        wanted[..., :known] = whole[:, past : past + length, first : first + known]
+        # A window forgets only what no later query could see.
+        assert not whole[:, past : past + length, :first].any()
+        real = keep[:, past : past + length]
+        assert torch.equal(*real_rows(actual, wanted, real))
+        states = torch.zeros(BATCH, 3, length, 4)
+        cache.update(states, states, 0)
+        past += length
+
+
+@STACKS
+def test_positions_count_real_tokens(stack):
+    config = config_of(stack, "full")
+    keep = torch.tensor([[1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1, 1]])
+    built = build_masks(config, hidden(7), MaskSizes.of(config, 7, None), keep)
+    assert torch.equal(built.positions[keep.bool()], torch.arange(5).repeat(2))
+    assert torch.equal(built.positions, built.key_positions)
+
+
+def test_cached_keys_keep_their_distance_to_given_positions():
+    config, keep = config_of(decoder, "full", num_hidden_layers=1), torch.ones(BATCH, 7)
+    keep[1, :2] = 0
+    cache = DynamicCache(config=config)
+    states = torch.zeros(BATCH, 3, 4, 4)
+    cache.update(states, states, 0)
+    given = torch.tensor([[24, 25, 26], [22, 23, 24]])
+    built = build_masks(config, hidden(3), MaskSizes.of(config, 3, cache), keep, given)
+    assert torch.equal(built.positions, given)
+    assert built.key_positions[0].tolist() == [20, 21, 22, 23, 24, 25, 26]
+    assert built.key_positions[1, 2:].tolist() == [20, 21, 22, 23, 24]
+
+
+@pytest.mark.parametrize(("stack", "pattern"), [(encoder, "full"), (decoder, "full")])
+@pytest.mark.parametrize("keep", [None, torch.ones(BATCH, LENGTH)], ids=["no mask", "mask of ones"])
+def test_nothing_hidden_needs_no_mask(stack, pattern, keep):
+    """Without a mask sdpa may take its fastest kernel."""
+    config = config_of(stack, pattern)
+    built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), keep, attention_implementation="sdpa")
+    assert built.masks == {pattern: None}
+
+
+def test_each_pattern_has_one_mask():
+    config = decoder(attention_patterns=["sliding", "full", "sliding"], sliding_window=3)
+    built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), attention_implementation="eager")
+    assert set(built.masks) == {"sliding", "full"}
+    assert (built.masks["sliding"] == 0).sum() < (built.masks["full"] == 0).sum()
+
+
+def test_a_finished_mask_is_used_as_it_is():
+    config, finished = config_of(decoder, "sliding"), torch.zeros(BATCH, 1, LENGTH, LENGTH)
+    assert build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), finished).masks["sliding"] is finished
+
+
+def test_memory_mask():
+    keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    memory = torch.zeros(BATCH, 5, 6)
+    assert build_memory_mask("sdpa", hidden(), memory, None) is None
+    additive = build_memory_mask("eager", hidden(), memory, keep)
+    assert torch.equal((additive == 0)[:, 0], keep.bool()[:, None].expand(-1, LENGTH, -1))
+    finished = torch.zeros(BATCH, 1, LENGTH, 5)
+    assert build_memory_mask("eager", hidden(), memory, finished) is finished
+
+
+BAD_MASKS = {
+    "too short": (BATCH, LENGTH - 1),
+    "too long": (BATCH, LENGTH + 1),
+    "other batch": (3, LENGTH),
+    "flat": (LENGTH,),
+}
+
+
+@pytest.mark.parametrize("shape", BAD_MASKS.values(), ids=BAD_MASKS)
+def test_masks_of_the_wrong_shape_are_refused(shape):
+    config = config_of(decoder, "full")
+    with pytest.raises(ValueError, match=r"attention_mask of shape .* does not fit a batch of 2 rows of 11 tokens"):
+        build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), torch.ones(shape))
+
+
+@pytest.mark.parametrize("shape", [(BATCH, LENGTH - 1), (3, LENGTH)])
+def test_positions_of_the_wrong_shape_are_refused(shape):
+    config = config_of(decoder, "full")
+    with pytest.raises(ValueError, match="position_ids of shape .* do not fit"):
+        build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), None, torch.zeros(shape, dtype=torch.long))
+
+
+def test_memory_masks_of_the_wrong_shape_are_refused():
+    with pytest.raises(ValueError, match="encoder_attention_mask of shape .* does not fit an encoder output"):
+        build_memory_mask("eager", hidden(), torch.zeros(BATCH, 5, 6), torch.ones(BATCH, 4))
+
+
+def receptive_field(model, length):
+    """[t, s] whether the output at t depends on the input at s, by gradient."""
+    inputs = torch.randn(1, length, 6, dtype=torch.float64, requires_grad=True)
+    outputs = model(inputs_embeds=inputs).last_hidden_state
+    rows = [torch.autograd.grad(outputs[0, t].square().sum(), inputs, retain_graph=True)[0] for t in range(length)]
+    return torch.stack([row[0].abs().amax(-1) > 0 for row in rows])
+
+
+def reachable(config, length):
+    """The same by following visible pairs, one step a layer."""
+    pair = PREDICATES[config.pattern]
+    step = torch.tensor([[pair(t, s) and (s <= t or not config.causal) for s in range(length)] for t in range(length)])
+    field = torch.eye(length, dtype=torch.bool)
+    for _ in range(config.num_hidden_layers):
+        field = (field.int() @ step.int()) > 0
+    return field
+
+
+@EVERY_PATTERN
+@STACKS
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_receptive_field(stack, pattern, layers):
+    config = config_of(stack, pattern, num_hidden_layers=layers, position="none")
+    model = jittered({encoder: QkvEncoderModel, decoder: QkvDecoderModel}[stack](config)).eval()
+    field = receptive_field(model, 13)
+    assert torch.equal(field, reachable(config, 13))
+    if pattern == "sliding":
+        # Depth widens it linearly.
+        distance = (torch.arange(13)[:, None] - torch.arange(13)).abs()
+        assert distance[field].max() == min(layers * 2, 12)
+    if pattern == "block_sparse" and stack is encoder:
+        # Any two tokens are two steps apart.
+        assert field.all() == (layers > 1)
