@@ -1,4 +1,4 @@
-"""How much do devices send each other in a step? Collectives as they are called, and what a ring makes of them."""
+"""Count the collectives that a step calls, and the bytes that a ring of devices sends for them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 # Devices of a node have fast links to each other.
 NODE = 8
-# By the operator: what it does, where the whole tensor is (an argument, or -1 for the result), where the group is.
+# By operator: the collective, where the whole tensor is (an argument, or -1 for the result), where the group is.
 OPERATORS = {
     "c10d.allreduce_": ("all-reduce", 0, 1),
     "c10d._allgather_base_": ("all-gather", 0, 2),
@@ -28,73 +28,73 @@ ROUNDS = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
 
 @dataclass
 class Collective:
-    """Calls of one kind among `devices`, of which `together` are in a node: bytes of the whole tensors.
+    """Calls of one kind among `devices`, of which `per_node` are in a node; `bytes` are those of the whole tensors.
 
-    `awaited` says that the next layer needs what is sent.
+    `blocking` says that the next layer needs the result.
 
     Source: ring algorithms: Patarasuk & Yuan 2009, §4, https://doi.org/10.1016/j.jpdc.2008.09.002
     """
 
     kind: str
     devices: int
-    together: int
+    per_node: int
     calls: int = 0
     bytes: int = 0
-    awaited: bool = False
+    blocking: bool = False
+
+    @classmethod
+    def of_all(cls, kind: str, devices: int, calls: int, size: int) -> "Collective":
+        """Return a collective of all devices of a training."""
+        return cls(kind, devices, min(devices, NODE), calls, size)
 
     @property
     def sent(self) -> float:
         """Bytes that each device sends, and receives."""
         return ROUNDS[self.kind] * self.bytes * (self.devices - 1) / self.devices
 
-    def plain(self) -> dict[str, Any]:
-        """It as JSON."""
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
         return {**asdict(self), "sent": self.sent}
 
 
-def among_all(kind: str, devices: int, calls: int, size: int) -> Collective:
-    """A collective of all devices of a training."""
-    return Collective(kind, devices, min(devices, NODE), calls, size)
+class CommunicationTracker(TorchDispatchMode):
+    """Count every collective that is called while it is on, as if it was called `times` times.
 
-
-class Traffic(TorchDispatchMode):
-    """Notes every collective that is called while it is on, as if it was called `times` times.
-
-    Each layer waits for those of the `awaited` group.
+    Each layer waits for those of the `blocking` group. torch's CommDebugMode counts calls without bytes and groups.
     """
 
-    def __init__(self, awaited: ProcessGroup | None = None) -> None:
+    def __init__(self, blocking: ProcessGroup | None = None) -> None:
         super().__init__()
-        self.awaited = awaited
+        self.blocking = blocking
         self.times = 1
-        self.found: dict[tuple[str, str], Collective] = {}
+        self.collectives: dict[tuple[str, str], Collective] = {}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         result = function(*args, **(kwargs or {}))
-        known = OPERATORS.get(str(function).rpartition(".")[0])
-        if known is not None:
-            kind, where, group = known
-            self.note(kind, resolved(args[group]), size(result if where < 0 else args[where]))
+        operator = OPERATORS.get(str(function).rpartition(".")[0])
+        if operator is not None:
+            kind, tensor, group = operator
+            self.add(kind, resolved(args[group]), size(result if tensor < 0 else args[tensor]))
         return result
 
-    def note(self, kind: str, group: ProcessGroup, whole: int) -> None:
+    def add(self, kind: str, group: ProcessGroup, whole: int) -> None:
         """Add calls on a tensor of that many bytes; a group of one sends nothing."""
         ranks = get_process_group_ranks(group)
         if len(ranks) > 1:
-            together = sum(rank // NODE == ranks[0] // NODE for rank in ranks)
-            fresh = Collective(kind, len(ranks), together, awaited=group is self.awaited)
-            found = self.found.setdefault((kind, group.group_name), fresh)
-            found.calls += self.times
-            found.bytes += self.times * whole
+            per_node = sum(rank // NODE == ranks[0] // NODE for rank in ranks)
+            new = Collective(kind, len(ranks), per_node, blocking=group is self.blocking)
+            collective = self.collectives.setdefault((kind, group.group_name), new)
+            collective.calls += self.times
+            collective.bytes += self.times * whole
 
 
 def resolved(group: Any) -> ProcessGroup:
-    """The group that an operator is given, boxed or by its name."""
+    """Return the group that an operator is given, boxed or by its name."""
     return ProcessGroup.unbox(group) if isinstance(group, ScriptObject) else _resolve_process_group(group)
 
 
 def size(value: Any) -> int:
-    """Bytes of a tensor, or of several."""
+    """Return the bytes of a tensor, or of several."""
     return sum(leaf.nbytes for leaf in tree_leaves(value) if isinstance(leaf, Tensor))

@@ -1,4 +1,4 @@
-"""What can a device do? Peaks from vendors' data sheets, and what follows from them for the time of a training."""
+"""Peak figures of devices from vendors' data sheets, and the time of a step that follows from them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,9 +12,9 @@ UTILIZATION = 0.4
 
 @dataclass(frozen=True)
 class Device:
-    """Peak dense FLOP/s by precision, bytes of memory, and bytes a second that it sends one way.
+    """Peak dense FLOP/s by precision, bytes of memory, and bytes per second that it sends one way.
 
-    `near` goes to its neighbours in a node, `far` is its own port to other nodes.
+    `near` is the bandwidth to its neighbours in a node, `far` that of its own port to other nodes.
     """
 
     name: str
@@ -24,13 +24,13 @@ class Device:
     near: float
     far: float
 
-    def seconds(self, sent: Collective) -> float:
-        """How long a collective takes, without the time until its first byte arrives.
+    def seconds(self, collective: Collective) -> float:
+        """Return how long a collective takes, latency apart.
 
         Rings run side by side, one through each port of a node, and share the bytes.
         """
-        inside = sent.devices == sent.together
-        return sent.sent / (self.near if inside else min(self.near, self.far * sent.together))
+        inside = collective.devices == collective.per_node
+        return collective.sent / (self.near if inside else min(self.near, self.far * collective.per_node))
 
 
 # Data sheets name the peak of sparse products, twice that of dense ones, and the sum of both ways of NVLink.
@@ -46,28 +46,28 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long a training takes, if devices reach `utilization` of their peak.
+    """The time of a training, in seconds per step, if devices reach `utilization` of their peak.
 
-    `sending` goes on beside computing; for `waiting` the next layer needs what is sent.
+    `communication` overlaps with `computation`; `blocking` communication does not.
     """
 
     device: str
     utilization: float
-    computing: float
-    sending: float
-    waiting: float
+    computation: float
+    communication: float
+    blocking: float
     steps: int | None
 
     @property
     def step(self) -> float:
-        """Seconds for a step."""
-        return max(self.computing, self.sending) + self.waiting
+        """Seconds of a step."""
+        return max(self.computation, self.communication) + self.blocking
 
     @property
     def hours(self) -> float | None:
-        """Hours for all steps; None where nobody said how many."""
+        """Hours of all steps; None where their number is unknown."""
         return None if self.steps is None else self.step * self.steps / 3600
 
-    def plain(self) -> dict[str, Any]:
-        """It as JSON."""
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
         return {**asdict(self), "step": self.step, "hours": self.hours}

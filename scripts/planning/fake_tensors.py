@@ -1,4 +1,4 @@
-"""What of a step depends on numbers? Where there are none, something of the same shapes stands in for it."""
+"""Fake-tensor stand-ins for operations whose shapes, or way of computing, depend on data."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +15,14 @@ from qkv.modeling import loss, matching
 aten = torch.ops.aten
 
 
-def in_order(logits: Tensor, boxes: Tensor, objects: matching.Objects, config: Any) -> matching.Pairs:
-    """Slot i takes object i: scipy, which finds out what is cheapest, needs numbers, and gives as many pairs."""
-    numbers = [torch.arange(len(found["boxes"])) for found in objects]
-    return list(zip(numbers, numbers, strict=True))
+def match_in_order(logits: Tensor, boxes: Tensor, objects: matching.Objects, config: Any) -> matching.Pairs:
+    """Match object query i with object i: as many pairs as the cheapest matching, which scipy finds by numbers."""
+    indices = [torch.arange(len(labels["boxes"])) for labels in objects]
+    return list(zip(indices, indices, strict=True))
 
 
-def as_many(images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, int]:
-    """The pairs of all processes, of which none has to be asked how many it has, as NCCL gathers them."""
+def gather_equal_batches(images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, int]:
+    """Gather the pairs of all processes without asking how many each has."""
     if not loss.together():
         return images, texts, 0
     group: Any = distributed.group.WORLD
@@ -31,57 +31,57 @@ def as_many(images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, int]:
     return all_images, all_texts, 0
 
 
-def all_due(values: Tensor, indices: list[Any]) -> Tensor | None:
-    """Where a mask chooses among values, it chooses all of them; None for other indices."""
-    chosen = len(indices) == 1 and indices[0].dtype == torch.bool and indices[0].shape == values.shape
-    return values.flatten().clone() if chosen else None
+def index_all(values: Tensor, indices: list[Any]) -> Tensor | None:
+    """Choose all values where a boolean mask chooses; None for other indices."""
+    mask = len(indices) == 1 and indices[0].dtype == torch.bool and indices[0].shape == values.shape
+    return values.flatten().clone() if mask else None
 
 
-def aligned(scores: Tensor, labels: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    """The loss of each row, and how likely each beginning of its labels is at each moment, with blanks between them."""
-    moments, rows, _ = scores.shape
-    return scores.new_empty(rows), scores.new_empty(rows, moments, 2 * (labels.numel() // rows) + 1)
+def ctc_loss(scores: Tensor, labels: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """Return the shapes of CTC's loss by row, and of its forward variables by frame and label, blanks between them."""
+    frames, rows, _ = scores.shape
+    return scores.new_empty(rows), scores.new_empty(rows, frames, 2 * (labels.numel() // rows) + 1)
 
 
-def aligned_backward(gradient: Tensor, scores: Tensor, *others: Any) -> Tensor:
-    """The gradient of all scores."""
+def ctc_loss_backward(gradient: Tensor, scores: Tensor, *others: Any) -> Tensor:
+    """Return the shape of the gradient of all scores."""
     return torch.empty_like(scores)
 
 
-# oneDNN, which no GPU has, would run an LSTM in one operator that nobody knows the products of.
+# oneDNN, which no GPU has, would run an LSTM in one operator whose products cannot be counted.
 STAND_INS: tuple[tuple[Any, str, Any], ...] = (
-    (matching, "matched", in_order),
-    (loss, "competitors", as_many),
+    (matching, "matched", match_in_order),
+    (loss, "competitors", gather_equal_batches),
     (torch.backends.mkldnn, "enabled", False),
 )
-# What an operator gives of which the size, or the way to it, depends on numbers.
+# Operators that look at numbers.
 OPERATORS: dict[Any, Callable[..., Any]] = {
-    aten.index.Tensor: all_due,
-    aten._ctc_loss.Tensor: aligned,
-    aten._ctc_loss_backward.Tensor: aligned_backward,
+    aten.index.Tensor: index_all,
+    aten._ctc_loss.Tensor: ctc_loss,
+    aten._ctc_loss_backward.Tensor: ctc_loss_backward,
 }
 
 
-class Blind(TorchDispatchMode):
-    """Answers for operators that look at numbers."""
+class StandInMode(TorchDispatchMode):
+    """Replace operators that look at numbers."""
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(issubclass(kind, DTensor) for kind in types):
-            # It will be back with what this process holds of them.
+            # It is dispatched again with this process's shard.
             return NotImplemented
-        found = OPERATORS[function](*args, **(kwargs or {})) if function in OPERATORS else None
-        return function(*args, **(kwargs or {})) if found is None else found
+        result = OPERATORS[function](*args, **(kwargs or {})) if function in OPERATORS else None
+        return function(*args, **(kwargs or {})) if result is None else result
 
 
 @contextmanager
-def blind() -> Iterator[None]:
-    """Within this a step can be taken on tensors without numbers, whatever model takes it."""
-    real = [(module, name, getattr(module, name)) for module, name, _ in STAND_INS]
+def data_independent() -> Iterator[None]:
+    """Let a training step run on fake tensors within this context, whatever model takes it."""
+    originals = [(module, name, getattr(module, name)) for module, name, _ in STAND_INS]
     try:
         for module, name, stand_in in STAND_INS:
             setattr(module, name, stand_in)
-        with Blind():
+        with StandInMode():
             yield
     finally:
-        for module, name, value in real:
+        for module, name, value in originals:
             setattr(module, name, value)

@@ -1,4 +1,4 @@
-"""What does an optimizer step take? It is run on tensors that have a shape and no numbers, on one device of many."""
+"""Simulate an optimizer step on fake tensors, as one of many devices."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -21,10 +21,10 @@ from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 from transformers.initialization import no_init_weights, no_tie_weights
 from transformers.modeling_utils import local_torch_dtype
 
-from qkv.scripts.planning.collectives import Collective, Traffic
-from qkv.scripts.planning.fake_tensors import blind
-from qkv.scripts.planning.memory import Ledger
-from qkv.scripts.planning.subject import Subject
+from qkv.scripts.planning.collectives import Collective, CommunicationTracker
+from qkv.scripts.planning.fake_tensors import data_independent
+from qkv.scripts.planning.memory import MemoryTracker
+from qkv.scripts.planning.planned_model import PlannedModel
 
 Strategy = Literal["ddp", "fsdp2", "tp", "zero2", "zero3"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -49,44 +49,44 @@ class Setup:
     accumulate: int = 1
 
     @property
-    def stored(self) -> torch.dtype:
-        """The precision of weights: DeepSpeed keeps those of double length with the optimizer."""
-        return DTYPES[self.precision] if self.strategy.startswith("zero") else torch.float32
+    def zero(self) -> bool:
+        """Whether DeepSpeed shards the optimizer."""
+        return self.strategy in ("zero2", "zero3")
 
     @property
-    def ignored(self) -> tuple[str, ...]:
-        """What DeepSpeed shares out, and no step on one device shows."""
-        return ("weights", "gradients", "optimizer") if self.strategy.startswith("zero") else ()
+    def stored(self) -> torch.dtype:
+        """The precision of weights: DeepSpeed keeps those of full precision with the optimizer."""
+        return DTYPES[self.precision] if self.zero else torch.float32
 
     @property
     def data_parallel(self) -> int:
-        """Devices with data of their own."""
+        """The number of devices with data of their own."""
         return self.world_size // self.split
 
 
 @dataclass
 class Step:
-    """What a step takes on one device: bytes by use at the moment that most are in use, and what it sends."""
+    """A step on one device: bytes by kind at the moment of peak memory, and its collectives."""
 
     memory: dict[str, int]
-    traffic: list[Collective]
+    communication: list[Collective]
 
 
 def attention_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    """Of the CPU's attention kernel, which torch's counter does not know: as of the GPU's."""
+    """Count the CPU's attention kernel, which torch's counter does not know, as the GPU's."""
     return flop_counter.sdpa_flop_count(query, key, value)
 
 
 def attention_backward_flops(gradient: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    """The same of its gradient, which computes the scores again."""
+    """Count its backward, which computes the scores again."""
     return flop_counter.sdpa_backward_flop_count(gradient, query, key, value)
 
 
 def convolution_backward_flops(gradient: Any, inputs: Any, weight: Any, *args: Any, **kwargs: Any) -> int:
-    """Of a convolution in groups too, whose channels torch's counter takes to see all others."""
+    """Count the backward of a convolution, also in groups, whose channels torch's counter takes to see all others."""
     _, _, _, _, transposed, _, _, (wants_inputs, wants_weight, _) = args
-    places = inputs if transposed else gradient
-    return 2 * (wants_inputs + wants_weight) * places[0] * prod(places[2:]) * prod(weight)
+    outputs = inputs if transposed else gradient
+    return 2 * (wants_inputs + wants_weight) * outputs[0] * prod(outputs[2:]) * prod(weight)
 
 
 FLOPS = {
@@ -96,87 +96,91 @@ FLOPS = {
 }
 
 
-def flops(subject: Subject) -> tuple[int, int]:
-    """Of one example: (forward, forward and backward), of every matrix product and attention, as the kernels do them.
+def count_flops(planned: PlannedModel) -> tuple[int, int]:
+    """Count the FLOPs of one example, forward and in a whole step: all matrix products and attention of the kernels.
 
     Causal attention counts in full, as is the custom (Chowdhery et al. 2022, appendix B,
     https://arxiv.org/abs/2204.02311), and its backward computes the scores once more.
     """
-    with FakeTensorMode(), blind():
-        model = bare(subject, fused=True)
+    with FakeTensorMode(), data_independent():
+        model = fake_model(planned, fused=True)
         model.tie_weights()
         with FlopCounterMode(display=False, custom_mapping=FLOPS) as counter:
-            loss = model(**subject.inputs(1)).loss
+            loss = model(**planned.inputs(1)).loss
             forward = counter.get_total_flops()
             loss.backward()
         return forward, counter.get_total_flops()
 
 
-def simulate(subject: Subject, setup: Setup) -> Step:
-    """Run the second step of a training, when the optimizer has its state, on the first of the devices."""
-    with processes(setup) as meshes, FakeTensorMode(), blind(), catch_warnings():
-        # Of what no operation in place comes after.
+def simulate(planned: PlannedModel, setup: Setup) -> Step:
+    """Run the second step of a training, when the optimizer has its state, as the first of the devices."""
+    with process_group(setup) as meshes, FakeTensorMode(), data_independent(), catch_warnings():
+        # No operation in place follows.
         filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
-        # Of what torch 2.9 has no other name for.
+        # torch 2.9 has no other name for it.
         filterwarnings("ignore", message=".*torch.distributed.*deprecated", category=FutureWarning)
-        model = build(subject, setup, meshes)
+        model = distributed_model(planned, setup, meshes)
         optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
         batch = tree_map_only(
             Tensor,
             lambda value: value.to(setup.stored) if value.is_floating_point() else value,
-            subject.inputs(setup.batch),
+            planned.inputs(setup.batch),
         )
-        traffic, ledger = Traffic(meshes["tensor"].get_group() if "tensor" in meshes else None), Ledger(setup.ignored)
-        take(model, optimizer, batch, setup, Ledger(), traffic)
-        ledger.note(model.parameters(), "weights")
-        ledger.note((value for state in optimizer.state.values() for value in state.values()), "optimizer")
-        with ledger, traffic:
-            take(model, optimizer, batch, setup, ledger, traffic)
-        return Step({kind: size for kind, size in ledger.peak.items() if size}, list(traffic.found.values()))
+        communication = CommunicationTracker(meshes["tensor"].get_group() if "tensor" in meshes else None)
+        # A step on one device shows nothing of what DeepSpeed shards.
+        memory = MemoryTracker(("weights", "gradients", "optimizer") if setup.zero else ())
+        take_step(model, optimizer, batch, setup, MemoryTracker(), communication)
+        memory.label(model.parameters(), "weights")
+        memory.label((value for state in optimizer.state.values() for value in state.values()), "optimizer")
+        with memory, communication:
+            take_step(model, optimizer, batch, setup, memory, communication)
+        peak = {kind: size for kind, size in memory.peak.items() if size}
+        return Step(peak, list(communication.collectives.values()))
 
 
-def take(
-    model: nn.Module, optimizer: Any, batch: dict[str, Any], setup: Setup, ledger: Ledger, traffic: Traffic
+def take_step(
+    model: nn.Module,
+    optimizer: Any,
+    batch: dict[str, Any],
+    setup: Setup,
+    memory: MemoryTracker,
+    communication: CommunicationTracker,
 ) -> None:
-    """One step; of its parts all before the last are alike, and one stands for them."""
-    hooks = ledger.watch(model)
-    ledger.note((value for value in tree_leaves(batch) if isinstance(value, Tensor)), "activations")
+    """Take a step, in which one micro-batch stands for all before the last."""
+    hooks = memory.label_gradients(model)
+    memory.label((value for value in tree_leaves(batch) if isinstance(value, Tensor)), "activations")
+    autocast = setup.precision == "bf16" and not setup.zero
     for times, last in ((setup.accumulate - 1, False), (1, True)):
         if times:
-            traffic.times = times
+            communication.times = times
             if isinstance(model, FSDPModule):
                 model.set_requires_gradient_sync(last)
-            learn(model, batch, setup, ledger)
+            memory.kind = "activations"
+            with torch.autocast("cpu", torch.bfloat16) if autocast else nullcontext():
+                loss = model(**batch).loss
+            memory.kind = "temporary"
+            loss.backward()
+            del loss
     optimizer.step()
     optimizer.zero_grad()
     for hook in hooks:
         hook.remove()
 
 
-def learn(model: nn.Module, batch: dict[str, Any], setup: Setup, ledger: Ledger) -> None:
-    """Forward and backward of one part."""
-    mixed = setup.precision == "bf16" and not setup.strategy.startswith("zero")
-    ledger.kind = "activations"
-    with torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
-        loss = model(**batch).loss
-    ledger.kind = "temporary"
-    loss.backward()
+def fake_model(planned: PlannedModel, *, fused: bool) -> Any:
+    """Build the model with fake weights that are not tied yet.
 
-
-def bare(subject: Subject, *, fused: bool) -> Any:
-    """The model with weights that have no numbers and are not tied yet.
-
-    It is made of meta tensors first: backbones of transformers work out numbers of their own, and beside these they do.
+    It is built of meta tensors first: backbones of transformers compute numbers of their own, which fake ones forbid.
     """
     with unset_fake_temporarily(), torch.device("meta"), no_init_weights(), no_tie_weights():
-        model = subject.build(fused=fused)
+        model = planned.build(fused=fused)
     return model._apply(lambda weight: torch.empty(weight.shape, dtype=weight.dtype))
 
 
-def build(subject: Subject, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
-    """The model as one device holds it."""
+def distributed_model(planned: PlannedModel, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.Module:
+    """Build the model as one device holds it."""
     with local_torch_dtype(setup.stored):
-        model = bare(subject, fused=setup.fused)
+        model = fake_model(planned, fused=setup.fused)
     if "tensor" in meshes:
         plan, *_ = model._resolve_parallel_plans(DistributedConfig(tp_size=setup.split))
         apply_tensor_parallelism(model, meshes["tensor"], plan)
@@ -184,14 +188,14 @@ def build(subject: Subject, setup: Setup, meshes: dict[str, DeviceMesh]) -> nn.M
     if setup.checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     if "data" in meshes:
-        shard(model, meshes["data"], DTYPES[setup.precision])
+        apply_fsdp(model, meshes["data"], DTYPES[setup.precision])
     return model
 
 
-def shard(model: Any, mesh: DeviceMesh, dtype: torch.dtype) -> None:
-    """FSDP2 as Accelerate sets it up: each layer is gathered by itself, what is tied and the rest once."""
+def apply_fsdp(model: Any, mesh: DeviceMesh, dtype: torch.dtype) -> None:
+    """Shard by FSDP2 as Accelerate does: each layer is a group, what is tied and the rest another."""
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype, output_dtype=dtype)
-    # Numbers of devices are numbers, and parameters stay without them.
+    # The numbers of devices are real, parameters stay fake.
     with unset_fake_temporarily():
         for module in model.modules():
             if type(module).__name__ in model._no_split_modules:
@@ -200,8 +204,8 @@ def shard(model: Any, mesh: DeviceMesh, dtype: torch.dtype) -> None:
 
 
 @contextmanager
-def processes(setup: Setup) -> Iterator[dict[str, DeviceMesh]]:
-    """The groups that share the model with one device, of a process group of which there is only the first."""
+def process_group(setup: Setup) -> Iterator[dict[str, DeviceMesh]]:
+    """Create a fake process group as its first process, and yield the meshes that share the model with it."""
     if setup.world_size == 1:
         yield {}
         return

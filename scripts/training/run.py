@@ -110,8 +110,8 @@ def load_task(recipe: Recipe) -> Task:
     return local_main_first(lambda: registry.load(recipe)) if cached else registry.load(recipe)
 
 
-def build(recipe: Recipe, task: Task) -> PreTrainedModel:
-    """Build the recipe's model at its start; ValueError for an unknown architecture or config field."""
+def architecture_of(recipe: Recipe) -> Any:
+    """Return the recipe's model class; ValueError for an unknown one, or an unknown field of its config."""
     architectures = [name for name in modeling.__all__ if "For" in name or name in HEADLESS]
     if recipe.architecture not in architectures:
         hint = meant(recipe.architecture, architectures, "architectures")
@@ -120,7 +120,14 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
     known = architecture.config_class.known_fields()
     for key in recipe.model:
         refuse_unknown(f"model.{key}", [f"model.{name}" for name in sorted(known)])
+    return architecture
+
+
+def build(recipe: Recipe, task: Task) -> PreTrainedModel:
+    """Build the recipe's model at its start; ValueError for an unknown architecture or config field."""
+    architecture = architecture_of(recipe)
     # Not all of them: a recurrent network has no number of positions, for one.
+    known = architecture.config_class.known_fields()
     fields = {name: value for name, value in task.config.items() if name in known}
     if task.labels:
         id2label = dict(enumerate(task.labels))

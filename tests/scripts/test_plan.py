@@ -44,7 +44,7 @@ def test_a_recipe_is_planned_with_its_own_batch_and_steps(capsys: pytest.Capture
     words = ["digits", "model.num_hidden_layers=1", "accumulate=2", "--world-size=4", "--device=a100"]
     assert main(["plan", *words]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "4 x ddp, 4 images each in 2 parts, fp32" in printed and "hours for 2,400 steps" in printed
+    assert "4 x ddp, 4 images each in 2 micro-batches, fp32" in printed and "hours for 2,400 steps" in printed
 
 
 def test_what_is_no_text_is_counted_by_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:

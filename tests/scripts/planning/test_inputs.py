@@ -4,7 +4,7 @@ import pytest
 
 from qkv import modeling
 from qkv.scripts.planning.inputs import HEADS, head_of
-from qkv.scripts.planning.subject import find
+from qkv.scripts.planning.planned_model import find
 from qkv.scripts.training.run import HEADLESS
 
 SIZES = {

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from qkv.scripts.planning.plan import count
-from qkv.scripts.planning.subject import find
+from qkv.scripts.planning.planned_model import find
+from qkv.scripts.planning.predict import count_parameters
 
 CARDS = sorted((Path(__file__).parents[3] / "model_cards").glob("*.json"))
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda path: path.stem)
 def test_a_recipe_has_the_parameters_of_its_card(card: Path) -> None:
-    assert count(find(card.stem, [], None))["total"] == json.loads(card.read_text())["parameters"]
+    assert count_parameters(find(card.stem, [], None))["total"] == json.loads(card.read_text())["parameters"]

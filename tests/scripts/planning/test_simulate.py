@@ -16,13 +16,13 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from qkv.scripts.planning import collectives as plan_traffic
-from qkv.scripts.planning.collectives import Collective, Traffic
-from qkv.scripts.planning.memory import Ledger
-from qkv.scripts.planning.plan import count, step
-from qkv.scripts.planning.simulate import DTYPES, FLOPS, Setup, shard, simulate, take
-from qkv.scripts.planning.subject import Subject, find
-from qkv.scripts.training.accelerator import slice_layers
+from qkv.scripts.planning import collectives
+from qkv.scripts.planning.collectives import Collective, CommunicationTracker
+from qkv.scripts.planning.memory import MemoryTracker
+from qkv.scripts.planning.planned_model import PlannedModel, find
+from qkv.scripts.planning.predict import count_parameters, predict_step
+from qkv.scripts.planning.simulate import DTYPES, FLOPS, Setup, apply_fsdp, simulate, take_step
+from qkv.scripts.training.accelerator import apply_tensor_parallel
 
 WIDE = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=4", "vocab_size=301"]
 TEXT = [*WIDE, "max_position_embeddings=64"]
@@ -45,7 +45,7 @@ SUBJECTS = {
 }
 
 
-def subject_of(name: str) -> Subject:
+def subject_of(name: str) -> PlannedModel:
     subject, *words = SUBJECTS[name]
     return find(subject, words, None)
 
@@ -54,7 +54,7 @@ def here(**fields: Any) -> Setup:
     return Setup(**{"world_size": 1, "strategy": "ddp", "batch": 4, "precision": "fp32", "fused": False, **fields})
 
 
-def real(subject: Subject, setup: Setup) -> tuple[Any, Any, dict[str, Any]]:
+def real(subject: PlannedModel, setup: Setup) -> tuple[Any, Any, dict[str, Any]]:
     """A model with numbers after its first step."""
     model = subject.build(fused=False)
     if setup.checkpointing:
@@ -62,7 +62,7 @@ def real(subject: Subject, setup: Setup) -> tuple[Any, Any, dict[str, Any]]:
         model.activation_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     batch = subject.inputs(setup.batch)
-    take(model, optimizer, batch, setup, Ledger(), Traffic())
+    take_step(model, optimizer, batch, setup, MemoryTracker(), CommunicationTracker())
     return model, optimizer, batch
 
 
@@ -99,7 +99,7 @@ def test_memory_is_what_the_allocator_gives_out(name: str, checkpointing: bool, 
     model, optimizer, batch = real(subject, setup)
     assert memory["weights"] == sum(weight.nbytes for weight in model.parameters())
     assert memory["optimizer"] == sum(value.nbytes for state in optimizer.state.values() for value in state.values())
-    measured = allocated(lambda: take(model, optimizer, batch, setup, Ledger(), Traffic()))
+    measured = allocated(lambda: take_step(model, optimizer, batch, setup, MemoryTracker(), CommunicationTracker()))
     measured += sum(value.nbytes for value in tree_leaves(batch) if isinstance(value, torch.Tensor))
     predicted = sum(memory.values()) - memory["weights"] - memory["optimizer"]
     assert predicted == pytest.approx(measured, rel=0.01)
@@ -111,19 +111,21 @@ def sums(found: list[Collective]) -> dict[str, tuple[int, int]]:
 
 def test_ddp_sends_what_the_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group of one reduces as much as one of two, with itself."""
-    monkeypatch.setattr(plan_traffic, "get_process_group_ranks", lambda group: [0, 1])
+    monkeypatch.setattr(collectives, "get_process_group_ranks", lambda group: [0, 1])
     distributed.init_process_group("gloo", rank=0, world_size=1, store=distributed.HashStore())
     try:
         subject = subject_of("gpt2")
         model, optimizer, batch = real(subject, here())
         wrapped = DistributedDataParallel(model)
-        take(wrapped, optimizer, batch, here(), Ledger(), Traffic())
-        with Traffic() as traffic:
-            take(wrapped, optimizer, batch, here(), Ledger(), traffic)
+        take_step(wrapped, optimizer, batch, here(), MemoryTracker(), CommunicationTracker())
+        with CommunicationTracker() as tracker:
+            take_step(wrapped, optimizer, batch, here(), MemoryTracker(), tracker)
     finally:
         distributed.destroy_process_group()
-    (traced,) = traffic.found.values()
-    (planned,) = step(partial(simulate, subject), here(world_size=2), count(subject)["trained"]).traffic
+    (traced,) = tracker.collectives.values()
+    (planned,) = predict_step(
+        partial(simulate, subject), here(world_size=2), count_parameters(subject)["trained"]
+    ).communication
     assert (traced.kind, traced.devices, traced.bytes) == (planned.kind, planned.devices, planned.bytes)
 
 
@@ -134,7 +136,7 @@ def test_fsdp2_gathers_layers_twice_and_the_rest_once_in_each_part_and_reduces_o
     layers = sum(weight.nbytes for weight in model.model.layers.parameters())
     # Every parameter is cut along its first side, which two devices share evenly but for the tables' odd row.
     rest = sum(weight.nbytes for weight in model.parameters()) - layers + 4 * 64
-    assert sums(found.traffic) == {
+    assert sums(found.communication) == {
         "all-gather": (3 * 5, 3 * (2 * layers + rest)),
         "reduce-scatter": (3, layers + rest),
     }
@@ -143,22 +145,22 @@ def test_fsdp2_gathers_layers_twice_and_the_rest_once_in_each_part_and_reduces_o
 
 
 def sliced(model: Any, setup: Setup) -> Any:
-    return slice_layers(model, 2, 1).train()
+    return apply_tensor_parallel(model, 2, 1).train()
 
 
 def sharded(model: Any, setup: Setup) -> Any:
-    shard(model, init_device_mesh("cpu", (2,)), DTYPES[setup.precision])
+    apply_fsdp(model, init_device_mesh("cpu", (2,)), DTYPES[setup.precision])
     return model
 
 
 def sent(model: Any, batch: dict[str, Any], setup: Setup) -> dict[str, tuple[int, int]]:
     """What a step with numbers sends, the second one; torch's own counter must have as many calls."""
     optimizer = torch.optim.AdamW([{"params": [weight]} for weight in model.parameters()], fused=True)
-    take(model, optimizer, batch, setup, Ledger(), Traffic())
-    with CommDebugMode() as counts, Traffic() as traffic:
-        take(model, optimizer, batch, setup, Ledger(), traffic)
-    assert counts.get_total_counts() == sum(collective.calls for collective in traffic.found.values())
-    return sums(list(traffic.found.values()))
+    take_step(model, optimizer, batch, setup, MemoryTracker(), CommunicationTracker())
+    with CommDebugMode() as counts, CommunicationTracker() as tracker:
+        take_step(model, optimizer, batch, setup, MemoryTracker(), tracker)
+    assert counts.get_total_counts() == sum(collective.calls for collective in tracker.collectives.values())
+    return sums(list(tracker.collectives.values()))
 
 
 @pytest.mark.parametrize(
@@ -183,7 +185,7 @@ def test_a_step_without_numbers_sends_what_it_sends_with_them(
     model = (sliced if tensors else sharded)(subject.build(fused=False), setup)
     found = sent(model, subject.inputs(setup.batch), setup)
     distributed.destroy_process_group()
-    assert sums(simulate(subject, setup).traffic) == found
+    assert sums(simulate(subject, setup).communication) == found
     distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
 
 
@@ -194,8 +196,8 @@ def test_tensor_parallel_layers_sum_hidden_states_and_their_gradients() -> None:
     hidden = 4 * 64 * 64 * 4
     # Beside them one for the embeddings, one for the gradient of the head's input, and the scores of all words.
     calls = 2 * (2 + 4) + 2
-    assert sums(found.traffic)["all-reduce"] == (calls, calls * hidden)
-    assert all(collective.awaited for collective in found.traffic)
+    assert sums(found.communication)["all-reduce"] == (calls, calls * hidden)
+    assert all(collective.blocking for collective in found.communication)
     assert found.memory["weights"] < 0.6 * simulate(subject, here()).memory["weights"]
 
 
@@ -204,7 +206,7 @@ def test_tensor_and_data_parallel_share_everything() -> None:
     subject = subject_of("gpt2")
     found = simulate(subject, here(world_size=16, strategy="tp", split=2))
     # Layers are shared by neighbours, of which each has its own group for the data.
-    groups = {(collective.devices, collective.together, collective.awaited) for collective in found.traffic}
+    groups = {(collective.devices, collective.per_node, collective.blocking) for collective in found.communication}
     assert groups == {(2, 2, True), (8, 4, False)}
     assert found.memory["weights"] < 0.075 * simulate(subject, here()).memory["weights"]
 

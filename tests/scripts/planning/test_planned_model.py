@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.scripts.planning.subject import find
+from qkv.scripts.planning.planned_model import find
 
 HEADS = {
     "gpt2": "ForCausalLM",

@@ -5,12 +5,11 @@ from functools import partial
 import pytest
 
 import qkv
-from qkv.scripts.planning.collectives import Collective, among_all
+from qkv.scripts.planning.collectives import Collective
 from qkv.scripts.planning.devices import DEVICES
-from qkv.scripts.planning.plan import Plan, count, per_position, plans
-from qkv.scripts.planning.plan import step as of_step
+from qkv.scripts.planning.planned_model import PlannedModel, find
+from qkv.scripts.planning.predict import Prediction, count_parameters, flops_per_unit, predict, predict_step
 from qkv.scripts.planning.simulate import Setup, Step, simulate
-from qkv.scripts.planning.subject import Subject, find
 
 SMALL = [
     "hidden_size=32",
@@ -21,7 +20,7 @@ SMALL = [
 ]
 
 
-def small(name: str = "gpt2", *words: str) -> Subject:
+def small(name: str = "gpt2", *words: str) -> PlannedModel:
     return find(name, [*SMALL, *words], None)
 
 
@@ -29,18 +28,18 @@ def setup(strategy: str = "ddp", world_size: int = 4, **fields: object) -> Setup
     return Setup(**{"batch": 2, "precision": "fp32", "fused": True, **fields}, world_size=world_size, strategy=strategy)
 
 
-def step(subject: Subject, how: Setup) -> Step:
-    return of_step(partial(simulate, subject), how, count(subject)["trained"])
+def step(model: PlannedModel, how: Setup) -> Step:
+    return predict_step(partial(simulate, model), how, count_parameters(model)["trained"])
 
 
-def plan(subject: Subject, how: Setup, device: str, utilization: float, steps: int | None) -> Plan:
-    (found,) = plans(subject, [how], device, utilization, steps)
-    return found
+def plan(model: PlannedModel, how: Setup, device: str, utilization: float, steps: int | None) -> Prediction:
+    (prediction,) = predict(model, [how], device, utilization, steps)
+    return prediction
 
 
 def test_parameters_are_those_of_the_model() -> None:
     model = qkv.QkvDecoderForCausalLM(small().config)
-    assert count(small()) == {
+    assert count_parameters(small()) == {
         "total": model.num_parameters(),
         "embedding": (101 + 32) * 32,
         "trained": model.num_parameters(),
@@ -57,12 +56,12 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_those_of_the_published_model(name: str) -> None:
-    assert count(find(name, [], None))["total"] == PUBLISHED[name]
+    assert count_parameters(find(name, [], None))["total"] == PUBLISHED[name]
 
 
 def test_flops_of_gpt2_follow_the_formula() -> None:
     """Forward 2 N + 4 L T D per token, N without the tables but with the head; flash attention's backward 2.5 times."""
-    found = per_position(find("gpt2", [], 512))
+    found = flops_per_unit(find("gpt2", [], 512))
     matrices, attention = 12 * 12 * 768**2 + 50257 * 768, 4 * 12 * 512 * 768
     assert found["forward"] == 2 * matrices + attention
     assert found["model"] == 6 * matrices + 3 * attention
@@ -70,7 +69,7 @@ def test_flops_of_gpt2_follow_the_formula() -> None:
 
 
 def test_flops_of_a_vision_transformer_follow_the_formula() -> None:
-    found = per_position(find("vit_base_16", [], None))
+    found = flops_per_unit(find("vit_base_16", [], None))
     layers, attention = 197 * 2 * 12 * 12 * 768**2, 4 * 12 * 197**2 * 768
     patches, head = 2 * 196 * 768**2, 2 * 768 * 1000
     assert found["forward"] == layers + attention + patches + head
@@ -84,7 +83,7 @@ def test_flops_of_clip_are_those_of_both_towers_and_of_the_cosines() -> None:
 
     patches, cosines = 2 * 49 * 3 * 32**2 * 768, 3 * 2 * 512
     assert (
-        per_position(find("clip_vit_b32", [], None))["forward"] == tower(77, 512) + tower(50, 768) + patches + cosines
+        flops_per_unit(find("clip_vit_b32", [], None))["forward"] == tower(77, 512) + tower(50, 768) + patches + cosines
     )
 
 
@@ -93,7 +92,7 @@ def test_flops_of_an_lstm_follow_the_formula() -> None:
     words = ["cell=lstm", "attention=none", "hidden_size=32", "embedding_size=16", "vocab_size=101"]
     reader, writer = 2 * 4 * 32 * (16 + 32), 4 * 32 * (16 + 64 + 32)
     readout, bridge = (32 + 16 + 64 + 101) * 16, 32 * 2 * 32
-    found = per_position(find("rnnsearch_50", [*words, "readout=tanh", "readout_size=16"], 4))
+    found = flops_per_unit(find("rnnsearch_50", [*words, "readout=tanh", "readout_size=16"], 4))
     assert found["forward"] == 2 * (reader + writer + readout + bridge / 4)
     # The first state of a reader is zero, and needs no gradient.
     assert found["training"] == 3 * found["forward"] - 2 * (2 * 4 * 32 * 32) / 4
@@ -101,32 +100,37 @@ def test_flops_of_an_lstm_follow_the_formula() -> None:
 
 def test_data_parallel_devices_hold_everything_and_sum_gradients() -> None:
     alone, four = step(small(), setup(world_size=1)), step(small(), setup())
-    weights = 4 * count(small())["total"]
-    assert alone.memory["weights"] == weights and alone.traffic == []
+    weights = 4 * count_parameters(small())["total"]
+    assert alone.memory["weights"] == weights and alone.communication == []
     assert four.memory == {**alone.memory, "buckets": weights}
-    (reduced,) = four.traffic
+    (reduced,) = four.communication
     assert (reduced.kind, reduced.bytes, reduced.sent) == ("all-reduce", weights, 1.5 * weights)
 
 
 def test_zero_shares_what_its_stage_says() -> None:
-    parameters = count(small())["trained"]
+    parameters = count_parameters(small())["trained"]
     two, three = (step(small(), setup(strategy, precision="bf16")) for strategy in ("zero2", "zero3"))
     assert two.memory["weights"] == 2 * parameters and three.memory["weights"] == parameters // 2
     assert two.memory["gradients"] == three.memory["gradients"] == parameters // 2
     assert two.memory["optimizer"] == 3 * parameters
-    assert sum(found.bytes for found in two.traffic) == 4 * parameters
-    assert sum(found.bytes for found in three.traffic) == 6 * parameters
+    assert sum(found.bytes for found in two.communication) == 4 * parameters
+    assert sum(found.bytes for found in three.communication) == 6 * parameters
 
 
 def test_pairs_of_all_devices_compete() -> None:
     subject = find("shapes-captions", [], None)
     few, many = (
-        of_step(partial(simulate, subject), setup(world_size=world), count(subject)["trained"], contested=True)
+        predict_step(
+            partial(simulate, subject),
+            setup(world_size=world),
+            count_parameters(subject)["trained"],
+            in_batch_negatives=True,
+        )
         for world in (4, 512)
     )
     # Two vectors of 64 numbers for each of the 2 pairs of a device, and two scalars beside the gradients.
     gathered = 512 * 2 * 2 * 64 * 4
-    sent = {found.kind: found.bytes for found in many.traffic}
+    sent = {found.kind: found.bytes for found in many.communication}
     assert sent == {"all-gather": gathered, "all-reduce": few.memory["weights"] + 2 * 4, "reduce-scatter": gathered}
     assert many.memory["activations"] > few.memory["activations"] + gathered
 
@@ -136,18 +140,18 @@ def test_the_estimate_is_what_the_table_says() -> None:
     estimate = found.estimate
     assert estimate is not None
     tokens = 2 * 3 * 32 / 4
-    assert estimate.computing == pytest.approx(found.flops["model"] * tokens / (19.5e12 * 0.5))
-    assert estimate.waiting == pytest.approx(sum(sent.sent for sent in found.plain.traffic) / 300e9)
-    assert estimate.waiting > estimate.sending == 0
-    assert estimate.step == estimate.computing + estimate.waiting
+    assert estimate.computation == pytest.approx(found.flops["model"] * tokens / (19.5e12 * 0.5))
+    assert estimate.blocking == pytest.approx(sum(sent.sent for sent in found.plain.communication) / 300e9)
+    assert estimate.blocking > estimate.communication == 0
+    assert estimate.step == estimate.computation + estimate.blocking
     assert estimate.hours == pytest.approx(estimate.step * 10 / 3600)
 
 
 def test_rings_share_the_ports_of_their_nodes() -> None:
     """1 GB summed up by 8 devices of a node, by 64 in 8 nodes, and by 8 that are alone in theirs."""
     h100 = DEVICES["h100"]
-    assert h100.seconds(among_all("all-reduce", 8, 1, 10**9)) == pytest.approx(2 * 7 / 8 / 450)
-    assert h100.seconds(among_all("all-reduce", 64, 1, 10**9)) == pytest.approx(2 * 63 / 64 / 400)
+    assert h100.seconds(Collective.of_all("all-reduce", 8, 1, 10**9)) == pytest.approx(2 * 7 / 8 / 450)
+    assert h100.seconds(Collective.of_all("all-reduce", 64, 1, 10**9)) == pytest.approx(2 * 63 / 64 / 400)
     assert h100.seconds(Collective("all-reduce", 8, 1, 1, 10**9)) == pytest.approx(2 * 7 / 8 / 50)
 
 
