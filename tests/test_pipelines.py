@@ -1,7 +1,6 @@
 """transformers' pipelines load a saved folder, tokenizer or image processor and all, and give the model's own numbers."""
 
 import json
-import math
 import wave
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -35,10 +34,10 @@ from transformers import (
     WhisperTokenizer,
     pipeline,
 )
-from transformers.models.detr.modeling_detr import DetrObjectDetectionOutput
 
 import qkv.modeling as qkv_models
 import tiny
+from errors import raises_sentence
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.image import read_image
 from qkv.scripts.data.objects import own_boxes
@@ -335,38 +334,6 @@ def test_zero_shot_image_classification(file: str, clip: Path) -> None:
     assert [found[subject] for subject in SUBJECTS] == pytest.approx(expected, rel=1e-4)
 
 
-def test_grey_of_16_bits_is_judged_as_grey_of_8(clip: Path) -> None:
-    choose = pipeline("zero-shot-image-classification", model=str(clip))
-    Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257).save(clip / "deep.png")
-    pictures = [read_image(clip / "deep.png"), str(clip / "grey.png"), str(clip / "deep.png")]
-    read, expected, white = (choose(picture, candidate_labels=SUBJECTS) for picture in pictures)
-    assert read == expected != white
-
-
-@pytest.mark.parametrize(
-    ("file", "sentence"), [("empty.png", "cannot identify image file"), ("cut.png", "image file is truncated")]
-)
-def test_a_file_that_is_no_image_gets_a_sentence(file: str, sentence: str, clip: Path) -> None:
-    with pytest.raises(OSError, match=sentence):
-        pipeline("zero-shot-image-classification", model=str(clip))(str(clip / file), candidate_labels=SUBJECTS)
-
-
-def test_the_image_processor_is_resize_crop_and_normalise() -> None:
-    """Fifty random images of any shape, worked out with Pillow and numpy alone."""
-    processor, random = clip_processor().image_processor, np.random.default_rng(1)
-    mean, std = np.array(processor.image_mean), np.array(processor.image_std)
-    for _ in range(50):
-        height, width = random.integers(1, 60, 2)
-        image = Image.fromarray(random.integers(0, 256, (height, width, 3), dtype=np.uint8))
-        short, long = min(height, width), max(height, width)
-        sides = (16, int(16 * long / short))
-        resized = image.resize(sides if width <= height else sides[::-1], Image.Resampling.BICUBIC)
-        left, top = (resized.width - 16) // 2, (resized.height - 12) // 2
-        pixels = np.asarray(resized.crop((left, top, left + 16, top + 12))) / 255
-        expected = ((pixels - mean) / std).transpose(2, 0, 1)
-        assert np.allclose(processor(image, return_tensors="np")["pixel_values"][0], expected, atol=1e-5)
-
-
 # Classes of images in files ---------------------------------------------------------------------------------------------
 
 
@@ -388,21 +355,6 @@ def test_image_classification_of_a_file(file: str, vit: Path) -> None:
     found = {row["label"]: row["score"] for row in pipeline("image-classification", model=str(vit))(str(vit / file))}
     wanted = {model.config.id2label[index]: score for index, score in enumerate(expected.tolist())}
     assert found == pytest.approx(wanted, rel=1e-4) and len(set(found.values())) == 3
-
-
-def test_classes_of_grey_of_16_bits_are_those_of_grey_of_8(vit: Path) -> None:
-    classify = pipeline("image-classification", model=str(vit))
-    Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257).save(vit / "deep.png")
-    read, expected, white = map(classify, (read_image(vit / "deep.png"), str(vit / "grey.png"), str(vit / "deep.png")))
-    assert read == expected != white
-
-
-@pytest.mark.parametrize(
-    ("file", "sentence"), [("empty.png", "cannot identify image file"), ("cut.png", "image file is truncated")]
-)
-def test_classes_of_no_picture_are_a_sentence(file: str, sentence: str, vit: Path) -> None:
-    with pytest.raises(OSError, match=sentence):
-        pipeline("image-classification", model=str(vit))(str(vit / file))
 
 
 # Objects in images ----------------------------------------------------------------------------------------------------
@@ -450,25 +402,6 @@ def test_several_pictures_are_seen_in_one_batch_as_one_by_one(detr: Path) -> Non
         assert [row["score"] for row in together] == pytest.approx([row["score"] for row in alone], rel=1e-4)
 
 
-def test_objects_in_grey_of_16_bits_are_those_in_grey_of_8(detr: Path) -> None:
-    find = pipeline("object-detection", model=str(detr), threshold=0.0)
-    Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257).save(detr / "deep.png")
-    pictures = [read_image(detr / "deep.png"), str(detr / "grey.png"), str(detr / "deep.png")]
-    read, expected, white = (find(picture) for picture in pictures)
-    assert read == expected != white
-
-
-@pytest.mark.parametrize(
-    ("file", "sentence"),
-    [("empty.png", "empty.png is empty"), ("cut.png", "cut.png")],
-)
-def test_objects_in_no_picture_get_a_sentence(file: str, sentence: str, detr: Path) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        read_image(detr / file)
-    with pytest.raises(OSError, match="image file"):
-        pipeline("object-detection", model=str(detr))(str(detr / file))
-
-
 def test_the_image_processor_of_detectors_is_resize_normalise_and_pad() -> None:
     """Fifty random images of any shape with boxes, two in a batch, worked out with Pillow and numpy alone."""
     processor, random = seer(), np.random.default_rng(1)
@@ -495,33 +428,6 @@ def test_the_image_processor_of_detectors_is_resize_normalise_and_pad() -> None:
             assert batch["labels"][row]["class_labels"].tolist() == [2]
 
 
-def test_boxes_are_corners_in_pixels_of_the_likeliest_objects() -> None:
-    """Of 50 random answers, worked out slot by slot."""
-    processor, random = seer(), torch.Generator().manual_seed(0)
-    for number in range(50):
-        logits, boxes = torch.randn(1, 9, 4, generator=random), torch.rand(1, 9, 4, generator=random)
-        height, width = 20 + number, 91 - number
-        output = DetrObjectDetectionOutput(logits=2 * logits, pred_boxes=boxes)
-        sizes = torch.tensor([[height, width]])
-        (found,) = processor.post_process_object_detection(output, threshold=0.5, target_sizes=sizes)
-        wanted = []
-        for slot, (x, y, wide, high) in zip(output.logits[0].tolist(), boxes[0].tolist(), strict=True):
-            weights = [math.exp(score) for score in slot]
-            best = max(weights[:-1])  # the last is for no object
-            if best / sum(weights) > 0.5:
-                corners = (
-                    (x - wide / 2) * width,
-                    (y - high / 2) * height,
-                    (x + wide / 2) * width,
-                    (y + high / 2) * height,
-                )
-                wanted.append((best / sum(weights), weights.index(best), corners))
-        assert len(found["scores"]) == len(wanted) > 0
-        assert found["labels"].tolist() == [label for _, label, _ in wanted]
-        assert found["scores"].tolist() == pytest.approx([score for score, _, _ in wanted], rel=1e-5)
-        assert torch.allclose(found["boxes"], torch.tensor([corners for *_, corners in wanted]), atol=1e-4)
-
-
 def resized(image: Image.Image) -> Image.Image:
     """With a shorter side of 24, or a longer one of 40 where that would be longer; what has the right side stays."""
     width, height = image.size
@@ -531,6 +437,36 @@ def resized(image: Image.Image) -> Image.Image:
     if short == side:
         return image
     return image.resize((side, other) if width <= height else (other, side), Image.Resampling.BILINEAR)
+
+
+# What each pipeline of images is asked: the fixture of its folder, and its options.
+IMAGE_TASKS = {
+    "zero-shot-image-classification": ("clip", {"candidate_labels": SUBJECTS}),
+    "image-classification": ("vit", {}),
+    "object-detection": ("detr", {"threshold": 0.0}),
+}
+
+
+@pytest.mark.parametrize("task", IMAGE_TASKS)
+def test_grey_of_16_bits_is_grey_of_8(task: str, request: pytest.FixtureRequest) -> None:
+    name, options = IMAGE_TASKS[task]
+    folder = request.getfixturevalue(name)
+    Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257).save(folder / "deep.png")
+    pictures = [read_image(folder / "deep.png"), str(folder / "grey.png"), str(folder / "deep.png")]
+    look_at = pipeline(task, model=str(folder))
+    read, expected, white = (look_at(picture, **options) for picture in pictures)
+    assert read == expected != white
+
+
+@pytest.mark.parametrize("file", ["empty.png", "cut.png"])
+@pytest.mark.parametrize("task", IMAGE_TASKS)
+def test_a_file_that_is_no_image_is_an_error(task: str, file: str, request: pytest.FixtureRequest) -> None:
+    name, options = IMAGE_TASKS[task]
+    folder = request.getfixturevalue(name)
+    with raises_sentence(file):
+        read_image(folder / file)
+    with pytest.raises(OSError, match="image file"):
+        pipeline(task, model=str(folder))(str(folder / file), **options)
 
 
 # Sound ---------------------------------------------------------------------------------------------------------------
@@ -653,66 +589,6 @@ def test_speech_is_written_down(kind: str, tmp_path: Path) -> None:
     parts = [token for second in np.split(sounds[0]["raw"], 3) for token in written(second)]
     in_chunks = write(dict(sounds[0]), chunk_length_s=1.0, stride_length_s=0.0, **options)["text"]
     assert in_chunks == tokenizer.decode(parts, skip_special_tokens=True)
-
-
-def test_extractors_of_features_need_no_torchaudio_and_come_back(tmp_path: Path) -> None:
-    """Of 50 random sounds: from the folder of a model the same numbers as from transformers' own class."""
-    model, _ = hearing(tmp_path)
-    kinds = {"ctc": extractor(), "whisper": WhisperFeatureExtractor(feature_size=10, chunk_length=1)}
-    kinds["whisper"].save_pretrained(tmp_path / "whisper")
-    generator = np.random.RandomState(1)
-    for name, expected in kinds.items():
-        loaded = AutoFeatureExtractor.from_pretrained(tmp_path / name)
-        assert type(loaded) is type(expected)
-        for _ in range(50):
-            sound = generator.randn(generator.randint(500, 20_000)).astype(np.float32)
-            both = [each(sound, sampling_rate=16_000).input_features[0] for each in (loaded, expected)]
-            assert np.isfinite(both[0]).all() and np.abs(both[0] - both[1]).max() <= 1e-5
-
-
-def test_whispers_features_are_log_mels_by_their_formula() -> None:
-    """Of 50 random sounds: torch's short-time Fourier transform, mel bins, logarithms; no torchaudio anywhere."""
-    extractor, generator = WhisperFeatureExtractor(feature_size=10, chunk_length=1), torch.Generator().manual_seed(1)
-    filters = torch.tensor(extractor.mel_filters.T, dtype=torch.float64)
-    for _ in range(50):
-        length = int(torch.randint(500, 20_000, (1,), generator=generator))
-        sound = torch.randn(length, generator=generator)
-        found = extractor(sound.numpy(), sampling_rate=16_000, return_tensors="pt").input_features[0]
-        one_second = torch.nn.functional.pad(sound[:16_000].double(), (0, max(0, 16_000 - length)))
-        window = torch.hann_window(400, dtype=torch.float64)
-        waves = torch.stft(one_second, 400, 160, window=window, return_complex=True)[:, :-1]
-        loudness = (filters @ waves.abs() ** 2).clamp(min=1e-10).log10()
-        expected = (loudness.maximum(loudness.max() - 8) + 4) / 4
-        assert (found - expected).abs().max() <= 1e-5
-
-
-def kaldi_filters(bins: int) -> torch.Tensor:
-    """Triangles of equal width in mels, from 20 Hz to half the rate, over the 257 frequencies of 512 samples."""
-
-    def mels(hertz: torch.Tensor) -> torch.Tensor:
-        return 1127 * (1 + hertz / 700).log()
-
-    low, high = mels(torch.tensor([20.0, 8_000.0], dtype=torch.float64))
-    edges = torch.linspace(low, high, bins + 2, dtype=torch.float64)
-    places = mels(torch.arange(257, dtype=torch.float64) * 16_000 / 512)
-    left, middle, right = (edges[start : start + bins, None] for start in range(3))
-    return torch.minimum((places - left) / (middle - left), (right - places) / (right - middle)).clamp(min=0)
-
-
-def test_the_filter_bank_of_speech2text_is_kaldis_by_its_formula() -> None:
-    """Of 50 random sounds: 25 ms each 10 ms, emphasised, windowed, mel bins, logarithms."""
-    extractor, filters = Speech2TextFeatureExtractor(do_ceptral_normalize=False), kaldi_filters(80)
-    window = torch.hann_window(400, periodic=False, dtype=torch.float64) ** 0.85
-    generator = torch.Generator().manual_seed(1)
-    for _ in range(50):
-        sound = torch.randn(int(torch.randint(500, 20_000, (1,), generator=generator)), generator=generator)
-        found = extractor(sound.numpy(), sampling_rate=16_000, return_tensors="pt").input_features[0]
-        frames = (2**15 * sound.double()).unfold(0, 400, 160)
-        frames = frames - frames.mean(1, keepdim=True)
-        emphasised = frames - 0.97 * torch.cat((frames[:, :1], frames[:, :-1]), dim=1)
-        power = torch.fft.rfft(emphasised * window, 512).abs() ** 2
-        expected = (power @ filters.T).clamp(min=torch.finfo(torch.float32).eps).log()
-        assert found.shape == expected.shape and ((found - expected) / expected).abs().max() <= 1e-5
 
 
 def test_a_processor_of_whisper_is_loaded_whole(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, private and gated repositories, and `GET /api/whoami-v2`."""
+"""Who may do what: tokens, private repositories, and `GET /api/whoami-v2`."""
 
 from loopback.hub import Hub, User
 from loopback.messages import HubError, Reply, Request
@@ -67,28 +67,9 @@ def to_write(request: Request) -> Repository:
 
 
 def to_contribute(request: Request) -> Repository:
-    """To change a repository one must own it; to propose a change or to work on one's proposal, only see it."""
-    user, repository = writer(request), to_read(request)
-    if request.flag("create_pr") or is_own_proposal(repository, request.words["revision"], user):
-        return repository
-    return to_write(request)
-
-
-def is_own_proposal(repository: Repository, revision: str, user: User) -> bool:
-    """Whether a revision is a pull request that this user has opened."""
-    query = "select 1 from discussions where repo=? and author=? and 'refs/pr/' || num = ?"
-    return repository.storage.row(query, repository.key, user.name, revision) is not None
-
-
-def check_gate(request: Request, repository: Repository) -> None:
-    """Refuse the files of a gated repository to whom access was not granted."""
-    if not repository.gated or (request.user and request.user.owns(repository.name)):
-        return
-    query = "select 1 from access where repo=? and user=?"
-    if request.user and repository.storage.row(query, repository.key, request.user.name):
-        return
-    status = 403 if request.user else 401
-    raise HubError(status, f"Access to {repository.kind} {repository.name} is restricted", "GatedRepo")
+    """To change a repository one must own it; to propose a change, only see it."""
+    writer(request)
+    return to_read(request) if request.flag("create_pr") else to_write(request)
 
 
 @route("GET", "/api/whoami-v2")
@@ -96,21 +77,6 @@ def whoami(request: Request) -> Reply:
     if request.user is None:
         raise HubError(401, UNKNOWN_USER)
     name = request.user.name
-    organisations = [{"name": word, "type": "org", "roleInOrg": "write"} for word in request.user.organisations]
     token = {"displayName": "token", "role": "write" if request.user.may_write else "read"}
     person = {"type": "user", "id": name, "name": name, "fullname": name, "email": None}
-    return Reply({**person, "orgs": organisations, "auth": {"type": "access_token", "accessToken": token}})
-
-
-@route("GET", "/api/{kinds}/{repo}/auth-check", "/api/{kinds}/{repo}/auth-check/{right}")
-def auth_check(request: Request) -> Reply:
-    repository = to_write(request) if request.words.get("right") == "write" else to_read(request)
-    check_gate(request, repository)
-    return Reply({})
-
-
-@route("POST", "/api/{kinds}/{repo}/user-access-request/grant")
-def grant(request: Request) -> Reply:
-    repository = to_write(request)
-    repository.storage.rows("insert or ignore into access values(?,?)", repository.key, request.json["user"])
-    return Reply({})
+    return Reply({**person, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})

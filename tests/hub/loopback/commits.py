@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from loopback.access import to_contribute
-from loopback.discussions import open_discussion
+from loopback.discussions import open_pull_request
 from loopback.large_files import size_of
 from loopback.messages import HubError, Reply, Request
 from loopback.repository import Entry, Repository, Tree, git_hash
@@ -55,7 +55,7 @@ def commit(request: Request) -> Reply:
     answer: dict[str, Any] = {"success": True, "hookOutput": ""}
     reference = target(request, repository)
     if request.flag("create_pr"):
-        number = open_discussion(request, repository, message, fork=parent)
+        number = open_pull_request(request, repository, message[0], parent)
         reference = f"refs/pr/{number}"
         answer["pullRequestUrl"] = f"{request.hub.page(repository.kind, repository.name)}/discussions/{number}"
     assert request.user is not None

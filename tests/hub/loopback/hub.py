@@ -16,23 +16,21 @@ class User:
 
     name: str
     may_write: bool
-    organisations: tuple[str, ...] = ()
 
     def owns(self, name: str) -> bool:
-        """Whether a repository of that name is this user's or one of their organisations'."""
-        return name.partition("/")[0] in (self.name, *self.organisations)
+        """Whether a repository of that name is this user's."""
+        return name.partition("/")[0] == self.name
 
 
 @dataclass
 class Hub:
     """One Hub at two origins: `url` for users, `storage_url` for signed addresses, as the real one has its CDN.
 
-    `part_size` is the size above which LFS files go up in parts, `page_size` the length of a page of a tree.
+    `page_size` is the length of a page of a tree.
     """
 
     storage: Storage
     users: dict[str, User]
-    part_size: int = 64 << 20
     page_size: int = 1000
     url: str = ""
     storage_url: str = ""

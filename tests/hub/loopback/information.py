@@ -20,7 +20,7 @@ def describe(request: Request, repository: Repository, sha: str) -> dict[str, An
     config, card = config_of(repository, tree), card_of(repository, tree)
     answer = {"_id": str(repository.key), "id": name, "modelId": name, "author": name.partition("/")[0], "sha": sha}
     answer |= {"createdAt": repository.created, "lastModified": repository.commit(sha).date}
-    answer |= {"private": repository.private, "gated": repository.gated or False, "disabled": False}
+    answer |= {"private": repository.private, "gated": False, "disabled": False}
     answer |= {"downloads": 0, "likes": 0, "usedStorage": 0, "spaces": [], "cardData": card}
     answer |= {"pipeline_tag": card.get("pipeline_tag"), "library_name": library(config, card)}
     answer |= {"config": {key: config[key] for key in ("architectures", "model_type", "auto_map") if key in config}}

@@ -1,9 +1,8 @@
-"""Git LFS: `….git/info/lfs/objects/batch`, and uploads in one piece or in parts to signed addresses.
+"""Git LFS: `….git/info/lfs/objects/batch`, and uploads to signed addresses.
 
 The content of a large file is named by its SHA-256, whichever way it came, through LFS or through Xet.
 """
 
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -41,22 +40,16 @@ def batch(request: Request) -> Reply:
     if request.json["operation"] == "upload":
         writer(request)
     to_read(request)
-    parts = "multipart" in request.json.get("transfers", [])
-    objects = [action(request.hub, item, parts=parts) for item in request.json["objects"]]
+    objects = [action(request.hub, item) for item in request.json["objects"]]
     answer = {"transfer": "basic", "objects": objects}
     return Reply(answer, headers={"Content-Type": "application/vnd.git-lfs+json"})
 
 
-def action(hub: Hub, item: dict[str, Any], *, parts: bool) -> dict[str, Any]:
+def action(hub: Hub, item: dict[str, Any]) -> dict[str, Any]:
     answer = {"oid": item["oid"], "size": item["size"]}
     if size_of(hub.storage, item["oid"]) is not None:
         return answer
-    upload: dict[str, Any] = {"href": hub.signed(hub.storage_url, "lfs", item["oid"])}
-    if parts and item["size"] > hub.part_size:
-        numbers = [str(1 + index) for index in range(-(-item["size"] // hub.part_size))]
-        addresses = {number: hub.signed(hub.storage_url, "lfs", item["oid"], number) for number in numbers}
-        upload["header"] = {"chunk_size": str(hub.part_size), **addresses}
-    return {**answer, "actions": {"upload": upload}}
+    return {**answer, "actions": {"upload": {"href": hub.signed(hub.storage_url, "lfs", item["oid"])}}}
 
 
 def check_signature(request: Request, *words: str) -> None:
@@ -79,29 +72,6 @@ def keep(storage: Storage, oid: str, staged: Path, found: str) -> Reply:
         raise HubError(400, f"sha256 mismatch: {found} came in place of {oid}")
     staged.rename(storage.file("lfs", oid))
     return Reply(headers={"ETag": f'"{oid}"'})
-
-
-@route("PUT", "/lfs/{oid}/{part}", storage=True)
-def receive_part(request: Request) -> Reply:
-    oid, part = request.words["oid"], request.words["part"]
-    check_signature(request, "lfs", oid, part)
-    staged, found = request.hub.storage.stage(request.chunks)
-    staged.rename(request.hub.storage.file("parts", f"{oid}.{part}"))
-    return Reply(headers={"ETag": f'"{found}"'})
-
-
-@route("POST", "/lfs/{oid}", storage=True)
-def join_parts(request: Request) -> Reply:
-    oid, storage = request.words["oid"], request.hub.storage
-    check_signature(request, "lfs", oid)
-    parts = [storage.file("parts", f"{oid}.{part['partNumber']}") for part in request.json["parts"]]
-    for part, promised in zip(parts, request.json["parts"], strict=True):
-        if sha256(part.read_bytes()).hexdigest() != promised["etag"].strip('"'):
-            raise HubError(400, f"part {promised['partNumber']} is not what was promised")
-    reply = keep(storage, oid, *storage.stage(part.read_bytes() for part in parts))
-    for part in parts:
-        part.unlink()
-    return reply
 
 
 @route("GET", "/lfs/{oid}", storage=True)

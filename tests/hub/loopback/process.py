@@ -11,7 +11,6 @@ from typing import Any, Self
 
 TESTS = Path(__file__).resolve().parents[1]
 USERS = ("hf_alice=alice", "hf_bob=bob", "hf_ro=alice:read")
-ORGANISATIONS = ("acme=alice",)
 CLIENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -30,8 +29,7 @@ OWN_VARIABLES = ("HF_", "TRANSFORMERS_", "HUGGINGFACE", "PYTHONPATH")
 class LoopbackHub:
     """A Hub at `url` that keeps everything in the folder `root`, also for those who start on it later.
 
-    Its users are alice (token hf_alice; hf_ro, which may only read), who is also the organisation acme, and bob
-    (hf_bob). `options` are those of `python -m loopback`, such as `page_size=5`.
+    Its users are alice (token hf_alice; hf_ro, which may only read) and bob (hf_bob). `options` are those of `python -m loopback`, such as `page_size=5`.
     """
 
     def __init__(self, root: Path, **options: int) -> None:
@@ -48,7 +46,7 @@ class LoopbackHub:
         self.kill()
         options = {"port": self.port, "storage_port": self.storage_port, **self.options}
         words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
-        words += [f"--token={user}" for user in USERS] + [f"--organisation={group}" for group in ORGANISATIONS]
+        words += [f"--token={user}" for user in USERS]
         command = [sys.executable, "-m", "loopback", f"--root={self.root}", *words]
         environment = {**os.environ, "PYTHONPATH": str(TESTS)}
         self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)

@@ -42,7 +42,7 @@ class Repository:
     def __init__(self, storage: Storage, row: Any) -> None:
         self.storage, self.key = storage, row["key"]
         self.kind, self.name = row["kind"], row["name"]
-        self.private, self.gated, self.created = bool(row["private"]), row["gated"], row["created"]
+        self.private, self.created = bool(row["private"]), row["created"]
 
     def reference(self, name: str) -> str | None:
         """The commit that a full reference such as `refs/heads/main` names."""

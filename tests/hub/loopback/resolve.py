@@ -6,7 +6,7 @@ a redirect to another origin: there clients stop on HEAD, where they find the ha
 
 from urllib.parse import quote
 
-from loopback.access import check_gate, kind_of, to_read
+from loopback.access import kind_of, to_read
 from loopback.large_files import xet_hash
 from loopback.messages import HubError, Reply, Request, ranged
 from loopback.repository import Entry, Repository
@@ -34,7 +34,6 @@ def find(request: Request) -> tuple[Repository, str, Entry]:
     """The repository, the commit and the file that the path speaks of."""
     repository = to_read(request)
     sha = repository.resolve(request.words["revision"])
-    check_gate(request, repository)
     entry = repository.tree(sha).get(request.words["path"])
     if entry is None:
         raise HubError(404, "Entry not found", "EntryNotFound", headers={"X-Repo-Commit": sha})

@@ -56,22 +56,3 @@ def name_commit(repository: Repository, name: str, revision: str) -> Reply:
         raise HubError(409, f"Reference already exists: {name}")
     repository.point(name, repository.resolve(revision))
     return Reply({}, 201)
-
-
-@route("DELETE", "/api/{kinds}/{repo}/branch/{branch}")
-def delete_branch(request: Request) -> Reply:
-    if request.words["branch"] == "main":
-        raise HubError(403, "Cannot delete the main branch")
-    return forget(to_write(request), BRANCH + request.words["branch"])
-
-
-@route("DELETE", "/api/{kinds}/{repo}/tag/{tag}")
-def delete_tag(request: Request) -> Reply:
-    return forget(to_write(request), TAG + request.words["tag"])
-
-
-def forget(repository: Repository, name: str) -> Reply:
-    if not repository.reference(name):
-        raise HubError(404, f"Reference does not exist: {name}", "RevisionNotFound")
-    repository.storage.rows("delete from refs where repo=? and name=?", repository.key, name)
-    return Reply({})

@@ -14,21 +14,18 @@ from typing import Any
 
 SCHEMA = """
 create table if not exists repos(
-    key integer primary key, kind text, name text, private int, gated text, created text, unique(kind, name));
+    key integer primary key, kind text, name text, private int, created text, unique(kind, name));
 create table if not exists refs(
     repo int references repos on delete cascade, name text, sha text, primary key(repo, name));
 create table if not exists commits(
     repo int references repos on delete cascade, sha text, parent text, tree text, title text, message text,
     author text, date text, primary key(repo, sha));
 create table if not exists discussions(
-    repo int references repos on delete cascade, num int, title text, description text, author text, status text,
-    fork text, base text, created text, merge_sha text, primary key(repo, num));
-create table if not exists access(
-    repo int references repos on delete cascade, user text, primary key(repo, user));
+    repo int references repos on delete cascade, num int, title text, author text, created text, primary key(repo, num));
 create table if not exists xet_files(hash text primary key, sha256 text, size int, terms text);
 create index if not exists xet_contents on xet_files(sha256);
 """
-FOLDERS = ("git", "lfs", "parts", "xorbs", "staging")
+FOLDERS = ("git", "lfs", "xorbs", "staging")
 
 
 class Storage:

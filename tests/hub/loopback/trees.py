@@ -1,8 +1,8 @@
-"""What files there are: `…/tree/{revision}[/{path}]` in pages, and `…/paths-info/{revision}`."""
+"""What files there are: `…/tree/{revision}[/{path}]` in pages."""
 
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 from loopback.access import to_read
 from loopback.large_files import xet_hash
@@ -59,16 +59,3 @@ def entry(repository: Repository, path: str, file: Entry | None, last: Commit | 
     if last:
         answer["lastCommit"] = {"id": last.sha, "title": last.title, "date": last.date}
     return answer
-
-
-@route("POST", "/api/{kinds}/{repo}/paths-info/{revision}")
-def paths_info(request: Request) -> Reply:
-    repository = to_read(request)
-    sha = repository.resolve(request.words["revision"])
-    is_json = "json" in request.headers.get("Content-Type", "")
-    form = request.json if is_json else parse_qs(request.body.decode())
-    last = repository.commit(sha) if form.get("expand") in (True, ["True"], ["true"]) else None
-    files = repository.tree(sha)
-    paths = [path.strip("/") for path in form["paths"]]
-    known = [path for path in paths if path in files or any(below(files, f"{path}/", deep=False))]
-    return Reply([entry(repository, path, files.get(path), last) for path in known])
