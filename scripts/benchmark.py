@@ -19,7 +19,7 @@ from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.tables import show
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import strange_environment
+from qkv.scripts.publishing.integrity.clean_process import clean_environment
 
 EXAMPLE = "qkv benchmark --runs 9"
 STOPWATCH = Path(__file__).parent / "publishing" / "integrity" / "stopwatch.py"
@@ -69,7 +69,7 @@ def load(folder: Path, auto_class: str, mode: str, home: Path) -> dict[str, Any]
     """One load in a fresh process."""
     words = [str(folder), auto_class, mode, str(qkv.__file__), qkv.__path__[0]]
     result = subprocess.run(
-        [sys.executable, STOPWATCH, *words], env=strange_environment(home), capture_output=True, text=True
+        [sys.executable, STOPWATCH, *words], env=clean_environment(home), capture_output=True, text=True
     )
     if result.returncode:
         raise RuntimeError(f"{mode} loading failed: {result.stderr.strip()[-500:]}")

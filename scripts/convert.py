@@ -24,7 +24,7 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, write
 from qkv.modeling.conversion.files import COMPANIONS, CONFIG, INDEX, located, named, read_json, weight_files
 from qkv.scripts.common.tables import files, show
-from qkv.scripts.publishing.export.folder import refuse_occupied, staged
+from qkv.scripts.publishing.export.folder import check_empty, staged
 from qkv.scripts.publishing.integrity.certificate import LIMITS, Certificate, certify, hashes, problems
 
 EXAMPLE = "qkv convert openai-community/gpt2 models/gpt2 --check"
@@ -37,7 +37,7 @@ STEPS = 4
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """From where, to where, and how sure."""
+    """Add the arguments of `qkv convert`."""
     parser.add_argument("source", metavar="SRC", help="a folder or a Hub id")
     parser.add_argument("target", metavar="DST", type=Path, help="a folder that is new or empty")
     parser.add_argument("--to", choices=("stock", "qkv"), help="what DST shall be; by default what SRC is not")
@@ -50,7 +50,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Convert and print what was made; RuntimeError, and nothing written, when the check fails."""
-    refuse_occupied(arguments.target)
+    check_empty(arguments.target)
     source = located(arguments.source, arguments.revision)
     direction = "stock" if is_ours(source) else "qkv"
     if arguments.to not in (None, direction):
@@ -64,7 +64,7 @@ def run(arguments: Namespace) -> None:
 
 
 def fill(folder: Path, source: Path, arguments: Namespace, step: Callable[[str], None]) -> Certificate | None:
-    """Write all files of the new checkpoint, and return the certificate if one was asked for."""
+    """Write all files of the new checkpoint, and return the certificate where --check asks for one."""
     size = arguments.max_shard_size or shard_size(source)
     step("read")
     if arguments.dtype:
@@ -80,7 +80,7 @@ def fill(folder: Path, source: Path, arguments: Namespace, step: Callable[[str],
     del model
     companions(source, folder)
     if not is_ours(source):
-        name_readers(folder, read_json(source / CONFIG))
+        name_processors(folder, read_json(source / CONFIG))
     found = None
     if arguments.check:
         found = certify(source, folder, step=step)
@@ -97,23 +97,23 @@ def fill(folder: Path, source: Path, arguments: Namespace, step: Callable[[str],
 
 
 def shard_size(source: Path) -> int:
-    """The largest file that weights are split into, as in the source: no limit where it is one file."""
+    """Return the size of the source's largest shard; no limit where its weights are one file."""
     if not (source / INDEX).is_file():
         return 2**63
     return max(os.path.getsize(source / name) for name in weight_files(source))
 
 
 def companions(source: Path, target: Path) -> None:
-    """Copy what makes a model's inputs: files of known names, and no code."""
+    """Copy tokenizer and processor files, known by their names; no code."""
     for name in COMPANIONS:
         if (source / name).is_file():
             shutil.copyfile(source / name, target / name)
 
 
-def name_readers(target: Path, config: dict[str, Any]) -> None:
-    """Name the classes that read the texts and images of an official checkpoint.
+def name_processors(target: Path, config: dict[str, Any]) -> None:
+    """Write the classes of tokenizer and image processor into their config files.
 
-    Where its files do not, the Auto classes go by the model type, and that of a qkv model tells them nothing.
+    Where these do not name them, the Auto classes go by the model type, which is another after the conversion.
     """
     model_type = config["model_type"]
     tokenizer = config.get("tokenizer_class") or TOKENIZER_MAPPING_NAMES.get(model_type)
@@ -126,7 +126,7 @@ def name_readers(target: Path, config: dict[str, Any]) -> None:
 
 
 def add_missing(path: Path, **fields: str | None) -> None:
-    """Add fields to a JSON file that may not exist, unless they stand there or are not known."""
+    """Add fields to a JSON file that may not exist, unless it has them or they are None."""
     values = read_json(path) if path.is_file() else {}
     added = {name: value for name, value in fields.items() if value and name not in values}
     if added:
@@ -135,7 +135,7 @@ def add_missing(path: Path, **fields: str | None) -> None:
 
 @contextmanager
 def progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error that is moved by naming what is done next."""
+    """Show a progress bar on standard error; call what is yielded with the next step."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -150,7 +150,7 @@ def progress(steps: int) -> Iterator[Callable[[str], None]]:
 
 
 def table(found: Certificate) -> Table:
-    """The certificate as people read it."""
+    """Return the certificate as a table."""
     limits = [f"{name} (limit {limit:.0e})" if limit else name for name, limit in found["limits"].items()]
     shown = Table("output", *limits, "mean, float64", title="largest differences, as parts of the largest number")
     for layer, measured in found["layers"].items():
@@ -160,7 +160,7 @@ def table(found: Certificate) -> Table:
 
 
 def summary(found: Certificate) -> dict[str, str]:
-    """What a certificate says as a whole."""
+    """Return the verdict of a certificate as rows."""
     counted = "{class}: {parameters:,} parameters in {parameter tensors} tensors, {buffers} buffers"
     rows = {name: counted.format(**found[name]) for name in ("source", "target")}
     for kind, equal in found.get("generation", {}).items():

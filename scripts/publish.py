@@ -1,12 +1,13 @@
 """Publish a model on the Hub, or in a folder, so that people load it without qkv.
 
-SRC is the folder of a qkv model, a run folder, or a folder that was built before. All of it is screened before any of
+SRC is the folder of a qkv model, a run folder, or a folder that was built before. Everything is scanned before any of
 it leaves this machine; the Hub gets it in one commit. Run again after a failure, this sends only what is missing.
 """
 
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 
 from huggingface_hub import constants
@@ -17,13 +18,14 @@ from rich.table import Table
 
 from qkv.scripts.common.tables import show
 from qkv.scripts.convert import DTYPES
+from qkv.scripts.publishing.hub.options import PublishOptions
 from qkv.scripts.publishing.hub.publish import Published, publish
 
 EXAMPLE = "qkv publish runs/first user/digits --private"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What, where to, in which form, and how."""
+    """Add the arguments of `qkv publish`."""
     parser.add_argument("source", metavar="SRC", type=Path, help="a model folder, a run folder, or a built folder")
     parser.add_argument("target", metavar="DST", help="user/name on the Hub, or a folder that is new or empty")
     parser.add_argument("--native", action="store_true", help="the stock transformers form, without remote code")
@@ -43,25 +45,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(arguments: Namespace) -> None:
-    """Publish, and print what is where."""
-    named = ("native", "other", "pull_request", "tag", "message", "dry_run", "dtype", "max_shard_size", "allow")
-    options = {name: value for name in named if (value := getattr(arguments, name)) is not None}
-    done = publish(
-        arguments.source,
-        arguments.target,
-        record=arguments.record,
-        private=arguments.private,
-        revision=arguments.revision,
-        step=announce,
-        **options,
-    )
+    """Publish, and print a table of what was written."""
+    given = vars(arguments)
+    options = {field.name: given[field.name] for field in fields(PublishOptions) if field.name in given}
+    done = publish(arguments.source, arguments.target, **options, step=announce)
     if arguments.dry_run:
         Console().print(listed(done))
     show("dry run, nothing was written" if arguments.dry_run else "published", summary(done, arguments))
 
 
 def announce(step: str) -> None:
-    """Say what is done next to who sits before it, and let the library show how far it gets."""
+    """Print the next step to a terminal, and let the library show its progress."""
     console = Console(stderr=True)
     if console.is_terminal:
         console.print(f"{step} …", highlight=False)
@@ -71,7 +65,7 @@ def announce(step: str) -> None:
 
 
 def listed(done: Published) -> Table:
-    """Every file, and what becomes of it."""
+    """Return a table of all files and their states."""
     table = Table()
     for title in ("file", "size", "SHA-256", "on the Hub"):
         # A name that is cut off is of no use.
@@ -82,7 +76,7 @@ def listed(done: Published) -> Table:
 
 
 def summary(done: Published, arguments: Namespace) -> dict[str, str]:
-    """What is where, and how much of it."""
+    """Return the summary as rows."""
     held = [change for change in done.changes if change.state != "deleted"]
     form = "as it was built" if done.as_built else "native" if arguments.native else "self-contained"
     rows = {"model": f"{arguments.source}, {form}"}

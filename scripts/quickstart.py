@@ -16,7 +16,8 @@ from qkv.scripts.common.tables import files, measures, show
 from qkv.scripts.data.audio import wav_of
 from qkv.scripts.publishing.card.card import auto_class, companions, make_card, write_card
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import Found, Job, outputs, reload
+from qkv.scripts.publishing.integrity.clean_process import Job, Loaded, load_in_clean_process
+from qkv.scripts.publishing.integrity.inspector import outputs
 from qkv.scripts.recipes.schema import load
 from qkv.scripts.tasks.task import Batch, Example, Task
 from qkv.scripts.train import add_arguments as add_arguments
@@ -126,8 +127,8 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as place:
         shown, options = placed(example, Path(place)), example.options if example else {}
         job = Job(finished.folder / "hub", auto_class(finished.record), given, pipeline=task.kind if example else None,
-                  example=shown, options=options)  # fmt: skip
-        (found,) = reload([job])
+                  example=shown, pipeline_options=options)  # fmt: skip
+        (found,) = load_in_clean_process([job])
     refuse_difference(found, scores(outputs(model, given)), example)
     if not whole:
         return {}
@@ -158,7 +159,7 @@ def placed(example: Example | None, folder: Path) -> Path | str | None:
     return str(example.given)
 
 
-def refuse_difference(found: Found, expected: torch.Tensor, example: Example | None) -> None:
+def refuse_difference(found: Loaded, expected: torch.Tensor, example: Example | None) -> None:
     """Raise RuntimeError unless scores are the same bit by bit, and the pipeline answers as the model does."""
     logits = scores(found.outputs)
     if not torch.equal(logits, expected):

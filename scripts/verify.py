@@ -15,14 +15,14 @@ from rich.text import Text
 
 from qkv.modeling.conversion.files import write_json
 from qkv.scripts.publishing.integrity.manifest import IntegrityError
-from qkv.scripts.publishing.integrity.verify import Report, examine
+from qkv.scripts.publishing.integrity.verification import Report, examine
 
 EXAMPLE = "qkv verify user/name --revision v1.0 --expect models/mine"
 COLOURS = {"passed": "green", "FAILED": "red", "not run": "yellow"}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What, against what."""
+    """Add the arguments of `qkv verify`."""
     parser.add_argument("target", metavar="TARGET", help="a folder or a Hub id")
     parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
     parser.add_argument("--expect", metavar="WHAT", help="the identity the model must have, or a folder it must equal")
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> None:
 
 
 def table(report: Report) -> Table:
-    """The report as people read it."""
+    """Return the report as a table."""
     shown = Table("check", "result", Column("what", overflow="fold"), title=Text(report.name))
     for row in report.rows:
         what = "\n".join(row.findings) or row.detail
@@ -61,7 +61,7 @@ def table(report: Report) -> Table:
 
 
 def summary(report: Report) -> dict[str, Any]:
-    """The report as programs read it."""
+    """Return the report as JSON values."""
     rows = [
         {"check": row.check, "result": row.result, "findings": row.findings, "detail": row.detail}
         for row in report.rows

@@ -11,7 +11,8 @@ import torch
 
 from families.base import Row
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import outputs, reload
+from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
+from qkv.scripts.publishing.integrity.inspector import outputs
 from test_hub import EVERY, QUICK, built, job
 
 # Every family, and every head of some.
@@ -44,6 +45,8 @@ def test_another_environment_finds_the_same_numbers(published, python: str) -> N
     models, jobs = published
     versions = subprocess.run([python, "-c", VERSIONS], capture_output=True, text=True, check=True).stdout.strip()
     print(f"transformers and torch: {versions}")
-    for (name, asked), found in zip(jobs.items(), reload(list(jobs.values()), python=python), strict=True):
+    for (name, asked), found in zip(
+        jobs.items(), load_in_clean_process(list(jobs.values()), python=python), strict=True
+    ):
         for key, value in outputs(models[name], asked.inputs).items():
             assert torch.equal(found.outputs[key], value), (name, key)

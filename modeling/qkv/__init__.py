@@ -26,7 +26,7 @@ LAZY = {
     "CodeCallback": "hub.callback",
     "IntegrityError": "integrity.manifest",
     "publish": "hub.publish",
-    "verify": "integrity.verify",
+    "verify": "integrity.verification",
 }
 
 

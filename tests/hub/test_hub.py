@@ -20,7 +20,8 @@ from families import ROWS
 from families.base import Row
 from loopback.process import LoopbackHub
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import Found, Job, outputs, reload
+from qkv.scripts.publishing.integrity.clean_process import Job, Loaded, load_in_clean_process
+from qkv.scripts.publishing.integrity.inspector import outputs
 
 # Those without an official class.
 WITHOUT = ("Recurrent", "EncoderForCTC")
@@ -53,7 +54,7 @@ class Published:
 
     model: PreTrainedModel
     job: Job
-    found: Found
+    found: Loaded
     home: Path
 
     def expected(self) -> dict[str, torch.Tensor]:
@@ -81,7 +82,9 @@ def publish(rows: dict[str, Row | tiny.Case], place: Path) -> dict[str, Publishe
         client_variables = hub.environment(place, None)
         online = {name: client_variables[name] for name in ("HF_ENDPOINT", "NO_PROXY", "HF_HUB_DISABLE_XET")}
         home = place / "clean"
-        found = dict(zip(jobs, reload(list(jobs.values()), home, {**online, "HF_HUB_OFFLINE": "0"}), strict=True))
+        found = dict(
+            zip(jobs, load_in_clean_process(list(jobs.values()), home, {**online, "HF_HUB_OFFLINE": "0"}), strict=True)
+        )
     return {name: Published(models[name], jobs[name], found[name], home) for name in jobs}
 
 
@@ -112,7 +115,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Published]:
     return publish({name: EVERY[name] for name in QUICK}, tmp_path_factory.mktemp("published"))
 
 
-def refuse_difference(one: Published, found: Found) -> None:
+def refuse_difference(one: Published, found: Loaded) -> None:
     expected = one.expected()
     assert expected and set(found.outputs) == set(expected)
     for name, value in expected.items():
@@ -128,7 +131,9 @@ def test_a_clean_client_gets_the_same_numbers(published: dict[str, Published], n
 def test_they_are_the_same_offline(published: dict[str, Published]) -> None:
     """The Hub is gone, the cache of the client is not."""
     home = next(iter(published.values())).home
-    for one, found in zip(published.values(), reload([one.job for one in published.values()], home), strict=True):
+    for one, found in zip(
+        published.values(), load_in_clean_process([one.job for one in published.values()], home), strict=True
+    ):
         refuse_difference(one, found)
 
 

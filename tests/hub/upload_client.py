@@ -15,9 +15,9 @@ package = ModuleType("qkv")
 package.__path__ = [str(Path(__file__).parents[2])]
 sys.modules["qkv"] = package
 
-from qkv.scripts.publishing.hub.repository import Target  # noqa: E402  the package has to stand first
+from qkv.scripts.publishing.hub.options import Package, Target  # noqa: E402  the package has to stand first
 from qkv.scripts.publishing.hub.retry import Patience  # noqa: E402
-from qkv.scripts.publishing.hub.upload import upload  # noqa: E402
+from qkv.scripts.publishing.hub.upload import send  # noqa: E402
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +29,8 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     try:
         target, patience = Target(**job["target"]), Patience(**job["patience"])
-        return asdict(upload(files, target, dry_run=job["dry_run"], patience=patience))
+        package = Package(folder, "", files=files)
+        return asdict(send(package, target, dry_run=job["dry_run"], patience=patience))
     except Exception as error:
         return {"error": str(error), "kind": type(error).__name__}
 

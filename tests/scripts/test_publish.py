@@ -142,7 +142,7 @@ def test_a_secret_never_reaches_the_hub(hub: LoopbackHub, run: Run) -> None:
         ("model bert", "'bert' is neither a folder nor user/name; write ./bert for a new folder"),
         ("nowhere alice/x", "there is no folder nowhere; name one with a model, or a run folder"),
         ("model ./there --tag v1", "there is a folder, and tag is for the Hub; leave it out, or name user/model"),
-        ("model alice/x --pr --tag v1", "a tag names a commit of a branch, and a pull request has none yet; tag after"),
+        ("model alice/x --pr --tag v1", "tag='v1' names a commit of a branch, not a pull request"),
         ("model alice/x --private --public", "argument --public: not allowed with argument --private; see qkv publish"),
         ("model alice/x --record nowhere", "there is no record at nowhere; give a run folder or a record file"),
         (

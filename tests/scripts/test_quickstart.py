@@ -20,8 +20,8 @@ from transformers import (
 from qkv.scripts import quickstart
 from qkv.scripts.cli import main
 from qkv.scripts.publishing.card.card import make_card
-from qkv.scripts.publishing.integrity.clean_process import Found, Job, outputs
-from qkv.scripts.publishing.integrity.clean_process_main import opened
+from qkv.scripts.publishing.integrity.clean_process import Job, Loaded
+from qkv.scripts.publishing.integrity.inspector import outputs, pipeline_input
 from qkv.scripts.publishing.integrity.manifest import identity
 from qkv.scripts.tasks.task import Example
 from qkv.scripts.training.record import Clock
@@ -30,21 +30,23 @@ from sine_waves import recordings
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
 
 
-def in_this_process(jobs: Sequence[Job]) -> list[Found]:
+def in_this_process(jobs: Sequence[Job]) -> list[Loaded]:
     """What the fresh process does (tests/hub/test_hub.py starts it), without the time it takes to start."""
     found = []
     for job in jobs:
         model = AutoModelForImageClassification.from_pretrained(job.source)
         answers = outputs(model, job.inputs)
         assert job.example.is_file()
-        found.append(Found(answers, [{"label": model.config.id2label[int(answers["logits"][0].argmax())]}]))
+        found.append(
+            Loaded({"answer": [{"label": model.config.id2label[int(answers["logits"][0].argmax())]}]}, answers)
+        )
     return found
 
 
 def test_it_leaves_everything_it_promises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(quickstart, "reload", in_this_process)
+    monkeypatch.setattr(quickstart, "load_in_clean_process", in_this_process)
     folder = tmp_path / "run"
     assert main(["quickstart", "digits", *SHORT, f"out={folder}"]) == 0
     assert {path.name for path in folder.iterdir()} == {
@@ -72,13 +74,13 @@ def test_it_leaves_everything_it_promises(
 def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
     expected, example = torch.tensor([0.0, 2.0, 1.0]), Example("", {"label": "b"})
     same = {"logits": expected.clone()}
-    quickstart.refuse_difference(Found(same, [{"label": "b"}, {"label": "c"}]), expected, example)
-    quickstart.refuse_difference(Found(same), expected, None)
+    quickstart.refuse_difference(Loaded({"answer": [{"label": "b"}, {"label": "c"}]}, same), expected, example)
+    quickstart.refuse_difference(Loaded({}, same), expected, None)
     with pytest.raises(RuntimeError, match="the Hub folder loads to a model with other logits, by up to 2"):
         other = {"logits": expected.nextafter(expected + 1)}
-        quickstart.refuse_difference(Found(other, [{"label": "b"}]), expected, example)
+        quickstart.refuse_difference(Loaded({"answer": [{"label": "b"}]}, other), expected, example)
     with pytest.raises(RuntimeError, match="the pipeline answers the example with label 'c', the model with 'b'"):
-        quickstart.refuse_difference(Found(same, [{"label": "c"}]), expected, example)
+        quickstart.refuse_difference(Loaded({"answer": [{"label": "c"}]}, same), expected, example)
 
 
 TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.attention_patterns=null", "text.made=60",
@@ -97,13 +99,15 @@ TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.attention_pa
 def test_texts_go_the_whole_way_too(
     words: list[str], auto_class: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reloaded(jobs: Sequence[Job]) -> list[Found]:
+    def reloaded(jobs: Sequence[Job]) -> list[Loaded]:
         (job,) = jobs
         model = auto_class.from_pretrained(job.source)
-        answer = pipeline(job.pipeline, model=str(job.source))(job.example, **job.options) if job.example else None
-        return [Found(outputs(model, job.inputs), answer)]
+        answer = (
+            pipeline(job.pipeline, model=str(job.source))(job.example, **job.pipeline_options) if job.example else None
+        )
+        return [Loaded({"answer": answer}, outputs(model, job.inputs))]
 
-    monkeypatch.setattr(quickstart, "reload", reloaded)
+    monkeypatch.setattr(quickstart, "load_in_clean_process", reloaded)
     command = ["quickstart", *words, *TEXT, f"out={tmp_path / 'run'}"]
     assert main(command) == 0
     (tmp_path / "run" / "hub" / "README.md").unlink()
@@ -150,9 +154,13 @@ def test_examples_are_handed_over_as_files(name: str, kind: type, tmp_path: Path
     given = Image.new("RGB", (2, 2)) if kind is Image.Image else np.array([0, 0.5, -1], np.float32)
     path = quickstart.placed(Example(given, {}), tmp_path)
     assert path == tmp_path / name
-    assert np.array_equal(opened(str(path))["raw"], given) if kind is np.ndarray else Image.open(path).size == (2, 2)
+    assert (
+        np.array_equal(pipeline_input(str(path))["raw"], given)
+        if kind is np.ndarray
+        else Image.open(path).size == (2, 2)
+    )
     assert quickstart.placed(None, tmp_path) is None and quickstart.placed(Example("a", {}), tmp_path) == "a"
-    assert opened("example.png") == "example.png"
+    assert pipeline_input("example.png") == "example.png"
 
 
 def test_stock_models_have_no_folder_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

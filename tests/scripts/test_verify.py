@@ -3,15 +3,15 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import transformers
 
 from published import change_json, published, stock
 from qkv.scripts.cli import main
-from qkv.scripts.publishing.integrity import load_paths as ways
-from qkv.scripts.publishing.integrity.loading import Loaded, loaded
+from qkv.scripts.publishing.integrity import clean_process
+from qkv.scripts.publishing.integrity.clean_process import Job, Loaded
+from qkv.scripts.publishing.integrity.load_paths import loaded
 from qkv.scripts.publishing.integrity.manifest import identity
 
 
@@ -29,11 +29,11 @@ def folder(original: Path, tmp_path: Path) -> Path:
 def process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the loads without qkv are made; in this process they are made with it, which a stock model does not mind."""
 
-    def elsewhere(folder: Path, auto: str, inputs: Any, options: list[dict[str, Any]]) -> list[Loaded]:
-        return [loaded(getattr(transformers, auto), folder, inputs, **each) for each in options]
+    def elsewhere(jobs: list[Job]) -> list[Loaded]:
+        return [loaded(getattr(transformers, job.auto_class), job.source, job.inputs, **job.options) for job in jobs]
 
     if request.param == "this process":
-        monkeypatch.setattr(ways, "loaded_elsewhere", elsewhere)
+        monkeypatch.setattr(clean_process, "load_in_clean_process", elsewhere)
 
 
 @pytest.mark.usefixtures("process")
@@ -54,8 +54,8 @@ def test_an_untouched_folder_passes_by_every_way(
         "AutoModelForCausalLM, bfloat16",
     ):
         assert rows[name]["detail"].startswith("23 tensors equal")
-    assert rows["without qkv, AutoModelForCausalLM"]["detail"] == "23 tensors equal, answers equal bit by bit"
-    assert rows["without qkv, AutoModelForCausalLM, bfloat16"]["detail"] == "23 tensors equal, answers finite"
+    assert rows["without qkv, AutoModelForCausalLM"]["detail"] == "23 tensors equal, outputs equal bit by bit"
+    assert rows["without qkv, AutoModelForCausalLM, bfloat16"]["detail"] == "23 tensors equal, outputs finite"
     assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
 
 

@@ -13,7 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 import qkv
 import tiny
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, described, identified, write_manifest
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, describe, identify, write_manifest
 
 CODE = "modeling_decoder.py"
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -62,6 +62,6 @@ def change_json(path: Path, **fields: Any) -> None:
 
 def forge(folder: Path, *parts: str) -> None:
     """Make the manifest agree with the files as they are now, and with the tensors in them only if these are named."""
-    manifest, found = json.loads((folder / MANIFEST).read_text()), described(folder)
+    manifest, found = json.loads((folder / MANIFEST).read_text()), describe(folder)
     manifest |= {part: found[part] for part in ("files", "code", "config", "fields", *parts)}
-    (folder / MANIFEST).write_text(json.dumps({**manifest, "identity": identified(manifest)}))
+    (folder / MANIFEST).write_text(json.dumps({**manifest, "identity": identify(manifest)}))

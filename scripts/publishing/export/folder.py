@@ -1,4 +1,4 @@
-"""How does a model become a folder that loads anywhere? Weights, config, flattened code, processor, card, license."""
+"""Build the folder of a model that loads without qkv: weights, config, flattened code, processor, card, license."""
 
 import json
 import tempfile
@@ -26,11 +26,10 @@ def build_folder(
     files: Mapping[str, bytes] = MappingProxyType({}),
     max_shard_size: str = "5GB",
 ) -> Path:
-    """Write the folder of a model as others load it, complete or not at all: one of ours brings its code along.
+    """Write the folder of a model, complete or not at all; a qkv model with the code that loads it.
 
-    `processors` are whatever else the Auto classes load with the model (tokenizer, image processor); `card` makes the
-    README from the identity in the manifest, and `files` go along with it, by their paths; weights above
-    `max_shard_size` come in several files. FileExistsError when the target holds something.
+    `processors` are the tokenizer or image processor; `card` makes the README from the identity in the manifest, and
+    `files` go along with it, by their paths. FileExistsError when the target is not empty.
     """
     with staged(target) as folder:
         for name, content in files.items():
@@ -51,18 +50,18 @@ def build_folder(
 
 
 def write_code(code: FlatCode, folder: Path) -> None:
-    """Lay code and its license into a folder."""
+    """Write code and its license into a folder."""
     for name, text in {**code.files, "LICENSE": license_text()}.items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """A folder to write to that becomes the target when the block ends well, and vanishes when it does not.
+    """Yield a folder that becomes the target when the block succeeds, and is deleted when it fails.
 
-    FileExistsError when the target holds something.
+    FileExistsError when the target is not empty.
     """
-    refuse_occupied(target)
+    check_empty(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, so that the last step is a rename within one file system.
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
@@ -76,7 +75,7 @@ def staged(target: Path) -> Iterator[Path]:
     sync(target.parent)
 
 
-def refuse_occupied(target: Path) -> None:
+def check_empty(target: Path) -> None:
     """Raise FileExistsError unless a folder is new or empty."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileExistsError(f"{target} is not empty; remove it or name another folder")
@@ -89,7 +88,7 @@ def set_fields(path: Path, **fields: Any) -> None:
 
 
 def license_text() -> str:
-    """The license that must come with every copy of the code: from the checkout, or from the installed package."""
+    """Return the license that must come with every copy of the code, from the checkout or the installed package."""
     checkout = Path(__file__).parents[3] / "LICENSE"
     text = checkout.read_text(encoding="utf-8") if checkout.is_file() else None
     text = text or distribution("qkv").read_text("licenses/LICENSE")

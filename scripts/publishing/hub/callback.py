@@ -1,4 +1,4 @@
-"""How does the code come along when transformers itself pushes a model? It is laid into the folder before that is sent.
+"""Add the code to what transformers itself pushes: it is written into the folder before that is sent.
 
 `model.push_to_hub` does so by itself; a `Trainer`, which sends its own folder, with `CodeCallback`.
 """
@@ -25,30 +25,30 @@ class CodeCallback(TrainerCallback):
     """
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Make the code."""
+        """Flatten the code."""
         if isinstance(kwargs["model"], QkvPreTrainedModel):
             flatten(kwargs["model"].config)
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Lay the code into the folder that is about to be sent."""
+        """Write the code into the folder that is about to be sent."""
         model = kwargs["model"]
         if isinstance(model, QkvPreTrainedModel) and state.is_world_process_zero and args.output_dir is not None:
             write_code(flatten(model.config), Path(args.output_dir))
 
 
 def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
-    """Make a saved folder one that loads anywhere once it is pushed.
+    """Write the code into a saved folder that is about to be pushed.
 
     ValueError when the repository has weights that the push would leave beside the new ones.
     """
-    refuse_leftovers(folder, repo, options.get("revision"), options.get("token"))
+    check_leftovers(folder, repo, options.get("revision"), options.get("token"))
     write_code(flatten(model.config), folder)
 
 
-def refuse_leftovers(folder: Path, repo: str, revision: str | None, token: Any) -> None:
-    """Raise on weights that a push would not replace: transformers prefers one file to shards, whichever is older."""
+def check_leftovers(folder: Path, repo: str, revision: str | None, token: Any) -> None:
+    """Raise ValueError on weights that a push would not replace: transformers prefers a single file to shards."""
     api = HfApi(token=token)
     if revision is not None and not api.revision_exists(repo, revision):
         revision = None

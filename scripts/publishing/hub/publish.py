@@ -1,62 +1,32 @@
-"""How does a model get to where others can load it? Built into a folder, screened, and sent in one commit."""
+"""Publish a model on the Hub or in a folder: build a package, scan it, send it in one commit."""
 
-import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
-from transformers import PreTrainedModel
 
-from qkv.modeling.conversion.convert import to_transformers
-from qkv.scripts.publishing.card.card import companions, make_card, plain_card
-from qkv.scripts.publishing.export.folder import build_folder, staged
-from qkv.scripts.publishing.hub.repository import Target
-from qkv.scripts.publishing.hub.screen import screen
-from qkv.scripts.publishing.hub.source import Source, built_folder, read_source
-from qkv.scripts.publishing.hub.upload import Change, local, upload
-from qkv.scripts.publishing.integrity.manifest import identity
-
-
-class Options(TypedDict, total=False):
-    """How else to publish.
-
-    `native` writes the stock transformers form, which needs no remote code; `other`, the Hub id or address of the
-    model's other form, is linked. `pull_request` proposes the commit, `tag` names it, `message` describes it, `dry_run`
-    only compares. `dtype` and `max_shard_size` are those of the weights. `allow` are names and paths that everybody may
-    read although they are of this machine. `step` is called with what is done next.
-    """
-
-    native: bool
-    other: str | None
-    pull_request: bool
-    tag: str | None
-    message: str
-    dry_run: bool
-    dtype: str | None
-    max_shard_size: str | None
-    allow: Sequence[str]
-    step: Callable[[str], None]
-
-
-# What only the Hub has, and what acts while a folder is built.
-OF_THE_HUB = ("private", "revision", "pull_request", "tag", "message", "dry_run")
-OF_BUILDING = ("processor", "record", "other", "dtype", "max_shard_size")
+from qkv.scripts.common.files import file_hash
+from qkv.scripts.publishing.export.folder import staged
+from qkv.scripts.publishing.hub.options import OF_THE_HUB, Package, PublishOptions
+from qkv.scripts.publishing.hub.package import ModelSource, build
+from qkv.scripts.publishing.hub.screen import scan
+from qkv.scripts.publishing.hub.upload import Change, send
 
 
 @dataclass(frozen=True)
 class Published:
-    """What was published, perhaps from a folder `as_built` before: in `folder`, or on the Hub at `url` in `commit`.
+    """What was published: in `folder`, or on the Hub at `url` in `commit`.
 
-    `identity` is that in the manifest: `qkv verify --expect` compares it with what people get.
-
-    After a dry run `commit` is what the Hub has, None if that is nothing, and `changes` is what would become of it.
+    `identity` is that in the manifest: `qkv verify --expect` compares it with what people get. `as_built` says whether
+    the folder was built before. After a dry run `commit` is that of the Hub, None if there is none, and `changes` is
+    what would become of it.
     """
 
     changes: tuple[Change, ...]
@@ -68,67 +38,36 @@ class Published:
     as_built: bool = False
 
 
-def publish(
-    source: PreTrainedModel | str | os.PathLike[str],
-    target: str | os.PathLike[str],
-    *,
-    processor: Any = None,
-    record: str | os.PathLike[str] | None = None,
-    private: bool | None = None,
-    revision: str | None = None,
-    **options: Unpack[Options],
-) -> Published:
+def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any) -> Published:
     """Put a model where `from_pretrained` finds it without qkv: on the Hub in one commit, or in a new folder.
 
-    `source` is a model, its folder, a run folder, or a folder that was built before. All of it is screened before any
-    of it leaves this machine, and the target holds the old or the new, never a mixture. UnfitError names a file that
-    may not be published; PublishError says in a sentence why the Hub did not take it.
+    `source` is a model, its folder, a run folder, or a folder that was built before; `options` are the fields of
+    `PublishOptions`. Everything is scanned before any of it leaves this machine, and the target holds the old or the
+    new, never a mixture. UnfitError names a file that may not be published; PublishError says in a sentence why the Hub
+    did not take it.
     """
-    place = destination(target)
-    given: dict[str, Any] = {
-        **options,
-        "processor": processor,
-        "record": record,
-        "private": private,
-        "revision": revision,
-    }
-    aim = hub_target(place, given) if isinstance(place, str) else None
-    if aim is None:
-        refuse(given, OF_THE_HUB, f"{place} is a folder, and {{}} is for the Hub; leave it out, or name user/model")
+    chosen, place = PublishOptions(**options), destination(target)
+    if isinstance(place, Path):
+        reason = f"{place} is a folder, and {{}} is for the Hub; leave it out, or name user/model"
+        chosen.check_unset(OF_THE_HUB, reason)
+        public, repository = [*chosen.allow], None
+    else:
+        public, repository = [place, *place.split("/"), *chosen.allow], chosen.target(place)
     with workspace(place) as folder:
-        built = prepared(source, folder, place, given)
-        known = identity(built)
-        told(given, "screen the folder")
-        files = screen(built, public=[*words(place), *options.get("allow", ())])
-        if aim is None:
-            return Published(kept(files, folder), known, folder=Path(place), as_built=built != folder)
-        told(given, "compare with the Hub" if options.get("dry_run") else "send to the Hub")
-        done = upload(files, aim, dry_run=options.get("dry_run", False))
-    where: dict[str, Any] = {"url": done.url, "commit": done.commit, "pull_request": done.pull_request}
-    return Published(done.changes, known, **where, as_built=built != folder)
-
-
-def prepared(
-    source: PreTrainedModel | str | os.PathLike[str], folder: Path, place: Path | str, given: Mapping[str, Any]
-) -> Path:
-    """A folder to publish: the one that was named, if it was built before, or the one that is built now."""
-    if not given.get("native") and (built := built_folder(source)):
-        refuse(given, OF_BUILDING, f"{built} is built already, too late for {{}}; name the model it was built of")
-        return built
-    told(given, "read the model")
-    found = read_source(source, processor=given["processor"], record=given["record"], dtype=given.get("dtype"))
-    told(given, "build the folder")
-    return build(found, folder, place, given)
-
-
-def told(given: Mapping[str, Any], what: str) -> None:
-    """Say what is done next to whoever wants to know."""
-    if step := given.get("step"):
-        step(what)
+        package = build(source, folder, place, chosen)
+        chosen.step("scan the folder")
+        package = package.scanned(scan(package.folder, public=public))
+        if repository is None:
+            return Published(keep(package, folder), package.identity, folder=Path(place), as_built=package.as_built)
+        chosen.step("compare with the Hub" if chosen.dry_run else "send to the Hub")
+        sent = send(package, repository, dry_run=chosen.dry_run)
+    return Published(
+        sent.changes, package.identity, None, sent.url, sent.commit, sent.pull_request, as_built=package.as_built
+    )
 
 
 def destination(target: str | os.PathLike[str]) -> Path | str:
-    """A folder if it is a path, looks like one, or is there; otherwise the name of a repository."""
+    """Return a folder if the target is a path, looks like one, or is there; otherwise the name of a repository."""
     name = os.fspath(target)
     if isinstance(target, os.PathLike) or name.startswith((".", "~", os.sep)) or Path(name).is_dir():
         return Path(name).expanduser()
@@ -141,17 +80,9 @@ def destination(target: str | os.PathLike[str]) -> Path | str:
     return name
 
 
-def refuse(given: Mapping[str, Any], names: Sequence[str], sentence: str) -> None:
-    """Raise ValueError for the first of these options that is given."""
-    for name in names:
-        # That a repository shall not be private is a wish, that no pull request is wanted is not.
-        if given.get(name) not in ((None,) if name == "private" else (None, False)):
-            raise ValueError(sentence.format(name))
-
-
 @contextmanager
 def workspace(place: Path | str) -> Iterator[Path]:
-    """An empty folder to build in: what becomes the target, or one that goes when all is sent."""
+    """Yield an empty folder to build in: one that becomes the target, or a temporary one for the Hub."""
     if isinstance(place, Path):
         with staged(place) as folder:
             yield folder
@@ -160,54 +91,9 @@ def workspace(place: Path | str) -> Iterator[Path]:
             yield Path(name)
 
 
-def words(place: Path | str) -> list[str]:
-    """What everybody reads in the address of a repository."""
-    return [] if isinstance(place, Path) else [place, *place.split("/")]
-
-
-def build(source: Source, folder: Path, place: Path | str, given: Mapping[str, Any]) -> Path:
-    """Fill a folder with one of the forms of a model."""
-    sizes = {"max_shard_size": size} if (size := given.get("max_shard_size")) else {}
-    # First, for it says best why there is no native form.
-    model: Any = to_transformers(source.model) if given.get("native") else source.model
-    card, files = described(source, place, given)
-    return build_folder(model, folder, processors=source.processors, card=card, files=files, **sizes)
-
-
-def described(
-    source: Source, place: Path | str, given: Mapping[str, Any]
-) -> tuple[Callable[[str], str], Mapping[str, bytes]]:
-    """What makes the card of a model, and what goes along with it; ValueError for the record of another model."""
-    known: dict[str, Any] = {"form": "native" if given.get("native") else "self-contained"}
-    known |= {"other": given.get("other"), "processor": bool(source.processors)}
-    known |= {"repo": place} if isinstance(place, str) else {}
-    if source.record is None:
-        name = place.name if isinstance(place, Path) else place.partition("/")[2]
-        config = {**source.model.config.to_dict(), "architectures": [type(source.model).__name__]}
-        known |= {"name": name, "certificate": source.certificate}
-        return lambda identity: str(plain_card(config, digest=identity, **known)), {}
-    record = json.loads(source.record.read_text(encoding="utf-8"))
-    count = source.model.num_parameters()
-    if record["parameters"] != count:
-        raise ValueError(
-            f"{source.record} is of a model with {record['parameters']:,} parameters and this one has {count:,}; name "
-            "the record of its own training"
-        )
-    files = companions(record, source.record.parent)
-    return lambda identity: str(make_card(record, digest=identity, **known)), files
-
-
-def kept(files: Mapping[str, Path], folder: Path) -> tuple[Change, ...]:
-    """The files of the folder that is being written, copied there if they were built elsewhere."""
-    for name, path in files.items():
-        if not path.is_relative_to(folder):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, folder / name)
-    found = {name: local(path) for name, path in files.items()}
-    return tuple(Change(name, "new", file.size, file.sha256) for name, file in found.items())
-
-
-def hub_target(repo: str, given: Mapping[str, Any]) -> Target:
-    """Where on the Hub, and how."""
-    named = ("private", "revision", "pull_request", "tag", "message")
-    return Target(repo, **{name: given[name] for name in named if given.get(name) is not None})
+def keep(package: Package, folder: Path) -> tuple[Change, ...]:
+    """Copy the files of a package that was built elsewhere into the folder, and list them."""
+    for name, path in package.files.items() if package.as_built else ():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / name)
+    return tuple(Change(name, "new", path.stat().st_size, file_hash(path)) for name, path in package.files.items())

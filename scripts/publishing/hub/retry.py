@@ -1,8 +1,7 @@
-"""Which failures of the Hub are worth another attempt, after how long, and what is said about the others?"""
+"""Retry what may succeed later on the Hub, after the time that it asks for, and explain the other failures."""
 
 import json
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TypeVar
 from httpx2 import HTTPError
 from huggingface_hub import get_token
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils._http import parse_ratelimit_headers
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -49,13 +49,13 @@ class Patience:
     longest_wait: float = 300.0
 
     def wait(self, attempt: int, error: BaseException) -> float:
-        """Seconds to wait after a failed attempt, counted from 1: what the Hub asks for, if it does."""
+        """Return the seconds to wait after a failed attempt, counted from 1: what the Hub asks for, if it does."""
         asked = asked_wait(error)
         return min(self.longest_wait, self.first_wait * 2 ** (attempt - 1) if asked is None else asked)
 
 
 def persistently(action: Callable[[], Result], repo: str, patience: Patience) -> Result:
-    """What the action returns, tried again while its failures may pass; PublishError for those that will not.
+    """Call an action until it succeeds or a failure is permanent; then PublishError.
 
     The action has to look at the Hub afresh each time: a request that failed may have been carried out.
     """
@@ -77,7 +77,7 @@ def persistently(action: Callable[[], Result], repo: str, patience: Patience) ->
 
 
 def temporary(error: BaseException) -> bool:
-    """Whether the same may succeed later.
+    """Return whether the same may succeed later.
 
     A library that loses its connection in one of several threads reports whatever the others stumble over, down to an
     AttributeError of its closed client; so what is neither an answer nor a mistake of ours is worth another look.
@@ -91,19 +91,19 @@ def temporary(error: BaseException) -> bool:
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status that an error, or what caused it, is about."""
+    """Return the HTTP status of an error or of its cause."""
     return next((link.response.status_code for link in causes(error) if isinstance(link, HfHubHTTPError)), None)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was raised from."""
+    """Yield an error and what it was raised from."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
 def asked_wait(error: BaseException) -> float | None:
-    """The seconds that the Hub asks to wait for: in `Retry-After`, a number or a date, or in its `RateLimit`."""
+    """Return the seconds that the Hub asks to wait: `Retry-After`, a number or a date, or its rate limit."""
     response = next((link.response for link in causes(error) if isinstance(link, HfHubHTTPError)), None)
     if response is None:
         return None
@@ -115,12 +115,12 @@ def asked_wait(error: BaseException) -> float | None:
             return max(0.0, (parsedate_to_datetime(after) - datetime.now(timezone.utc)).total_seconds())
         except (TypeError, ValueError):
             return None
-    limited = re.search(r"\br=0;t=(\d+)", response.headers.get("RateLimit", ""))
-    return float(limited[1]) if limited else None
+    limit = parse_ratelimit_headers(response.headers)
+    return float(limit.reset_in_seconds) if limit and not limit.remaining else None
 
 
 def explained(error: Exception, repo: str) -> PublishError | None:
-    """The error as one sentence with a remedy; None for one that says all already."""
+    """Return the error as one sentence with a remedy; None for one that explains itself."""
     status, names = status_of(error), {"repo": repo, "owner": repo.partition("/")[0]}
     if isinstance(error, OfflineModeIsEnabled):
         return PublishError(OFFLINE.format(**names))
@@ -133,7 +133,7 @@ def explained(error: Exception, repo: str) -> PublishError | None:
 
 
 def given_up(error: Exception, repo: str, attempts: int) -> PublishError:
-    """What is said after the last attempt."""
+    """Return the error after the last attempt."""
     if status_of(error) == STALE:
         return PublishError(SENTENCES[STALE].format(repo=repo))
     return PublishError(
@@ -143,7 +143,7 @@ def given_up(error: Exception, repo: str, attempts: int) -> PublishError:
 
 
 def brief(error: BaseException) -> str:
-    """An error in a few words of one line, the Hub's own where it sent some."""
+    """Return an error in one short line, the Hub's own where it sent one."""
     answers = [link for link in causes(error) if isinstance(link, HfHubHTTPError)]
     if answers:
         said = answers[0].server_message or answers[0].response.reason_phrase

@@ -1,9 +1,8 @@
-"""May this folder be published? Only files that a model needs, and in them nothing of the machine they are from.
+"""Scan a folder before it is published: only files that a model needs, and in them nothing of this machine.
 
-What is looked for depends on the kind of file. Everywhere: secrets, by their form and by the values of this
-environment's secret variables. In all that people and programs write (config, code, card, templates): also absolute
-paths and the names of this user and machine. In vocabularies neither: a learned piece may well be `/home` or a name.
-In pictures and other binary files: secrets and home folders, in what is readable of them.
+In every file: secrets, by their form and by the values of this environment's secret variables. In config, code, card
+and templates also absolute paths and the names of this user and machine; not in vocabularies, where a learned token
+may well be `/home` or a name. In pictures and other binary files secrets and home folders, in their readable parts.
 """
 
 import json
@@ -20,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from qkv.scripts.publishing.hub.secrets import HOMES, Leak, Machine, this_machine
 
 FOLDERS = (".eval_results", "additional_chat_templates")
-# What is no text, by its first bytes: whatever its name, reading the first five may run code.
+# Binary formats by their first bytes; reading the first five may run code.
 HEADS = {
     b"PK\x03\x04": "a zip archive, as torch.save writes pickles",
     **{bytes([0x80, protocol]): "a pickle" for protocol in range(2, 6)},
@@ -53,20 +52,20 @@ class UnfitError(ValueError):
 
 @dataclass(frozen=True)
 class Finding:
-    """What may not be published, and where."""
+    """What may not be published, and its place."""
 
     name: str
     what: str
     place: str = ""
 
     def __str__(self) -> str:
-        """As a clause of a sentence."""
+        """Return a clause of a sentence."""
         return f"{self.name} {self.what}" if not self.place else f"{self.name} holds {self.what} ({self.place})"
 
 
 @dataclass(frozen=True)
 class File:
-    """A file to be looked at, the text of the card beside it, and the machine it must not tell of."""
+    """A file to scan, the text of the card beside it, and the machine whose traces it must not have."""
 
     name: str
     path: Path
@@ -74,8 +73,8 @@ class File:
     machine: Machine
 
 
-def screen(folder: Path, *, public: Collection[str] = ()) -> dict[str, Path]:
-    """{name: path} of a folder's files, all of which may be published; UnfitError if any may not.
+def scan(folder: Path, *, public: Collection[str] = ()) -> dict[str, Path]:
+    """Return {name: path} of a folder's files if all may be published; UnfitError names those that may not.
 
     `public` are names and paths, such as the owner of the repository, that everybody may read. Secrets never are.
     """
@@ -83,7 +82,7 @@ def screen(folder: Path, *, public: Collection[str] = ()) -> dict[str, Path]:
     shown = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
     machine = this_machine(public)
     files = {name: File(name, path, shown, machine) for name, path in entries(folder, shown)}
-    findings = [finding for file in files.values() for finding in look(file, folder)]
+    findings = [finding for file in files.values() for finding in scan_file(file, folder)]
     if findings:
         more = f"; and {len(findings) - SHOWN} more" if len(findings) > SHOWN else ""
         raise UnfitError(
@@ -94,7 +93,7 @@ def screen(folder: Path, *, public: Collection[str] = ()) -> dict[str, Path]:
 
 
 def entries(folder: Path, shown: str) -> Iterator[tuple[str, Path]]:
-    """Everything in a folder; of folders within it that no model needs only their names."""
+    """Yield (name, path) of everything in a folder; of sub-folders that no model needs only the folder."""
     for place, folders, names in os.walk(folder):
         inside = Path(place)
         for name in sorted(folders):
@@ -107,8 +106,8 @@ def entries(folder: Path, shown: str) -> Iterator[tuple[str, Path]]:
             yield (inside / name).relative_to(folder).as_posix(), inside / name
 
 
-def look(file: File, folder: Path) -> Iterator[Finding]:
-    """What is wrong with one file."""
+def scan_file(file: File, folder: Path) -> Iterator[Finding]:
+    """Yield what is wrong with one file."""
     examine = next((function for kind, function in KINDS.items() if re.fullmatch(kind, file.name)), None)
     if file.path.is_symlink() and not file.path.resolve().is_relative_to(folder.resolve()):
         yield Finding(file.name, "is a link that leads out of the folder")
@@ -121,21 +120,21 @@ def look(file: File, folder: Path) -> Iterator[Finding]:
 
 
 def leftover(name: str) -> str:
-    """What a file or folder is that no published model needs."""
+    """Return what a file or folder is that no published model needs."""
     last = name.rpartition("/")[2]
     known = (what for pattern, what in LEFTOVERS.items() if re.fullmatch(pattern, last))
     return next(known, "of no kind that a published model needs")
 
 
 def disguise(path: Path) -> str:
-    """What a file is by its first bytes, if nothing of that kind is published."""
+    """Return the format of a file by its first bytes, if none of that format is published."""
     with path.open("rb") as file:
         first = file.read(16)
     return next((what for head, what in HEADS.items() if first.startswith(head)), "")
 
 
 def examine_weights(file: File) -> Iterator[Finding]:
-    """Whole safetensors, of parameters only, whose header says nothing else."""
+    """Check that a safetensors file is whole, and holds parameters only."""
     try:
         with safe_open(file.path, framework="numpy") as opened:
             tensors, metadata = list(opened.keys()), opened.metadata() or {}
@@ -150,19 +149,19 @@ def examine_weights(file: File) -> Iterator[Finding]:
 
 
 def examine_picture(file: File) -> Iterator[Finding]:
-    """A picture that the card shows."""
+    """Check that the card shows a picture."""
     if file.name not in file.card:
         yield Finding(file.name, "is a picture that README.md does not show")
     yield from examine_text(file) if file.name.endswith(".svg") else examine_binary(file, PICTURE_HEADS)
 
 
-def examine_pieces(file: File) -> Iterator[Finding]:
-    """A vocabulary in the form of SentencePiece, which also holds the options it was trained with."""
+def examine_sentencepiece(file: File) -> Iterator[Finding]:
+    """Check a SentencePiece vocabulary, which also holds the options it was trained with."""
     return examine_binary(file, (b"\n",))
 
 
 def examine_binary(file: File, heads: tuple[bytes, ...]) -> Iterator[Finding]:
-    """What its name says, no archive behind its end, and no secret in what is readable of it."""
+    """Check the format, that no archive is appended, and that no readable part holds a secret."""
     data = file.path.read_bytes()
     if not data.startswith(heads) or zipfile.is_zipfile(file.path):
         yield Finding(file.name, "is not what its name says")
@@ -174,17 +173,17 @@ def examine_binary(file: File, heads: tuple[bytes, ...]) -> Iterator[Finding]:
 
 
 def examine_text(file: File) -> Iterator[Finding]:
-    """What people read: code, card, license, templates."""
+    """Check code, card, license and templates."""
     return in_lines(file, lambda text: (*file.machine.secrets(text), *file.machine.traces(text)))
 
 
 def examine_vocabulary(file: File) -> Iterator[Finding]:
-    """Pieces of texts, in which anything may stand but a secret."""
+    """Check a vocabulary, which may hold anything but a secret."""
     return in_lines(file, file.machine.secrets)
 
 
 def examine_config(file: File) -> Iterator[Finding]:
-    """JSON that programs write: every text in it, the learned ones of a tokenizer apart."""
+    """Check every string of a JSON file; of a tokenizer's vocabulary only for secrets."""
     try:
         values = json.loads(file.path.read_bytes())
     except ValueError as error:
@@ -198,7 +197,7 @@ def examine_config(file: File) -> Iterator[Finding]:
 
 
 def in_lines(file: File, find: Callable[[str], Iterable[Leak]]) -> Iterator[Finding]:
-    """What is found in a text, by its line."""
+    """Yield the findings in a text, by line."""
     try:
         text = file.path.read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -209,7 +208,7 @@ def in_lines(file: File, find: Callable[[str], Iterable[Leak]]) -> Iterator[Find
 
 
 def leaks(text: str, place: str, machine: Machine) -> Iterator[Leak]:
-    """What one value gives away; if it is a path altogether it does, wherever that leads."""
+    """Yield the leaks of one value; a value that is a path as a whole is one."""
     found = [*machine.secrets(text), *machine.traces(text)]
     yield from found
     absolute = re.fullmatch(r"(/[^/\s]+){2,}/?", text) and not place.startswith(LABELS)
@@ -219,7 +218,7 @@ def leaks(text: str, place: str, machine: Machine) -> Iterator[Leak]:
 
 
 def strings(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """(where, text) of every text in a JSON value, the keys included."""
+    """Yield (place, text) of every string in a JSON value, the keys included."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):
@@ -237,7 +236,7 @@ KINDS: dict[str, Callable[[File], Iterator[Finding]]] = {
     r"(config|generation_config|preprocessor_config|processor_config|tokenizer_config|special_tokens_map"
     r"|chat_template|model\.safetensors\.index|qkv_manifest|certificate|tokenizer)\.json": examine_config,
     r"(vocab|added_tokens|normalizer|target_vocab)\.json|(vocab|merges)\.txt": examine_vocabulary,
-    r"(tokenizer|spiece|sentencepiece\.bpe|spm)\.model|(source|target)\.spm": examine_pieces,
+    r"(tokenizer|spiece|sentencepiece\.bpe|spm)\.model|(source|target)\.spm": examine_sentencepiece,
     r"([\w.-]+/)?\w[\w.-]*\.(png|jpe?g|gif|webp|svg)": examine_picture,
     r"[A-Za-z]\w*\.py|README\.md|(LICENSE|NOTICE)(\.txt|\.md)?|\.gitattributes|chat_template\.jinja"
     r"|additional_chat_templates/[\w.-]+\.jinja|\.eval_results/[\w.-]+\.ya?ml": examine_text,

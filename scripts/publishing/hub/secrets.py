@@ -1,4 +1,4 @@
-"""What in a text must not leave this machine? Secrets, paths, and the names of its user and of itself."""
+"""Find in a text what must not leave this machine: secrets, paths, and the names of its user and of itself."""
 
 import getpass
 import os
@@ -26,7 +26,7 @@ SECRETS = {
 }
 SECRET = re.compile("|".join(f"({pattern})" for pattern in SECRETS.values()))
 HOMES = r"/(?:home|Users|root)/[\w.-]+|\b[A-Za-z]:\\{1,2}Users\\{1,2}[\w.-]+"
-# Top-level folders under which people and clusters keep their files, and those of every system, which tell nothing.
+# Top-level folders under which people and clusters keep their files, and those of every system, which are no trace.
 OWN = set("content data gpfs home kaggle lustre media mnt nfs opt private root scratch srv tmp var work".split())
 OWN |= {"workspace", "Users", "Volumes"}
 SYSTEM = set("bin boot dev etc lib lib32 lib64 proc run sbin sys usr Applications Library System".split())
@@ -39,7 +39,7 @@ SHORTEST_VALUE, SHORTEST_NAME = 8, 3
 
 @dataclass(frozen=True)
 class Leak:
-    """What was found, and where in the text it begins."""
+    """A finding, and its offset in the text."""
 
     start: int
     what: str
@@ -47,7 +47,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class Machine:
-    """What would betray a machine: values of secret variables, its home folder, its names by their kind, its folders.
+    """What identifies a machine: values of secret variables, home folder, names by their kind, top-level folders.
 
     `public` are names and paths that everybody may read.
     """
@@ -59,7 +59,7 @@ class Machine:
     public: Collection[str] = ()
 
     def secrets(self, text: str) -> Iterator[Leak]:
-        """Tokens, keys and passwords, by their form or because the environment holds them."""
+        """Yield tokens, keys and passwords, by their form or because the environment holds them."""
         kinds = list(SECRETS)
         for match in SECRET.finditer(text):
             yield Leak(match.start(), kinds[int(match.lastindex or 1) - 1])
@@ -68,7 +68,7 @@ class Machine:
                 yield Leak(start, f"the value of {name}")
 
     def traces(self, text: str) -> Iterator[Leak]:
-        """Paths of a machine, and the names of this one."""
+        """Yield absolute paths, and the names of this machine and its user."""
         for match in self._path.finditer(text):
             if match[0] not in self.public:
                 yield Leak(match.start(), f"the path {match[0][:60]}")
@@ -78,7 +78,7 @@ class Machine:
 
     @cached_property
     def _path(self) -> re.Pattern[str]:
-        """An absolute path, but no part of an address, and no division."""
+        """Compile a pattern of absolute paths, not of URLs or divisions."""
         own = "|".join(map(re.escape, sorted(OWN | set(self.folders) - SYSTEM)))
         rest = r"[^\s\"'`<>|,;)]*"
         unix = rf"(?<![\w.~/$}}\])-])/(?:{own})/[\w.@+-]{rest}"
@@ -90,7 +90,7 @@ class Machine:
 
 
 def this_machine(public: Collection[str] = ()) -> Machine:
-    """What betrays the machine we run on."""
+    """Describe the machine this runs on."""
     variables = {name: value for name, value in os.environ.items() if SECRET_NAMES.search(name)}
     variables[LOGIN] = get_token() or ""
     values = {name: value for name, value in variables.items() if len(value) >= SHORTEST_VALUE}
@@ -108,7 +108,7 @@ def this_machine(public: Collection[str] = ()) -> Machine:
 
 
 def user_name() -> str:
-    """Who we are here; in a container, that may be nobody."""
+    """Return the user's name, empty where there is none, as in some containers."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

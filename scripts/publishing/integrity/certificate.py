@@ -1,4 +1,4 @@
-"""Are two checkpoints one model? Both are read from their files and compared layer by layer."""
+"""Certify that two checkpoints are one model: both are read from their files and compared layer by layer."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +13,8 @@ from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, roun
 from qkv.modeling.conversion.files import mapped, tensor_files
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import file_hash
-from qkv.scripts.publishing.integrity.probe import SEED, answers, generated, precise, questions
+from qkv.scripts.publishing.integrity.inspector import identical
+from qkv.scripts.publishing.integrity.probe import SEED, generate, in_double_precision, probe_inputs, probe_outputs
 
 # What each precision may differ by, relative to the largest number of its layer. In double precision nothing is rounded
 # to single, so that any mistake shows; in single the order of sums does. Brain floats are shown and not judged.
@@ -24,44 +25,44 @@ Certificate = dict[str, Any]
 
 
 def certify(source: Path, target: Path, *, step: Callable[[str], None]) -> Certificate:
-    """How far two folders, one of transformers and one of qkv, are one model; `step` hears what is done next."""
+    """Compare two folders, one of transformers and one of qkv; `step` is called with what is done next."""
     found: Certificate = {"versions": versions(), "seed": SEED, "limits": dict(LIMITS), "layers": {}}
     for name in LIMITS:
         step(f"compare in {name}")
-        dtype, within = getattr(torch, name), precise if name == "float64" else nullcontext
-        one, other = (opened(folder, dtype, within) for folder in (source, target))
+        dtype, within = getattr(torch, name), in_double_precision if name == "float64" else nullcontext
+        one, other = (open_model(folder, dtype, within) for folder in (source, target))
         if name == "float64":
-            found |= {"source": described(source, one), "target": described(target, other)}
+            found |= {"source": count(source, one), "target": count(target, other)}
             if rounded_tables(one if is_ours(target) else other):
                 found["limits"][name] = ONE_ROUNDING
         ours, official = (other, one) if is_ours(target) else (one, other)
-        inputs = questions(ours, official)
+        inputs = probe_inputs(ours, official)
         with within():
-            for layer, difference in differences(answers(one, inputs), answers(other, inputs)):
+            for layer, difference in differences(probe_outputs(one, inputs), probe_outputs(other, inputs)):
                 found["layers"].setdefault(layer, {})[name] = difference
             if name == "float64" and one.can_generate() and other.can_generate():
                 step("generate")
                 found["generation"] = {
-                    kind: torch.equal(generated(one, inputs, beams), generated(other, inputs, beams))
+                    kind: torch.equal(generate(one, inputs, beams), generate(other, inputs, beams))
                     for kind, beams in (("greedy", 1), ("3 beams", 3))
                 }
         del one, other, ours, official
     step("convert back")
-    found["way back"] = way_back(source, target)
+    found["way back"] = convert_back(source, target)
     found["first diverging layer"] = first_diverging(found)
     found["passed"] = not problems(found)
     return found
 
 
-def opened(
+def open_model(
     folder: Path, dtype: Any = "auto", within: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> PreTrainedModel:
-    """The model of a folder, ready to be asked."""
+    """Load the model of a folder in evaluation mode."""
     return open_checkpoint(folder, dtype=dtype, within=within, attn_implementation="eager").eval()
 
 
-def described(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
-    """What is counted of a model, each tensor once."""
+def count(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
+    """Count the parameters, buffers and stored tensors of a model, each tensor once."""
     return {
         "class": type(model).__name__,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -72,7 +73,7 @@ def described(folder: Path, model: PreTrainedModel) -> dict[str, Any]:
 
 
 def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Largest and mean difference of each output that both give, and the largest number in it."""
+    """Yield (output, its largest and mean difference and its largest number) of what both models return."""
     for name, expected in one.items():
         if name in other and other[name].shape == expected.shape:
             apart = (other[name].double() - expected.double()).abs()
@@ -85,7 +86,7 @@ def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> Iterator[tu
 
 
 def first_diverging(found: Certificate) -> str | None:
-    """The first layer, in the order of computation, that differs by more than its limit in any precision."""
+    """Return the first layer, in the order of computation, that differs by more than its limit in any precision."""
     for layer, measured in found["layers"].items():
         for name, limit in found["limits"].items():
             # Written so that a number that is none fails.
@@ -94,12 +95,12 @@ def first_diverging(found: Certificate) -> str | None:
     return None
 
 
-def way_back(source: Path, target: Path) -> dict[str, Any]:
-    """Whether converting the target back gives every tensor of the source, bit by bit."""
-    expected = opened(source).state_dict()
+def convert_back(source: Path, target: Path) -> dict[str, Any]:
+    """Convert the target back, and compare every tensor with the source bit by bit."""
+    expected = open_model(source).state_dict()
     # What the files hold under the same names, which a config with another dtype would have changed on the way.
     expected |= {name: mapped(file, name) for name, file in tensor_files(source).items() if name in expected}
-    model: Any = opened(target)
+    model: Any = open_model(target)
     try:
         again = (write(model, copies=False) if is_ours(target) else read(model, copies=False)).state_dict()
     except ValueError as error:
@@ -108,18 +109,8 @@ def way_back(source: Path, target: Path) -> dict[str, Any]:
     return {"tensors": len(expected), "different": sorted(apart | (again.keys() - expected.keys()))}
 
 
-def identical(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same bits."""
-    return one.dtype == other.dtype and one.shape == other.shape and torch.equal(as_bytes(one), as_bytes(other))
-
-
-def as_bytes(tensor: Tensor) -> Tensor:
-    """A tensor's memory, in which zero is not minus zero and a number that is none equals itself."""
-    return tensor.detach().contiguous().flatten().view(torch.uint8)
-
-
 def problems(found: Certificate) -> list[str]:
-    """What a certificate has to say against the conversion, in the order of weight."""
+    """Return what speaks against the conversion, the most important first."""
     said = []
     if layer := found["first diverging layer"]:
         worst = found["layers"][layer]
@@ -136,5 +127,5 @@ def problems(found: Certificate) -> list[str]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file of a flat folder."""
+    """Return the SHA-256 of every file of a flat folder."""
     return {path.name: file_hash(path) for path in sorted(folder.iterdir())}

@@ -1,6 +1,5 @@
-"""Does a published folder work for somebody without qkv? Load it in a process of its own and compare."""
+"""Load published models in a process of its own that has no qkv, and collect what it reports."""
 
-import copy
 import json
 import os
 import subprocess
@@ -14,96 +13,104 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import PreTrainedModel
 
-CONSUMER = Path(__file__).with_name("clean_process_main.py")
+from qkv.scripts.publishing.integrity import inspector
+
+PROGRAM = Path(inspector.__file__)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A folder, or a repo of the Hub with a revision, the Auto class to load it with, and inputs for its model.
+    """A folder or a repository of the Hub, the Auto class that loads it, and what to do with the model.
 
-    `again` saves what was loaded and loads that; `pipeline` names a task, to be run on the file or text `example` with
-    these `options`.
+    `options` are those of `from_pretrained`; unless `remote` is false, the code of the source has to be used. `inputs`
+    are for a forward pass. `again` saves the loaded model, and loads and runs the copy. `pipeline` names a task to be
+    run on the text or file `example`. `fingerprints` reports every tensor.
     """
 
     source: Path | str
     auto_class: str
-    inputs: dict[str, Tensor]
+    inputs: Mapping[str, Tensor] | None = None
     revision: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    remote: bool = True
     again: bool = False
+    fingerprints: bool = False
     pipeline: str | None = None
     example: Path | str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
+    pipeline_options: Mapping[str, Any] = field(default_factory=dict)
 
-    def order(self, place: Path) -> dict[str, str]:
-        """The job as `clean_process_main.py` reads it, with its files in the given folder."""
-        place.mkdir()
-        save_file({name: value.cpu().clone().contiguous() for name, value in self.inputs.items()}, place / "inputs")
-        files: dict[str, Any] = {"inputs": place / "inputs", "outputs": place / "outputs"}
-        files |= {"source": self.source} if isinstance(self.source, Path) else {}
-        files |= {"copy": place / "copy"} if self.again else {}
-        files |= {"example": self.example} if isinstance(self.example, Path) else {}
-        files |= {"answer": place / "answer"} if self.example else {}
-        order = {name: str(path.resolve()) for name, path in files.items()}
-        words = {"source": self.source, "auto_class": self.auto_class, "revision": self.revision}
-        words |= {"pipeline": self.pipeline, "example": self.example, "options": json.dumps(self.options)}
-        return {**{name: str(word) for name, word in words.items() if word is not None}, **order}
+    def order(self, folder: Path) -> dict[str, Any]:
+        """Return the job as `inspector.py` reads it, with its files in the given folder."""
+        folder.mkdir()
+        order: dict[str, Any] = {"source": absolute(self.source), "auto_class": self.auto_class, "remote": self.remote}
+        order["options"] = {**self.options, "trust_remote_code": self.remote, "revision": self.revision}
+        if self.inputs is not None:
+            tensors = {name: value.cpu().clone().contiguous() for name, value in self.inputs.items()}
+            order |= {"inputs": absolute(folder / "inputs"), "outputs": absolute(folder / "outputs")}
+            save_file(tensors, order["inputs"])
+        order |= {"copy": absolute(folder / "copy")} if self.again else {}
+        order |= {"fingerprints": True} if self.fingerprints else {}
+        if self.pipeline and self.example is not None:
+            order |= {"pipeline": self.pipeline, "example": absolute(self.example)}
+            order["pipeline_options"] = dict(self.pipeline_options)
+        return order
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a job gave: the tensors of the model's output, and the pipeline's answer where one was asked for."""
+class Loaded:
+    """The report on a loaded model, the tensors of its output, and the pipeline's answer."""
 
-    outputs: dict[str, Tensor]
-    answer: Any = None
+    report: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def answer(self) -> Any:
+        """What the pipeline returned, None where none was asked for."""
+        return self.report.get("answer")
 
 
-def reload(
+def load_in_clean_process(
     jobs: Sequence[Job],
     home: Path | None = None,
     environment: Mapping[str, str] | None = None,
     python: str = sys.executable,
-) -> list[Found]:
-    """Do every job in one fresh process; RuntimeError with its last words if that fails.
+) -> list[Loaded]:
+    """Do every job in one new process; RuntimeError with its last line if that fails.
 
-    The process has qkv hidden, empty caches, no network, another working directory and nothing of our environment that
-    concerns Python or Hugging Face. `home` is a place whose caches it finds and leaves for the next; `environment` is
-    what it needs to reach a Hub; `python` may be that of another installation, with other versions.
+    The process cannot import qkv, has empty caches, no network, another working directory and none of the environment
+    variables of Python and Hugging Face. `home` is a folder whose caches are used and kept; `environment` is added;
+    `python` may be an interpreter with other versions of the libraries.
     """
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         orders = [job.order(place / str(index)) for index, job in enumerate(jobs)]
+        order = {"threads": torch.get_num_threads(), "reports": absolute(place / "reports"), "jobs": orders}
         result = subprocess.run(
-            [python, "-I", CONSUMER],
-            input=json.dumps({"threads": torch.get_num_threads(), "jobs": orders}),
-            env={**strange_environment(home or place), **(environment or {})},
+            [python, "-I", PROGRAM],
+            input=json.dumps(order),
+            env={**clean_environment(home or place), **(environment or {})},
             cwd=place,
             capture_output=True,
             text=True,
         )
         if result.returncode:
-            raise RuntimeError(f"loading without qkv failed: {result.stderr.strip()[-2000:]}")
-        return [collect(order) for order in orders]
+            reason = (result.stderr.strip().splitlines() or ["the process ended without a message"])[-1]
+            raise RuntimeError(f"loading without qkv failed: {reason}")
+        reports = json.loads((place / "reports").read_text(encoding="utf-8"))
+        return [
+            Loaded(report, load_file(order["outputs"]) if "outputs" in order else {})
+            for report, order in zip(reports, orders, strict=True)
+        ]
 
 
-def collect(order: dict[str, str]) -> Found:
-    """What the process left for one job."""
-    answer = json.loads(Path(order["answer"]).read_text(encoding="utf-8")) if "answer" in order else None
-    return Found(load_file(order["outputs"]), answer)
+def absolute(source: Path | str) -> str:
+    """Return the full path of a file or folder, for the process has another working directory; a text as it is."""
+    return str(source.resolve()) if isinstance(source, Path) else source
 
 
-def strange_environment(home: Path) -> dict[str, str]:
-    """Our environment without anything that helps Python or Hugging Face find our files."""
+def clean_environment(home: Path) -> dict[str, str]:
+    """Return the environment variables without those that help Python or Hugging Face find local files."""
     helpful = ("PYTHON", "HF_", "TRANSFORMERS_")
     ours = {name: value for name, value in os.environ.items() if not name.startswith(helpful)}
     return {**ours, "HF_HOME": str(home / "cache"), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-
-
-@torch.no_grad()
-def outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What the model in memory makes of the inputs, on the CPU as the fresh process does: every tensor it puts out."""
-    # Copied like the other: where a tensor lies in memory decides the last bits of matrix products.
-    model = copy.deepcopy(model).cpu().eval()
-    output = model(**{name: value.cpu() for name, value in inputs.items()})
-    return {name: value for name, value in output.items() if isinstance(value, Tensor)}

@@ -1,4 +1,4 @@
-"""What do the files of a folder tell before any is loaded? Each is compared with the manifest, down to its tensors."""
+"""Compare the files of a folder with its manifest, down to each tensor, without loading the model."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from qkv.scripts.publishing.integrity.manifest import (
 
 @dataclass(frozen=True)
 class Row:
-    """One check: what it found wrong, or what it looked at, or why it was left out."""
+    """One check: its findings, a detail of what was compared, and whether it was skipped."""
 
     check: str
     findings: list[str] = field(default_factory=list)
@@ -28,30 +28,30 @@ class Row:
 
     @property
     def result(self) -> str:
-        """The row in one word."""
+        """Return the result in a word."""
         return "not run" if self.skipped else "FAILED" if self.findings else "passed"
 
 
 def file_rows(folder: Path, manifest: Manifest, reads: Callable[[str], bool] = lambda name: True) -> Iterator[Row]:
-    """What the files of a folder tell; `reads` says which of them matter."""
+    """Yield the checks of a folder's files; `reads` selects files by name."""
     files = {name: each for name, each in manifest["files"].items() if reads(name)}
     present = [path.relative_to(folder).as_posix() for path in file_paths(folder)]
     added = [name for name in present if name not in files and reads(name) and not is_document(name)]
     for check, of_code in (("files", False), ("code", True)):
-        listed = {name: each for name, each in files.items() if name.endswith(".py") == of_code}
-        found = [line for name, each in listed.items() for line in file_findings(folder / name, name, each)]
+        expected = {name: each for name, each in files.items() if name.endswith(".py") == of_code}
+        found = [line for name, each in expected.items() for line in file_findings(folder / name, name, each)]
         found += [f"{name} is not in the manifest" for name in added if name.endswith(".py") == of_code]
-        yield Row(check, found, f"{len(listed)} files, {sum(each['bytes'] for each in listed.values()):,} bytes")
+        yield Row(check, found, f"{len(expected)} files, {sum(each['bytes'] for each in expected.values()):,} bytes")
     yield Row("weight files", index_findings(folder), "each tensor in the file that the index names, and only there")
     tensors = manifest["tensors"]
     found = [line for name, each in tensors.items() for line in tensor_findings(folder / name, each)]
     yield Row("tensors", found, f"{sum(map(len, tensors.values()))} in {len(tensors)} files")
     fields = {name: each for name, each in manifest["fields"].items() if reads(name)}
-    yield Row("config", config_rows(folder, fields), ", ".join(sorted(fields)))
+    yield Row("config", folder_config_findings(folder, fields), ", ".join(sorted(fields)))
 
 
 def file_findings(path: Path, name: str, expected: dict[str, Any]) -> list[str]:
-    """What is wrong with a file, size before content."""
+    """Compare a file with its entry, size before content."""
     if not path.is_file():
         return [f"{name} is missing"]
     if path.stat().st_size != expected["bytes"]:
@@ -60,7 +60,7 @@ def file_findings(path: Path, name: str, expected: dict[str, Any]) -> list[str]:
 
 
 def index_findings(folder: Path) -> list[str]:
-    """What is wrong with the division of the weights into files."""
+    """Compare the index of the weights with the files."""
     try:
         listed, files = weight_files(folder), tensor_files(folder)
     except ValueError as error:
@@ -73,7 +73,7 @@ def index_findings(folder: Path) -> list[str]:
 
 
 def tensor_findings(path: Path, expected: dict[str, str]) -> list[str]:
-    """Which tensors of a file are others; a file that is missing is told elsewhere."""
+    """Compare the tensors of a file; `file_findings` tells that a file is missing."""
     if not path.is_file():
         return []
     try:
@@ -82,8 +82,8 @@ def tensor_findings(path: Path, expected: dict[str, str]) -> list[str]:
         return [str(error)]
 
 
-def config_rows(folder: Path, expected: dict[str, Any]) -> list[str]:
-    """Which fields of a folder's config files are others; a file that is missing or new is told elsewhere."""
+def folder_config_findings(folder: Path, expected: dict[str, Any]) -> list[str]:
+    """Compare the fields of a folder's config files; files that are missing or new are told elsewhere."""
     try:
         found = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
     except ValueError as error:
@@ -92,7 +92,7 @@ def config_rows(folder: Path, expected: dict[str, Any]) -> list[str]:
 
 
 def config_findings(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """Which fields of {config file: its fields} are others; those of a part come with its name."""
+    """Compare {config file: its fields}; nested fields have dotted names."""
     lines = []
     for file in sorted(expected.keys() & found.keys()):
         one, other = (dict(flat(files[file])) for files in (expected, found))
@@ -106,7 +106,7 @@ def config_findings(expected: dict[str, Any], found: dict[str, Any]) -> list[str
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted name, value) of nested objects."""
+    """Yield (dotted name, value) of nested objects."""
     for name, value in values.items():
         if isinstance(value, dict) and value:
             yield from flat(value, f"{prefix}{name}.")

@@ -1,4 +1,4 @@
-"""Is a model what its manifest says when it is loaded? With QKV_VERIFY=1 every load of a qkv class is checked."""
+"""Check every load of a qkv class against the manifest of its source: QKV_VERIFY=1."""
 
 import os
 from collections.abc import Callable
@@ -12,13 +12,14 @@ from transformers import PreTrainedModel
 from qkv.modeling.conversion.files import CONFIG, GENERATION, INDEX, located
 from qkv.scripts.publishing.integrity.files import file_rows
 from qkv.scripts.publishing.integrity.inspector import held
-from qkv.scripts.publishing.integrity.loading import OWN_LOAD
+from qkv.scripts.publishing.integrity.loading import UNCHECKED
 from qkv.scripts.publishing.integrity.manifest import (
     MANIFEST,
     IntegrityError,
     Manifest,
     brief,
     differences,
+    expected_load,
     read_manifest,
     unfilled,
 )
@@ -28,25 +29,25 @@ HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "token")
 
 
 def load_checked(load: Callable[..., Any], source: Any, *arguments: Any, **options: Any) -> Any:
-    """What `load` gives of a folder or repository whose files, and tensors after loading, are those of its manifest.
+    """Call `load` for a folder or repository, and check its files before and its tensors after against the manifest.
 
-    IntegrityError names the file, config field, tensor or buffer that is not, or says why that cannot be known.
+    IntegrityError names the file, config field, tensor or buffer that differs, or says why that cannot be known.
     """
-    if OWN_LOAD.get() or source is None:  # without a source the tensors are the caller's own
+    if UNCHECKED.get() or source is None:  # without a source the tensors are the caller's own
         return load(source, *arguments, **options)
     folder, options = pinned(source, options)
     try:
         manifest = read_manifest(folder)
     except IntegrityError as error:
         raise IntegrityError(f"QKV_VERIFY asks for a check that cannot be made: {error}") from None
-    refuse(source, [line for row in file_rows(folder, manifest, reads=is_read) for line in row.findings])
+    check_none(source, [line for row in file_rows(folder, manifest, reads=is_read) for line in row.findings])
     loaded = load(source, *arguments, **options)
-    refuse(source, tensor_lines(loaded[0] if isinstance(loaded, tuple) else loaded, manifest))
+    check_none(source, tensor_findings(loaded[0] if isinstance(loaded, tuple) else loaded, manifest, folder))
     return loaded
 
 
 def pinned(source: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
-    """The folder that will be loaded, and options that make sure of it: a branch may move between check and load."""
+    """Return the folder that will be loaded, and options with its commit: a branch may move between check and load."""
     inner = options.get("subfolder", "")
     fetch = partial(
         fetched,
@@ -60,24 +61,23 @@ def pinned(source: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Pat
 
 
 def fetched(name: str, revision: str | None, **options: Any) -> Path:
-    """The folder in the cache with the files of a repository that patterns allow."""
+    """Return the folder in the cache with the files of a repository that patterns allow."""
     return Path(snapshot_download(name, revision=revision, **options))
 
 
 def is_read(name: str) -> bool:
-    """Whether loading an installed class reads a file."""
+    """Return whether loading an installed class reads a file."""
     return PurePosixPath(name).match("*.safetensors") or name in READ
 
 
-def tensor_lines(model: PreTrainedModel, manifest: Manifest) -> list[str]:
-    """Which tensors of a loaded model are others than the manifest says for its precision and class."""
-    dtype = str(model.dtype).removeprefix("torch.")
-    if dtype not in manifest["loaded"]:
-        known = ", ".join(sorted(manifest["loaded"]))
-        return [f"it is loaded in {dtype}, and the manifest knows the tensors in {known}"]
-    found, expected = held(model), manifest["loaded"][dtype]
-    lines = unfilled(found)
+def tensor_findings(model: PreTrainedModel, manifest: Manifest, folder: Path) -> list[str]:
+    """Return the tensors of a loaded model that differ from the manifest in its precision and class."""
+    found = held(model)
     same, prefix = type(model).__name__ == manifest["class"], f"{model.base_model_prefix}."
+    named = {
+        kind: entries | {f"{prefix}{name}": each for name, each in entries.items()} for kind, entries in found.items()
+    }
+    expected, lines = expected_load(manifest, folder, str(model.dtype).removeprefix("torch."), named), unfilled(found)
     for kind, entries in found.items():
         one, other = expected[kind], entries
         if not same:  # the model without its head, or with another
@@ -87,7 +87,7 @@ def tensor_lines(model: PreTrainedModel, manifest: Manifest) -> list[str]:
     return lines
 
 
-def refuse(source: Any, lines: list[str]) -> None:
-    """Raise where there is something to say against a load."""
-    if lines:
-        raise IntegrityError(f"{source} is not what its manifest says, and QKV_VERIFY refuses it: {brief(lines)}")
+def check_none(source: Any, findings: list[str]) -> None:
+    """Raise IntegrityError where there are findings."""
+    if findings:
+        raise IntegrityError(f"{source} is not what its manifest says, and QKV_VERIFY refuses it: {brief(findings)}")

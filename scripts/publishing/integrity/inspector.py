@@ -1,28 +1,31 @@
-"""What does a model hold after it was loaded, and what does it answer? Imported, or run by path where there is no qkv.
+"""Load a model, fingerprint its tensors and run it: imported, or run by path in a process where qkv cannot be imported.
 
-Run, it reads one order as JSON from standard input: `threads`, `report` (a file to write, with an entry for each job),
-`inputs` (a safetensors file, or none) and `jobs`, each with `folder`, `auto_class`, `options` of `from_pretrained` and
-`outputs` (a safetensors file to write if there are inputs).
+Run, it reads one order as JSON from standard input: `threads`, `reports` (a file to write, with an entry for each job)
+and `jobs`, each with `source` (a folder, or a repository of the Hub), `auto_class`, `options` of `from_pretrained` and
+`remote` (whether the code of the source has to be used). Optional: `inputs` and `outputs` (safetensors files of a
+forward pass), `copy` (a folder to save the model to and to load it from again), `fingerprints` (report all tensors),
+and `pipeline` (a task) with `example` (a text or file) and `pipeline_options`, whose result is reported.
 """
 
 import copy
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
+import wave
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-# Numbers are moved, cast and hashed so many at a time.
+# Tensors are moved, cast and hashed in parts of so many numbers.
 CHUNK = 2**24
 UNFILLED = "never filled"
 Held = dict[str, dict[str, str]]
 
 
 def fingerprint(tensor: Tensor, dtype: torch.dtype | None = None) -> str:
-    """Dtype, shape and SHA-256 of a tensor, or of its cast, wherever and however it lies in memory."""
+    """Return dtype, shape and SHA-256 of a tensor, or of its cast, whatever its device and memory layout."""
     dtype = dtype or tensor.dtype
     title = f"{str(dtype).removeprefix('torch.')}{list(tensor.shape)}"
     if tensor.is_meta:
@@ -35,8 +38,16 @@ def fingerprint(tensor: Tensor, dtype: torch.dtype | None = None) -> str:
     return f"{title} {digest.hexdigest()}"
 
 
+def identical(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same dtype, shape and bits: -0.0 is not 0.0, and NaN equals itself."""
+    if one.dtype != other.dtype or one.shape != other.shape or one.is_meta or other.is_meta:
+        return False
+    first, second = (each.detach().cpu().contiguous().flatten().view(torch.uint8) for each in (one, other))
+    return torch.equal(first, second)
+
+
 def tensors(model: Any) -> Iterator[tuple[str, str, Tensor]]:
-    """(kind, name, tensor) of all that a model computes with: what its files hold, and what loading has to fill."""
+    """Yield (kind, name, tensor) of every parameter, buffer and tensor attribute of a model."""
     for name, parameter in model.named_parameters(remove_duplicate=False):
         yield "parameter", name, parameter
     for name, buffer in model.named_buffers(remove_duplicate=False):
@@ -47,32 +58,38 @@ def tensors(model: Any) -> Iterator[tuple[str, str, Tensor]]:
                 yield "attribute", f"{prefix}.{name}".lstrip("."), value
 
 
-def held(model: Any) -> Held:
-    """{kind: {name: fingerprint}} of all that a model computes with."""
+def held(model: Any, known: Callable[[str], tuple[Tensor, str] | None] = lambda name: None) -> Held:
+    """Return {kind: {name: fingerprint}} of a model.
+
+    `known` gives a tensor and its fingerprint by name: where the model has the same bits, nothing is hashed again.
+    """
     found: Held = {"parameter": {}, "buffer": {}, "attribute": {}}
-    known: dict[int, str] = {}
+    seen: dict[int, str] = {}
     for kind, name, tensor in tensors(model):
-        if id(tensor) not in known:  # tied tensors are large, and hashed once
-            known[id(tensor)] = fingerprint(tensor)
-        found[kind][name] = known[id(tensor)]
+        if id(tensor) not in seen:  # tied tensors are hashed once
+            other = known(name)
+            seen[id(tensor)] = other[1] if other and identical(other[0], tensor) else fingerprint(tensor)
+        found[kind][name] = seen[id(tensor)]
     return found
 
 
 def ties(model: Any) -> dict[str, str]:
-    """{name: first name of the same parameter}."""
+    """Return {name of a tied parameter: the first name of the same tensor}."""
     first: dict[int, str] = {}
     names = ((name, first.setdefault(id(p), name)) for name, p in model.named_parameters(remove_duplicate=False))
     return {name: source for name, source in names if name != source}
 
 
-def load(loader: Any, folder: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """A model in evaluation mode, and what loading it gave: class, dtype, tensors, ties, keys that did not fit."""
-    model, info = loader.from_pretrained(folder, output_loading_info=True, **options)
+def load_reported(
+    loader: Any, source: str, options: dict[str, Any], describe: Callable[[Any], Held] | None = held
+) -> tuple[Any, dict[str, Any]]:
+    """Load a model in evaluation mode, and report its class, dtype, fingerprints, ties and keys that did not fit."""
+    model, info = loader.from_pretrained(source, output_loading_info=True, **options)
     report = {
         "class": type(model).__name__,
         "module": type(model).__module__,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "loaded": held(model),
+        "loaded": describe(model) if describe else {},
         "ties": ties(model),
         "keys": {
             kind: sorted(key if isinstance(key, str) else key[0] for key in info[f"{kind}_keys"])
@@ -83,36 +100,58 @@ def load(loader: Any, folder: str, options: dict[str, Any]) -> tuple[Any, dict[s
 
 
 @torch.no_grad()
-def answered(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Every tensor that a forward pass returns, by its name."""
-    # Weights are mapped from the file at odd addresses, which changes the last bits of matrix products.
-    model = copy.deepcopy(model)
+def outputs(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return every tensor of the model's output on the CPU, by its name."""
+    # Copied, because memory alignment decides the last bits of matrix products.
+    model = copy.deepcopy(model).cpu().eval()
     given = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
-    output = model(**given)
+    output = model(**{name: value.cpu() for name, value in given.items()})
     return {name: value.clone().contiguous() for name, value in output.items() if isinstance(value, Tensor)}
 
 
+def do(job: dict[str, Any]) -> dict[str, Any]:
+    """Do one job, and return its report."""
+    import transformers
+    from safetensors.torch import load_file, save_file
+
+    loader = getattr(transformers, job["auto_class"])
+    model, report = load_reported(loader, job["source"], job["options"], held if job.get("fingerprints") else None)
+    if job["remote"] and not report["module"].startswith("transformers_modules."):
+        raise RuntimeError(f"{job['source']} was loaded with code from {report['module']}, not with its own")
+    if "copy" in job:
+        model.save_pretrained(job["copy"])
+        model, _ = load_reported(loader, job["copy"], {**job["options"], "revision": None}, None)
+    if "inputs" in job:
+        save_file(outputs(model, load_file(job["inputs"])), job["outputs"])
+    if "pipeline" in job:
+        # Loaded again, as its users do.
+        predict = transformers.pipeline(job["pipeline"], model=job["source"], **job["options"])
+        report["answer"] = predict(pipeline_input(job["example"]), **job.get("pipeline_options", {}))
+    return report
+
+
+def pipeline_input(example: str) -> Any:
+    """Return an example as a pipeline takes it: a recording as samples, which needs no audio library."""
+    if not example.endswith(".wav"):
+        return example
+    import numpy
+
+    with wave.open(example) as file:
+        samples = numpy.frombuffer(file.readframes(file.getnframes()), numpy.int16) / numpy.float32(32768)
+        return {"raw": samples, "sampling_rate": file.getframerate()}
+
+
 def main() -> None:
-    """Do every job."""
+    """Do every job of the order."""
     if "qkv" in sys.modules:
         raise RuntimeError("qkv was imported before it could be hidden")
     # From here on importing it fails, however it is installed.
     sys.modules["qkv"] = None  # type: ignore[assignment]
-    import transformers
-    from safetensors.torch import load_file, save_file
-
     order = json.load(sys.stdin)
     torch.set_num_threads(order["threads"])
-    inputs = load_file(order["inputs"]) if order["inputs"] else None
-    found = []
-    for job in order["jobs"]:
-        model, report = load(getattr(transformers, job["auto_class"]), job["folder"], job["options"])
-        if inputs is not None:
-            save_file(answered(model, inputs), job["outputs"])
-        found.append(report)
-        del model
-    with open(order["report"], "w", encoding="utf-8") as file:
-        json.dump(found, file)
+    reports = [do(job) for job in order["jobs"]]
+    with open(order["reports"], "w", encoding="utf-8") as file:
+        json.dump(reports, file)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What exactly is in a published folder? Every file, tensor and config field of it, and what loading makes of them.
+"""Describe a model's folder in a manifest: a hash of every file, a fingerprint of every tensor, every config field.
 
-The manifest holds no time, path or user, so that the same model gives the same text. Its identity is one hash over all
-that decides what the model computes; documents such as the card are listed, but may change without changing it.
+The manifest holds no time, path or user, so the same model gives the same text. Its identity is one hash over all that
+decides what the model computes; documents such as the card are listed, but do not change it.
 """
 
 import hashlib
@@ -13,25 +13,24 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, write_json
+from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, tensor_files, write_json
 from qkv.scripts.common.files import file_hash
-from qkv.scripts.publishing.integrity.inspector import UNFILLED, Held, fingerprint, held
-from qkv.scripts.publishing.integrity.loading import installed_class, load
+from qkv.scripts.publishing.integrity.inspector import UNFILLED, Held, fingerprint, held, tensors
+from qkv.scripts.publishing.integrity.loading import installed_class, load_unchecked
 
 MANIFEST, FORMAT = "qkv_manifest.json", 1
-# In these the manifest knows every tensor, whatever the files hold.
-PRECISIONS = (torch.float32, torch.bfloat16, torch.float16)
 # Files that no loading reads.
 DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml")
-PARTS: dict[str, tuple[str, ...]] = {
-    "str": ("class", "code", "config", "dtype", "identity"),
-    "dict": ("fields", "files", "loaded", "tensors", "ties", "versions"),
+# The type of each entry.
+TYPES: dict[str, type] = {
+    **dict.fromkeys(("class", "code", "config", "dtype", "identity"), str),
+    **dict.fromkeys(("fields", "files", "loaded", "tensors", "ties", "versions"), dict),
 }
-TABLES, FILE = ("files", "fields", "tensors", "loaded"), {"sha256", "bytes"}
-# What the identity is about, beside tensors and files.
+# What the identity covers, beside tensors and files.
 CONTENT = ("class", "code", "config", "dtype", "fields", "loaded", "ties")
 Manifest = dict[str, Any]
 
@@ -41,33 +40,33 @@ class IntegrityError(RuntimeError):
 
 
 def write_manifest(folder: Path, model: PreTrainedModel | None = None) -> None:
-    """Write the manifest of a folder, whole or not at all; its tensors after loading are those of a fresh load.
+    """Write the manifest of a folder, whole or not at all, after loading the folder once.
 
     IntegrityError where loading does not give what the files hold, or what `model`, from which they were saved, holds.
     """
     loader = installed_class(folder) if model is None else type(model)
     if loader is None:
         raise ValueError(f"neither qkv nor transformers has the class that {folder / CONFIG} names; give the model")
-    manifest = {**described(folder), **after_loading(loader, folder, model)}
-    manifest["identity"] = identified(manifest)
-    write_json(folder / MANIFEST, manifest)
+    manifest = describe(folder)
+    manifest |= describe_load(loader, folder, by_name(manifest), model)
+    write_json(folder / MANIFEST, {**manifest, "identity": identify(manifest)})
 
 
 def list_document(folder: Path, name: str) -> None:
-    """Take a document into the manifest that was written after it: no document changes the identity."""
+    """Add a document that was written after the manifest; the identity stays."""
     manifest = read_json(folder / MANIFEST)
     manifest["files"][name] = listed(folder / name)
     write_json(folder / MANIFEST, manifest)
 
 
 def listed(path: Path) -> dict[str, Any]:
-    """What the manifest says of a file."""
+    """Return the manifest's entry of a file."""
     return {"sha256": file_hash(path), "bytes": path.stat().st_size}
 
 
-def described(folder: Path) -> Manifest:
-    """What a folder holds, as far as its files tell."""
-    files = {str(path.relative_to(folder).as_posix()): listed(path) for path in file_paths(folder)}
+def describe(folder: Path) -> Manifest:
+    """Return the parts of a manifest that follow from the files."""
+    files = {path.relative_to(folder).as_posix(): listed(path) for path in file_paths(folder)}
     versions = {"qkv": qkv.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
     return {
         "format": FORMAT,
@@ -75,34 +74,75 @@ def described(folder: Path) -> Manifest:
         "files": files,
         "code": code_digest(files),
         "config": digest(read_json(folder / CONFIG)),
-        "fields": {path.name: read_json(path) for path in config_files(folder)},
+        "fields": {path.name: read_json(path) for path in sorted(folder.glob("*config.json"))},
         "tensors": {name: file_tensors(folder / name) for name in files if name.endswith(".safetensors")},
     }
 
 
+def describe_load(loader: Any, folder: Path, stored: dict[str, str], original: PreTrainedModel | None) -> Manifest:
+    """Return the parts of a manifest that follow from a load in the precision of the files.
+
+    IntegrityError where the load contradicts itself, or the model that was saved.
+    """
+    files = tensor_files(folder)
+
+    def in_file(name: str) -> tuple[Tensor, str] | None:
+        return (mapped(files[name], name), stored[name]) if name in files else None
+
+    model, report = load_unchecked(loader, folder, lambda model: held(model, in_file))
+    check_none(f"loading {folder.name}", load_findings(report))
+    if original is not None:
+        loaded = {name: (tensor, report["loaded"][kind][name]) for kind, name, tensor in tensors(model)}
+        expected = held(original, loaded.get)
+        # A forward pass may leave attributes behind, which are not compared.
+        lines = [
+            x for kind in ("parameter", "buffer") for x in differences(kind, expected[kind], report["loaded"][kind])
+        ]
+        check_none(f"loading {folder.name} gives another model", lines)
+    kept = {"class": report["class"], "dtype": report["dtype"], "ties": report["ties"]}
+    return {**kept, "loaded": {report["dtype"]: report["loaded"]}}
+
+
+def expected_load(manifest: Manifest, folder: Path, dtype: str, found: Held) -> Held:
+    """Return the fingerprints that a load in a precision must have: of the files' tensors, rounded where it rounds.
+
+    Of what no file holds in another precision than the manifest's, such as a computed buffer, only the shape is known.
+    """
+    if dtype in manifest["loaded"]:
+        known: Held = manifest["loaded"][dtype]
+        return known
+    files, expected = tensor_files(folder), {}
+    for kind, entries in manifest["loaded"][manifest["dtype"]].items():
+        expected[kind] = dict(entries)
+        for name, each in entries.items():
+            now, source = found.get(kind, {}).get(name, ""), manifest["ties"].get(name, name)
+            shape = each.rpartition(" ")[0].partition("[")[2]
+            if now.startswith(f"{dtype}[{shape} "):
+                in_file = source in files
+                expected[kind][name] = (
+                    fingerprint(mapped(files[source], source), getattr(torch, dtype)) if in_file else now
+                )
+    return expected
+
+
 def file_paths(folder: Path) -> list[Path]:
-    """Every file of a folder and its sub-folders, but for the manifest and what tools hide in dot files."""
+    """Return every file of a folder and its sub-folders, but for the manifest and hidden files of tools."""
     found = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).as_posix() != MANIFEST)
     return sorted(path for path in found if not is_hidden(path.relative_to(folder)))
 
 
 def is_hidden(path: Path) -> bool:
-    """Whether git, the Hub's client or Python keeps notes there; what the card's results are read from is no note."""
+    """Return whether a path belongs to git, the Hub's client or Python; evaluation results are part of the model."""
     return path.parts[0] != ".eval_results" and (path.parts[0].startswith(".") or "__pycache__" in path.parts)
 
 
 def is_document(name: str) -> bool:
-    """Whether no loading reads a file."""
+    """Return whether no loading reads a file."""
     return name.endswith(DOCUMENTS) or name == "LICENSE"
 
 
-def config_files(folder: Path) -> list[Path]:
-    """The JSON files with settings, of which the manifest holds every field."""
-    return sorted(folder.glob("*config.json"))
-
-
 def file_tensors(path: Path) -> dict[str, str]:
-    """{name: fingerprint} of a safetensors file, one tensor in memory at a time; IntegrityError where it is damaged."""
+    """Return {name: fingerprint} of a safetensors file, one tensor in memory at a time."""
     try:
         with safe_open(path, framework="pt") as file:
             names = sorted(file.keys())
@@ -112,40 +152,40 @@ def file_tensors(path: Path) -> dict[str, str]:
 
 
 def digest(values: dict[str, Any]) -> str:
-    """The SHA-256 of JSON values, whatever their order and layout."""
+    """Return the SHA-256 of JSON values, whatever their order and layout."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def code_digest(files: dict[str, Any]) -> str:
-    """One hash of all code files."""
+    """Return one hash of all code files."""
     return digest({name: each.get("sha256") for name, each in files.items() if name.endswith(".py")})
 
 
-def identified(manifest: Manifest) -> str:
-    """The identity of what a manifest describes, however its weights are divided into files."""
+def identify(manifest: Manifest) -> str:
+    """Return the identity of what a manifest describes, however its weights are divided into files."""
     parts = {part: manifest[part] for part in CONTENT}
     return digest({**parts, "tensors": by_name(manifest), "files": by_file(manifest)})
 
 
 def by_name(manifest: Manifest) -> dict[str, str]:
-    """{tensor: fingerprint}, in whichever file it is."""
+    """Return {tensor: fingerprint}, whichever file it is in."""
     return {name: each for file in manifest["tensors"].values() for name, each in file.items()}
 
 
 def by_file(manifest: Manifest) -> dict[str, str]:
-    """{file: hash} of those that loading reads and that are not known by what is in them."""
+    """Return {file: hash} of the files that loading reads and whose content the manifest does not list."""
     known = {*manifest["tensors"], *manifest["fields"], INDEX}
     files = {name: each["sha256"] for name, each in manifest["files"].items() if name not in known}
     return {name: f"text {each}" for name, each in files.items() if not is_document(name)}
 
 
 def identity(folder: Path) -> str:
-    """The identity that a folder's manifest claims: one hash over files, code, config and tensors."""
+    """Return the identity in a folder's manifest."""
     return str(read_manifest(folder)["identity"])
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder; IntegrityError where there is none or it contradicts itself."""
+    """Return the manifest of a folder; IntegrityError where there is none or it contradicts itself."""
     path = folder / MANIFEST
     if not path.is_file():
         raise IntegrityError(f"{folder} has no {MANIFEST} to compare it with; `qkv publish` writes one")
@@ -155,139 +195,73 @@ def read_manifest(folder: Path) -> Manifest:
         raise IntegrityError(str(error)) from None
     if manifest.get("format") != FORMAT:
         raise IntegrityError(
-            f"{MANIFEST} has format {manifest.get('format')!r}, this qkv reads {FORMAT}; install the qkv that wrote it"
+            f"{MANIFEST} has format={manifest.get('format')!r}, this qkv reads {FORMAT}; install the qkv that wrote it"
         )
-    if wrong := malformed(manifest):
+    if wrong := [*malformed(manifest)] or [*inconsistent(manifest)]:
         raise IntegrityError(f"{MANIFEST} is damaged: {brief(wrong)}; download it again")
-    if manifest["identity"] != (found := identified(manifest)):
+    if manifest["identity"] != (found := identify(manifest)):
         raise IntegrityError(f"{MANIFEST} was edited: its identity is {found}, and it says {manifest['identity']}")
     return manifest
 
 
-def malformed(manifest: Manifest) -> list[str]:
-    """What a manifest of the right format cannot have."""
-    wrong = [
-        f"{name} is no {kind}"
-        for kind, names in PARTS.items()
-        for name in names
-        if type(manifest.get(name)).__name__ != kind
-    ]
-    wrong += [
-        f"{name} of {part} is no dict"
-        for part in TABLES
-        if f"{part} is no dict" not in wrong
-        for name, each in manifest[part].items()
-        if not isinstance(each, dict)
-    ]
-    # The others take these for granted.
-    return wrong or [*stray(manifest), *inconsistent(manifest)]
-
-
-def stray(manifest: Manifest) -> Iterator[str]:
-    """Files that have no place where the manifest has them."""
-    for name, each in manifest["files"].items():
-        if not is_inside(name):
-            yield f"{name} leads out of the folder"
-        if set(each) != FILE:
-            yield f"{name} has no sha256 and bytes"
-    for part, ending in (("tensors", ".safetensors"), ("fields", "config.json")):
-        for name in manifest[part]:
-            if name not in manifest["files"] or not name.endswith(ending):
-                yield f"{name} is no file with {part}"
+def malformed(manifest: Manifest) -> Iterator[str]:
+    """Yield the entries of a manifest that have another type than they should."""
+    for name, kind in TYPES.items():
+        if not isinstance(manifest.get(name), kind):
+            yield f"{name} is no {kind.__name__}"
+        elif name in ("files", "fields", "tensors", "loaded"):
+            yield from (f"{key} of {name} is no dict" for key, each in manifest[name].items() if type(each) is not dict)
 
 
 def inconsistent(manifest: Manifest) -> Iterator[str]:
-    """What the manifest says twice, and not the same."""
+    """Yield contradictions between the entries of a manifest, and files outside the folder."""
+    files, config = manifest["files"], manifest["fields"].get(CONFIG, {})
+    paths = {name: PurePosixPath(name) for name in files}
+    yield from (f"{name} leads out of the folder" for name, path in paths.items() if path.root or ".." in path.parts)
+    yield from (f"{name} has no sha256 and bytes" for name, each in files.items() if set(each) != {"sha256", "bytes"})
+    for part, ending in (("tensors", ".safetensors"), ("fields", "config.json")):
+        strays = [name for name in manifest[part] if name not in files or not name.endswith(ending)]
+        yield from (f"{name} is no file with {part}" for name in strays)
     if len(by_name(manifest)) != sum(map(len, manifest["tensors"].values())):
         yield "two files have a tensor of one name"
-    if manifest["code"] != code_digest(manifest["files"]) or manifest["config"] != digest(
-        manifest["fields"].get(CONFIG, {})
-    ):
+    if manifest["code"] != code_digest(files) or manifest["config"] != digest(config):
         yield "code and config are not those of its files"
 
 
-def is_inside(name: str) -> bool:
-    """Whether a file's name stays within its folder."""
-    path = PurePosixPath(name)
-    return not path.is_absolute() and ".." not in path.parts
-
-
-def after_loading(loader: Any, folder: Path, original: PreTrainedModel | None) -> Manifest:
-    """What a fresh load holds, in the precision of the files and in the usual ones.
-
-    IntegrityError where the loads contradict the model that was saved, each other, or themselves.
-    """
-    model, report = load(loader, folder)
-    found = {report["dtype"]: report["loaded"]}
-    rounded = casts(model, report)
-    del model
-    refuse(f"loading {folder.name}", unfit(report))
-    if original is not None:
-        refuse(f"loading {folder.name} gives another model", from_memory(original, report["loaded"]))
-    for dtype in (str(dtype).removeprefix("torch.") for dtype in PRECISIONS):
-        if dtype not in found:
-            found[dtype] = load(loader, folder, dtype=dtype)[1]["loaded"]
-            others = [name for name, each in found[dtype]["parameter"].items() if each not in rounded[name]]
-            refuse(f"loading {folder.name} in {dtype}", [f"parameter {name} is not rounded" for name in others])
-    return {"class": report["class"], "dtype": report["dtype"], "loaded": found, "ties": report["ties"]}
-
-
-def casts(model: PreTrainedModel, report: dict[str, Any]) -> dict[str, set[str]]:
-    """{parameter: its fingerprints in every usual precision}: some may stay as they are where others are rounded."""
-    own, names = report["loaded"]["parameter"], report["ties"]
-    found = {
-        name: {own[name], *(fingerprint(parameter, dtype) for dtype in PRECISIONS if dtype != parameter.dtype)}
-        for name, parameter in model.named_parameters()
-    }
-    return {name: found[names.get(name, name)] for name in own}
-
-
-def from_memory(original: PreTrainedModel, loaded: Held) -> list[str]:
-    """In what a model in memory and a load of its files differ; what a forward pass remembers is not compared."""
-    found = held(original)
-    return [line for kind in ("parameter", "buffer") for line in differences(kind, found[kind], loaded[kind])]
-
-
-def unfit(report: dict[str, Any]) -> list[str]:
-    """What a load was given too much, too little or in another shape, and what it left unfilled."""
+def load_findings(report: dict[str, Any]) -> list[str]:
+    """Return the tensors that a load lacked, did not use, found in another shape, or left on the meta device."""
     lines = [f"{kind} tensor {name}" for kind, names in report["keys"].items() for name in names]
     return lines + unfilled(report["loaded"])
 
 
 def unfilled(loaded: Held) -> list[str]:
-    """What a load has left on the meta device, or moved to the disk."""
-    return [
-        f"{kind} {name} is {UNFILLED}"
-        for kind, entries in loaded.items()
-        for name, each in entries.items()
-        if each.endswith(UNFILLED)
-    ]
+    """Return the tensors that a load has left on the meta device."""
+    entries = [(kind, name, each) for kind, table in loaded.items() for name, each in table.items()]
+    return [f"{kind} {name} is {UNFILLED}" for kind, name, each in entries if each.endswith(UNFILLED)]
 
 
-def refuse(what: str, lines: list[str]) -> None:
-    """Raise where there is something to say against it."""
-    if lines:
-        raise IntegrityError(f"{what}: {brief(lines)}; mend the model's code and save it again")
+def check_none(what: str, findings: list[str]) -> None:
+    """Raise IntegrityError where there are findings."""
+    if findings:
+        raise IntegrityError(f"{what}: {brief(findings)}; mend the model's code and save it again")
 
 
 def brief(lines: list[str], limit: int = 4) -> str:
-    """The first of many findings, and how many more there are."""
+    """Join the first of many findings, and say how many more there are."""
     more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
     return ", ".join([*lines[:limit], *more])
 
 
 def differences(what: str, expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
-    """In what two tables differ, each entry by its name."""
-    return [f"{what} {name} {how}" for name, how in compared(expected, found)]
-
-
-def compared(expected: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(name, how it differs) of two tables of fingerprints."""
+    """Return the entries in which two tables of fingerprints differ, each by its name."""
+    lines = []
     for name in sorted(expected.keys() | found.keys()):
         if name not in found:
-            yield name, "is missing"
+            lines.append(f"{what} {name} is missing")
         elif name not in expected:
-            yield name, "is not in the manifest"
+            lines.append(f"{what} {name} is not in the manifest")
         elif expected[name] != found[name] and not found[name].endswith(UNFILLED):  # told by `unfilled`
             one, other = (each.rpartition(" ")[0] for each in (expected[name], found[name]))
-            yield name, "has other content" if one == other else f"is {other}, the manifest has {one}"
+            how = "has other content" if one == other else f"is {other}, the manifest has {one}"
+            lines.append(f"{what} {name} {how}")
+    return lines

@@ -1,4 +1,4 @@
-"""What are two models asked so that they can be compared? Seeded random inputs that fit the head, in any precision."""
+"""Make seeded random inputs that fit two models, and collect their outputs layer by layer, in any precision."""
 
 import copy
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from qkv.configuration.axes import TABLE_POSITIONS
 SEED, BATCH, LENGTH, TARGET, NEW = 0, 3, 24, 12, 8
 
 
-class Precise(TorchFunctionMode):
+class DoublePrecision(TorchFunctionMode):
     """Compute in double precision what is written to be computed in single, whatever the dtype of the model.
 
     Norms, softmax and angles are, in transformers and here. Two sums in another order then differ by 1e-7, and so
@@ -34,27 +34,27 @@ class Precise(TorchFunctionMode):
 
 
 def widened(value: Any) -> Any:
-    """Double precision where single is named."""
+    """Return double precision for single."""
     return torch.float64 if value is torch.float32 else value
 
 
 @contextmanager
-def precise() -> Iterator[None]:
-    """Double precision in all that torch does in this block."""
+def in_double_precision() -> Iterator[None]:
+    """Compute in double precision in this block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        with Precise():
+        with DoublePrecision():
             yield
     finally:
         torch.set_default_dtype(before)
 
 
-def questions(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, Tensor]:
-    """Inputs of a forward pass that both models take: padded rows of tokens, images, or a source and its target."""
+def probe_inputs(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, Tensor]:
+    """Return inputs of a forward pass that both models take: padded tokens, images, or a source and its target."""
     config, name = ours.config, type(ours).__name__
     generator = torch.Generator().manual_seed(SEED)
-    found = fitting(config, generator, name)
+    found = random_inputs(config, generator, name)
     if name.endswith("MultipleChoice"):
         found = {name: torch.stack((value, value.flip(0)), 1) for name, value in found.items()}
     understood = [set(signature(model.forward).parameters) for model in (ours, official)]
@@ -63,10 +63,10 @@ def questions(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, Ten
     return {name: value for name, value in found.items() if all(name in names for names in understood)}
 
 
-def fitting(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
-    """Inputs for what the model reads."""
+def random_inputs(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
+    """Return inputs for the model's frontend."""
     if "vision_config" in config.sub_configs:
-        captions = ended(tokens(config.text_config, generator), config.text_config)
+        captions = with_eos(tokens(config.text_config, generator), config.text_config)
         return captions | images(config.vision_config, generator, name)
     frontend = getattr(config, "frontend", "tokens")
     frontend = "feature_map" if "encoder" in config.sub_configs and frontend == "patches" else frontend
@@ -74,23 +74,23 @@ def fitting(config: Any, generator: torch.Generator, name: str) -> dict[str, Ten
 
 
 def texts(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
-    """Rows of tokens, or a source and its target."""
+    """Return rows of tokens, or a source and its target."""
     if config.is_encoder_decoder:
         return translation(config, generator, name)
     # The last real token of a row, which decides its class, is found by the padding id.
     found = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
     if getattr(config, "type_vocab_size", 0) > 1:
         found["token_type_ids"] = torch.arange(found["input_ids"].shape[-1]).gt(5).long().expand_as(found["input_ids"])
-    return ended(found, config) if getattr(config, "pooling", "first") == "end" else found
+    return with_eos(found, config) if getattr(config, "pooling", "first") == "end" else found
 
 
 def has_padding(config: Any) -> bool:
-    """Whether rows may have different lengths."""
+    """Return whether rows may have different lengths."""
     return config.pad_token_id is not None
 
 
 def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch: int = BATCH) -> dict[str, Tensor]:
-    """Rows of random tokens, none special; all but the first padded on the right, more and more."""
+    """Return rows of random tokens, none special; all but the first right-padded, more and more."""
     length = min(length, getattr(config, "max_position_embeddings", None) or length)
     ids = torch.randint(config.vocab_size, (batch, length), generator=generator)
     special = {config.pad_token_id, config.bos_token_id, *as_list(config.eos_token_id)}
@@ -101,14 +101,14 @@ def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch:
     return {"input_ids": ids.masked_fill(~real, config.pad_token_id or 0), "attention_mask": real.long()}
 
 
-def ended(inputs: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
-    """Texts whose last real token is the end, at which they are read."""
+def with_eos(inputs: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+    """Return texts whose last token before the padding is `eos_token_id`."""
     last = inputs["attention_mask"].sum(1, keepdim=True) - 1
     return {**inputs, "input_ids": inputs["input_ids"].scatter(1, last, as_list(config.eos_token_id)[0])}
 
 
-def hearing(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
-    """Random spectrograms, padded at the end where that is heard as what it is, and what is said in them."""
+def spectrograms(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
+    """Return random spectrograms, padded at the end unless the model reads padding, and target tokens."""
     encoder = getattr(config, "encoder", config)
     tabled = encoder.position in TABLE_POSITIONS
     frames = (prod(encoder.conv_strides) * encoder.max_position_embeddings) if tabled else 4 * LENGTH - 1
@@ -125,13 +125,13 @@ def hearing(config: Any, generator: torch.Generator, name: str) -> dict[str, Ten
 
 
 def translation(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
-    """A source and its target, as labels where the model makes decoder inputs of them.
+    """Return a source and its target, as labels where the model makes decoder inputs of them.
 
-    To be classified, a text stands alone, and ends with the token that its class is read at.
+    Sequence classification reads the source alone, at its last token.
     """
     source = tokens(getattr(config, "encoder", config), generator)
     if name.endswith("SequenceClassification"):
-        return ended(source, config)
+        return with_eos(source, config)
     target = tokens(getattr(config, "decoder", config), generator, TARGET)
     if name.endswith("ConditionalGeneration"):
         return source | {"labels": target["input_ids"].masked_fill(target["attention_mask"] == 0, -100)}
@@ -139,12 +139,12 @@ def translation(config: Any, generator: torch.Generator, name: str) -> dict[str,
 
 
 def as_list(value: Any) -> list[Any]:
-    """One id, several or none."""
+    """Return one id, several or none as a list."""
     return value if isinstance(value, list) else [value]
 
 
 def images(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
-    """Random pixels, and for masked image modelling which of the patches are hidden."""
+    """Return random pixels, and for masked image modelling the masked patches."""
     size = config.image_size if isinstance(config.image_size, list | tuple) else [config.image_size] * 2
     found = {"pixel_values": torch.randn(BATCH, config.num_channels, *size, generator=generator)}
     if name.endswith("MaskedImageModeling"):
@@ -154,36 +154,36 @@ def images(config: Any, generator: torch.Generator, name: str) -> dict[str, Tens
 
 
 def padded_images(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
-    """Random pixels of an odd size, padded at the right and below; objects are not asked for."""
+    """Return random pixels of an odd size, padded at the right and below."""
     rows, columns, less = torch.arange(77)[:, None], torch.arange(101), torch.arange(BATCH)[:, None, None]
     mask = (rows < 77 - 9 * less) & (columns < 101 - 20 * less)
     pixels = torch.randn(BATCH, config.encoder.num_channels, 77, 101, generator=generator)
     return {"pixel_values": pixels * mask[:, None], "pixel_mask": mask.long()}
 
 
-OTHERS = {"patches": images, "spectrogram": hearing, "feature_map": padded_images}
+OTHERS = {"patches": images, "spectrogram": spectrograms, "feature_map": padded_images}
 
 
 @torch.no_grad()
-def answers(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Every tensor that a forward pass gives, at real tokens, by its name; hidden states by their layer."""
-    output = flattened(model(**rounded(inputs, model), output_hidden_states=True))
+def probe_outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return every tensor of the output at unpadded positions, by its name; hidden states by their layer."""
+    output = flat_output(model(**cast_inputs(inputs, model), output_hidden_states=True))
     found: dict[str, Tensor] = {}
-    for name in sorted(output, key=depth):
+    for name in sorted(output, key=computation_order):
         value = output[name]
         for index, tensor in enumerate((value,) if isinstance(value, Tensor) else value):
             if isinstance(tensor, Tensor):
-                found[layer(name, index) if "hidden_states" in name else name] = real(name, tensor, inputs)
+                found[layer_name(name, index) if "hidden_states" in name else name] = unpadded(name, tensor, inputs)
     return found
 
 
-def rounded(inputs: dict[str, Tensor], model: PreTrainedModel) -> dict[str, Tensor]:
-    """Images and sound in the precision of the model."""
+def cast_inputs(inputs: dict[str, Tensor], model: PreTrainedModel) -> dict[str, Tensor]:
+    """Return inputs with images and sound in the precision of the model."""
     return {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
 
 
-def flattened(output: Any) -> dict[str, Any]:
-    """The parts of an output, those of an output inside it with its name in front."""
+def flat_output(output: Any) -> dict[str, Any]:
+    """Return the parts of an output; those of nested outputs with a prefix."""
     found: dict[str, Any] = {}
     for name, value in output.items():
         inner = value if isinstance(value, dict) else {}
@@ -191,19 +191,19 @@ def flattened(output: Any) -> dict[str, Any]:
     return found
 
 
-def depth(name: str) -> tuple[bool, bool, str]:
-    """The order in which a model computes its outputs: encoder, decoder, head."""
+def computation_order(name: str) -> tuple[bool, bool, str]:
+    """Return a sort key in the order of computation: encoder, decoder, head."""
     return "hidden_states" not in name, not name.startswith("encoder"), name
 
 
-def layer(name: str, index: int) -> str:
-    """What a hidden state is called after the module that gives it."""
+def layer_name(name: str, index: int) -> str:
+    """Return the name of the module that computes a hidden state."""
     part = name.removesuffix("hidden_states").replace("_", ".")
     return f"{part}layers.{index - 1}" if index else f"{part}embedding"
 
 
-def real(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-    """An output at its real tokens: what stands at padding is read by nobody."""
+def unpadded(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+    """Return an output at its unpadded positions."""
     mask = inputs.get("attention_mask")
     if not name.startswith("encoder"):
         mask = inputs["labels"] != -100 if "labels" in inputs else inputs.get("decoder_attention_mask", mask)
@@ -216,11 +216,11 @@ def real(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def generated(model: Any, inputs: dict[str, Tensor], beams: int) -> Tensor:
-    """What a model writes after the inputs; where it continues them, after rows of one length."""
+def generate(model: Any, inputs: dict[str, Tensor], beams: int) -> Tensor:
+    """Generate tokens from the inputs; a decoder continues unpadded prompts."""
     if model.config.is_encoder_decoder:
         names = ("input_ids", "input_features", "attention_mask")
-        given = rounded({name: inputs[name] for name in names if name in inputs}, model)
+        given = cast_inputs({name: inputs[name] for name in names if name in inputs}, model)
     else:
         given = {"input_ids": inputs["input_ids"][:1, : LENGTH // 2]}
         given["attention_mask"] = torch.ones_like(given["input_ids"])

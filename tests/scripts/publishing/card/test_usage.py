@@ -37,7 +37,7 @@ from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.card.heads import FEW, HEADS, HEAR, OPEN_SOUND
 from qkv.scripts.publishing.card.usage import finishing
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import strange_environment
+from qkv.scripts.publishing.integrity.clean_process import clean_environment
 from sampling import sampled
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -189,7 +189,7 @@ def cards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     done = subprocess.run(
         [sys.executable, "-I", ROOT / "tests" / "support" / "card_programs.py"],
         input=json.dumps([program for every in programs.values() for program in every]),
-        env=strange_environment(place),
+        env=clean_environment(place),
         cwd=place,
         capture_output=True,
         text=True,

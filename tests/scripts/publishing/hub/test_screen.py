@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from qkv.scripts.publishing.hub import secrets as private
-from qkv.scripts.publishing.hub.screen import UnfitError, screen
+from qkv.scripts.publishing.hub.screen import UnfitError, scan
 
 TOKEN = "hf_" + "a1B2" * 9
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(200, 256)) * 4
@@ -58,13 +58,13 @@ def save_weights(path: Path, name: str = "lm_head.weight", **metadata: str) -> N
 
 def refused(folder: Path, **options: Any) -> str:
     with pytest.raises(UnfitError) as error:
-        screen(folder, **options)
+        scan(folder, **options)
     assert TOKEN not in str(error.value)
     return str(error.value)
 
 
 def test_what_a_model_needs_passes(folder: Path) -> None:
-    files = screen(folder)
+    files = scan(folder)
     assert files == {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     assert len(files) == 12
 
@@ -207,14 +207,14 @@ def test_all_is_counted_and_the_first_are_named(folder: Path) -> None:
 def test_what_everybody_may_read_passes(folder: Path) -> None:
     (folder / "README.md").write_text("geraldine/model ![](curve.png) from /home/geraldine/model\n")
     assert "the user name geraldine" in refused(folder, public=["/home/geraldine/model"])
-    assert screen(folder, public=["geraldine", "/home/geraldine/model"])
+    assert scan(folder, public=["geraldine", "/home/geraldine/model"])
     (folder / "README.md").write_text(f"![](curve.png) {TOKEN}\n")
     assert "a Hugging Face token" in refused(folder, public=[TOKEN])
 
 
 def test_a_link_within_the_folder_is_its_file(folder: Path) -> None:
     (folder / "NOTICE").symlink_to(folder / "LICENSE")
-    assert "NOTICE" in screen(folder)
+    assert "NOTICE" in scan(folder)
 
 
 NAMES = (
@@ -242,7 +242,7 @@ def test_no_name_makes_a_pickle_pass(folder: Path, value: Any, protocol: int, na
 def test_no_vocabulary_is_refused(folder: Path, words: dict[str, int]) -> None:
     (folder / "vocab.json").write_text(json.dumps(words))
     (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": words, "merges": list(words)}}))
-    assert screen(folder)
+    assert scan(folder)
 
 
 @reused

@@ -117,7 +117,7 @@ def test_branches_tags_and_visibility(hub: LoopbackHub, lfs: Client, repo: str, 
         f"{repo} is private and was to be public; change its settings, or leave --public out"
     )
     assert "v1 is a tag of" in lfs.upload(tmp_path / "a", repo, revision="v1")["error"]
-    assert "a pull request has none yet" in lfs.upload(tmp_path / "a", repo, pull_request=True, tag="v3")["error"]
+    assert "names a commit of a branch" in lfs.upload(tmp_path / "a", repo, pull_request=True, tag="v3")["error"]
     assert tree(hub, repo) == hashes(OLD) and len(commits(hub, repo)) == 2, "all of this was found before sending"
 
 

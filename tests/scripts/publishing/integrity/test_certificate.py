@@ -18,7 +18,7 @@ from qkv.scripts.publishing.integrity.certificate import (
     identical,
     problems,
 )
-from qkv.scripts.publishing.integrity.probe import precise
+from qkv.scripts.publishing.integrity.probe import in_double_precision
 
 HEADS = [
     ("bert", "ForMultipleChoice"),
@@ -84,8 +84,8 @@ def test_bits_are_compared_and_not_numbers() -> None:
     assert not identical(zero, -zero) and not identical(zero, zero.half()) and not identical(zero, zero[:1])
 
 
-def test_precise_computes_in_double_what_asks_for_single() -> None:
-    with precise():
+def test_it_computes_in_double_what_asks_for_single() -> None:
+    with in_double_precision():
         third = torch.tensor(1.0) / 3
         assert third.float().dtype == third.to(torch.float32).dtype == torch.zeros(2).dtype == torch.float64
         assert torch.softmax(third[None], 0, dtype=torch.float32).dtype == torch.float64

@@ -1,37 +1,50 @@
-"""The fresh process: nothing of ours reaches it, and its failures are told. That it loads: tests/test_hub.py."""
+"""The clean process: nothing of our environment reaches it, and its failures are told. Loads: tests/hub/test_hub.py."""
 
 from pathlib import Path
 
 import pytest
 import torch
 
-from qkv.scripts.publishing.integrity import clean_process as module
-from qkv.scripts.publishing.integrity.clean_process import Job, reload, strange_environment
+from qkv.scripts.publishing.integrity import clean_process
+from qkv.scripts.publishing.integrity.clean_process import Job, clean_environment, load_in_clean_process
 
 
 def test_the_environment_hides_where_our_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/ours")
     monkeypatch.setenv("HF_HUB_CACHE", "/ours")
     monkeypatch.setenv("KEPT", "1")
-    found = strange_environment(tmp_path)
+    found = clean_environment(tmp_path)
     assert "PYTHONPATH" not in found and "HF_HUB_CACHE" not in found and found["KEPT"] == "1"
     assert found["HF_HOME"].startswith(str(tmp_path)) and found["HF_HUB_OFFLINE"] == "1"
 
 
-def test_orders_name_files_by_full_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_has_full_paths_and_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the real program loads a model with it: tests/scripts/test_verify.py."""
+    echo = tmp_path / "echo.py"
+    echo.write_text(
+        "import json, sys\norder = json.load(sys.stdin)\n"
+        "[open(job['outputs'], 'wb').write(open(job['inputs'], 'rb').read()) for job in order['jobs'] if 'inputs' in job]\n"
+        "json.dump(order['jobs'], open(order['reports'], 'w'))"
+    )
+    monkeypatch.setattr(clean_process, "PROGRAM", echo)
     monkeypatch.chdir(tmp_path)
-    job = Job(Path("hub"), "AutoModel", {"x": torch.ones(1)}, again=True, pipeline="t", example=Path("a.png"))
-    order = job.order(Path("place"))
-    assert order["source"] == str(tmp_path / "hub") and order["example"] == str(tmp_path / "a.png")
-    always = {"source", "inputs", "outputs", "auto_class", "options"}
-    assert set(order) == always | {"copy", "example", "answer", "pipeline"}
-    assert set(Job(Path("hub"), "AutoModel", {}).order(Path("other"))) == always
-    assert Job(Path("hub"), "AutoModel", {}, pipeline="t", example="a text").order(Path("third"))["example"] == "a text"
+    inputs = {"x": torch.ones(2, 3).t()}
+    full = Job(Path("hub"), "AutoModel", inputs, "main", {"dtype": "bfloat16"}, True, True, True, "t", Path("a.png"))
+    first, second = load_in_clean_process([full, Job("alice/x", "AutoModel", remote=False)])
+    assert torch.equal(first.outputs["x"], inputs["x"]) and second.outputs == {}
+    assert first.report["source"] == str(tmp_path / "hub") and first.report["example"] == str(tmp_path / "a.png")
+    assert first.report["options"] == {"dtype": "bfloat16", "revision": "main", "trust_remote_code": True}
+    assert {"copy", "fingerprints", "pipeline", "pipeline_options"} <= first.report.keys()
+    options = {"trust_remote_code": False, "revision": None}
+    assert second.report == {"source": "alice/x", "auto_class": "AutoModel", "remote": False, "options": options}
 
 
-def test_a_failure_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("end", "words"), [("'no such luck'", "no such luck"), ("1", "without a message")])
+def test_the_last_line_of_a_failed_process_is_told(
+    end: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broken = tmp_path / "broken.py"
-    broken.write_text("raise SystemExit('no such luck')")
-    monkeypatch.setattr(module, "CONSUMER", broken)
-    with pytest.raises(RuntimeError, match="loading without qkv failed: no such luck"):
-        reload([])
+    broken.write_text(f"raise SystemExit({end})")
+    monkeypatch.setattr(clean_process, "PROGRAM", broken)
+    with pytest.raises(RuntimeError, match=words):
+        load_in_clean_process([])

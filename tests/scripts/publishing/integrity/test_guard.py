@@ -28,7 +28,14 @@ def folder(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"dtype": torch.bfloat16}, {"dtype": "float16"}, {"device_map": "cpu"}, {"output_loading_info": True}],
+    [
+        {},
+        {"dtype": torch.bfloat16},
+        {"dtype": "float16"},
+        {"dtype": "float64"},
+        {"device_map": "cpu"},
+        {"output_loading_info": True},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize(
@@ -90,13 +97,6 @@ def test_a_tensor_that_loading_changes_is_named(dtype: str, folder: Path) -> Non
 def test_what_the_folder_does_not_hold_is_refused(folder: Path) -> None:
     with pytest.raises(IntegrityError, match="parameter score.weight is not in the manifest"):
         AutoModelForSequenceClassification.from_pretrained(folder)
-
-
-def test_a_precision_that_the_manifest_does_not_know_is_refused(folder: Path) -> None:
-    with pytest.raises(
-        IntegrityError, match="loaded in float64, and the manifest knows the tensors in bfloat16, float16, f"
-    ):
-        QkvDecoderForCausalLM.from_pretrained(folder, dtype=torch.float64)
 
 
 def test_without_a_manifest_there_is_no_check_and_no_model(folder: Path) -> None:

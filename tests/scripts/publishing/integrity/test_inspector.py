@@ -14,7 +14,15 @@ from torch import nn
 import qkv
 from published import change_tensors, ours, published, shards, stock
 from qkv.scripts.publishing.integrity import inspector
-from qkv.scripts.publishing.integrity.inspector import UNFILLED, answered, fingerprint, held, load, ties
+from qkv.scripts.publishing.integrity.inspector import (
+    UNFILLED,
+    fingerprint,
+    held,
+    load_reported,
+    outputs,
+    tensors,
+    ties,
+)
 
 NUMBERS = torch.arange(12, dtype=torch.float32).view(3, 4)
 ALIKE = {
@@ -88,7 +96,7 @@ def test_nothing_that_a_model_computes_with_is_left_out() -> None:
 
 def test_a_load_tells_what_did_not_fit(tmp_path: Path) -> None:
     folder = published(ours(), tmp_path / "hub")
-    model, report = load(qkv.QkvDecoderForCausalLM, str(folder), {})
+    model, report = load_reported(qkv.QkvDecoderForCausalLM, str(folder), {})
     assert not model.training and report["class"] == "QkvDecoderForCausalLM" and report["dtype"] == "float32"
     assert report["ties"] == {"lm_head.weight": "model.embed_tokens.weight"}
     assert report["keys"] == {"missing": [], "unexpected": [], "mismatched": []}
@@ -96,43 +104,51 @@ def test_a_load_tells_what_did_not_fit(tmp_path: Path) -> None:
     change_tensors(shards(folder)[-1], lambda tensors: tensors.update({"other": tensors.pop("model.norm.weight")}))
     index = folder / "model.safetensors.index.json"
     index.write_text(index.read_text().replace("model.norm.weight", "other"))
-    keys = load(qkv.QkvDecoderForCausalLM, str(folder), {})[1]["keys"]
+    keys = load_reported(qkv.QkvDecoderForCausalLM, str(folder), {})[1]["keys"]
     assert keys == {"missing": ["model.norm.weight"], "unexpected": ["other"], "mismatched": []}
 
 
 def test_answers_do_not_depend_on_where_the_weights_lie(tmp_path: Path) -> None:
     model = ours()
     inputs = {"input_ids": torch.arange(8)[None] + 4}
-    loaded, _ = load(qkv.QkvDecoderForCausalLM, str(published(model, tmp_path / "hub")), {})
-    found = answered(loaded, inputs)
-    assert set(found) == {"logits"} and torch.equal(found["logits"], answered(model, inputs)["logits"])
+    loaded, _ = load_reported(qkv.QkvDecoderForCausalLM, str(published(model, tmp_path / "hub")), {})
+    found = outputs(loaded, inputs)
+    assert set(found) == {"logits"} and torch.equal(found["logits"], outputs(model, inputs)["logits"])
+
+
+def test_known_tensors_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, hashed = ours(), []
+    expected = held(model)
+    known = {name: (tensor.detach().clone(), expected[kind][name]) for kind, name, tensor in tensors(model)}
+    known["model.norm.weight"] = (known["model.norm.weight"][0] + 1, "another")
+    monkeypatch.setattr(inspector, "fingerprint", lambda tensor: hashed.append(tensor) or fingerprint(tensor))
+    assert held(model, known.get) == expected and len(hashed) == 1
 
 
 def test_where_qkv_was_imported_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
-    with pytest.raises(RuntimeError, match="qkv was imported before it could be hidden"):
+    with pytest.raises(RuntimeError, match="qkv was imported"):
         inspector.main()
 
 
-def test_the_order_is_done_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_jobs_are_done_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, as if qkv were not there: the model is one of transformers."""
     folder = published(stock(), tmp_path / "hub")
     save_file({"input_ids": torch.arange(8)[None] + 4}, tmp_path / "inputs")
+    common = {"source": str(folder), "auto_class": "AutoModelForCausalLM", "remote": False, "fingerprints": True}
     jobs = [
-        {
-            "folder": str(folder),
-            "auto_class": "AutoModelForCausalLM",
-            "options": options,
-            "outputs": str(tmp_path / name),
-        }
+        {**common, "options": options, "inputs": str(tmp_path / "inputs"), "outputs": str(tmp_path / name)}
         for name, options in (("plain", {}), ("low", {"dtype": "bfloat16"}))
     ]
-    order = {"threads": torch.get_num_threads(), "report": str(tmp_path / "report"), "inputs": str(tmp_path / "inputs")}
+    jobs[0]["copy"] = str(tmp_path / "copy")
+    order = {"threads": torch.get_num_threads(), "reports": str(tmp_path / "reports"), "jobs": jobs}
     monkeypatch.delitem(sys.modules, "qkv")
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({**order, "jobs": jobs})))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(order)))
     inspector.main()
-    reports = json.loads((tmp_path / "report").read_text())
-    assert [report["dtype"] for report in reports] == ["float32", "bfloat16"]
-    assert (tmp_path / "plain").is_file() and (tmp_path / "low").is_file()
+    reports = json.loads((tmp_path / "reports").read_text())
+    assert [report["dtype"] for report in reports] == ["float32", "bfloat16"] and reports[0]["loaded"]["buffer"]
+    assert (tmp_path / "plain").is_file() and (tmp_path / "low").is_file() and (tmp_path / "copy").is_dir()
+    with pytest.raises(RuntimeError, match="was loaded with code from transformers"):
+        inspector.do({**jobs[0], "remote": True})
     with pytest.raises(ModuleNotFoundError):
         __import__("qkv")

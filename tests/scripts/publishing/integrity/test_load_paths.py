@@ -14,11 +14,11 @@ import qkv
 import tiny
 from published import forge, ours, published
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity import load_paths as ways
-from qkv.scripts.publishing.integrity.load_paths import ON_CPU, PLAIN, ROUNDED, judged, load_rows
-from qkv.scripts.publishing.integrity.loading import Loaded, loaded
+from qkv.scripts.publishing.integrity import clean_process, load_paths
+from qkv.scripts.publishing.integrity.clean_process import Job, Loaded
+from qkv.scripts.publishing.integrity.load_paths import ON_CPU, PLAIN, ROUNDED, judged, load_rows, loaded
 from qkv.scripts.publishing.integrity.manifest import read_manifest, write_manifest
-from qkv.scripts.publishing.integrity.verify import examine
+from qkv.scripts.publishing.integrity.verification import examine
 
 INPUTS = {"input_ids": torch.arange(8)[None] + 4}
 MINE = Path(__file__).parents[3] / "support" / "buffered_model.py"
@@ -34,9 +34,9 @@ def good(folder: Path) -> Loaded:
     return loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS)
 
 
-def findings(folder: Path, found: Loaded, way: ways.Way = PLAIN, reference: Any = None, home: str = "") -> list[str]:
-    reference = found.answers if reference is None else reference
-    return judged("way", way, found, read_manifest(folder), reference, home=home).findings
+def findings(folder: Path, found: Loaded, way: load_paths.LoadPath = PLAIN, reference: Any = None) -> list[str]:
+    reference = found.outputs if reference is None else reference
+    return judged("way", way, found, (read_manifest(folder), folder), reference).findings
 
 
 def changed(found: Loaded, part: str, **entries: Any) -> Loaded:
@@ -44,11 +44,11 @@ def changed(found: Loaded, part: str, **entries: Any) -> Loaded:
 
 
 def test_a_right_load_passes(folder: Path, good: Loaded) -> None:
-    row = judged("way", PLAIN, good, read_manifest(folder), good.answers)
-    assert row.findings == [] and row.detail == "37 tensors equal, answers equal bit by bit"
+    row = judged("way", PLAIN, good, (read_manifest(folder), folder), good.outputs)
+    assert row.findings == [] and row.detail == "37 tensors equal, outputs equal bit by bit"
     low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED.options)
-    row = judged("way", ROUNDED, low, read_manifest(folder), good.answers)
-    assert row.findings == [] and row.detail == "37 tensors equal, answers finite"
+    row = judged("way", ROUNDED, low, (read_manifest(folder), folder), good.outputs)
+    assert row.findings == [] and row.detail == "37 tensors equal, outputs finite"
 
 
 def test_whatever_is_wrong_is_named(folder: Path, good: Loaded) -> None:
@@ -69,55 +69,58 @@ def test_whatever_is_wrong_is_named(folder: Path, good: Loaded) -> None:
     ]
 
 
-def test_another_class_or_home_is_named(folder: Path, good: Loaded) -> None:
+def test_another_class_is_named(folder: Path, good: Loaded) -> None:
     other = replace(good, report={**good.report, "class": "QkvDecoderModel"})
-    assert findings(folder, other)[0].startswith("gives QkvDecoderModel of qkv.modeling.modeling_decoder, the manifest")
-    assert "of transformers_modules.*" in findings(folder, good, home="transformers_modules.")[0]
+    assert findings(folder, other) == ["gives QkvDecoderModel, expected QkvDecoderForCausalLM"]
 
 
-def test_other_answers_are_named(folder: Path, good: Loaded) -> None:
-    logits = good.answers["logits"]
+def test_a_weight_that_is_wrong_in_low_precision_is_named(folder: Path, good: Loaded) -> None:
+    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED.options)
+    parameters = low.report["loaded"]["parameter"] | {"model.norm.weight": f"bfloat16[32] {'0' * 64}"}
+    assert findings(folder, changed(low, "loaded", parameter=parameters), ROUNDED) == [
+        "parameter model.norm.weight has other content"
+    ]
+
+
+def test_other_outputs_are_named(folder: Path, good: Loaded) -> None:
+    logits = good.outputs["logits"]
     other = logits.clone()
     other[0, 0, 0] = torch.nextafter(other[0, 0, 0], torch.tensor(9e9))
-    line = "answer logits differs from that of the first load"
+    line = "output logits differs from that of the first load"
     assert findings(folder, good, reference={"logits": other}) == [line]
     assert findings(folder, good, reference={"logits": logits, "loss": logits}) == [
-        "answer loss differs from that of the first load"
+        "output loss differs from that of the first load"
     ]
     low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED.options)
     broken = Loaded(low.report, {"logits": logits / 0})
-    assert findings(folder, broken, ROUNDED) == ["answer logits is not finite"]
+    assert findings(folder, broken, ROUNDED) == ["output logits is not finite"]
 
 
 def test_a_load_that_fails_is_a_finding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any, **options: Any) -> None:
         raise KeyError
 
-    monkeypatch.setattr(ways, "loaded", fail)
-    monkeypatch.setattr(ways, "loaded_elsewhere", fail_elsewhere)
+    monkeypatch.setattr(load_paths, "loaded", fail)
+    monkeypatch.setattr(clean_process, "load_in_clean_process", fail_elsewhere)
     rows = list(load_rows(folder, read_manifest(folder), trusted=True))
     assert len(rows) == 7 and all(row.findings for row in rows)
     assert rows[0].findings == ["does not load: KeyError"]
-    assert rows[-1].check == "remote code, AutoModelForCausalLM" and rows[-1].findings == [
-        "does not load: no such luck"
-    ]
+    assert rows[-1].check == "remote code, AutoModelForCausalLM"
+    assert rows[-1].findings == ["does not load: no such luck"]
 
 
 def fail_elsewhere(*arguments: Any) -> None:
     raise RuntimeError("no such\n luck")
 
 
-def test_remote_code_is_judged_by_the_first_answers(
+def test_remote_code_is_judged_by_the_first_outputs(
     folder: Path, good: Loaded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def elsewhere(place: Path, auto: str, inputs: Any, options: list[dict[str, Any]]) -> list[Loaded]:
-        report = {**good.report, "module": "transformers_modules.hub.modeling_decoder"}
-        assert auto == "AutoModelForCausalLM" and all(each["trust_remote_code"] for each in options)
-        plain, low = Loaded(report, loaded(qkv.QkvDecoderForCausalLM, place, inputs).answers), {}
-        low = loaded(qkv.QkvDecoderForCausalLM, place, inputs, dtype="bfloat16")
-        return [plain, Loaded(report, {}), Loaded({**low.report, "module": report["module"]}, low.answers)]
+    def elsewhere(jobs: list[Job]) -> list[Loaded]:
+        assert {job.auto_class for job in jobs} == {"AutoModelForCausalLM"} and all(job.remote for job in jobs)
+        return [loaded(qkv.QkvDecoderForCausalLM, job.source, job.inputs, **job.options) for job in jobs]
 
-    monkeypatch.setattr(ways, "loaded_elsewhere", elsewhere)
+    monkeypatch.setattr(clean_process, "load_in_clean_process", elsewhere)
     rows = [row for row in load_rows(folder, read_manifest(folder), trusted=True) if row.check.startswith("remote")]
     assert [row.check for row in rows] == [
         f"remote code, AutoModelForCausalLM{w.name}" for w in (PLAIN, ON_CPU, ROUNDED)
@@ -126,10 +129,10 @@ def test_remote_code_is_judged_by_the_first_answers(
 
 
 @pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
-def test_every_head_can_be_asked(case: tiny.Case, tmp_path: Path) -> None:
+def test_every_head_has_inputs(case: tiny.Case, tmp_path: Path) -> None:
     case.build().save_pretrained(tmp_path)
-    inputs = ways.asked(case.model_class, tmp_path)
-    assert inputs and loaded(case.model_class, tmp_path, inputs).answers
+    inputs = load_paths.class_inputs(case.model_class, tmp_path)
+    assert inputs and loaded(case.model_class, tmp_path, inputs).outputs
 
 
 @pytest.mark.slow

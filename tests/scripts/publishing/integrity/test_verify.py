@@ -14,11 +14,11 @@ import qkv
 from endpoint import Answers, Client
 from loopback.process import LoopbackHub
 from published import CODE, change_json, change_tensors, forge, ours, published, shards, stock
-from qkv.scripts.publishing.integrity import verify as module
+from qkv.scripts.publishing.integrity import verification as module
 from qkv.scripts.publishing.integrity.files import Row
 from qkv.scripts.publishing.integrity.load_paths import load_rows
 from qkv.scripts.publishing.integrity.manifest import IntegrityError, identity, read_manifest
-from qkv.scripts.publishing.integrity.verify import Report, checks, examine, verify
+from qkv.scripts.publishing.integrity.verification import Report, checks, examine, verify
 
 INDEX = "model.safetensors.index.json"
 # Two weights of one shape, in one file.

@@ -1,6 +1,6 @@
-"""Is a folder or repository still the model of its manifest? Its files are compared, then all ways of loading them.
+"""Verify that a folder or repository is the model of its manifest: its files first, then every way of loading it.
 
-Nothing is loaded unless every file is right, and code of a repository runs only where somebody answers for it.
+Nothing is loaded unless every file is right, and the code of a repository runs only where the caller trusts it.
 """
 
 import re
@@ -29,7 +29,7 @@ IDENTITY = re.compile(r"[0-9a-f]{16,64}")
 
 @dataclass(frozen=True)
 class Report:
-    """What was checked of a target, which for a repository is at one commit."""
+    """The checks of a target; for a repository, at one commit."""
 
     target: str
     commit: str | None
@@ -38,17 +38,17 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether there are no findings."""
         return not any(row.findings for row in self.rows)
 
     @property
     def name(self) -> str:
-        """The target, and the commit it was found at."""
+        """Return the target with its commit."""
         return f"{self.target} at {self.commit}" if self.commit else self.target
 
     @property
     def sentence(self) -> str:
-        """The verdict, with the name of what differs."""
+        """Return the verdict, with the names of what differs."""
         if self.passed:
             skipped = [row.check for row in self.rows if row.skipped]
             left = f"; not run: {', '.join(skipped)}" if skipped else ""
@@ -64,7 +64,7 @@ def verify(
     expect: str | Path | None = None,
     trust_remote_code: bool = False,
 ) -> Report:
-    """Compare a folder or Hub repository with its manifest: every file, and every tensor by every way of loading.
+    """Compare a folder or Hub repository with its manifest: every file, and every tensor after every way of loading.
 
     `expect` is the identity that the model must have, or a folder with the model that it must be. The code of a
     repository runs, in a process of its own, only with that or with `trust_remote_code`. IntegrityError names the file,
@@ -84,7 +84,7 @@ def examine(
     trust_remote_code: bool = False,
     step: Callable[[str], None] = lambda check: None,
 ) -> Report:
-    """The report on a folder or repository, whatever is found; `step` hears of each check when it is done."""
+    """Return the report on a folder or repository, whatever its findings; `step` is called after each check."""
     folder = located(target, revision, fetch=fetched)
     repository = not Path(target).expanduser().is_dir()
     if revision and not repository:
@@ -98,7 +98,7 @@ def examine(
 
 
 def checks(folder: Path, expect: str | Path | None, *, trusted: bool) -> Iterator[Row]:
-    """Every check in order; the later ones only when the earlier ones found nothing."""
+    """Yield every check in order; loads only where the files have no findings."""
     try:
         manifest = read_manifest(folder)
     except IntegrityError as error:
@@ -106,17 +106,17 @@ def checks(folder: Path, expect: str | Path | None, *, trusted: bool) -> Iterato
         return
     rows = [Row("manifest", detail=", ".join(f"{name} {number}" for name, number in manifest["versions"].items()))]
     if expect is not None:
-        rows.append(Row("expected model", unexpected(manifest, expect), str(expect)))
+        rows.append(Row("expected model", expectation_findings(manifest, expect), str(expect)))
     rows += file_rows(folder, manifest)
     yield from rows
     if not any(row.findings for row in rows):
         yield from load_rows(folder, manifest, trusted=trusted)
 
 
-def unexpected(manifest: Manifest, expect: str | Path) -> list[str]:
-    """In what a manifest differs from the identity, or from the folder, that was asked for."""
+def expectation_findings(manifest: Manifest, expect: str | Path) -> list[str]:
+    """Compare a manifest with the identity, or with the folder, that was expected."""
     if Path(expect).is_dir():
-        return manifest_differences(read_manifest(Path(expect)), manifest)
+        return model_findings(read_manifest(Path(expect)), manifest)
     if not IDENTITY.fullmatch(str(expect)):
         raise ValueError(f"{expect!r} is neither a folder nor an identity, which has 16 to 64 digits 0-9 a-f")
     if manifest["identity"].startswith(str(expect)):
@@ -124,8 +124,8 @@ def unexpected(manifest: Manifest, expect: str | Path) -> list[str]:
     return [f"identity is {manifest['identity']}, expected {expect}"]
 
 
-def manifest_differences(expected: Manifest, found: Manifest) -> list[str]:
-    """In what two models differ, each by its name; documents and versions do not count."""
+def model_findings(expected: Manifest, found: Manifest) -> list[str]:
+    """Compare two models by name; documents and versions do not count."""
     lines: list[str] = [line for part in ("class", "dtype") for line in differing(part, expected[part], found[part])]
     lines += config_findings(expected["fields"], found["fields"])
     for what, table in (("tensor", by_name), ("file", by_file)):
@@ -135,5 +135,5 @@ def manifest_differences(expected: Manifest, found: Manifest) -> list[str]:
 
 
 def differing(what: str, expected: Any, found: Any) -> list[str]:
-    """A sentence where two values differ."""
+    """Return a sentence where two values differ."""
     return [] if expected == found else [f"{what} is {found!r}, expected {expected!r}"]

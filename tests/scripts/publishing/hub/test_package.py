@@ -12,7 +12,8 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, ViTImag
 
 import qkv
 import tiny
-from qkv.scripts.publishing.hub.source import built_folder, read_source, readers
+from qkv.scripts.publishing.hub.options import PublishOptions
+from qkv.scripts.publishing.hub.package import TrainedModel, built_folder, read_model_source, saved_processors
 
 
 @pytest.fixture
@@ -20,6 +21,10 @@ def folder(tmp_path: Path) -> Path:
     model = qkv.QkvDecoderForSequenceClassification(tiny.decoder())
     model.save_pretrained(tmp_path / "model")
     return tmp_path / "model"
+
+
+def read_source(source: object, **options: object) -> TrainedModel:
+    return read_model_source(source, PublishOptions(**options))
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -62,14 +67,14 @@ def test_the_precision_is_that_of_the_files_or_the_one_that_is_asked_for(folder:
     assert read_source(folder).model.dtype == torch.bfloat16
 
 
-def test_every_kind_of_reader_is_found_by_its_file(tmp_path: Path) -> None:
-    assert readers(tmp_path) == []
+def test_every_kind_of_processor_is_found_by_its_file(tmp_path: Path) -> None:
+    assert saved_processors(tmp_path) == []
     ViTImageProcessorPil().save_pretrained(tmp_path)
-    assert [type(reader) for reader in readers(tmp_path)] == [ViTImageProcessorPil]
+    assert [type(reader) for reader in saved_processors(tmp_path)] == [ViTImageProcessorPil]
     tokenizer().save_pretrained(tmp_path)
-    assert [type(reader) for reader in readers(tmp_path)] == [PreTrainedTokenizerFast, ViTImageProcessorPil]
+    assert [type(reader) for reader in saved_processors(tmp_path)] == [PreTrainedTokenizerFast, ViTImageProcessorPil]
     Wav2Vec2FeatureExtractor().save_pretrained(tmp_path)
-    assert [type(reader) for reader in readers(tmp_path)][1] is Wav2Vec2FeatureExtractor
+    assert [type(reader) for reader in saved_processors(tmp_path)][1] is Wav2Vec2FeatureExtractor
 
 
 def test_what_is_no_qkv_model_is_refused_with_a_remedy(folder: Path) -> None:

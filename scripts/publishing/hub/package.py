@@ -1,0 +1,152 @@
+"""Read a qkv model from memory or a folder, and build the package that is published: weights, code, card, processor."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoProcessor, AutoTokenizer, PreTrainedModel
+
+from qkv import modeling
+from qkv.modeling.base import QkvPreTrainedModel
+from qkv.modeling.conversion.convert import to_transformers
+from qkv.modeling.conversion.files import CONFIG, load, named, read_json, refuse_unknown
+from qkv.scripts.publishing.card.card import companions, make_card, plain_card
+from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.hub.options import OF_BUILDING, Package, PublishOptions
+from qkv.scripts.publishing.integrity.files import file_rows
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, IntegrityError, brief, identity, read_manifest
+
+RECORD, CERTIFICATE, MODEL = "record.json", "certificate.json", "model"
+PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
+ModelSource = PreTrainedModel | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A qkv model, its processors, the record of its training and the certificate of its conversion, if any."""
+
+    model: QkvPreTrainedModel
+    processors: list[Any] = field(default_factory=list)
+    record: Path | None = None
+    certificate: dict[str, Any] | None = None
+
+
+def build(source: ModelSource, folder: Path, place: Path | str, options: PublishOptions) -> Package:
+    """Build the package of a model in an empty folder, or take a folder that was built before as it is.
+
+    `place` is the folder or repository it will have, which the card names. ValueError for a model that is none of
+    qkv's, for a folder without one, for weights that do not fit it, and for the record of another model.
+    """
+    if not options.native and (built := built_folder(source)):
+        options.check_unset(OF_BUILDING, f"{built} is built already, too late for {{}}; name the model it was built of")
+        return Package(built, identity(built), as_built=True)
+    options.step("read the model")
+    found = read_model_source(source, options)
+    options.step("build the folder")
+    # First, for its errors say best why there is no native form.
+    model: Any = to_transformers(found.model) if options.native else found.model
+    card, files = card_of(found, place, options)
+    size = options.max_shard_size or "5GB"
+    build_folder(model, folder, processors=found.processors, card=card, files=files, max_shard_size=size)
+    return Package(folder, identity(folder))
+
+
+def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedModel:
+    """Return the model in memory, in a model folder or in a run folder, with what lies beside it."""
+    given = options.processor
+    processors = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+    if isinstance(source, PreTrainedModel):
+        model: Any = source
+        check_ours(model.config.model_type, type(model).__name__, "qkv.from_transformers(model)")
+        return TrainedModel(model, processors, record_path(options.record))
+    run = Path(source).expanduser()
+    if not run.is_dir():
+        raise ValueError(f"there is no folder {run}; name one with a model, or a run folder")
+    inner = run / MODEL
+    folder = inner if (inner / CONFIG).is_file() and not (run / CONFIG).is_file() else run
+    record = options.record or (run / RECORD if run != folder and (run / RECORD).is_file() else None)
+    # The certificate of other weights is none.
+    certified = (folder / CERTIFICATE).is_file() and options.dtype is None
+    certificate = read_json(folder / CERTIFICATE) if certified else None
+    model = load_saved_model(folder, options.dtype)
+    return TrainedModel(model, processors or saved_processors(folder), record_path(record), certificate)
+
+
+def record_path(record: str | os.PathLike[str] | None) -> Path | None:
+    """Return the file of a record that may be named by its run folder."""
+    if record is None:
+        return None
+    path = Path(record).expanduser()
+    path = path / RECORD if path.is_dir() else path
+    if not path.is_file():
+        raise ValueError(f"there is no record at {path}; give a run folder or a record file")
+    return path
+
+
+def load_saved_model(folder: Path, dtype: str | None) -> QkvPreTrainedModel:
+    """Load the model of a folder in the class that was saved; every weight must be there and have a place."""
+    model_type, name = named(folder)
+    check_ours(model_type, name, f"qkv convert {folder} DST")
+    model_class = getattr(modeling, name, None)
+    if model_class is None:
+        raise ValueError(
+            f"this qkv has no {name}, which {folder / CONFIG} names; publish with the version that saved it"
+        )
+    model, unplaced = load(model_class, folder, dtype=getattr(torch, dtype) if dtype else "auto")
+    refuse_unknown(folder, name, unplaced)
+    return model
+
+
+def check_ours(model_type: str, name: str, remedy: str) -> None:
+    """Raise ValueError for a model that is none of qkv's."""
+    if not model_type.startswith("qkv_"):
+        raise ValueError(f"{name} is a {model_type} model, not one of qkv's; `{remedy}` makes it one")
+
+
+def saved_processors(folder: Path) -> list[Any]:
+    """Load the tokenizer, image processor or feature extractor beside a model."""
+    if (folder / PROCESSOR).is_file():
+        return [AutoProcessor.from_pretrained(folder)]
+    found = [AutoTokenizer.from_pretrained(folder)] if any((folder / name).is_file() for name in TOKENIZERS) else []
+    if (folder / PREPROCESSOR).is_file():
+        sound = "feature_extractor_type" in read_json(folder / PREPROCESSOR)
+        found.append((AutoFeatureExtractor if sound else AutoImageProcessor).from_pretrained(folder))
+    return found
+
+
+def built_folder(source: ModelSource) -> Path | None:
+    """Return the folder that was named, if it was built before; IntegrityError if it has changed since."""
+    if isinstance(source, PreTrainedModel) or not (Path(source).expanduser() / MANIFEST).is_file():
+        return None
+    folder = Path(source).expanduser()
+    wrong = [finding for row in file_rows(folder, read_manifest(folder)) for finding in row.findings]
+    if wrong:
+        raise IntegrityError(f"{folder} is not what was built: {brief(wrong)}; build it again from its model")
+    return folder
+
+
+def card_of(
+    found: TrainedModel, place: Path | str, options: PublishOptions
+) -> tuple[Callable[[str], str], Mapping[str, bytes]]:
+    """Return what makes the card from the identity, and the files that go along with it."""
+    known: dict[str, Any] = {"form": "native" if options.native else "self-contained", "other": options.other}
+    known |= {"processor": bool(found.processors)} | ({"repo": place} if isinstance(place, str) else {})
+    if found.record is None:
+        name = place.name if isinstance(place, Path) else place.partition("/")[2]
+        config = {**found.model.config.to_dict(), "architectures": [type(found.model).__name__]}
+        known |= {"name": name, "certificate": found.certificate}
+        return lambda identity: str(plain_card(config, digest=identity, **known)), {}
+    record = json.loads(found.record.read_text(encoding="utf-8"))
+    count = found.model.num_parameters()
+    if record["parameters"] != count:
+        raise ValueError(
+            f"{found.record} is of a model with {record['parameters']:,} parameters and this one has {count:,}; name "
+            "the record of its own training"
+        )
+    files = companions(record, found.record.parent)
+    return lambda identity: str(make_card(record, digest=identity, **known)), files
