@@ -4,12 +4,9 @@
 import transformers
 from transformers.models.auto import modeling_auto
 
-from ..configuration.configuration_decoder import QkvDecoderConfig
-from ..configuration.configuration_detection import QkvDetectionConfig
-from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
-from ..configuration.configuration_encoder import QkvEncoderConfig
-from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from ..configuration.configuration_recurrent import QkvRecurrentConfig
+from .. import check_on_request, push_with_code
+from ..configuration import CONFIGS
+from .base import QkvPreTrainedModel
 from .conversion.convert import from_transformers, to_transformers
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
@@ -51,18 +48,7 @@ NAME_TABLES = {
 # Where one Auto class has several of ours, `architectures` of the config decides.
 SEVERAL = {"AutoModelForPreTraining": (QkvEncoderForPreTraining, QkvEncoderForReplacedTokenDetection)}
 
-CONFIGS = (
-    QkvEncoderConfig,
-    QkvDecoderConfig,
-    QkvEncoderDecoderConfig,
-    QkvRecurrentConfig,
-    QkvTextEncoderConfig,
-    QkvDualEncoderConfig,
-    QkvDetectionConfig,
-)
-
 for config_class in CONFIGS:
-    transformers.AutoConfig.register(config_class.model_type, config_class)
     for auto_class, reference in config_class.auto_classes.items():
         if auto_class != "AutoConfig":
             # Its file is that of the published copy, where a family is one file.
@@ -71,6 +57,9 @@ for config_class in CONFIGS:
             getattr(transformers, auto_class).register(config_class, model_class)
             if auto_class in NAME_TABLES:
                 NAME_TABLES[auto_class][config_class.model_type] = class_name
+
+check_on_request(QkvPreTrainedModel)
+push_with_code(QkvPreTrainedModel)
 
 __all__ = [
     "QkvDecoderForCausalLM",
