@@ -7,7 +7,7 @@ themselves are imported at their first use, or with the Auto classes, whichever 
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -67,17 +67,58 @@ def __dir__() -> list[str]:
     return [*globals(), *__getattr__("__all__")]
 
 
+# Where an Auto class has several of ours, `architectures` of the config decides.
+SEVERAL = {"AutoModelForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection")}
+
+
+class LazyClasses(tuple[str, ...]):
+    """The names of the model classes that an Auto class has for a config; reading one imports it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Import all."""
+        return map(__getattr__, super().__iter__())
+
+    def __getitem__(self, index: Any) -> Any:
+        """Import one."""
+        return __getattr__(super().__getitem__(index))
+
+
+def register_models(auto: ModuleType) -> None:
+    """Register the models with the Auto classes of transformers, without importing them."""
+    # transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
+    name_tables = {
+        "AutoModelForCausalLM": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "AutoModelForSeq2SeqLM": auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    }
+    for config_class in import_module(f"{__name__}.configuration").CONFIGS:
+        for auto_class, reference in config_class.auto_classes.items():
+            if auto_class != "AutoConfig":
+                # Its file is that of the published copy, where a family is one file.
+                name = reference.rpartition(".")[2]
+                classes = LazyClasses(SEVERAL.get(auto_class, (name,)))
+                getattr(auto, auto_class).register(config_class, classes)
+                if auto_class in name_tables:
+                    name_tables[auto_class][config_class.model_type] = name
+
+
+# What is done once a module of transformers is imported. Importing them takes longer than all of `import qkv`.
+AUTO_CLASSES: dict[str, Callable[[ModuleType], Any]] = {
+    "transformers.models.auto.configuration_auto": lambda _: import_module(f"{__name__}.configuration"),
+    "transformers.models.auto.modeling_auto": register_models,
+}
+
+
 class RegisteringLoader(SourceFileLoader):
-    """Load a module of transformers that holds Auto classes, then the part of ours that registers with them."""
+    """Load a module of transformers that holds Auto classes, then register ours."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module and import our part."""
+        """Run the module, then what AUTO_CLASSES has for it."""
         super().exec_module(module)
-        import_module(f"{__name__}.{AUTO_CLASSES[module.__name__]}")
+        AUTO_CLASSES[module.__name__](module)
 
 
 class RegisteringFinder:
-    """Find the modules of transformers that hold Auto classes: importing them takes longer than all of `import qkv`."""
+    """Find the modules of transformers that hold Auto classes."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -122,10 +163,7 @@ def push_with_code(model_class: Any) -> None:
     model_class._upload_modified_files = upload
 
 
-# The modules of transformers that hold Auto classes, and which part of ours registers with them.
-AUTO_CLASSES = {f"transformers.models.auto.{part}_auto": part for part in PARTS}
-
 sys.meta_path.insert(0, RegisteringFinder)
-for holder, part in AUTO_CLASSES.items():
-    if holder in sys.modules:
-        import_module(f"{__name__}.{part}")
+for module_name, register in AUTO_CLASSES.items():
+    if module_name in sys.modules:
+        register(sys.modules[module_name])

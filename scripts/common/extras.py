@@ -26,8 +26,12 @@ EXTRAS = {
 DISTRIBUTIONS = {"PIL": "pillow", "espeakng_loader": "espeakng-loader", "sklearn": "scikit-learn"}
 
 
+class MissingExtraError(ModuleNotFoundError):
+    """A package is missing that an extra of ours brings; the message is the command that installs it."""
+
+
 def load(name: str) -> ModuleType:
-    """Import a module; ModuleNotFoundError names the extra that brings what it misses."""
+    """Import a module; MissingExtraError when what it imports is brought by an extra."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -35,7 +39,7 @@ def load(name: str) -> ModuleType:
 
 
 def require(module: str) -> None:
-    """Raise ModuleNotFoundError unless a module can be imported, for code that would find out late."""
+    """Raise MissingExtraError unless a module can be imported, for code that would find out late."""
     if find_spec(module) is None:
         raise explained(ModuleNotFoundError(f"No module named {module!r}", name=module))
 
@@ -46,6 +50,6 @@ def explained(error: ModuleNotFoundError) -> ModuleNotFoundError:
     if module not in EXTRAS:
         return error
     package = DISTRIBUTIONS.get(module, module)
-    return ModuleNotFoundError(
+    return MissingExtraError(
         f"{package} is not installed; install it with pip install 'qkv[{EXTRAS[module]}]'", name=error.name
     )
