@@ -1,4 +1,4 @@
-"""What every test stands on: qkv importable from a bare checkout, no network, fixed seeds, and no luck."""
+"""Set up every test: qkv importable from a bare checkout, no network, fixed seeds, memory that is poisoned until written."""
 
 import os
 import random
