@@ -96,9 +96,10 @@ def steps(record: Record) -> str:
         ]
         for place, length in enumerate(lengths)
     ]  # fmt: skip
+    tokens, turns = record["size"]["timed_tokens"], record["size"]["turns"]
     text = (
-        f"Median CPU seconds of forward, backward and update on about {record['size']['timed_tokens']:,} letters, so in "
-        f"the fewer texts the longer they are, in turns ({record['size']['turns']}). Then the ratio to the Transformer's "
+        f"Median CPU seconds of forward, backward and update on about {tokens:,} letters, so in the fewer texts the "
+        f"longer they are, in turns ({turns}). Then the ratio to the Transformer's "
         "step of the same turn: median, least, most. All score the same targets. Subnormal numbers count as zeros, or "
         f"an LSTM's vanished gradients make its longest steps several times as long. `{record['steps']['command']}` at "
         f"commit {record['steps']['commit']}."
