@@ -21,7 +21,7 @@ from qkv.scripts.training.record import Clock
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """The amount of everything that is measured.
 
     `width` is the Transformer's. Each model is trained for `seconds` of CPU time on sources of the `training_lengths`,
     `batch_tokens` at a step, and tested on about `test_tokens` at each of the `test_lengths`. Training steps on

@@ -117,8 +117,9 @@ def distances(record: Record) -> str:
     text = (
         "The gradient of the loss at one output with respect to the embedding of the letter that it has to repeat, by "
         "the steps that a recurrence takes from the one to the other, before training: the mean norm over texts of "
-        f"{record['size']['gradient_length']} letters. The picture has the gradients after training too, at the longest "
-        "training length. The loss is about letters drawn at random, for a model that is certain has no other gradient."
+        f"{record['size']['gradient_length']} letters. The picture has the gradients after training too, at the "
+        "longest training length. The loss is about letters drawn at random, for a model that is certain has no other "
+        "gradient."
     )
     return section("Gradient by distance", "gradients", text, ["distance", *curves], rows)
 
@@ -133,8 +134,9 @@ def layers(record: Record) -> str:
         for name, seen in variants.items()
     ]  # fmt: skip
     text = (
-        f"{depth} layers of width {record['size']['activation_width']} at initialisation, on inputs of mean 0 and deviation "
-        "1. Weights start with the deviation in the first column. Gradient norms are over that at the last layer."
+        f"{depth} layers of width {record['size']['activation_width']} at initialisation, on inputs of mean 0 and "
+        "deviation 1. Weights start with the deviation in the first column. Gradient norms are over that at the last "
+        "layer."
     )
     places = (1, depth // 2, depth)
     header = ["", f"mean, layer {depth}", *(f"deviation, layer {place}" for place in places)]
