@@ -105,7 +105,6 @@ def measure(size: Size, seed: int, command: str) -> dict[str, Any]:
         name: [[length, accuracy(model, length, size.test_tokens, length)] for length in size.test_lengths]
         for name, model in models.items()
     }
-    trained = gradients_by_distance(compared, max(size.training_lengths))
     return origin | {
         "models": {
             name: {"architecture": type(model).__name__, "parameters": model.num_parameters()}
@@ -115,7 +114,7 @@ def measure(size: Size, seed: int, command: str) -> dict[str, Any]:
         "quality": quality,
         "steps": steps,
         "layers": layers,
-        "gradients": {"untrained": untrained, "trained": trained},
+        "gradients": {"untrained": untrained, "trained": gradients_by_distance(compared, size.training_lengths[-1])},
         "activations": activations,
         "time": clock.read(),
     }
