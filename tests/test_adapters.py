@@ -82,6 +82,26 @@ def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> No
     assert_equal(scores(adapted.unload(), inputs), scores(model, inputs))
 
 
+KINDS = [
+    ("EncoderForSequenceClassification-bert", "SEQ_CLS", ["classifier"]),
+    ("DecoderForCausalLM-llama", "CAUSAL_LM", None),
+    ("EncoderDecoderForConditionalGeneration-t5", "SEQ_2_SEQ_LM", None),
+    ("EncoderForCTC-speech", None, ["lm_head"]),
+]
+
+
+@pytest.mark.parametrize(("name", "task", "saved"), KINDS)
+def test_kinds_of_tasks_and_heads_that_are_saved_whole(name: str, task: str, saved: Any, tmp_path: Path) -> None:
+    model, inputs = prepared(BY_NAME[name])
+    targets = ["q_proj", "v_proj"]
+    adapted = adapt(model, LoraConfig(task_type=task, r=2, target_modules=targets, modules_to_save=saved))
+    learn(adapted, inputs)
+    comes_back(model, adapted, inputs, tmp_path)
+    assert "model.safetensors" not in {path.name for path in tmp_path.iterdir()}
+    model.load_adapter(tmp_path)  # transformers' own way in
+    assert_equal(scores(model.double(), inputs), scores(adapted, inputs))
+
+
 def test_all_linear_leaves_the_head_that_is_tied() -> None:
     """An adapter on the head of tied weights would change the embeddings too, once it is merged."""
     for name in ("DecoderForCausalLM-gpt2", "EncoderForMaskedLM-bert", "EncoderDecoderForConditionalGeneration-bart"):

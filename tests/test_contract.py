@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from torch.testing import assert_close
 from transformers import PreTrainedModel
@@ -420,15 +419,6 @@ def test_implementations_can_be_set_and_agree(case: Case) -> None:
             assert_same(run(model, inputs), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["EncoderModel-bert", "DecoderModel-gpt2", "EncoderDecoderModel-transformer"])
-def test_compiled_flex_attention_agrees(name: str) -> None:
-    model, inputs = named(name).build(), named(name).inputs()
-    expected = run(model, inputs)
-    model.set_attn_implementation("flex_attention")
-    assert_same(run(model, inputs), expected, rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "case",
     [case for case in HEADS if case.auto_class == "AutoModel" and case.model_class._supports_sdpa],
@@ -682,50 +672,7 @@ def test_a_resampled_constant_stays_constant_and_a_gradient_keeps_its_direction(
     assert_close(left + right, torch.full_like(left, 3.0))  # as far from the left edge as from the right
 
 
-# Adapters, exporters ---------------------------------------------------------------------------------------------------
-
-
-ADAPTED = [
-    ("EncoderForSequenceClassification-bert", "SEQ_CLS", ["classifier"]),
-    ("EncoderForMaskedLM-bert", None, None),
-    ("EncoderForImageClassification-vit", None, ["classifier"]),
-    ("DecoderForCausalLM-llama", "CAUSAL_LM", None),
-    ("EncoderDecoderForConditionalGeneration-t5", "SEQ_2_SEQ_LM", None),
-    ("RecurrentForConditionalGeneration-rnnsearch", "SEQ_2_SEQ_LM", None),
-    ("DualEncoderModel-clip", None, None),
-    ("DetectionForObjectDetection-patches", None, ["classifier"]),
-    ("EncoderForCTC-speech", None, ["lm_head"]),
-    ("EncoderDecoderForSpeechSeq2Seq-speech", None, None),
-]
-
-
-@pytest.mark.parametrize(("name", "task", "saved"), ADAPTED)
-def test_lora_trains_saves_loads_and_merges(name: str, task: str | None, saved: list | None, tmp_path: Path) -> None:
-    case = named(name)
-    model, inputs = case.build(), case.inputs()
-    # Frozen as an adapter's base is: by that torch chooses kernels, whose last bits some processors round otherwise.
-    plain = copy.deepcopy(model).requires_grad_(requires_grad=False)
-    lora = LoraConfig(task_type=task, r=2, target_modules=["q_proj", "v_proj"], modules_to_save=saved)
-    adapted = get_peft_model(copy.deepcopy(model), lora)
-    assert_same(run(adapted, inputs), run(plain, inputs))  # an adapter starts as nothing
-    frozen = {key: value.clone() for key, value in adapted.named_parameters() if not value.requires_grad}
-    optimizer = torch.optim.SGD([value for value in adapted.parameters() if value.requires_grad], lr=0.05)
-    for _ in range(3):
-        loss = adapted(**inputs).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert adapted(**inputs).loss < plain(**inputs).loss
-    assert all(torch.equal(value, dict(adapted.named_parameters())[key]) for key, value in frozen.items())
-    adapted.save_pretrained(tmp_path)
-    assert "model.safetensors" not in {path.name for path in tmp_path.iterdir()}
-    loaded = PeftModel.from_pretrained(copy.deepcopy(model), tmp_path).eval()
-    assert_same(run(loaded, inputs), run(adapted, inputs))
-    merged = loaded.merge_and_unload()
-    assert type(merged) is case.model_class
-    assert_same(run(merged, inputs), run(adapted, inputs), rtol=1e-5, atol=1e-5)
-    model.load_adapter(tmp_path)  # transformers' own way in
-    assert_same(run(model.eval().requires_grad_(requires_grad=False), inputs), run(adapted, inputs))
+# Exporters ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
