@@ -26,8 +26,8 @@ from qkv.scripts.training.plots import draw_alignment, draw_attention
 from qkv.scripts.training.run import Run, train
 
 EXAMPLE = "qkv quickstart digits out=runs/first"
-ATTENTION = {"attention.png": "What the class token attends to in images of some labels, by layer, mean over heads"}
-ALIGNMENT = {"alignment.png": "What of its source each token is written from, mean over heads"}
+ATTENTION = {"attention.png": "Attention of the class token in images of some labels, by layer, mean over heads"}
+ALIGNMENT = {"alignment.png": "Cross-attention of each output token to the source, mean over heads"}
 ALIGNED = 3  # texts on that picture
 # Images on the attention picture, one for each of the first labels.
 DRAWN = 6

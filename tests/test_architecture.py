@@ -67,7 +67,6 @@ BUDGETS = {
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
     "modeling files": 35,
     "tests/modeling files": 33,
-    "model_cards files": 28,
 }
 LINES = {"configuration": 1900, "modeling": 5600}  # of a whole folder, so that it can be read
 
@@ -167,7 +166,7 @@ def is_field(statement: ast.stmt) -> bool:
 
 
 def excess(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield what is larger in a file than LIMITS allow, with its size."""
+    """What is larger in a file than LIMITS allow, and how large it is."""
     text = path.read_text()
     found = [("", "file", len(text.splitlines()))]
     found += [(f":{node.name}", kind, size) for node in ast.walk(ast.parse(text)) for kind, size in sizes(node)]

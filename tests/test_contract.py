@@ -1,4 +1,4 @@
-"""The contract of a Hugging Face model, for every family and head; generation is in `test_generate.py`."""
+"""What every family promises as a Hugging Face model (product.md, section 4), for every head; generation apart."""
 
 import copy
 import itertools

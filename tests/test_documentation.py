@@ -1,4 +1,4 @@
-"""Docstrings: every public class has one, every variant names its source and shapes."""
+"""What the docstrings promise a reader: every public class says what it is; every variant says from where."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""A user's mistake is answered by one sentence that names the field, what it got and what mends it."""
+"""What a user gets wrong is answered by one sentence that names the field, what it got and what mends it."""
 
 import re
 from collections.abc import Callable

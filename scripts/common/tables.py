@@ -1,13 +1,45 @@
-"""What does a command show when it is done? One table."""
+"""Show results as tables: on a terminal, and in Markdown on cards and pages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from qkv.scripts.common.markdown import SECONDS, ranged, shown
+# Metrics that are no share of anything.
+PLAIN = (
+    "loss",
+    "perplexity",
+    "bits_per_byte",
+    "bits_per_pixel",
+    "bits_per_event",
+    "bleu",
+    "chrf",
+    "examples_per_second",
+)
+SECONDS = "seconds"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def shown(name: str, value: float | None) -> str:
+    """A metric for people: losses and the like as they are, shares in percent."""
+    if value is None:
+        return ""
+    if name == SECONDS:
+        return f"{value:.0f}"
+    return f"{value:.4f}" if name in PLAIN else f"{100 * value:.2f} %"
+
+
+def ranged(name: str, values: Sequence[float]) -> str:
+    """The mean of a metric over some runs, and the least and greatest where there are several."""
+    mean, least, greatest = (shown(name, value) for value in (sum(values) / len(values), min(values), max(values)))
+    return mean if len(values) == 1 else f"{mean} ({least.removesuffix(' %')} to {greatest.removesuffix(' %')})"
 
 
 def show(title: str, rows: Mapping[str, str]) -> None:

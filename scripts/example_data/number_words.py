@@ -30,7 +30,7 @@ def numbers(recipe: Recipe) -> Corpus:
     while len(found) < count:
         found[int(math.exp(random.uniform(0, math.log(LIMIT)))) - 1] = None
     written = [(english(number), french(number)) for number in found]
-    return pairs("numbers", "English number words and the French ones", RULES, written)
+    return pairs("numbers", "English and French number words", RULES, written)
 
 
 def english(number: int) -> str:

@@ -18,7 +18,6 @@ from torch import Tensor
 from transformers import DetrImageProcessorPil
 
 from qkv.modeling.matching import corners
-from qkv.scripts.common.extras import require
 from qkv.scripts.data.loading import called, read, splits
 from qkv.scripts.data.objects import own_boxes
 from qkv.scripts.data.readers import Fault
@@ -39,7 +38,7 @@ HERE = "https://pillow.readthedocs.io/en/stable/reference/ImageDraw.html"
 LONGEST = 1333 / 800
 SHOWN = 12  # pictures that are drawn with what was found on them
 MIRRORED = 0.5  # how often a picture is seen as a mirror shows it
-PICTURE = {"objects.png": "What is found in pictures of the test, with scores; dashed is what is there"}
+PICTURE = {"objects.png": "Detections in images of the test split, with scores; dashed: ground truth"}
 Box = tuple[list[float], int]
 
 
@@ -51,7 +50,6 @@ def detection(recipe: Recipe) -> Task:
     there is no test split every tenth record is for it; measured is COCO's average precision. ValueError where a column
     is missing, or too many records are bad.
     """
-    require("pycocotools")
     complaints, made = Complaints(recipe.bad_records), recipe.data == MADE
     found = scenes(recipe) if made else given(recipe)
     labels = names(found["train"], recipe.data)

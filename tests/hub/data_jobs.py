@@ -1,4 +1,4 @@
-"""Read data sets from the Hub: the client's side of `scripts/data/test_loading.py`."""
+"""What a user reads from the Hub: the client's side of `scripts/training/test_source.py`."""
 
 import io
 import json

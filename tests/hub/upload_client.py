@@ -21,7 +21,7 @@ from qkv.scripts.publishing.hub.upload import send  # noqa: E402
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """Do one job and return its result."""
+    """What came of one job."""
     os.environ.pop("HF_TOKEN", None)
     if job["token"]:
         os.environ["HF_TOKEN"] = job["token"]

@@ -1,24 +1,24 @@
-"""What does a model card say? Words are the template's; numbers are those of a record, a certificate or a config."""
+"""Write model cards: the words are the template's, the numbers those of a record, a certificate or a config."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 from huggingface_hub import ModelCard
 
 from qkv.scripts.common.files import write_atomically
+from qkv.scripts.publishing.card import model as card_model
 from qkv.scripts.publishing.card import sections
-from qkv.scripts.publishing.card import subject as card_subject
 from qkv.scripts.publishing.card.heads import KINDS
-from qkv.scripts.publishing.card.metadata import leaderboard_files, metadata, refuse_unknown_relation
+from qkv.scripts.publishing.card.metadata import check_relation, leaderboard_files, metadata
+from qkv.scripts.publishing.card.model import CardModel, Place
 from qkv.scripts.publishing.card.parity import parity
-from qkv.scripts.publishing.card.subject import Place, Subject
 from qkv.scripts.publishing.card.usage import snippets
 
 FOLDER = Path(__file__).parents[3] / "model_cards"
 TEMPLATE = FOLDER / "TEMPLATE.md"
-# What the card of a training cannot do without.
+# Fields that the record of a training must have.
 REQUIRED = (
     "recipe.name recipe.title recipe.architecture recipe.model recipe.limits recipe.max_steps recipe.precision "
     "config.model_type parameters task.name task.title task.kind task.source data.sizes data.sha256 seed commit "
@@ -29,14 +29,14 @@ NOTHING = "there is no record of a training or an evaluation, so this card says 
 Record = dict[str, Any]
 
 
-def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
-    """The card of a training, every figure in which is in its record.
+def make_card(record: Record, **place: Any) -> ModelCard:
+    """Return the card of a training; every number in it is in its record. `place` are the fields of `Place`.
 
-    ValueError names the field that a record lacks, and a kind of task, preset or form that there is not.
+    ValueError names the field that a record lacks, and an unknown kind of task, preset or form.
     """
-    refuse_unfit(record)
+    check_record(record)
     recipe = record["recipe"]
-    subject = Subject.of(model_name(record), record["config"], recipe["architecture"], place)
+    subject = CardModel.of(model_name(record), record["config"], recipe["architecture"], Place(**place))
     made = "trained from scratch"
     if base := record.get("base_model"):
         made = f"made from [{base['id']}](https://huggingface.co/{base['id']}) ({base['relation']})"
@@ -52,7 +52,7 @@ def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
         seeds=", ".join(map(str, sections.seeds(record))),
         comparison=sections.comparison(record),
         pictures=sections.pictures(record),
-        limits=recipe["limits"].strip() or "Nobody has written them down.",
+        limits=recipe["limits"].strip() or "None are written down.",
         gaps=sections.gaps(record),
         parity=parity(subject),
         facts=sections.facts(record),
@@ -64,16 +64,16 @@ def make_card(record: Record, **place: Unpack[Place]) -> ModelCard:
 
 
 def plain_card(
-    config: dict[str, Any], *, name: str, certificate: dict[str, Any] | None = None, **place: Unpack[Place]
+    config: dict[str, Any], *, name: str, certificate: dict[str, Any] | None = None, **place: Any
 ) -> ModelCard:
-    """The card of a model that nothing is known of but its config, and a conversion's certificate where there is one.
+    """Return the card of a model of which only the config is known, and perhaps the certificate of a conversion.
 
-    It says that nothing was measured. ValueError for a config that names no class, and for no certificate.
+    It says that nothing was measured. ValueError for a config that names no class, and for a wrong certificate.
     """
     for field, what in {"model_type": "type", "architectures": "class"}.items():
         if not config.get(field):
             raise ValueError(f"the config of {name} names no {what} in {field!r}; give that of a saved model")
-    subject = Subject.of(name, config, config["architectures"][0], place)
+    subject = CardModel.of(name, config, config["architectures"][0], Place(**place))
     compared = parity(subject, certificate)
     count = f" of {certificate['target']['parameters']:,} parameters" if certificate else ""
     return rendered(
@@ -89,8 +89,8 @@ def plain_card(
     )
 
 
-def rendered(subject: Subject, record: Record | None, **parts: str) -> ModelCard:
-    """The template with its parts; what is not given is left out."""
+def rendered(subject: CardModel, record: Record | None, **parts: str) -> ModelCard:
+    """Fill the template; sections that are not given are left out."""
     recipe, task = (record["recipe"], record["task"]) if record else ({}, {})
     return ModelCard.from_template(
         metadata(subject, record),
@@ -102,55 +102,50 @@ def rendered(subject: Subject, record: Record | None, **parts: str) -> ModelCard
 
 
 def write_card(record: Path, card: Path) -> None:
-    """Write the card that follows from a `record.json`; ValueError when it is not one, or a picture is missing.
-
-    The pictures of a record with a name of its own, NAME.json, lie in a folder NAME.
-    """
-    place = "" if record.name == "record.json" else f"{record.stem}/"
+    """Write the card of a `record.json`; ValueError when it is not one, or a picture beside it is missing."""
     try:
         facts = json.loads(record.read_text(encoding="utf-8"))
-        refuse_unfit(facts)
-        facts["pictures"] = {place + name: caption for name, caption in facts.get("pictures", {}).items()}
-        native: Place = {} if facts["config"]["model_type"].startswith("qkv_") else {"form": "native"}
-        text = str(make_card(facts, **native))
+        check_record(facts)
+        ours = facts["config"]["model_type"].startswith("qkv_")
+        text = str(make_card(facts, form="self-contained" if ours else "native"))
     except ValueError as error:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
-    if missing := [name for name in facts["pictures"] if not (card.parent / name).is_file()]:
+    if missing := [name for name in facts.get("pictures", {}) if not (card.parent / name).is_file()]:
         raise ValueError(f"{card.parent / missing[0]} is missing, which {record} names as a picture; put it there")
     write_atomically(card, text)
 
 
 def companions(record: Record, folder: Path) -> dict[str, bytes]:
-    """The files that go along with the card: pictures of the run folder, and results for the Hub's leaderboards."""
+    """Return the files of a card: pictures of the run folder, and results for the Hub's leaderboards."""
     drawn = {name: (folder / name).read_bytes() for name in record.get("pictures", {})}
     return drawn | {name: text.encode() for name, text in leaderboard_files(record).items()}
 
 
 def model_name(record: Record) -> str:
-    """The name of the model: family and recipe."""
+    """Return the name of the model."""
     return f"qkv-{record['recipe']['name']}"
 
 
 def auto_class(record: Record) -> str:
-    """The Auto class that loads the trained architecture."""
-    return card_subject.auto_class(record["config"], record["recipe"]["architecture"])
+    """Return the Auto class that loads the trained architecture."""
+    return card_model.auto_class(record["config"], record["recipe"]["architecture"])
 
 
-def refuse_unfit(record: Record) -> None:
-    """Raise ValueError where a record says too little, or something that the card has no words for."""
-    # Figures mean nothing without the size of their split.
+def check_record(record: Record) -> None:
+    """Raise ValueError where a record lacks a field, or has a task or relation that the Hub does not know."""
+    # A metric needs the size of its split.
     sizes = [f"data.sizes.{split}" for split in record.get("metrics", ())] if isinstance(record, dict) else []
     for path in (*REQUIRED, *sizes):
-        if not holds(record, path.split(".", 2)):
+        if not has_field(record, path.split(".", 2)):
             raise ValueError(f"the record lacks {path!r}, which a card cannot do without; a finished run writes it")
     if base := record.get("base_model"):
-        refuse_unknown_relation(base)
+        check_relation(base)
     if record["task"]["kind"] not in KINDS:
         raise ValueError(f"the record's task.kind={record['task']['kind']!r} is not one of {', '.join(KINDS)}")
 
 
-def holds(values: Any, names: Sequence[str]) -> bool:
-    """Whether nested values have a field."""
+def has_field(values: Any, names: Sequence[str]) -> bool:
+    """Return whether nested values have a field."""
     for name in names:
         if not isinstance(values, dict) or name not in values:
             return False

@@ -1,11 +1,11 @@
-"""What is each head for? The Hub's name of its task, inputs for it, and what is done with what it gives."""
+"""The use of each head: the Hub's name of its task, and lines of Python that make inputs and show outputs."""
 
 from dataclasses import dataclass
 
-# A text, and one with a token to be guessed; those of the recipe stand in their places where it has some.
+# A text, and one with a masked token; the recipe's prompt replaces them where it has one.
 TEXT = '"The sky is blue."'
-GUESSED = "The sky is {mask}."
-# A few words more; what ends by itself is given room to end instead.
+MASKED = "The sky is {mask}."
+# The length of a generation; for models that end by themselves `usage.with_room` replaces it.
 FEW = "max_new_tokens=20"
 READ_TEXT = f'inputs = tokenizer({TEXT}, return_tensors="pt")'
 READ_IMAGE = 'inputs = processor(Image.open("image.png"), return_tensors="pt")'
@@ -18,13 +18,13 @@ import wave
 
 import numpy as np
 """
-HEAR = """\
-with wave.open("speech.wav") as file:  # as many samples a second as the model heard in training
+READ_WAV = """\
+with wave.open("speech.wav") as file:  # at the sampling rate of the training data
     assert file.getparams()[:2] == (1, 2), "save it with one channel of 16 bits"
-    waves = np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(32768)
-    speech = {"raw": waves, "sampling_rate": file.getframerate()}"""
+    samples = np.frombuffer(file.readframes(file.getnframes()), np.int16) / np.float32(32768)
+    speech = {"raw": samples, "sampling_rate": file.getframerate()}"""
 READ_SOUND = f"""\
-{HEAR}
+{READ_WAV}
 inputs = extractor(speech["raw"], sampling_rate=speech["sampling_rate"], return_tensors="pt")"""
 READ_CHOICES = """\
 pairs = tokenizer(["The sky is"] * 2, ["blue.", "a fish."], padding=True, return_tensors="pt")
@@ -32,19 +32,19 @@ inputs = {name: value[None] for name, value in pairs.items()}"""
 READ_BOTH = f'{READ_TEXT}\ninputs["decoder_input_ids"] = inputs["input_ids"]'
 NUMBERS = 'inputs = {"input_ids": torch.tensor([[1, 2, 3]])}'
 BEST = "print(model.config.id2label[int(outputs.logits[0].argmax())])"
-FOUND = """\
+OBJECTS = """\
 size = torch.tensor([Image.open("image.png").size[::-1]])
 print(processor.post_process_object_detection(outputs, threshold=0.5, target_sizes=size)[0])"""
 STATES = "print(outputs.last_hidden_state.shape)"
-SPAN = """\
+ANSWER_SPAN = """\
 start, end = int(outputs.start_logits.argmax()), int(outputs.end_logits.argmax())
 print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))"""
-WRITTEN = "print(tokenizer.decode(tokens[0], skip_special_tokens=True))"
+GENERATED = "print(tokenizer.decode(tokens[0], skip_special_tokens=True))"
 
 
 @dataclass(frozen=True)
 class Head:
-    """How models of an Auto class are used, in lines of Python.
+    """The use of models of an Auto class, in lines of Python.
 
     `tag` is the Hub's name of the task, and the pipeline's where `pipeline` says what that is called with. `answer`
     shows what is in the `outputs`, or the `tokens` of models that generate; `numbers` are inputs for a model that has
@@ -63,14 +63,14 @@ class Head:
 # By Auto class; the first one that knows an official class is the one it is loaded with.
 HEADS = {
     "AutoModelForCausalLM": Head(
-        "text-generation", WRITTEN, pipeline=f"{TEXT}, {FEW}, do_sample=False", generates=True
+        "text-generation", GENERATED, pipeline=f"{TEXT}, {FEW}, do_sample=False", generates=True
     ),
-    "AutoModelForSeq2SeqLM": Head(None, WRITTEN, generates=True),
+    "AutoModelForSeq2SeqLM": Head(None, GENERATED, generates=True),
     "AutoModelForMaskedLM": Head(
         "fill-mask",
         "print(tokenizer.decode(outputs.logits[0].argmax(-1)))",
-        inputs=f'inputs = tokenizer("{GUESSED}".format(mask=tokenizer.mask_token), return_tensors="pt")',
-        pipeline=f'"{GUESSED}".format(mask=predict.tokenizer.mask_token)',
+        inputs=f'inputs = tokenizer("{MASKED}".format(mask=tokenizer.mask_token), return_tensors="pt")',
+        pipeline=f'"{MASKED}".format(mask=predict.tokenizer.mask_token)',
     ),
     "AutoModelForSequenceClassification": Head("text-classification", BEST, pipeline=TEXT),
     "AutoModelForTokenClassification": Head(
@@ -80,7 +80,7 @@ HEADS = {
     ),
     "AutoModelForQuestionAnswering": Head(
         "question-answering",
-        SPAN,
+        ANSWER_SPAN,
         inputs='inputs = tokenizer("What is blue?", "The sky is blue.", return_tensors="pt")',
     ),
     "AutoModelForMultipleChoice": Head(
@@ -97,32 +97,32 @@ HEADS = {
         READ_PAIRS,
         pipeline=f'"image.png", candidate_labels={LABELS}',
     ),
-    "AutoModelForObjectDetection": Head("object-detection", FOUND, READ_IMAGE, pipeline='"image.png"'),
+    "AutoModelForObjectDetection": Head("object-detection", OBJECTS, READ_IMAGE, pipeline='"image.png"'),
     "AutoModelForSpeechSeq2Seq": Head(
         "automatic-speech-recognition",
-        WRITTEN,
+        GENERATED,
         READ_SOUND,
         pipeline=f"speech, {FEW}, num_beams=1",
         generates=True,
-        before=(OPEN_SOUND, HEAR),
+        before=(OPEN_SOUND, READ_WAV),
     ),
     "AutoModelForCTC": Head(
         "automatic-speech-recognition",
         "print(tokenizer.decode(outputs.logits[0].argmax(-1), skip_special_tokens=True))",
         READ_SOUND,
         pipeline="speech",
-        before=(OPEN_SOUND, HEAR),
+        before=(OPEN_SOUND, READ_WAV),
     ),
     "AutoModelForPreTraining": Head(None, "print(outputs[0].shape)"),
     "AutoModel": Head("feature-extraction", STATES, pipeline=TEXT),
 }
 IMAGE_FEATURES = Head("image-feature-extraction", STATES, READ_IMAGE, pipeline='"image.png"')
-SOUND_FEATURES = Head("feature-extraction", STATES, READ_SOUND, before=(OPEN_SOUND, HEAR))
+SOUND_FEATURES = Head("feature-extraction", STATES, READ_SOUND, before=(OPEN_SOUND, READ_WAV))
 SPOKEN_FEATURES = Head(
     "feature-extraction",
     STATES,
     f'{READ_SOUND}\ninputs["decoder_input_ids"] = torch.tensor([[1, 2, 3]])',
-    before=(OPEN_SOUND, HEAR),
+    before=(OPEN_SOUND, READ_WAV),
 )
 PAIR_FEATURES = Head(
     "feature-extraction", STATES, READ_BOTH, numbers=f'{NUMBERS}\ninputs["decoder_input_ids"] = inputs["input_ids"]'

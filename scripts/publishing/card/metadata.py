@@ -1,4 +1,4 @@
-"""What does the Hub read? The YAML head of a card, and results for the leaderboards of registered benchmarks."""
+"""Make what the Hub reads: the YAML head of a card, and results for the leaderboards of registered benchmarks."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, ModelCardData, eval_result_entries_to_yaml
 
-from qkv.scripts.publishing.card.subject import Subject
+from qkv.scripts.publishing.card.model import CardModel
 
 RELATIONS = ("finetune", "quantized", "adapter", "merge")
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A dataset of the Hub that ranks models by a result of ours, its name for the task, and what it counts 1 as."""
+    """A dataset of the Hub that ranks models by one of our metrics, its name for the task, and its value for 1."""
 
     dataset: str
     task: str
@@ -25,14 +25,14 @@ class Benchmark:
 BENCHMARKS: dict[tuple[str, str, str], Benchmark] = {}
 
 
-def metadata(subject: Subject, record: dict[str, Any] | None = None) -> ModelCardData:
-    """The YAML head of a card; what there is no record of is left out."""
+def metadata(subject: CardModel, record: dict[str, Any] | None = None) -> ModelCardData:
+    """Return the YAML head of a card; what there is no record of is left out."""
     record = record or {}
     task, base = record.get("task", {}), record.get("base_model")
-    found = results(record) if record else []
+    evaluations = results(record) if record else []
     own = [] if subject.native else ["custom_code"]
     return ModelCardData(
-        model_name=subject.name if found else None,
+        model_name=subject.name if evaluations else None,
         # Weights that come from elsewhere have the license of that.
         license="apache-2.0" if record and not base else None,
         library_name="transformers",
@@ -40,15 +40,15 @@ def metadata(subject: Subject, record: dict[str, Any] | None = None) -> ModelCar
         tags=["qkv", subject.model_type, *own],
         language=task.get("language"),
         datasets=[task["dataset"]] if "dataset" in task else None,
-        metrics=sorted({result.metric_type for result in found}) or None,
-        eval_results=found or None,
+        metrics=sorted({result.metric_type for result in evaluations}) or None,
+        eval_results=evaluations or None,
         base_model_relation=base["relation"] if base else None,
         base_model=base["id"] if base else None,
     )
 
 
-def refuse_unknown_relation(base: dict[str, str]) -> None:
-    """Raise ValueError unless a record says which model this one was made from, and how, in a word the Hub knows."""
+def check_relation(base: dict[str, str]) -> None:
+    """Raise ValueError unless a record names the base model, and a relation to it that the Hub knows."""
     if not base.get("id"):
         raise ValueError("the record's base_model lacks 'id', the name of a model on the Hub")
     if base.get("relation") not in RELATIONS:
@@ -57,7 +57,7 @@ def refuse_unknown_relation(base: dict[str, str]) -> None:
 
 
 def results(record: dict[str, Any]) -> list[EvalResult]:
-    """Every metric of every split that others have too."""
+    """Return every metric of every split but validation."""
     task = record["task"]
     return [
         EvalResult(
@@ -70,13 +70,12 @@ def results(record: dict[str, Any]) -> list[EvalResult]:
         )
         for split, metrics in record["metrics"].items()
         for metric, value in metrics.items()
-        # Nobody else has the split that was watched in training.
         if metric != "loss" and split != "validation"
     ]
 
 
 def leaderboard_files(record: dict[str, Any]) -> dict[str, str]:
-    """`.eval_results/*.yaml`, by path, for every benchmark that the record has a result of."""
+    """Return {path: text} of `.eval_results/*.yaml` for every benchmark that the record has a result of."""
     files = {}
     for split, metrics in record["metrics"].items():
         for metric, value in metrics.items():

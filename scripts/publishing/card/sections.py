@@ -1,4 +1,4 @@
-"""What does a record say of a training? The parts of a card that hold its figures, and what it holds no figure of."""
+"""Make the sections of a card from the record of a training, and list what was not measured."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
 from qkv.configuration import presets
-from qkv.scripts.common.markdown import SECONDS, ranged, shown, table
+from qkv.scripts.common.tables import SECONDS, markdown_table, ranged, shown
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.record import typed
 
@@ -14,7 +14,7 @@ Record = dict[str, Any]
 # Recipe fields that stand elsewhere on the card.
 ELSEWHERE = ("name", "title", "model", "architecture", "limits", "out", "data", "preset")
 ORDINARY = ("train", "validation", "test")
-# What a reader would want to know of any model -> whether a record says nothing of it.
+# What a reader wants to know of any model -> whether the record lacks it.
 GAPS: Mapping[str, Callable[[Record], bool]] = {
     "how much another seed changes the figures": lambda record: len(seeds(record)) < 2,
     "data from elsewhere, noisy or hostile: every figure is on splits of one data set": lambda record: (
@@ -32,18 +32,18 @@ GAPS: Mapping[str, Callable[[Record], bool]] = {
 
 
 def metric(record: Record, *names: str) -> bool:
-    """Whether any split was measured by one of these names."""
+    """Return whether any split has one of these metrics."""
     return any(name in metrics for metrics in record["metrics"].values() for name in names)
 
 
 def seeds(record: Record) -> list[int]:
-    """The seeds of the runs that there are figures of."""
-    found: list[int] = record.get("comparison", {}).get("seeds", [record["seed"]])
-    return found
+    """Return the seeds of the runs."""
+    known: list[int] = record.get("comparison", {}).get("seeds", [record["seed"]])
+    return known
 
 
 def kept(record: Record) -> str:
-    """Which of the weights on the way the figures are of."""
+    """Return which step's weights were evaluated."""
     watched = record["recipe"].get("watch")
     if not watched:
         return "On the weights of the last step, never the best of several"
@@ -52,43 +52,43 @@ def kept(record: Record) -> str:
 
 
 def results(name: str, record: Record) -> str:
-    """Metrics of the model and of what it is compared with, a table for each split."""
+    """Return the metrics of the model and of the baselines, a table for each split."""
     tables = []
     for split, metrics in record["metrics"].items():
         header = (f"{split} split, n = {record['data']['sizes'][split]:,}", *metrics)
         rows = [(name, *(shown(metric, value) for metric, value in metrics.items()))]
-        for other, found in record.get("baselines", {}).items():
-            rows.append((other, *(shown(metric, found.get(split, {}).get(metric)) for metric in metrics)))
-        tables.append(table(header, rows))
+        for other, scores in record.get("baselines", {}).items():
+            rows.append((other, *(shown(metric, scores.get(split, {}).get(metric)) for metric in metrics)))
+        tables.append(markdown_table(header, rows))
     return "\n\n".join(tables)
 
 
 def comparison(record: Record) -> str:
-    """Ours beside the stock model over all seeds, a table for each split; nothing where nobody compared them."""
+    """Return the comparison with the stock model over all seeds, a table for each split."""
     models = record.get("comparison", {}).get("models", {})
     tables = []
     for split in record["metrics"] if models else ():
         metrics = list(record["metrics"][split])
         rows = [
             (
-                f"`{found['architecture']}`" + f", {name}" * (name not in ("qkv", "stock")),
-                f"{found['parameters']:,}",
-                ranged(SECONDS, found["training_cpu_s"]),
-                *(ranged(metric, found["metrics"][split][metric]) for metric in metrics),
+                f"`{model['architecture']}`" + f", {name}" * (name not in ("qkv", "stock")),
+                f"{model['parameters']:,}",
+                ranged(SECONDS, model["training_cpu_s"]),
+                *(ranged(metric, model["metrics"][split][metric]) for metric in metrics),
             )
-            for name, found in models.items()
+            for name, model in models.items()
         ]
-        tables.append(table((f"{split} split", "parameters", "CPU seconds of training", *metrics), rows))
+        tables.append(markdown_table((f"{split} split", "parameters", "CPU seconds of training", *metrics), rows))
     return "\n\n".join(tables)
 
 
 def pictures(record: Record) -> str:
-    """The pictures that lie beside the card."""
+    """Return the pictures beside the card."""
     return "\n\n".join(f"![{caption}]({name})\n\n*{caption}.*" for name, caption in record.get("pictures", {}).items())
 
 
 def facts(record: Record) -> str:
-    """Where, when, on what and with what the model was trained."""
+    """Return hardware, software, data and time of the training."""
     time, task, data = record["time"], record["task"], record["data"]
     known = {split: "streamed" if size is None else f"{size:,}" for split, size in data["sizes"].items()}
     sizes = ", ".join(f"{size} {split}" for split, size in known.items())
@@ -104,11 +104,11 @@ def facts(record: Record) -> str:
         "time": f"{time['training_wall_s']:.0f} s wall, {time['training_cpu_s']:.0f} s CPU, of the training alone",
         "energy": energy(record.get("energy")),
     }
-    return table(("", ""), rows.items())
+    return markdown_table(("", ""), rows.items())
 
 
 def hardware(device: Record) -> str:
-    """What the training ran on."""
+    """Return the hardware of the training."""
     units = {"processor": "", "cores": " cores", "memory_gib": " GiB of memory"}
     machine = [f"{device[name]}{unit}" for name, unit in units.items() if device.get(name)]
     return (
@@ -117,23 +117,23 @@ def hardware(device: Record) -> str:
     )
 
 
-def energy(found: Record | None) -> str:
-    """What was counted, and of what; never an estimate."""
-    if not found:
+def energy(measured: Record | None) -> str:
+    """Return the energy that hardware counters measured; never an estimate."""
+    if not measured:
         return "not measured"
-    counted = ", ".join(found["counters"])
-    return f"{found['training_j']:,.0f} J in training, as {counted} count it, whatever else the machine did included"
+    counted = ", ".join(measured["counters"])
+    return f"{measured['training_j']:,.0f} J in training, as {counted} count it, whatever else the machine did included"
 
 
 def published(command: str) -> str:
-    """A command without the places of one machine: they change no number."""
+    """Return a command without the paths of a machine."""
     return typed(shlex.join(word for word in shlex.split(command) if not word.startswith("out=")))
 
 
 def settings(recipe: Record) -> str:
-    """The recipe's fields that the card does not show elsewhere; groups are spelt as on the command line.
+    """Return the recipe's fields that the card does not show elsewhere, spelt as on the command line.
 
-    A group that says nothing of its own is left out: texts are no matter of images.
+    A group of defaults is left out.
     """
     groups: dict[str, Any] = {each.name: each.default_factory for each in fields(Recipe)}
     usual = {name: asdict(group()) for name, group in groups.items() if isinstance(group, type) and is_dataclass(group)}
@@ -143,18 +143,18 @@ def settings(recipe: Record) -> str:
             continue
         inner = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
         rows += [(key, str(part)) for key, part in inner.items() if part is not None]
-    return table(("setting", "value"), rows)
+    return markdown_table(("setting", "value"), rows)
 
 
 def gaps(record: Record) -> str:
-    """What nobody measured, as far as the record says."""
+    """Return what was not measured."""
     device = record["device"]
     measured = {"precision": record["recipe"]["precision"], "hardware": f"{device['type']} ({device['name']})"}
     return "\n".join(f"- {words.format(**measured)}" for words, missing in GAPS.items() if missing(record))
 
 
 def citation(recipe: Record) -> str:
-    """The paper behind the preset that the recipe starts from."""
+    """Return the paper of the recipe's preset."""
     preset = recipe.get("preset")
     if preset is None:
         return ""

@@ -1,4 +1,4 @@
-"""Describe a repository from its files: the answer to `GET /api/models/…`."""
+"""What the Hub knows of a repository from its files: the answer to `GET /api/models/…`."""
 
 import json
 import re

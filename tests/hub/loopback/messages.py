@@ -1,4 +1,4 @@
-"""Requests as the endpoints see them, replies and errors as they give them."""
+"""What goes over the wire: a request as the endpoints see it, a reply as they give it, and a refusal."""
 
 import json
 import re
@@ -67,7 +67,7 @@ class Request:
         return json.loads(self.body or b"{}")
 
     def flag(self, name: str) -> bool:
-        """Return whether a flag of the query is set."""
+        """Whether the query says yes to something."""
         return self.query.get(name, "").lower() in ("1", "true")
 
 

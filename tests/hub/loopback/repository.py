@@ -103,7 +103,7 @@ class Repository:
 
 
 def git_hash(data: bytes) -> str:
-    """Return Git's name for a file of this content."""
+    """What Git calls a file of this content."""
     return sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Storage: SQLite for what changes, files named after their content for what does not."""
+"""Where everything is kept: SQLite for what changes, files named after their content for what does not."""
 
 import hmac
 import os
@@ -67,7 +67,7 @@ class Storage:
         return next(iter(self.rows(query, *values)), None)
 
     def file(self, folder: str, name: str) -> Path:
-        """Return the path of the content of that name."""
+        """Where the content of that name is or would be."""
         return self.root / folder / name
 
     def write(self, target: Path, chunks: Iterable[bytes]) -> None:
@@ -86,5 +86,5 @@ class Storage:
         return Path(path), digest.hexdigest()
 
     def sign(self, *words: str) -> str:
-        """Return the signature of an address."""
+        """What an address must carry that was given to somebody with the right to use it."""
         return hmac.new(self._key, "|".join(words).encode(), "sha256").hexdigest()[:32]

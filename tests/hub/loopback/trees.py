@@ -1,4 +1,4 @@
-"""Lists of files: `…/tree/{revision}[/{path}]` in pages."""
+"""What files there are: `…/tree/{revision}[/{path}]` in pages."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qkv.scripts.common.tables import files, measures, show
+from qkv.scripts.common.tables import files, markdown_table, measures, show, shown
 
 RECORD = {
     "metrics": {"test": {"loss": 0.12345, "accuracy": 0.9}},
@@ -39,3 +39,9 @@ def test_paths_are_shown_in_full(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "title" in printed and ".hidden" not in printed
     letters = "".join(part.split("│")[2] for part in printed.splitlines() if part.count("│") == 3)
     assert str(folder / "record.json") in letters.replace(" ", "")
+
+
+def test_cards_show_shares_in_percent() -> None:
+    assert markdown_table(("a", "b"), [("1", "2")]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+    assert (shown("loss", 0.5), shown("accuracy", 0.5), shown("accuracy", None)) == ("0.5000", "50.00 %", "")
+    assert shown("perplexity", 35.5) == "35.5000"

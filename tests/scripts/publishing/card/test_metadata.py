@@ -20,7 +20,7 @@ from qkv.scripts.publishing.card.card import make_card, plain_card, write_card
 from qkv.scripts.publishing.card.metadata import Benchmark, leaderboard_files
 
 CARDS = Path(__file__).resolve().parents[4] / "model_cards"
-RECORD = json.loads((CARDS / "digits.json").read_text())
+RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
 VALIDATE = """
 import sys
 from huggingface_hub import ModelCard
@@ -40,8 +40,8 @@ def with_task(**fields: Any) -> dict[str, Any]:
 
 
 def test_the_metadata_is_what_the_hub_reads(tmp_path: Path) -> None:
-    shutil.copytree(CARDS / "digits", tmp_path / "digits")
-    write_card(CARDS / "digits.json", tmp_path / "card.md")
+    shutil.copytree(CARDS / "digits", tmp_path, dirs_exist_ok=True)
+    write_card(tmp_path / "record.json", tmp_path / "card.md")
     found = metadata_load(tmp_path / "card.md")
     assert found["license"] == "apache-2.0" and found["library_name"] == "transformers"
     assert found["pipeline_tag"] == "image-classification" and found["metrics"] == ["accuracy"]

@@ -7,8 +7,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import qkv
 from qkv.scripts.publishing.card.card import plain_card
+from qkv.scripts.publishing.card.model import CardModel, Place
 from qkv.scripts.publishing.card.parity import LINE, PAGE, certified, parity
-from qkv.scripts.publishing.card.subject import Subject
 from qkv.scripts.publishing.integrity.certificate import certify
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -29,7 +29,7 @@ FOUND = {
 
 def test_the_rows_of_the_class_are_shown() -> None:
     config = qkv.presets.gpt2(**TINY).to_dict()
-    text = parity(Subject.of("x", config, "QkvDecoderForCausalLM", {}))
+    text = parity(CardModel.of("x", config, "QkvDecoderForCausalLM", Place()))
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| GPT2LMHeadModel |")]
     assert rows and all(row in text for row in rows) and text.count("\n|") == len(rows) + 2
     assert "not on the weights of this one" in text
@@ -42,7 +42,7 @@ def test_every_row_of_the_page_is_understood() -> None:
 
 def test_nothing_is_said_where_there_is_no_such_class() -> None:
     config = qkv.presets.gpt2(position="alibi", norm="rms", **TINY).to_dict()
-    assert parity(Subject.of("x", config, "QkvDecoderForCausalLM", {})) == ""
+    assert parity(CardModel.of("x", config, "QkvDecoderForCausalLM", Place())) == ""
 
 
 def test_the_certificate_is_told_by_its_worst_layers() -> None:

@@ -12,7 +12,7 @@ from qkv.scripts.publishing.card.card import make_card
 
 CARDS = Path(__file__).resolve().parents[4] / "model_cards"
 # Of one run alone.
-RECORD = json.loads((CARDS / "digits.json").read_text())
+RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
 RECORD.pop("comparison", None)
 ALWAYS = ("hardware other than cpu (x86_64)", "precisions other than fp32")
 

@@ -34,15 +34,15 @@ from transformers import (
 
 import qkv
 from qkv.scripts.publishing.card.card import make_card, plain_card
-from qkv.scripts.publishing.card.heads import FEW, HEADS, HEAR, OPEN_SOUND
-from qkv.scripts.publishing.card.usage import finishing
+from qkv.scripts.publishing.card.heads import FEW, HEADS, OPEN_SOUND, READ_WAV
+from qkv.scripts.publishing.card.usage import with_room
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import clean_environment
 from sampling import sampled
 
 ROOT = Path(__file__).resolve().parents[4]
 CARDS = ROOT / "model_cards"
-RECORD = json.loads((CARDS / "digits.json").read_text())
+RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "id2label": {0: "a", 1: "b", 2: "c"}}
 WORDS = "[PAD] [UNK] [MASK] [EOS] The sky is blue . What ? a fish".split()
 PIXELS = {"frontend": "patches", "image_size": 8, "patch_size": 2}
@@ -166,7 +166,7 @@ def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
     else:
         build_folder(model, folder, processors=[] if name in BARE else readers)
     if name == "recorded":
-        return model, (CARDS / "digits.md").read_text().replace("user/qkv-digits", str(folder))
+        return model, (CARDS / "digits" / "card.md").read_text().replace("user/qkv-digits", str(folder))
     if name == "native":
         return model, str(make_card(RECORD, form="native")).replace("user/qkv-digits", str(folder))
     config = json.loads((folder / "config.json").read_text())
@@ -442,7 +442,7 @@ def test_a_prompt_of_labels_stands_as_it_is() -> None:
 )
 def test_what_ends_by_itself_has_room_to_end(config: Any, room: int) -> None:
     subject = SimpleNamespace(config=config.to_dict())
-    assert finishing(f"generate({FEW})", subject) == f"generate(max_new_tokens={room})"
+    assert with_room(f"generate({FEW})", subject) == f"generate(max_new_tokens={room})"
 
 
 def test_a_recording_that_the_program_would_mishear_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,4 +452,4 @@ def test_a_recording_that_the_program_would_mishear_is_refused(tmp_path: Path, m
             file.setparams((channels, width, 11_025, 0, "NONE", "not compressed"))
             file.writeframes(bytes(400))
         with pytest.raises(AssertionError, match="save it with one channel of 16 bits"):
-            exec(OPEN_SOUND + HEAR, {})
+            exec(OPEN_SOUND + READ_WAV, {})

@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from qkv.scripts.publishing.integrity.inspector import fingerprint, held
 from qkv.scripts.publishing.integrity.manifest import (
     MANIFEST,
     IntegrityError,
+    by_name,
     expected_load,
     identity,
     read_manifest,
@@ -225,6 +227,22 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text("{")
     with pytest.raises(IntegrityError, match="is not a JSON object; download it again"):
         read_manifest(tmp_path)
+
+
+def test_the_weights_of_a_manifest_of_the_previous_version_are_the_same(tmp_path: Path) -> None:
+    """`earlier_manifest.json` was written when manifests also listed a load in each usual precision."""
+    (tmp_path / MANIFEST).write_text(Path(__file__).with_name("earlier_manifest.json").read_text())
+    earlier = read_manifest(tmp_path)
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = qkv.QkvDecoderConfig(**shape, vocab_size=16, max_position_embeddings=16)
+    model = qkv.QkvDecoderForCausalLM(config)
+    with torch.no_grad():
+        for index, (_, parameter) in enumerate(sorted(model.named_parameters())):
+            parameter.copy_(((torch.arange(parameter.numel()) * 0.37 + index).sin() / 3).view_as(parameter))
+    now = read_manifest(published(model, tmp_path))
+    assert by_name(now) == by_name(earlier) and now["ties"] == earlier["ties"]
+    for dtype, loaded in earlier["loaded"].items():
+        assert expected_load(now, tmp_path, dtype, held(deepcopy(model).to(getattr(torch, dtype)))) == loaded
 
 
 def test_the_error_is_found_where_users_look_for_it() -> None:
