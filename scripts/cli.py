@@ -4,12 +4,12 @@ import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
-from importlib import import_module
 from typing import NoReturn
 
 from transformers.utils import logging
 
 import qkv
+from qkv.scripts.common.extras import MissingExtraError, load
 from qkv.scripts.recipes.schema import meant
 from qkv.scripts.training.signals import Interrupted
 
@@ -26,7 +26,7 @@ COMMANDS = {
     "benchmark": "time ours against what it stands beside, in turns and with equal answers",
 }
 # What bad input and bad luck raise; anything else is our mistake, and shows where.
-EXPECTED = (ValueError, OSError, ArithmeticError, RuntimeError)
+EXPECTED = (ValueError, OSError, ArithmeticError, RuntimeError, MissingExtraError)
 
 
 class Parser(ArgumentParser):
@@ -68,7 +68,7 @@ def dispatch(words: Sequence[str]) -> int:
         return 0
     if words[0] not in COMMANDS:
         raise ValueError(f"there is no command {words[0]!r}; {meant(words[0], list(COMMANDS), 'commands')}")
-    command = import_module(f"qkv.scripts.{words[0].replace('-', '_')}")
+    command = load(f"qkv.scripts.{words[0].replace('-', '_')}")
     parser = Parser(f"qkv {words[0]}", description=command.__doc__, epilog=f"example: {command.EXAMPLE}")
     command.add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")

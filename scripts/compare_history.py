@@ -11,9 +11,9 @@ from typing import Any
 
 from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.tables import show
-from qkv.scripts.history.claims import judged
+from qkv.scripts.history.claims import verdicts
 from qkv.scripts.history.figures import draw
-from qkv.scripts.history.measure import FULL, QUICK, measured, timed_again
+from qkv.scripts.history.measure import FULL, QUICK, measure, measure_steps_again
 from qkv.scripts.history.page import page
 from qkv.scripts.training.record import typed, write_record
 
@@ -22,52 +22,52 @@ RECORD, PAGE = "record.json", "README.md"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """How much, from which seed, and where the results go."""
-    parser.add_argument("--out", type=Path, default=Path("runs/history"), help="the folder of the results")
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and the letters (0)")
+    """Add the seed, the size and the folder of the results."""
+    parser.add_argument("--out", type=Path, default=Path("runs/history"), help="folder of the results")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights and the data (0)")
     parser.add_argument(
-        "--quick", action="store_true", help="seconds instead of a quarter of an hour; figures say nothing"
+        "--quick", action="store_true", help="take seconds instead of a quarter of an hour; the results mean nothing"
     )
-    parser.add_argument("--steps", action="store_true", help="measure training steps again, into the record in OUT")
-    parser.add_argument("--page", action="store_true", help="write page and pictures again from the record in OUT")
+    parser.add_argument("--steps", action="store_true", help="time training steps again, into the record in OUT")
+    parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
 
 
 def run(arguments: Namespace) -> None:
-    """Measure, unless a record is there to be read, and write everything that follows from it."""
+    """Measure, or read a record, and write the page and figures."""
     folder = arguments.out
     command = typed(arguments.words)
     if arguments.steps or arguments.page:
         record = read(folder / RECORD)
-        record = timed_again(record, command) if arguments.steps else record
+        record = measure_steps_again(record, command) if arguments.steps else record
     else:
-        refuse_used(folder, arguments.seed)
+        check_new(folder, arguments.seed)
         folder.mkdir(parents=True, exist_ok=True)
-        record = measured(QUICK if arguments.quick else FULL, arguments.seed, command)
+        record = measure(QUICK if arguments.quick else FULL, arguments.seed, command)
     write_record(folder, record)
     publish(record, folder)
-    show(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in judged(record)})
+    show(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in verdicts(record)})
 
 
-def refuse_used(folder: Path, seed: int) -> None:
-    """Raise before work is done that could not be kept, or would be about texts of the lessons."""
+def check_new(folder: Path, seed: int) -> None:
+    """Raise before measuring what could not be written, or would test on training data."""
     if seed < 0:
-        raise ValueError(f"--seed={seed} is below 0, where the letters of lessons and exams meet; take 0 or more")
+        raise ValueError(f"--seed={seed} is below 0, where training and test data would overlap; take 0 or more")
     if (folder / RECORD).exists():
         raise FileExistsError(f"{folder} has a record already; give --page to write its page again, or another --out")
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A record of this command; ValueError for another one."""
+    """Read a record of this command; ValueError for another one."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no record at {path}; leave --page out to make one")
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if "activations" not in found:
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if "activations" not in record:
         raise ValueError(f"{path} is no record of compare-history; give its --out")
-    return dict(found)
+    return record
 
 
 def publish(record: dict[str, Any], folder: Path) -> None:
-    """Pictures and page of a record."""
+    """Write the page and figures of a record."""
     draw(record, folder)
     write_atomically(folder / PAGE, page(record))
 

@@ -1,4 +1,9 @@
-"""What every test stands on: qkv importable from a bare checkout, no network, fixed seeds, and no luck."""
+"""Set up every test: qkv importable from a bare checkout, no network, fixed seeds, memory that is poisoned until written.
+
+`configuration`, `modeling` and `scripts` mirror the source, file by file; suites that cut across modules lie beside this
+file. `support` holds what they share: reference formulas, tiny models, official families. `hub` has a Hub on loopback
+and its clients, `distributed` trainings in several processes, `golden` saved parameter names.
+"""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What a recurrent network learns to look at: of a text that it writes backwards, the last letter first."""
+"""The attention of a recurrent network that reverses a text learns the anti-diagonal alignment."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def mismatches(weights: torch.Tensor, lengths: torch.Tensor) -> int:
-    """How often the source that weighs most (B, T, S) is not as far from its end as what is written is from its own."""
+    """Count the targets whose heaviest source (B, T, S) is not the mirrored position."""
     due = torch.arange(weights.shape[1]) < lengths[:, None]
     wanted = lengths[:, None] - 1 - torch.arange(weights.shape[1])
     return int(((weights.argmax(-1) != wanted) & due).sum())

@@ -166,7 +166,7 @@ def is_field(statement: ast.stmt) -> bool:
 
 
 def excess(path: Path) -> Iterator[tuple[str, int]]:
-    """What is larger in a file than LIMITS allow, and how large it is."""
+    """Yield what is larger in a file than LIMITS allow, with its size."""
     text = path.read_text()
     found = [("", "file", len(text.splitlines()))]
     found += [(f":{node.name}", kind, size) for node in ast.walk(ast.parse(text)) for kind, size in sizes(node)]

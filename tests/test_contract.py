@@ -1,4 +1,4 @@
-"""What every family promises as a Hugging Face model (product.md, section 4), for every head; generation apart."""
+"""The contract of a Hugging Face model, for every family and head; generation is in `test_generate.py`."""
 
 import copy
 import itertools

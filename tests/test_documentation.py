@@ -1,4 +1,4 @@
-"""What the docstrings promise a reader: every public class says what it is; every variant says from where."""
+"""Docstrings: every public class has one, every variant names its source and shapes."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""What `generate` promises for every family that writes: each way of decoding, each cache, any padding, one answer."""
+"""`generate` gives one answer for each way of decoding, whatever the cache and the padding, in every generative family."""
 
 from typing import Any
 

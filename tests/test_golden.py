@@ -27,7 +27,7 @@ def shapes(model: torch.nn.Module) -> dict[str, Any]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What a preset saves: its config.json, the parameters of the base model with one layer, and each head's own."""
+    """Return what a preset saves: its config.json, the parameters of the base model with one layer, and each head's own."""
     saved = json.loads(getattr(presets, name)().to_json_string())
     config = getattr(presets, name)(num_hidden_layers=1)
     with torch.device("meta"):

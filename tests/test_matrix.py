@@ -1,4 +1,4 @@
-"""Does every property hold for every position × pattern × norm order × family? Nothing here is picked by hand.
+"""Every property for every position × pattern × norm order × family; nothing here is picked by hand.
 
 The words come from the axes, so a new one is tested by existing; `mixed` gives each layer another pattern. Models are
 tiny, jittered, in double precision and shared by all tests: whoever changes one copies it first.
@@ -299,7 +299,7 @@ def rearranged(case: Case, order: list[int]) -> dict[str, Tensor]:
 
 
 def moves_with_its_inputs(case: Case) -> bool:
-    """Whether outputs follow when inputs change places; a decoder reads its memory in any order."""
+    """Return whether outputs follow when inputs change places; a decoder reads its memory in any order."""
     model, count = model_of(case), {"encoder": LENGTH, "vision": 6, "encoder-decoder": SOURCE}[case.family]
     order = [(place + 2) % count for place in range(count)]
     before, after = read(model, **inputs_of(case)), read(model, **rearranged(case, order))
@@ -315,7 +315,7 @@ def test_only_without_position_and_pattern_order_is_unseen(case: Case) -> None:
 
 
 def shifted(case: Case, first: int) -> Tensor:
-    """What the model reads when positions count from `first`; a decoder's and its encoder's need not agree."""
+    """Run the model with positions that count from `first`; a decoder's and its encoder's need not agree."""
     model, inputs = model_of(case), inputs_of(case)
     if case.family != "encoder-decoder":
         count = 7 if case.family == "vision" else LENGTH
@@ -616,7 +616,7 @@ def test_export_of_every_combination(case: Case) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_training_through_inductor(family: str) -> None:
-    """What users write: `torch.compile(model)`, then a step. Needs a C++ compiler, as torch does here."""
+    """`torch.compile(model)`, then a step; needs a C++ compiler, as torch does here."""
     torch._dynamo.reset()
     case = Case(family, "t5", "mixed", "pre-norm")
     plain, model = (copy.deepcopy(model_of(case)).float().train() for _ in range(2))
@@ -683,7 +683,7 @@ def test_backends_that_would_ignore_a_part_are_refused(
 
 
 def refusals(case: Case) -> dict[tuple[str, ...], dict[str, Any]]:
-    """What cannot be combined with this case: what the sentence mentions, and the fields."""
+    """Return fields that cannot be combined with this case, by what the error must mention."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     if case.position == "rope":
         found["head_dim=3",] = {"head_dim": 3}

@@ -82,7 +82,7 @@ def scenes() -> Batch:
 
 
 class Family(NamedTuple):
-    """How a model is made and asked, the words its positions may have, and what of an output belongs to each row."""
+    """A model with its inputs, the positions it may have, and the outputs that belong to each row."""
 
     model: Any
     config: Callable[..., Any]
@@ -185,7 +185,7 @@ def run(model: PreTrainedModel, batch: Batch) -> Any:
 
 
 def read(case: Case, model: PreTrainedModel, batch: Batch) -> list[Tensor]:
-    """What is told of each row."""
+    """Return the outputs of each row."""
     outputs = run(model, batch)
     return [outputs[name] for name in FAMILIES[case.family].outputs]
 
@@ -204,7 +204,7 @@ def trimmed(batch: Batch, row: int) -> Batch:
     return found
 
 
-# Slots start as nothing, which no norm makes larger, and it does not matter yet which of them looks at which.
+# Object queries start as zeros, so attention among them changes nothing in the first layer.
 ALIKE = re.compile(r"model\.decoder\.layers\.0\.self_attn(\.[qkv]_proj\.|_residual\.norm\.weight)")
 
 
@@ -248,7 +248,7 @@ def test_sound_and_places_are_read_both_ways_and_texts_of_pairs_one_way(case: Ca
 
 
 def states(case: Case, model: PreTrainedModel, name: str, given: Tensor) -> Tensor:
-    """What the first stack makes of each token or place."""
+    """Return the states of the first stack."""
     first = stacks(case, model)[0]
     if case.family == "objects":
         return first(*first.look(given, None)).last_hidden_state
@@ -334,7 +334,7 @@ every_turn = pytest.mark.parametrize("case", TURNS, ids=str)
 
 
 def asked(case: Case) -> Batch:
-    """What a graph is made for: without labels, whose checks and matching are Python's."""
+    """Return inputs for a graph: without labels, whose checks and matching are Python's."""
     batch = batch_of(case)
     labels = batch.pop("labels", None)
     if case.family == "dictation":

@@ -1,4 +1,4 @@
-"""What a user gets wrong is answered by one sentence that names the field, what it got and what mends it."""
+"""A user's mistake is answered by one sentence that names the field, what it got and what mends it."""
 
 import re
 from collections.abc import Callable

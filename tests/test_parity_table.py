@@ -1,4 +1,4 @@
-"""Does the page of differences name every row there is, within the limits, and every class that is left out?"""
+"""The parity page names every row, within the limits, and every class that is left out."""
 
 import importlib
 import re

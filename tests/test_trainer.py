@@ -91,7 +91,7 @@ def test_accumulation_under_accelerate_is_one_big_batch(name: str, smoothing: fl
 
 
 def two_processes(path: Path, start: int, every: int) -> dict[tuple[str, float, str], Gradients]:
-    """What two gloo processes make of every n-th of the tasks they share."""
+    """Run every n-th of the shared tasks in two gloo processes."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]

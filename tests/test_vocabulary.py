@@ -67,7 +67,7 @@ MODULES = {
     "traffic": "collectives",
 }
 WORDS = {
-    "waves?": "sinusoids, sinusoidal position embeddings",
+    "waves|a wave": "sinusoids, sinusoidal position embeddings",
     "turned rows?": "left-padded, unpadded",
     "(?:un)?heard": "unmasked",
     "silenced": "zeroed",
@@ -92,21 +92,21 @@ ROOMS = sorted(
     {path.parent for root in ("configuration", "modeling", "scripts") for path in (ROOT / root).rglob("*.py")}
 )
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "scripts/recipes").glob("*.yaml"))]
+PAGES += sorted((ROOT / "model_cards").glob("*.md"))
 # What is still to be replaced, at most; `python tests/test_vocabulary.py` counts.
 PENDING: dict[str, int] = {
     "configuration": 43,
-    "modeling": 127,
+    "modeling": 126,
     "modeling/conversion": 34,
     "scripts": 25,
     "scripts/common": 10,
     "scripts/data": 102,
     "scripts/example_data": 51,
-    "scripts/history": 74,
+    "scripts/history": 0,
     "scripts/planning": 6,
-    "scripts/publishing/card": 37,
-    "scripts/publishing/export": 2,
-    "scripts/publishing/hub": 52,
-    "scripts/publishing/integrity": 87,
+    "scripts/publishing/card": 35,
+    "scripts/publishing/hub": 13,
+    "scripts/publishing/integrity": 35,
     "scripts/recipes": 7,
     "scripts/tasks": 90,
     "scripts/training": 6,
@@ -117,6 +117,11 @@ PENDING: dict[str, int] = {
     "translate-recurrent.yaml": 1,
     "translate.yaml": 1,
     "tunes.yaml": 1,
+    "shapes-detect.md": 1,
+    "spoken-digits.md": 7,
+    "translate-recurrent.md": 1,
+    "translate.md": 1,
+    "tunes.md": 1,
 }
 WORD = re.compile(rf"(?<![\w-])(?:{'|'.join(WORDS)})(?![\w-])", re.IGNORECASE)
 

@@ -1,28 +1,43 @@
-"""One transformer core, many models, each a Hugging Face citizen.
+"""One transformer core, many models, all of them Hugging Face models.
 
 This folder is the root of the import package: `configuration/`, `modeling/` and `scripts/` are installed beneath it.
-Importing it registers every `qkv_*` model type with the Auto classes and never touches the network.
+Importing it makes every `qkv_*` model type known to the Auto classes and never touches the network. The models
+themselves are imported at their first use, or with the Auto classes, whichever comes first.
 """
 
 import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from transformers import is_torch_available
+if TYPE_CHECKING:
+    from . import configuration, modeling
+    from .configuration import *  # noqa: F403
+    from .modeling import *  # noqa: F403
+    from .scripts.publishing.hub.callback import CodeCallback as CodeCallback
+    from .scripts.publishing.hub.publish import publish as publish
+    from .scripts.publishing.integrity.manifest import IntegrityError as IntegrityError
+    from .scripts.publishing.integrity.verify import verify as verify
 
-from .configuration import *  # noqa: F403
-from .configuration import __all__
+    __all__ = ["CodeCallback", "IntegrityError", "publish", "verify"]
+    __all__ += configuration.__all__
+    __all__ += modeling.__all__
 
 try:
     __version__ = version("qkv")
 except PackageNotFoundError:  # a bare checkout
     __version__ = "0+checkout"
 
-# What users find here and commands have; imported at the first use.
-LAZY = {
+# The parts whose public names are names of this module too. Configs need no torch, models do.
+PARTS = ("configuration", "modeling") if find_spec("torch") else ("configuration",)
+COMMANDS = {
     "CodeCallback": "hub.callback",
     "IntegrityError": "integrity.manifest",
     "publish": "hub.publish",
@@ -31,9 +46,87 @@ LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.scripts.publishing.{LAZY[name]}"), name)
+    """Import what the name stands for."""
+    if name in COMMANDS:
+        extras = import_module(f"{__name__}.scripts.common.extras")
+        return getattr(extras.load(f"{__name__}.scripts.publishing.{COMMANDS[name]}"), name)
+    if name in PARTS:
+        return import_module(f"{__name__}.{name}")
+    if name == "__all__":
+        return [*COMMANDS, *(public for part in PARTS for public in import_module(f"{__name__}.{part}").__all__)]
+    if not name.startswith("_"):
+        for part in PARTS:
+            module = import_module(f"{__name__}.{part}")
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Name what is imported at its first use too."""
+    return [*globals(), *__getattr__("__all__")]
+
+
+# Where an Auto class has several of ours, `architectures` of the config decides.
+SEVERAL = {"AutoModelForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection")}
+
+
+class LazyClasses(tuple[str, ...]):
+    """The names of the model classes that an Auto class has for a config; reading one imports it."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Import all."""
+        return map(__getattr__, super().__iter__())
+
+    def __getitem__(self, index: Any) -> Any:
+        """Import one."""
+        return __getattr__(super().__getitem__(index))
+
+
+def register_models(auto: ModuleType) -> None:
+    """Register the models with the Auto classes of transformers, without importing them."""
+    # transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
+    name_tables = {
+        "AutoModelForCausalLM": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "AutoModelForSeq2SeqLM": auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    }
+    for config_class in import_module(f"{__name__}.configuration").CONFIGS:
+        for auto_class, reference in config_class.auto_classes.items():
+            if auto_class != "AutoConfig":
+                # Its file is that of the published copy, where a family is one file.
+                name = reference.rpartition(".")[2]
+                classes = LazyClasses(SEVERAL.get(auto_class, (name,)))
+                getattr(auto, auto_class).register(config_class, classes)
+                if auto_class in name_tables:
+                    name_tables[auto_class][config_class.model_type] = name
+
+
+# What is done once a module of transformers is imported. Importing them takes longer than all of `import qkv`.
+AUTO_CLASSES: dict[str, Callable[[ModuleType], Any]] = {
+    "transformers.models.auto.configuration_auto": lambda _: import_module(f"{__name__}.configuration"),
+    "transformers.models.auto.modeling_auto": register_models,
+}
+
+
+class RegisteringLoader(SourceFileLoader):
+    """Load a module of transformers that holds Auto classes, then register ours."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the module, then what AUTO_CLASSES has for it."""
+        super().exec_module(module)
+        AUTO_CLASSES[module.__name__](module)
+
+
+class RegisteringFinder:
+    """Find the modules of transformers that hold Auto classes."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the module's own spec with another loader, or None for any other module."""
+        spec = PathFinder.find_spec(name, path, target) if name in AUTO_CLASSES else None
+        if spec is None or not isinstance(spec.loader, SourceFileLoader):
+            return None
+        return spec_from_file_location(name, spec.origin, loader=RegisteringLoader(name, spec.loader.path))
 
 
 def check_on_request(model_class: Any) -> None:
@@ -70,11 +163,7 @@ def push_with_code(model_class: Any) -> None:
     model_class._upload_modified_files = upload
 
 
-if is_torch_available():
-    from . import modeling
-    from .modeling import *  # noqa: F403
-
-    __all__ = [*__all__, *modeling.__all__]
-
-    check_on_request(modeling.base.QkvPreTrainedModel)
-    push_with_code(modeling.base.QkvPreTrainedModel)
+sys.meta_path.insert(0, RegisteringFinder)
+for module_name, register in AUTO_CLASSES.items():
+    if module_name in sys.modules:
+        register(sys.modules[module_name])

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from mido import Message, MetaMessage, MidiFile, MidiTrack, bpm2tempo
+from typing import TYPE_CHECKING
 
 from qkv.scripts.common.files import sync
+
+if TYPE_CHECKING:
+    from mido import MidiTrack
 
 TICKS = 480  # of a quarter note
 
@@ -23,6 +25,8 @@ class Note:
 
 def write_midi(path: Path, parts: Iterable[Sequence[Note]], *, tempo: float = 110.0) -> None:
     """Write parts that sound together, `tempo` quarter notes a minute; the file appears whole or not at all."""
+    from mido import MetaMessage, MidiFile, bpm2tempo
+
     file = MidiFile(ticks_per_beat=TICKS)
     for channel, notes in enumerate(parts):
         file.tracks.append(track(notes, channel))
@@ -33,8 +37,10 @@ def write_midi(path: Path, parts: Iterable[Sequence[Note]], *, tempo: float = 11
     partial.replace(path)
 
 
-def track(notes: Sequence[Note], channel: int) -> MidiTrack:
+def track(notes: Sequence[Note], channel: int) -> "MidiTrack":
     """The keys of a part as they go down and up, each so many ticks after the one before."""
+    from mido import Message, MidiTrack
+
     # What ends does so before what begins at the same moment, or a repeated key would fall silent.
     events = sorted(
         [(note.end, 0, note) for note in notes] + [(note.start, 1, note) for note in notes],

@@ -1,7 +1,6 @@
 """What is heard? Digits that espeak-ng says with many voices and at many speeds; some voices are in the test alone."""
 
 import hashlib
-import importlib.util
 import json
 import os
 import subprocess
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import make_durable
 from qkv.scripts.data.audio import resampled, wav_of
 from qkv.scripts.recipes.schema import Recipe
@@ -38,10 +38,9 @@ SAMPLING_RATE = 16_000
 def spoken_digits(recipe: Recipe) -> Source:
     """A folder of `text.made` utterances to learn from and 400 to be tested on, made when it is not there.
 
-    ValueError without the package that brings espeak-ng.
+    ModuleNotFoundError without the package that brings espeak-ng.
     """
-    if importlib.util.find_spec("espeakng_loader") is None:
-        raise ValueError(f"data=spoken-digits is spoken by espeak-ng, which is not here; pip install {PACKAGE}")
+    require("espeakng_loader")
     facts = [recipe.text.made, version(PACKAGE), SPEAKER.read_text(encoding="utf-8"), Path(__file__).read_text("utf-8")]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv" / f"spoken-digits-{name}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+from qkv.scripts.common.extras import require
 from qkv.scripts.data.corpus import Corpus, pairs
 from qkv.scripts.example_data.midi import Note, write_midi
 from qkv.scripts.example_data.tune_grammar import BARS, FORMS, HOLD, NAMES, PROMPTS, ROW, bits, compose, scale
@@ -53,6 +54,7 @@ def tunes(recipe: Recipe) -> Task:
 
     What is made is judged by the rules: by its notes, by the bars that its form repeats, and as a whole.
     """
+    require("mido")
     random = np.random.default_rng(0)
     found = [(prompt, " ".join(compose(prompt, random))) for prompt in random.choice(PROMPTS, recipe.text.made)]
     here = "https://github.com/mido/mido"

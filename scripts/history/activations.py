@@ -1,4 +1,4 @@
-"""What becomes of activations and gradients over layers, with and without residual sums and norms?
+"""Measure activations and gradients by layer, with and without residual connections and norms.
 
 Shapes: B batch, T tokens, D hidden_size.
 """
@@ -23,8 +23,8 @@ def without_norm(residual: Residual) -> None:
 
 def without_sum(residual: Residual) -> None:
     """Leave norm(f(x))."""
-    # No word of the config: a stack without it is of use to nobody.
-    residual.forward = lambda hidden, branch, carried=None: residual.norm(branch(hidden))  # type: ignore[method-assign]
+    # No field of the config: nobody needs such a stack.
+    residual.forward = lambda hidden, branch: residual.norm(branch)  # type: ignore[method-assign]
 
 
 def without_both(residual: Residual) -> None:
@@ -42,27 +42,27 @@ VARIANTS: dict[str, tuple[Callable[[Residual], None] | None, bool]] = {
 }
 
 
-def activations(width: int) -> dict[str, dict[str, Any]]:
-    """By variant: mean and deviation of the input and of what each layer gives, and the gradient that comes there.
+def measure_activations(width: int) -> dict[str, dict[str, Any]]:
+    """Measure mean and deviation of the input and of each layer's output, and the gradient there, by variant.
 
-    Inputs are drawn from a normal distribution; weights start with a deviation of 1 / √D, which keeps a vector's
-    length in a linear map, or with BERT's 0.02. A gradient's norm is over that at the last layer.
+    Inputs are drawn from a normal distribution; weights are initialised with a deviation of 1 / √D, which keeps a
+    vector's length in a linear map, or with BERT's 0.02. Gradient norms are relative to that at the last layer.
     """
     starts = {"1/√d": width**-0.5, "0.02": 0.02}
     return {
-        f"{name}, {word}": followed(prepared(name, width, start))
-        for word, start in starts.items()
+        f"{name}, {start}": by_layer(build(name, width, deviation))
+        for start, deviation in starts.items()
         for name in VARIANTS
-    }  # fmt: skip
+    }
 
 
-def prepared(variant: str, width: int, start: float) -> QkvEncoderModel:
-    """An encoder whose residual lines are that variant's."""
+def build(variant: str, width: int, deviation: float) -> QkvEncoderModel:
+    """Build an encoder with the residual connections of a variant."""
     change, norm_first = VARIANTS[variant]
     torch.manual_seed(0)
     config = QkvEncoderConfig(
         hidden_size=width, num_hidden_layers=LAYERS, num_attention_heads=4, vocab_size=2, position="none",
-        hidden_act="relu", norm_first=norm_first, final_norm=False, initializer_range=start,
+        hidden_act="relu", norm_first=norm_first, final_norm=False, initializer_range=deviation,
     )  # fmt: skip
     model = QkvEncoderModel(config).eval()
     for module in model.modules():
@@ -71,8 +71,8 @@ def prepared(variant: str, width: int, start: float) -> QkvEncoderModel:
     return model
 
 
-def followed(model: QkvEncoderModel) -> dict[str, Any]:
-    """Means, deviations and gradient norms from the input on, layer by layer."""
+def by_layer(model: QkvEncoderModel) -> dict[str, Any]:
+    """Measure means, deviations and gradient norms from the input on, layer by layer."""
     random = torch.Generator().manual_seed(0)
     hidden = torch.randn(4, 32, model.config.hidden_size, generator=random, dtype=torch.float64).requires_grad_()
     states = [hidden]
@@ -82,10 +82,10 @@ def followed(model: QkvEncoderModel) -> dict[str, Any]:
     direction = torch.randn(last.shape, generator=random, dtype=last.dtype)
     gradients = torch.autograd.grad((last * direction).sum(), states)
     norms = [float(gradient.norm() / gradients[-1].norm()) for gradient in gradients]
-    means, deviations = zip(*map(moments, states), strict=True)
+    means, deviations = zip(*map(mean_and_deviation, states), strict=True)
     return {"mean": means, "deviation": deviations, "gradient": norms}
 
 
-def moments(hidden: Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of all components."""
+def mean_and_deviation(hidden: Tensor) -> tuple[float, float]:
+    """Return mean and standard deviation of all components."""
     return float(hidden.detach().mean()), float(hidden.detach().std())

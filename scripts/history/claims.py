@@ -1,4 +1,4 @@
-"""What do the documents claim, what was measured, and does it hold? Every verdict is computed from a record."""
+"""The claims of the course notes and papers, each with the rule by which a record decides it."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from functools import partial
 from typing import Any
 
 from qkv.scripts.history.activations import BOTH, NEITHER
-from qkv.scripts.history.contenders import ATTENTION, LEARNED, RNN, TRANSFORMER
+from qkv.scripts.history.models import ATTENTION, LEARNED, RNN, TRANSFORMER
 from qkv.scripts.history.speed import growth
 
 Record = dict[str, Any]
-# What was measured in words, and whether the claim holds; None where nothing was measured that says so.
+# The measurement in words, and whether the claim holds; None where nothing was measured that decides it.
 Finding = tuple[str, bool | None]
 VERDICTS = {True: "holds", False: "does not hold", None: "not measured"}
-# By how large a share of letters one has to be better, what counts as learned, and as done.
+# The difference in accuracy that counts as better, and the accuracies that count as learned and as solved.
 GAP, LEARNT, DONE = 0.2, 0.5, 0.9
-# What has vanished, and what has not, of a gradient; how many times faster is claimed, and what is slow.
+# The shares of a gradient that count as vanished and as kept, the claimed speed-up, and the ratio that counts as slow.
 VANISHED, KEPT, FASTER, SLOWER = 0.01, 0.1, 10, 2
 LINEAR, MORE = (0.7, 1.3), 1.5
 CENTRED, STEADY, NEAR, EXPLODED = 0.05, (0.9, 1.1), (0.5, 2.0), 10
@@ -23,153 +23,141 @@ CENTRED, STEADY, NEAR, EXPLODED = 0.05, (0.9, 1.1), (0.5, 2.0), 10
 
 @dataclass(frozen=True)
 class Claim:
-    """What a document says, and how a record answers; `rule` is when it holds."""
+    """A claim of a source, and how a record decides it; `rule` says when it holds."""
 
     source: str
     words: str
     rule: str
-    look: Callable[[Record], Finding]
+    decide: Callable[[Record], Finding]
 
 
-def right(record: Record, name: str, length: int) -> float:
-    """The share of right letters of a model at a length."""
+def accuracy(record: Record, name: str, length: int) -> float:
+    """Return the accuracy of a model at a length."""
     return dict(map(tuple, record["quality"][name]))[length]
 
 
-def lessons(record: Record) -> tuple[int, int]:
-    """The shortest and the longest length of the lessons."""
-    return min(record["size"]["lessons"]), max(record["size"]["lessons"])
+def training_lengths(record: Record) -> tuple[int, int]:
+    """Return the shortest and the longest training length."""
+    return min(record["size"]["training_lengths"]), max(record["size"]["training_lengths"])
 
 
 def percent(share: float) -> str:
-    """A share for people."""
+    """Format a share."""
     return f"{100 * share:.1f} %"
 
 
 def bottleneck(record: Record) -> Finding:
-    """How much worse long sources are without attention."""
-    short, long = lessons(record)
-    first, last = right(record, RNN, short), right(record, RNN, long)
+    """Compare long with short sources, without attention."""
+    short, long = training_lengths(record)
+    first, last = accuracy(record, RNN, short), accuracy(record, RNN, long)
     text = f"{RNN}: {percent(first)} right at length {short}, {percent(last)} at {long}"
     return text, first - last >= GAP if first >= LEARNT else None
 
 
 def better(record: Record, name: str, other: str, gap: float) -> Finding:
-    """Whether one is better than another by a gap, at the longest length that both have learned."""
-    length = lessons(record)[1]
-    one, two = right(record, name, length), right(record, other, length)
+    """Compare two models at the longest training length."""
+    length = training_lengths(record)[1]
+    one, two = accuracy(record, name, length), accuracy(record, other, length)
     return f"at length {length} {name} {percent(one)}, {other} {percent(two)}", one - two >= gap
 
 
-def beyond(record: Record, *, furthest: bool) -> Finding:
-    """The Transformer at lengths that no lesson had: the next one, or the furthest."""
-    length = (max if furthest else min)(n for n in record["size"]["exams"] if n > lessons(record)[1])
-    share = right(record, TRANSFORMER, length)
-    return f"{percent(share)} right at length {length}, lessons ended at {lessons(record)[1]}", share >= DONE
+def extrapolates(record: Record, name: str, *, longest: bool = False, fails: bool = False) -> Finding:
+    """Measure a model at the next length beyond those of training, or at the longest; `fails` asks for the contrary."""
+    last = training_lengths(record)[1]
+    length = (max if longest else min)(n for n in record["size"]["test_lengths"] if n > last)
+    share = accuracy(record, name, length)
+    return (
+        f"{percent(share)} right at length {length}, trained up to {last}",
+        share < LEARNT if fails else share >= DONE,
+    )
 
 
-def stuck(record: Record) -> Finding:
-    """Learned positions at the first length that no lesson had."""
-    length = min(n for n in record["size"]["exams"] if n > lessons(record)[1])
-    share = right(record, LEARNED, length)
-    return f"{percent(share)} right at length {length}, lessons ended at {lessons(record)[1]}", share < LEARNT
-
-
-def faded(record: Record, name: str) -> tuple[str, float]:
-    """What is left of the gradient at the furthest distance of what it is at the nearest, before training."""
+def gradient(record: Record, name: str, *, vanishes: bool) -> Finding:
+    """Compare the gradient at the furthest distance with the one at the nearest, before training."""
     curve = record["gradients"]["untrained"][name]
     share = curve[-1][1] / curve[0][1]
-    return f"{name}, untrained: at distance {curve[-1][0]} {share:.1e} of what it is at {curve[0][0]}", share
-
-
-def vanishes(record: Record, name: str) -> Finding:
-    """Whether next to nothing is left of it."""
-    text, share = faded(record, name)
-    return text, share < VANISHED
-
-
-def stays(record: Record, name: str) -> Finding:
-    """Whether a good part of it is left."""
-    text, share = faded(record, name)
-    return text, share >= KEPT
+    text = f"{name}, untrained: at distance {curve[-1][0]} {share:.1e} of what it is at {curve[0][0]}"
+    return text, share < VANISHED if vanishes else share >= KEPT
 
 
 def faster(record: Record, name: str, times: float, *, everywhere: bool) -> Finding:
-    """How many times as long as the Transformer a model takes for a step; everywhere, or in the longest texts."""
+    """Compare the step of a model with the Transformer's, at every length or at the longest."""
     steps = record["steps"]
-    found = [each[1] for each in steps["models"][name]["over"]]
-    pairs = zip(steps["lengths"], found, strict=True)
-    return "; ".join(f"n = {length}: {ratio:.2f}" for length, ratio in pairs), min(
-        found[0 if everywhere else -1 :]
-    ) > times
+    ratios = [median for _, median, _ in steps["models"][name]["over"]]
+    text = "; ".join(f"n = {length}: {ratio:.2f}" for length, ratio in zip(steps["lengths"], ratios, strict=True))
+    return text, (min(ratios) if everywhere else ratios[-1]) > times
 
 
 def slower(record: Record, name: str) -> Finding:
-    """How much longer as many letters take in long texts than in short ones."""
+    """Compare the step on as many letters in long sources with the one in short sources."""
     lengths, seconds = record["steps"]["lengths"], record["steps"]["models"][name]["seconds"]
     ratio = seconds[-1] / seconds[0]
     return f"{name}: {ratio:.2f} times as long at {lengths[-1]} as at {lengths[0]}", ratio >= SLOWER
 
 
 def grows(record: Record, layer: str, what: str, *, more: bool) -> Finding:
-    """The exponent in the length, and whether it is beyond linear or linear."""
+    """Compute the exponent in the length, and whether it is beyond linear or linear."""
     exponent = growth(record["layers"][layer][what])
     lengths = [int(length) for length, _ in record["layers"][layer][what][-2:]]
     holds = exponent >= MORE if more else LINEAR[0] <= exponent <= LINEAR[1]
     return f"{layer}: exponent {exponent:.2f} from {lengths[0]} to {lengths[1]}", holds
 
 
-def starts(record: Record, variant: str) -> Iterator[tuple[str, dict[str, list[float]]]]:
-    """The starts of a variant, and what was seen from each."""
-    for name, found in record["activations"].items():
+def by_start(record: Record, variant: str) -> Iterator[tuple[str, dict[str, list[float]]]]:
+    """Yield the initialisations of a variant, and the measurements from each."""
+    for name, measured in record["activations"].items():
         if name.startswith(f"{variant}, "):
-            yield name.removeprefix(f"{variant}, "), found
+            yield f"start {name.removeprefix(f'{variant}, ')}", measured
 
 
 def steady(record: Record) -> Finding:
-    """Means and deviations behind all layers, with both."""
+    """Check means and deviations behind all layers, with residuals and norms."""
     texts, held = [], []
-    for start, found in starts(record, BOTH):
-        mean, least, most = max(map(abs, found["mean"][1:])), min(found["deviation"][1:]), max(found["deviation"][1:])
-        texts.append(f"start {start}: mean within ±{mean:.1e}, deviation {least:.3f} to {most:.3f}")
+    for start, by_layer in by_start(record, BOTH):
+        mean, least, most = (
+            max(map(abs, by_layer["mean"][1:])),
+            min(by_layer["deviation"][1:]),
+            max(by_layer["deviation"][1:]),
+        )
+        texts.append(f"{start}: mean within ±{mean:.1e}, deviation {least:.3f} to {most:.3f}")
         held.append(mean <= CENTRED and STEADY[0] <= least and most <= STEADY[1])
     return "; ".join(texts), all(held)
 
 
 def explodes(record: Record) -> Finding:
-    """The deviation behind the last layer, with neither."""
-    found = {start: found["deviation"][-1] for start, found in starts(record, NEITHER)}
-    text = "; ".join(f"start {start}: deviation {value:.1e} at the last layer" for start, value in found.items())
-    return text, all(value >= EXPLODED for value in found.values())
+    """Check the deviation behind the last layer, without residuals and norms."""
+    last = {start: by_layer["deviation"][-1] for start, by_layer in by_start(record, NEITHER)}
+    text = "; ".join(f"{start}: deviation {value:.1e} at the last layer" for start, value in last.items())
+    return text, all(value >= EXPLODED for value in last.values())
 
 
 def flows(record: Record) -> Finding:
-    """The gradients at all layers, with both."""
-    found = {start: found["gradient"][1:] for start, found in starts(record, BOTH)}
-    text = "; ".join(f"start {start}: {min(all_):.2f} to {max(all_):.2f}" for start, all_ in found.items())
-    return text, all(NEAR[0] <= value <= NEAR[1] for all_ in found.values() for value in all_)
+    """Check the gradients at all layers, with residuals and norms."""
+    norms = {start: by_layer["gradient"][1:] for start, by_layer in by_start(record, BOTH)}
+    text = "; ".join(f"{start}: {min(values):.2f} to {max(values):.2f}" for start, values in norms.items())
+    return text, all(NEAR[0] <= value <= NEAR[1] for values in norms.values() for value in values)
 
 
 def dries(record: Record) -> Finding:
-    """The gradient at the first layer, with neither."""
-    found = {start: found["gradient"][1] for start, found in starts(record, NEITHER)}
-    text = "; ".join(f"start {start}: {value:.1e} at the first layer" for start, value in found.items())
-    return text, all(value < KEPT for value in found.values())
+    """Check the gradient at the first layer, without residuals and norms."""
+    first = {start: by_layer["gradient"][1] for start, by_layer in by_start(record, NEITHER)}
+    text = "; ".join(f"{start}: {value:.1e} at the first layer" for start, value in first.items())
+    return text, all(value < KEPT for value in first.values())
 
 
-def nothing(record: Record) -> Finding:
-    """What this comparison does not look at."""
+def no_finding(record: Record) -> Finding:
+    """Say that nothing was measured."""
     return "—", None
 
 
 BAHDANAU, VASWANI = "Bahdanau et al. 2015", "Vaswani et al. 2017"
-LONGEST = "at the longest length of the lessons"
+LONGEST = "at the longest training length"
 EVERY = "from every start"
 AGAIN = f"{KEPT} of the nearest distance is left at the furthest"
 CLAIMS = (
     Claim(
         f"001; 000 §1.1; {BAHDANAU}, figure 2", "Squeezed into one vector, long sources lose what they hold",
-        f"without attention {100 * GAP:g} points fewer are right at the longest length of the lessons than at the "
+        f"without attention {100 * GAP:g} points fewer are right at the longest training length than at the "
         f"shortest, where {100 * LEARNT:g} % are", bottleneck,
     ),
     Claim(
@@ -186,26 +174,29 @@ CLAIMS = (
     ),
     Claim(
         "000 §3.3; 003 §2.1", "Sinusoids carry over to texts longer than those of training",
-        f"{100 * DONE:g} % are right at the next length", partial(beyond, furthest=False),
+        f"{100 * DONE:g} % are right at the next length", partial(extrapolates, name=TRANSFORMER),
     ),
     Claim(
         "003 §2.1", "Learned positions do not: they know the lengths of training alone",
-        f"less than {100 * LEARNT:g} % are right at the next length", stuck,
+        f"less than {100 * LEARNT:g} % are right at the next length",
+        partial(extrapolates, name=LEARNED, fails=True),
     ),
     Claim(
         "004", "A Transformer catches relations a thousand words apart",
-        f"{100 * DONE:g} % are right at the furthest length", partial(beyond, furthest=True),
+        f"{100 * DONE:g} % are right at the furthest length", partial(extrapolates, name=TRANSFORMER, longest=True),
     ),
     Claim(
         "000 §1.1; 003 §1.3", "Gates or not, gradients of recurrence vanish with distance",
-        f"less than {VANISHED} of the nearest distance is left at the furthest", partial(vanishes, name=RNN),
+        f"less than {VANISHED} of the nearest distance is left at the furthest",
+        partial(gradient, name=RNN, vanishes=True),
     ),
     Claim(
-        "000 §2.1", "With attention a decoder jumps to any place, however far", AGAIN, partial(stays, name=ATTENTION),
+        "000 §2.1", "With attention a decoder jumps to any place, however far", AGAIN,
+        partial(gradient, name=ATTENTION, vanishes=False),
     ),
     Claim(
         f"000 §3.1; 002 §5.1; {VASWANI}, table 1", "In a Transformer any two places are one step apart: O(1), not O(n)",
-        AGAIN, partial(stays, name=TRANSFORMER),
+        AGAIN, partial(gradient, name=TRANSFORMER, vanishes=False),
     ),
     Claim(
         "001; 003 §1.3", "A Transformer trains faster than recurrence, here an LSTM",
@@ -272,19 +263,19 @@ CLAIMS = (
         "003 §5.4.6", "Without, gradients vanish on the way to the first layer",
         f"{EVERY} less than {KEPT} of the last layer's arrives", dries,
     ),
-    Claim(f"000 §5.3; {VASWANI}, table 1", "Costs grow with d² in recurrence and with d in attention", "—", nothing),
-    Claim("004; 000 §5.3", "On GPUs the Transformer's parallel steps pay off most", "—", nothing),
-    Claim(f"{VASWANI}, table 2", "28.4 BLEU from English to German", "—", nothing),
+    Claim(f"000 §5.3; {VASWANI}, table 1", "Costs grow with d² in recurrence and with d in attention", "—", no_finding),
+    Claim("004; 000 §5.3", "On GPUs the Transformer's parallel steps pay off most", "—", no_finding),
+    Claim(f"{VASWANI}, table 2", "28.4 BLEU from English to German", "—", no_finding),
 )  # fmt: skip
 
 
-def judged(record: Record) -> list[dict[str, str]]:
-    """All claims with what was measured and the verdict."""
-    found = []
+def verdicts(record: Record) -> list[dict[str, str]]:
+    """Return all claims with what was measured and the verdict."""
+    rows = []
     for claim in CLAIMS:
-        measured, holds = claim.look(record)
-        found.append({
+        measured, holds = claim.decide(record)
+        rows.append({
             "source": claim.source, "claim": claim.words, "rule": claim.rule, "measured": measured,
             "verdict": VERDICTS[holds],
         })  # fmt: skip
-    return found
+    return rows

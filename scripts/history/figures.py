@@ -1,4 +1,4 @@
-"""How does the comparison look? Four pictures of one record."""
+"""Draw the figures of a record."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from qkv.scripts.history.contenders import ATTENTION, LEARNED, RNN, TRANSFORMER
+from qkv.scripts.history.models import ATTENTION, LEARNED, RNN, TRANSFORMER
 
 Record = dict[str, Any]
-# One look for each model in all pictures.
+# The style of each model in all figures.
 STYLES = {
     RNN: {"color": "tab:orange", "marker": "o"},
     ATTENTION: {"color": "tab:green", "marker": "s"},
@@ -19,25 +19,25 @@ STYLES = {
 
 
 def draw_quality(record: Record, figure: Figure) -> None:
-    """Letters right by length of the source, lengths of the lessons shaded; and the losses of the lessons."""
+    """Draw the accuracy by source length, training lengths shaded, and the training losses."""
     left, right = figure.subplots(1, 2)
-    lessons = record["size"]["lessons"]
-    left.axvspan(min(lessons), max(lessons), color="0.92", label="lengths of the lessons")
+    lengths = record["size"]["training_lengths"]
+    left.axvspan(min(lengths), max(lengths), color="0.92", label="training lengths")
     left.axhline(1 / record["letters"], color="0.5", linestyle=":", linewidth=1, label="chance")
     for name, curve in record["quality"].items():
         left.plot(*zip(*curve, strict=True), label=name, **STYLES[name])
-        right.plot(*zip(*record["learning"][name]["curve"], strict=True), label=name, **STYLES[name], markersize=4)
-    left.set(xscale="log", xlabel="letters of the source", title="letters right, written freely")
-    right.set(xlabel="CPU seconds of training", title="loss of the lessons")
+        right.plot(*zip(*record["training"][name]["curve"], strict=True), label=name, **STYLES[name], markersize=4)
+    left.set(xscale="log", xlabel="letters of the source", title="letters right, greedy decoding")
+    right.set(xlabel="CPU seconds of training", title="training loss")
 
 
 def draw_steps(record: Record, figure: Figure) -> None:
-    """Seconds of a training step by length, about as many letters each; and over the Transformer's, with its range."""
+    """Draw the seconds of a training step by length, and their ratio to the Transformer's with its range."""
     left, right = figure.subplots(1, 2)
     lengths = record["steps"]["lengths"]
-    for name, found in record["steps"]["models"].items():
-        left.plot(lengths, found["seconds"], label=name, **STYLES[name])
-        least, middle, most = zip(*found["over"], strict=True)
+    for name, times in record["steps"]["models"].items():
+        left.plot(lengths, times["seconds"], label=name, **STYLES[name])
+        least, middle, most = zip(*times["over"], strict=True)
         right.plot(lengths, middle, label=name, **STYLES[name])
         right.fill_between(lengths, least, most, color=STYLES[name]["color"], alpha=0.2)
     right.axhline(10, color="0.5", linestyle=":", linewidth=1, label="ten times")
@@ -46,7 +46,7 @@ def draw_steps(record: Record, figure: Figure) -> None:
 
 
 def draw_gradients(record: Record, figure: Figure) -> None:
-    """Gradient norms by distance, over that at the nearest: before training, and after it."""
+    """Draw gradient norms by distance, relative to the nearest, before and after training."""
     for axis, (when, models) in zip(figure.subplots(1, 2), record["gradients"].items(), strict=True):
         for name, curve in models.items():
             distances, norms = zip(*curve, strict=True)
@@ -56,20 +56,20 @@ def draw_gradients(record: Record, figure: Figure) -> None:
 
 
 def draw_layers(record: Record, figure: Figure) -> None:
-    """Deviations of activations and norms of gradients, layer by layer, with and without residual sums and norms."""
+    """Draw deviations of activations and norms of gradients by layer, with and without residuals and norms."""
     for axis, (what, title) in zip(
         figure.subplots(1, 2),
         {"deviation": "deviation of activations", "gradient": "gradient over the last layer's"}.items(),
         strict=True,
     ):
-        for place, (name, found) in enumerate(record["activations"].items()):
+        for place, (name, by_layer) in enumerate(record["activations"].items()):
             half = len(record["activations"]) // 2
             style = {"color": f"C{place % half}", "linestyle": "-" if place < half else "--", "marker": "."}
-            axis.plot(range(len(found[what])), found[what], label=name, **style)
+            axis.plot(range(len(by_layer[what])), by_layer[what], label=name, **style)
         axis.set(yscale="log", xlabel="layer (0: the input)", title=title)
 
 
-PICTURES: dict[str, Callable[[Record, Figure], None]] = {
+FIGURES: dict[str, Callable[[Record, Figure], None]] = {
     "quality.png": draw_quality,
     "steps.png": draw_steps,
     "gradients.png": draw_gradients,
@@ -78,8 +78,8 @@ PICTURES: dict[str, Callable[[Record, Figure], None]] = {
 
 
 def draw(record: Record, folder: Path) -> None:
-    """Draw all pictures into a folder."""
-    for name, picture in PICTURES.items():
+    """Draw all figures into a folder."""
+    for name, picture in FIGURES.items():
         figure = Figure(figsize=(11, 4), layout="constrained")
         picture(record, figure)
         labels: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""What is measured, how much of it, and what is written down?"""
+"""Measure everything that the comparison records."""
 
 import os
 import sys
@@ -11,52 +11,55 @@ import torch
 from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, processor, versions
-from qkv.scripts.history import activations, gradients, quality, speed
-from qkv.scripts.history.contenders import CONTENDERS, LETTERS, built
+from qkv.scripts.history.activations import measure_activations
+from qkv.scripts.history.gradients import gradients_by_distance
+from qkv.scripts.history.models import COMPARED, LETTERS, build_models
+from qkv.scripts.history.quality import Curriculum, accuracy, train_in_turns
+from qkv.scripts.history.speed import measure_layers, time_steps
 from qkv.scripts.training.record import Clock
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured.
+    """The amount of everything that is measured.
 
-    `width` is the Transformer's; each model learns for `seconds` of CPU time about texts of the lengths of `lessons`,
-    `batch` letters at a step, and is examined about `letters` letters at each length of `exams`. Steps on `work`
-    letters are timed at the lengths of `timed`, in so many `turns`, single layers at those of `alone`. Gradients are
-    those in texts of `distant` letters; activations those of layers of `deep` components.
+    `width` is the Transformer's. Each model is trained for `seconds` of CPU time on sources of the `training_lengths`,
+    `batch_tokens` at a step, and tested on about `test_tokens` at each of the `test_lengths`. Training steps on
+    `timed_tokens` are timed at the `timed_lengths`, in so many `turns`, single layers at the `layer_lengths`. Gradients
+    are measured on sources of `gradient_length`, activations in layers of `activation_width`.
     """
 
     width: int
     seconds: float
-    lessons: tuple[int, ...]
-    batch: int
-    exams: tuple[int, ...]
-    letters: int
-    timed: tuple[int, ...]
-    work: int
+    training_lengths: tuple[int, ...]
+    batch_tokens: int
+    test_lengths: tuple[int, ...]
+    test_tokens: int
+    timed_lengths: tuple[int, ...]
+    timed_tokens: int
     turns: int
-    alone: tuple[int, ...]
-    distant: int
-    deep: int
-    rate: float = 3e-3
+    layer_lengths: tuple[int, ...]
+    gradient_length: int
+    activation_width: int
+    learning_rate: float = 3e-3
 
 
 FULL = Size(
-    width=64, seconds=110.0, lessons=(10, 16, 25, 40, 63, 100), batch=640,
-    exams=(10, 16, 25, 40, 63, 100, 200, 400, 1000), letters=4000, timed=(10, 32, 100, 316, 1000), work=2000, turns=7,
-    alone=(128, 256, 512, 1024, 2048), distant=500, deep=512,
+    width=64, seconds=110.0, training_lengths=(10, 16, 25, 40, 63, 100), batch_tokens=640,
+    test_lengths=(10, 16, 25, 40, 63, 100, 200, 400, 1000), test_tokens=4000, timed_lengths=(10, 32, 100, 316, 1000),
+    timed_tokens=2000, turns=7, layer_lengths=(128, 256, 512, 1024, 2048), gradient_length=500, activation_width=512,
 )  # fmt: skip
 QUICK = Size(
-    width=8, seconds=0.1, lessons=(3, 5), batch=20, exams=(3, 5, 8), letters=16, timed=(3, 6), work=12, turns=1,
-    alone=(8, 16), distant=5, deep=16,
+    width=8, seconds=0.1, training_lengths=(3, 5), batch_tokens=20, test_lengths=(3, 5, 8), test_tokens=16,
+    timed_lengths=(3, 6), timed_tokens=12, turns=1, layer_lengths=(8, 16), gradient_length=5, activation_width=16,
 )  # fmt: skip
 
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """One thread, so that CPU seconds are those of one core, and subnormal numbers as zeros.
+    """Run on one thread, so that CPU seconds are those of one core, and with subnormal numbers as zeros.
 
-    Gradients that vanish over a thousand steps are such numbers, and cost a CPU several times as long as others.
+    Gradients that vanish over a thousand steps are subnormal, and cost a CPU several times as long as others.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -69,55 +72,56 @@ def one_core() -> Iterator[None]:
 
 
 @one_core()
-def timed_again(record: dict[str, Any], command: str) -> dict[str, Any]:
-    """A record whose training steps are measured anew, everything else as it was."""
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in record["size"].items()
-    }
-    size, models = Size(**values), built(record["size"]["width"], record["seed"])
-    return record | {"steps": steps_of(models, size, command)}
+def measure_steps_again(record: dict[str, Any], command: str) -> dict[str, Any]:
+    """Return a record whose training steps are timed anew."""
+    size = Size(**record["size"])
+    return record | {"steps": measure_steps(build_models(size.width, record["seed"]), size, command)}
 
 
-def steps_of(models: dict[str, PreTrainedModel], size: Size, command: str) -> dict[str, Any]:
-    """Training steps by length, and what they came from, for they can be measured alone."""
-    contenders = {name: models[name] for name in CONTENDERS}
-    found = speed.steps(contenders, size.timed, size.work, size.turns)
-    return {"lengths": list(size.timed), "models": found, "command": command, "commit": commit()}
+def measure_steps(models: dict[str, PreTrainedModel], size: Size, command: str) -> dict[str, Any]:
+    """Time training steps by length, and name their origin, for they can be timed alone."""
+    compared = {name: models[name] for name in COMPARED}
+    times = time_steps(compared, size.timed_lengths, size.timed_tokens, size.turns)
+    return {"lengths": list(size.timed_lengths), "models": times, "command": command, "commit": commit()}
 
 
 @one_core()
-def measured(size: Size, seed: int, command: str) -> dict[str, Any]:
-    """The record of everything."""
-    clock, origin, models = Clock(), provenance(size, seed, command), built(size.width, seed)
-    contenders = {name: models[name] for name in CONTENDERS}
-    say("gradients before training")
-    untrained = gradients.by_distance(contenders, size.distant)
-    say("training steps by length, layers alone, activations")
-    steps = steps_of(models, size, command)
-    layers = speed.layers(size.width, size.alone, size.turns)
-    seen = activations.activations(size.deep)
-    say(f"training: {len(models)} models, {size.seconds:g} CPU seconds each")
-    learning = quality.teach(models, quality.Lessons(size.seconds, size.lessons, size.batch, size.rate, seed))
-    say("quality by length, gradients after training")
-    exams = {name: examined(model, size) for name, model in models.items()}
-    trained = gradients.by_distance(contenders, max(size.lessons))
+def measure(size: Size, seed: int, command: str) -> dict[str, Any]:
+    """Measure everything, and return the record."""
+    clock, origin, models = Clock(), provenance(size, seed, command), build_models(size.width, seed)
+    compared = {name: models[name] for name in COMPARED}
+    log("gradients before training")
+    untrained = gradients_by_distance(compared, size.gradient_length)
+    log("training steps by length, layers alone, activations")
+    steps = measure_steps(models, size, command)
+    layers = measure_layers(size.width, size.layer_lengths, size.turns)
+    activations = measure_activations(size.activation_width)
+    log(f"training: {len(models)} models, {size.seconds:g} CPU seconds each")
+    curriculum = Curriculum(size.seconds, size.training_lengths, size.batch_tokens, size.learning_rate, seed)
+    training = train_in_turns(models, curriculum)
+    log("quality by length, gradients after training")
+    # A length is the seed of its sources, and of none in training.
+    quality = {
+        name: [[length, accuracy(model, length, size.test_tokens, length)] for length in size.test_lengths]
+        for name, model in models.items()
+    }
     return origin | {
         "models": {
             name: {"architecture": type(model).__name__, "parameters": model.num_parameters()}
             for name, model in models.items()
         },
-        "learning": learning,
-        "quality": exams,
+        "training": training,
+        "quality": quality,
         "steps": steps,
         "layers": layers,
-        "gradients": {"untrained": untrained, "trained": trained},
-        "activations": seen,
+        "gradients": {"untrained": untrained, "trained": gradients_by_distance(compared, size.training_lengths[-1])},
+        "activations": activations,
         "time": clock.read(),
     }
 
 
 def provenance(size: Size, seed: int, command: str) -> dict[str, Any]:
-    """What everything came from."""
+    """Return what the measurements came from."""
     device = {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     return {
         "command": command, "seed": seed, "size": asdict(size), "letters": LETTERS, "commit": commit(),
@@ -125,11 +129,6 @@ def provenance(size: Size, seed: int, command: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def examined(model: PreTrainedModel, size: Size) -> list[list[float]]:
-    """The share of right letters at each length; a length is the seed of its texts, and no lesson's."""
-    return [[length, quality.examine(model, length, size.letters, length)] for length in size.exams]
-
-
-def say(what: str) -> None:
-    """Tell what is next; the results go to standard output."""
-    print(what, file=sys.stderr)
+def log(message: str) -> None:
+    """Print what comes next on standard error; results go to standard output."""
+    print(message, file=sys.stderr)

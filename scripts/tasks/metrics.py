@@ -16,8 +16,6 @@ import evaluate
 import jiwer
 from datasets import Features, Value
 from datasets import Sequence as Row
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from seqeval.metrics import accuracy_score as tag_accuracy
@@ -169,6 +167,9 @@ class AveragePrecision(Local):
     )
 
     def _compute(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+
         names = ("ap", "ap50", "ap75")
         there, found = COCO(), list(annotations(predictions))
         classes = sorted({label for image in references for label in image["labels"]})

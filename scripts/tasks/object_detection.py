@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import DetrImageProcessorPil
 
 from qkv.modeling.matching import corners
+from qkv.scripts.common.extras import require
 from qkv.scripts.data.loading import called, read, splits
 from qkv.scripts.data.objects import own_boxes
 from qkv.scripts.data.readers import Fault
@@ -50,6 +51,7 @@ def detection(recipe: Recipe) -> Task:
     there is no test split every tenth record is for it; measured is COCO's average precision. ValueError where a column
     is missing, or too many records are bad.
     """
+    require("pycocotools")
     complaints, made = Complaints(recipe.bad_records), recipe.data == MADE
     found = scenes(recipe) if made else given(recipe)
     labels = names(found["train"], recipe.data)

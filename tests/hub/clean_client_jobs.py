@@ -1,4 +1,4 @@
-"""What somebody without qkv makes of a model on the Hub: the reader's side of `test_push_to_hub.py`."""
+"""Load and run models from the Hub without qkv: the reader's side of `test_push_to_hub.py`."""
 
 import copy
 import sys

@@ -1,4 +1,4 @@
-"""What client processes have in common: repositories of their own, refusals as facts, answers as JSON.
+"""Shared code of client processes: repositories of their own, errors as values, answers as JSON.
 
 The clients read HF_ENDPOINT and HF_HOME when they are imported, so each set of jobs is a process of its own.
 """
@@ -37,7 +37,7 @@ def repository(api: HfApi, label: str = "any", *, private: bool = True) -> Itera
 
 
 def refusal(call: Callable[..., Any], *arguments: Any, **options: Any) -> dict[str, Any]:
-    """How a call failed: the exception, its HTTP status, its words; None, None and nothing if it did not."""
+    """Return how a call failed: the exception, its HTTP status, its message; None, None and empty if it did not."""
     try:
         call(*arguments, **options)
     except Exception as error:

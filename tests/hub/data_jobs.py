@@ -1,4 +1,4 @@
-"""What a user reads from the Hub: the client's side of `scripts/training/test_source.py`."""
+"""Read data sets from the Hub: the client's side of `scripts/data/test_loading.py`."""
 
 import io
 import json

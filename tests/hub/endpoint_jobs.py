@@ -1,4 +1,4 @@
-"""What a user of any Hub does with repositories, each job in one of its own: the client's side of `test_endpoint.py`."""
+"""Use repositories of any Hub, each job one of its own: the client's side of `test_endpoint.py`."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What goes on between several users of one Hub: the client's side of `test_loopback.py`."""
+"""Use one Hub as several users: the client's side of `test_loopback.py`."""
 
 import urllib.request
 from array import array
@@ -49,7 +49,7 @@ def cache() -> Any:
 
 
 def assembled() -> Any:
-    """What came through Xet, read without it."""
+    """Upload through Xet, and read without it."""
     with repository(alice, "assembled", private=False) as name:
         alice.create_commit(name, [Add(*item) for item in COMPRESSIBLE.items()], commit_message="1")
         urls = [f"{alice.endpoint}/{name}/resolve/main/{path}" for path in COMPRESSIBLE]

@@ -1,4 +1,4 @@
-"""What the author of a model does with transformers' own ways to the Hub: the author's side of `test_push_to_hub.py`.
+"""Push models by transformers' own methods: the author's side of `test_push_to_hub.py`.
 
 The repositories stay for clients without qkv to load; the test deletes them.
 """
@@ -47,7 +47,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def files(name: str) -> list[str]:
-    """What is in a repository besides code."""
+    """Return the files of a repository besides code."""
     return sorted(path for path in api.list_repo_files(name) if not path.endswith((".py", ".gitattributes")))
 
 
@@ -145,7 +145,7 @@ def trainer(
 
 
 def trained(strategy: str) -> Any:
-    """What is there when training ends, and after the last push."""
+    """Return the files when training ends, and after the last push."""
     name = named(strategy)
     run = trainer(strategy, strategy, CodeCallback())
     run.train()

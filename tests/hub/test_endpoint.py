@@ -1,4 +1,4 @@
-"""What the real clients do with a Hub: on the loopback one, and by `make test-hub` on the real one, with the same answers.
+"""Real clients get the same answers from the loopback Hub and, by `make test-hub`, from the real one.
 
 Each client process does all jobs, once with its large files through LFS and once through Xet.
 """

@@ -85,7 +85,7 @@ def interrupt(scene: Scene, repo: str, files: dict[str, bytes], **fault: Any) ->
 
 
 def check(scene: Scene, *, fresh: bool, **fault: Any) -> bool:
-    """Whether the fault happened; if it did, old or new was there in between, and new, once, in the end."""
+    """Return whether the fault happened; if it did, assert old or new in between, and new, once, in the end."""
     old, new = scene.versions()
     repo = f"alice/{scene.mode}{next(scene.count)}"
     before: tuple[Tree, ...] = (None, {})

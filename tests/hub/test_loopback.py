@@ -24,7 +24,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
 
 @pytest.fixture(scope="module")
 def found(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """What the jobs found, and under `log` what they asked for."""
+    """Answers of the jobs, and under `log` their requests."""
     clients = []
     for group, xet in ((jobs.LFS, False), (jobs.XET, True)):
         home = tmp_path_factory.mktemp("home")

@@ -21,7 +21,7 @@ from qkv.scripts.publishing.hub.upload import send  # noqa: E402
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """What came of one job."""
+    """Do one job and return its result."""
     os.environ.pop("HF_TOKEN", None)
     if job["token"]:
         os.environ["HF_TOKEN"] = job["token"]

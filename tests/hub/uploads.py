@@ -1,4 +1,4 @@
-"""What uploads are tested with: a client process for many of them, a folder that changes, and what the Hub made of it."""
+"""Helpers for upload tests: a client process, a folder that changes, and the state of the Hub."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ class Client:
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """What came of it: an `Uploaded`, or an `error` of a `kind`."""
+        """Return the result: an `Uploaded`, or an `error` of a `kind`."""
         line = self.process.stdout.readline()
         assert line, self.errors.read_text()
         return json.loads(line)
@@ -97,7 +97,7 @@ def fill(folder: Path, files: Mapping[str, bytes]) -> Path:
 
 
 def look(hub: LoopbackHub, repo: str, what: str) -> Any:
-    """What the Hub says about a repository, as its owner sees it; None where there is no such thing."""
+    """Ask the Hub about a repository as its owner; None where there is no such thing."""
     request = urllib.request.Request(f"{hub.url}/api/models/{repo}{what}", headers={"Authorization": "Bearer hf_alice"})
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as reply:

@@ -57,7 +57,7 @@ def publish() -> dict[str, str]:
 
 
 def online() -> dict[str, Any]:
-    """What is said of each revision."""
+    """Verify each revision."""
     first = HOME / "model0"
     return {
         "expected": told(qkv.verify(REPO, revision="first", expect=identity(first))),
@@ -72,7 +72,7 @@ def online() -> dict[str, Any]:
 
 
 def guarded() -> dict[str, Any]:
-    """What QKV_VERIFY=1 does with each revision."""
+    """Load each revision with QKV_VERIFY=1."""
     return {
         "first": loaded(revision="first"),
         "low": loaded(revision="second", dtype="bfloat16"),
@@ -82,7 +82,7 @@ def guarded() -> dict[str, Any]:
 
 
 def offline() -> dict[str, Any]:
-    """What the cache alone allows; `QKV_TEST_COMMIT` is the first commit."""
+    """Verify from the cache alone; `QKV_TEST_COMMIT` is the first commit."""
     return {
         "tag": told(qkv.verify(REPO, revision="first")),
         "commit": told(qkv.verify(REPO, revision=os.environ["QKV_TEST_COMMIT"])),

@@ -1,4 +1,4 @@
-"""How a mechanism is compared with its slow loop: values and gradients, in double precision all the way."""
+"""Compare a mechanism with its slow loop: values and gradients, in double precision throughout."""
 
 import math
 from collections.abc import Iterator

@@ -1011,7 +1011,7 @@ def image_positions(keep, dim):
 
 
 def generalized_iou(box, other):
-    """How alike two boxes (center x, center y, width, height) are, from -1 to 1: (4,), (4,) -> scalar.
+    """Measure the overlap of two boxes (center x, center y, width, height), from -1 to 1: (4,), (4,) -> scalar.
 
     Source: Rezatofighi et al. 2019, algorithm 1, https://arxiv.org/abs/1902.09630
     """
@@ -1028,7 +1028,7 @@ def generalized_iou(box, other):
 
 
 def matching_cost(scores, box, label, wanted, weights):
-    """What it costs that a slot with these scores and this box takes an object of this label and box: scalar.
+    """Return the cost of matching an object query with these scores and this box to an object: scalar.
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
@@ -1040,7 +1040,7 @@ def matching_cost(scores, box, label, wanted, weights):
 
 
 def cheapest_matching(costs):
-    """The slot of each object, of all ways to give each one of its own: (Q, N) -> tuple of N."""
+    """The query of each object, of all ways to give each one of its own: (Q, N) -> tuple of N."""
     slots, objects = costs.shape
     ways = itertools.permutations(range(slots), objects)
     return min(ways, key=lambda way: sum(float(costs[slot, index]) for index, slot in enumerate(way)))

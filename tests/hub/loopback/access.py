@@ -1,4 +1,4 @@
-"""Who may do what: tokens, private repositories, and `GET /api/whoami-v2`."""
+"""Permissions: tokens, private repositories, and `GET /api/whoami-v2`."""
 
 from loopback.hub import Hub, User
 from loopback.messages import HubError, Reply, Request
@@ -54,7 +54,7 @@ def writable(request: Request, kind: str, name: str) -> Repository:
 
 
 def kind_of(request: Request) -> str:
-    """What kind of repository the path speaks of; a path without a word for it means models."""
+    """Return the kind of repository that a path names; without one it is a model."""
     return request.words.get("kinds", "models").removesuffix("s")
 
 

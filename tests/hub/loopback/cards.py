@@ -26,7 +26,7 @@ def validate(request: Request) -> Reply:
 
 
 def mistakes(metadata: Any) -> Iterator[str]:
-    """What the metadata must not look like."""
+    """Yield the mistakes of the metadata."""
     if not isinstance(metadata, dict):
         yield "metadata should be a mapping"
         return
@@ -40,7 +40,7 @@ def mistakes(metadata: Any) -> Iterator[str]:
 
 
 def is_index(value: Any) -> bool:
-    """Whether it is a list of models, each with a list of results that say of what they are."""
+    """Return whether this is a list of models with results that name task, data set and metric."""
     if not isinstance(value, list) or not all(isinstance(model, dict) for model in value):
         return False
     results = [result for model in value for result in model.get("results") or []]

@@ -1,4 +1,4 @@
-"""How files get in: `…/preupload/{revision}` says which way each must go, `…/commit/{revision}` takes all or nothing."""
+"""Uploads: `…/preupload/{revision}` says how to send each file, `…/commit/{revision}` takes all or nothing."""
 
 import json
 from base64 import b64decode

@@ -1,4 +1,4 @@
-"""What goes wrong on demand: with which request, when, and how."""
+"""Faults on demand, by request, moment and kind."""
 
 import os
 import re
@@ -38,7 +38,7 @@ class Fault:
             raise ValueError("a status cannot change while the answer is being sent; use another moment or action")
 
     def is_due(self, moment: Moment, line: str, passed: range) -> bool:
-        """Whether it happens now, counting those it lets pass."""
+        """Return whether the fault happens now, counting the requests that it lets pass."""
         met = self.when == moment and self.bytes in passed and re.search(self.match, line)
         if not met or self.times <= 0:
             return False

@@ -18,7 +18,7 @@ class User:
     may_write: bool
 
     def owns(self, name: str) -> bool:
-        """Whether a repository of that name is this user's."""
+        """Return whether a repository of that name is this user's."""
         return name.partition("/")[0] == self.name
 
 

@@ -1,4 +1,4 @@
-"""What the Hub knows of a repository from its files: the answer to `GET /api/models/…`."""
+"""Describe a repository from its files: the answer to `GET /api/models/…`."""
 
 import json
 import re

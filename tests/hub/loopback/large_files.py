@@ -36,7 +36,7 @@ def content(storage: Storage, oid: str) -> bytes:
 
 @route("POST", "/{repo}.git/info/lfs/objects/batch", "/{kinds}/{repo}.git/info/lfs/objects/batch")
 def batch(request: Request) -> Reply:
-    """Where to send each file; those that are here already need not come."""
+    """Answer with an address for each file that is not here yet."""
     if request.json["operation"] == "upload":
         writer(request)
     to_read(request)

@@ -1,4 +1,4 @@
-"""What goes over the wire: a request as the endpoints see it, a reply as they give it, and a refusal."""
+"""Requests as the endpoints see them, replies and errors as they give them."""
 
 import json
 import re
@@ -67,7 +67,7 @@ class Request:
         return json.loads(self.body or b"{}")
 
     def flag(self, name: str) -> bool:
-        """Whether the query says yes to something."""
+        """Return whether a flag of the query is set."""
         return self.query.get(name, "").lower() in ("1", "true")
 
 

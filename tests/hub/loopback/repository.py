@@ -103,7 +103,7 @@ class Repository:
 
 
 def git_hash(data: bytes) -> str:
-    """What Git calls a file of this content."""
+    """Return Git's name for a file of this content."""
     return sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 

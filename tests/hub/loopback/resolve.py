@@ -1,4 +1,4 @@
-"""How files get out: `GET` and `HEAD` of `/{repo}/resolve/{revision}/{path}`.
+"""Downloads: `GET` and `HEAD` of `/{repo}/resolve/{revision}/{path}`.
 
 Like the real Hub, it answers a small file by a relative redirect to an address that never changes, and a large one by
 a redirect to another origin: there clients stop on HEAD, where they find the hashes, and drop the token on GET.

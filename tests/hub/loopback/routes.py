@@ -1,4 +1,4 @@
-"""Which function serves a path: patterns such as `/api/{kinds}/{repo}/tree/{revision}`, in the order of their making."""
+"""Routes from paths to functions: patterns such as `/api/{kinds}/{repo}/tree/{revision}`, in the order of definition."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -57,7 +57,7 @@ class Handler(BaseHTTPRequestHandler):
         return {"time": started, "method": self.command, "path": self.path, "status": status, **sent}
 
     def answer(self) -> Reply:
-        """What an endpoint replies, or why none does; a mistake of this server is a 500 and goes to its output."""
+        """Return an endpoint's reply or an error; a mistake of this server is a 500 and goes to its output."""
         body = self.body()
         try:
             chunks = self.hub.faults.watch("body", self.line, body)

@@ -1,4 +1,4 @@
-"""Where everything is kept: SQLite for what changes, files named after their content for what does not."""
+"""Storage: SQLite for what changes, files named after their content for what does not."""
 
 import hmac
 import os
@@ -67,7 +67,7 @@ class Storage:
         return next(iter(self.rows(query, *values)), None)
 
     def file(self, folder: str, name: str) -> Path:
-        """Where the content of that name is or would be."""
+        """Return the path of the content of that name."""
         return self.root / folder / name
 
     def write(self, target: Path, chunks: Iterable[bytes]) -> None:
@@ -86,5 +86,5 @@ class Storage:
         return Path(path), digest.hexdigest()
 
     def sign(self, *words: str) -> str:
-        """What an address must carry that was given to somebody with the right to use it."""
+        """Return the signature of an address."""
         return hmac.new(self._key, "|".join(words).encode(), "sha256").hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""What files there are: `…/tree/{revision}[/{path}]` in pages."""
+"""Lists of files: `…/tree/{revision}[/{path}]` in pages."""
 
 from collections.abc import Iterator
 from typing import Any

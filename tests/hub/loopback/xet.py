@@ -48,7 +48,7 @@ def write_token(request: Request) -> Reply:
 
 
 def token(request: Request, right: str) -> Reply:
-    """What opens the content store, in the body and in headers: hf_xet reads the one, huggingface_hub the other."""
+    """Return the access token, in the body for hf_xet and in headers for huggingface_hub."""
     answer: dict[str, Any] = {
         "casUrl": f"{request.hub.url}/xet",
         "exp": in_an_hour(),
@@ -98,7 +98,7 @@ def add_recipe(storage: Storage, recipe: Recipe) -> None:
 
 @route("GET", "/xet/v1/reconstructions/{name}", storage=True)
 def reconstruction(request: Request) -> Reply:
-    """Which chunks of which xorbs make the file, or a part of it."""
+    """Answer with the chunks of xorbs that make a file or a part of it."""
     check_token(request, "read", "write")
     row = request.hub.storage.row("select * from xet_files where hash=?", request.words["name"])
     if row is None:
@@ -128,7 +128,7 @@ def span(term: Term) -> dict[str, int]:
 
 
 def place(request: Request, term: Term) -> dict[str, Any]:
-    """Where the chunks of a term can be fetched."""
+    """Return the address of a term's chunks."""
     places = offsets(request.hub.storage.file("xorbs", term.xorb).read_bytes())
     inside = {"start": places[term.start], "end": places[term.end] - 1}
     address = request.hub.signed(request.hub.url, "xet", "xorb", term.xorb)

@@ -43,7 +43,7 @@ def printed(digest: bytes) -> str:
 
 
 def offsets(xorb: bytes) -> list[int]:
-    """Where each chunk begins, and where the last one ends."""
+    """Return the start of each chunk, and the end of the last."""
     found, position = [], 0
     while position + CHUNK_HEADER <= len(xorb) and not xorb.startswith(FOOTER, position) and xorb[position] == 0:
         found.append(position)

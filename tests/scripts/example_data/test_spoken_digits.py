@@ -1,8 +1,6 @@
 """Digits that are spoken: voices held out, the same data every time, and a sentence without espeak-ng."""
 
-import importlib.util
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(digits, "spoken", lambda lines: [tone(len(line[0]), line[2]) for line in lines])
     monkeypatch.setattr(digits, "TESTED", 20)
     monkeypatch.setattr(digits, "version", lambda name: "1")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace())
+    monkeypatch.setattr(digits, "require", lambda module: None)
     return tmp_path / "cache" / "qkv"
 
 
@@ -77,9 +75,3 @@ def test_what_is_said_goes_through_a_process_of_its_own(tmp_path: Path, monkeypa
     (tmp_path / "speaker.py").write_text("raise SystemExit('no voice')")
     with pytest.raises(RuntimeError, match="espeak-ng failed: no voice"):
         digits.spoken([["a", "v", 1, 1]])
-
-
-def test_without_espeak_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="data=spoken-digits is spoken by espeak-ng, which is not here; pip install "):
-        digits.spoken_digits(RECIPE)

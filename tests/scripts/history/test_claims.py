@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from qkv.scripts.history.activations import BOTH, NEITHER
-from qkv.scripts.history.claims import CLAIMS, VERDICTS, judged
-from qkv.scripts.history.contenders import ATTENTION, LEARNED, RNN, TRANSFORMER
+from qkv.scripts.history.claims import CLAIMS, VERDICTS
+from qkv.scripts.history.claims import verdicts as judged
+from qkv.scripts.history.models import ATTENTION, LEARNED, RNN, TRANSFORMER
 
 # Where everything holds that is measured.
 SEEN = {"mean": [0.0] * 3, "deviation": [1.0, 1.0, 1.0], "gradient": [1.0, 1.0, 1.0]}
 GONE = {"mean": [0.0] * 3, "deviation": [1.0, 5.0, 50.0], "gradient": [0.001, 0.01, 1.0]}
 RECORD: dict[str, Any] = {
-    "size": {"lessons": [10, 20], "exams": [10, 20, 30, 40]},
+    "size": {"training_lengths": [10, 20], "test_lengths": [10, 20, 30, 40]},
     "quality": {
         RNN: [[10, 0.9], [20, 0.3], [30, 0.1], [40, 0.1]],
         ATTENTION: [[10, 1.0], [20, 0.8], [30, 0.1], [40, 0.1]],

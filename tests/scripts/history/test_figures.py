@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from qkv.scripts.history import figures
-from qkv.scripts.history.figures import PICTURES, draw
+from qkv.scripts.history.figures import FIGURES, draw
 
 RECORD = json.loads(
     (Path(__file__).resolve().parents[3] / "model_cards" / "history" / "record.json").read_text(encoding="utf-8")
@@ -29,24 +29,24 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[float], list[
 
 
 def test_quality_and_losses_are_the_records(drawn: list[tuple[str, list[float], list[float]]]) -> None:
-    PICTURES["quality.png"](RECORD, Figure())
+    FIGURES["quality.png"](RECORD, Figure())
     expected = []
     for name, curve in RECORD["quality"].items():
         expected.append((name, *map(list, zip(*curve, strict=True))))
-        expected.append((name, *map(list, zip(*RECORD["learning"][name]["curve"], strict=True))))
+        expected.append((name, *map(list, zip(*RECORD["training"][name]["curve"], strict=True))))
     assert drawn == expected
 
 
 def test_times_gradients_and_layers_are_the_records(drawn: list[tuple[str, list[float], list[float]]]) -> None:
-    PICTURES["steps.png"](RECORD, Figure())
+    FIGURES["steps.png"](RECORD, Figure())
     for name, found in RECORD["steps"]["models"].items():
         assert (name, RECORD["steps"]["lengths"], found["seconds"]) in drawn
         assert (name, RECORD["steps"]["lengths"], [middle for _, middle, _ in found["over"]]) in drawn
     del drawn[:]
-    PICTURES["gradients.png"](RECORD, Figure())
+    FIGURES["gradients.png"](RECORD, Figure())
     assert len(drawn) == 2 * len(RECORD["gradients"]["trained"]) and all(up[0] == 1.0 for _, _, up in drawn)
     del drawn[:]
-    PICTURES["activations.png"](RECORD, Figure())
+    FIGURES["activations.png"](RECORD, Figure())
     assert [(name, up) for name, _, up in drawn] == [
         (name, found[what]) for what in ("deviation", "gradient") for name, found in RECORD["activations"].items()
     ]
@@ -55,7 +55,7 @@ def test_times_gradients_and_layers_are_the_records(drawn: list[tuple[str, list[
 def test_each_picture_is_a_file_with_one_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     legends = []
     legend = Figure.legend
-    monkeypatch.setattr(figures, "PICTURES", {"quality.png": PICTURES["quality.png"]})
+    monkeypatch.setattr(figures, "FIGURES", {"quality.png": FIGURES["quality.png"]})
     monkeypatch.setattr(
         Figure, "legend", lambda self, *given, **words: legends.append(given) or legend(self, *given, **words)
     )

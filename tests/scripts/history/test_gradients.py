@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from qkv.scripts.history import gradients
-from qkv.scripts.history.contenders import CONTENDERS, FIRST, VOCABULARY, reversals
-from qkv.scripts.history.gradients import TEXTS, by_distance, places
+from qkv.scripts.history.gradients import TEXTS, gradients_by_distance, positions
+from qkv.scripts.history.models import COMPARED, FIRST, VOCABULARY, reversals
 
 LENGTH = 2
 
@@ -24,10 +24,10 @@ def loss(model: PreTrainedModel, place: int, change: torch.Tensor) -> float:
     return F.cross_entropy(logits[:, place], wanted[:, place], reduction="sum").item()
 
 
-@pytest.mark.parametrize("name", CONTENDERS)
+@pytest.mark.parametrize("name", COMPARED)
 def test_the_norm_is_that_of_finite_differences(name: str) -> None:
-    model, step = CONTENDERS[name](4).double().eval(), 1e-5
-    found = by_distance({name: model}, LENGTH)[name]
+    model, step = COMPARED[name](4).double().eval(), 1e-5
+    found = gradients_by_distance({name: model}, LENGTH)[name]
     assert [distance for distance, _ in found] == [1, 3]
     slopes = torch.zeros(TEXTS, 4, dtype=torch.float64)
     for text, component in itertools.product(range(TEXTS), range(4)):
@@ -39,17 +39,19 @@ def test_the_norm_is_that_of_finite_differences(name: str) -> None:
 
 
 def test_the_model_stays_as_it_was() -> None:
-    model = CONTENDERS["LSTM"](4).train()
-    by_distance({"LSTM": model}, LENGTH)
+    model = COMPARED["LSTM"](4).train()
+    gradients_by_distance({"LSTM": model}, LENGTH)
     assert model.training and model.dtype == torch.float32
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
 @pytest.mark.parametrize(("length", "expected"), [(1, [0]), (2, [0, 1]), (5, [0, 1, 2, 4]), (9, [0, 1, 2, 4, 8])])
 def test_places_are_dense_at_first_and_end_with_the_last(length: int, expected: list[int]) -> None:
-    assert places(length) == expected
+    assert positions(length) == expected
 
 
 def test_curves_are_drawn_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradients, "curve", lambda model, length: [[1, float(length)]])
-    assert by_distance({name: CONTENDERS[name](4) for name in CONTENDERS}, 7) == dict.fromkeys(CONTENDERS, [[1, 7.0]])
+    assert gradients_by_distance({name: COMPARED[name](4) for name in COMPARED}, 7) == dict.fromkeys(
+        COMPARED, [[1, 7.0]]
+    )

@@ -5,9 +5,9 @@ import json
 import re
 from pathlib import Path
 
-from qkv.scripts.history.claims import judged
-from qkv.scripts.history.contenders import CONTENDERS, TRANSFORMER
-from qkv.scripts.history.figures import PICTURES
+from qkv.scripts.history.claims import verdicts
+from qkv.scripts.history.figures import FIGURES
+from qkv.scripts.history.models import COMPARED, TRANSFORMER
 from qkv.scripts.history.page import page
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "model_cards" / "history"
@@ -20,14 +20,14 @@ def test_the_published_page_follows_from_its_record() -> None:
 
 
 def test_it_is_the_record_of_the_whole_comparison() -> None:
-    assert max(RECORD["size"]["exams"]) == max(RECORD["steps"]["lengths"]) == 1000
-    assert set(CONTENDERS) <= set(RECORD["models"]) and "--quick" not in RECORD["command"]
+    assert max(RECORD["size"]["test_lengths"]) == max(RECORD["steps"]["lengths"]) == 1000
+    assert set(COMPARED) <= set(RECORD["models"]) and "--quick" not in RECORD["command"]
     assert "with changes" not in RECORD["commit"]
 
 
 def test_pictures_and_tables_are_whole() -> None:
-    assert set(re.findall(r"!\[[^]]*\]\(([^)]+)\)", PAGE)) == set(PICTURES)
-    assert all((PUBLISHED / name).is_file() for name in PICTURES)
+    assert set(re.findall(r"!\[[^]]*\]\(([^)]+)\)", PAGE)) == set(FIGURES)
+    assert all((PUBLISHED / name).is_file() for name in FIGURES)
     tables = re.findall(r"(?:^\|.*\n)+", PAGE, flags=re.M)
     assert len(tables) == 6
     for table in tables:
@@ -40,12 +40,12 @@ def test_verdicts_and_figures_are_the_records() -> None:
     text = page(record)
     share = f"{100 * record['quality'][TRANSFORMER][-1][1]:.1f} %"
     assert share in text and share not in PAGE
-    assert judged(record) != judged(RECORD)
-    assert all(f"{one['measured']} | **{one['verdict']}** |" in text for one in judged(record))
+    assert verdicts(record) != verdicts(RECORD)
+    assert all(f"{one['measured']} | **{one['verdict']}** |" in text for one in verdicts(record))
 
 
 def test_lengths_that_training_did_not_see_are_marked() -> None:
     rows = re.findall(r"^\| (\d+) \| (yes|no) \|", PAGE, flags=re.M)
-    longest = max(RECORD["size"]["lessons"])
-    assert rows == [(str(length), "yes" if length <= longest else "no") for length in RECORD["size"]["exams"]]
+    longest = max(RECORD["size"]["training_lengths"])
+    assert rows == [(str(length), "yes" if length <= longest else "no") for length in RECORD["size"]["test_lengths"]]
     assert {seen for _, seen in rows} == {"yes", "no"}

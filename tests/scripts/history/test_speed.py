@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from qkv.scripts.history import speed
-from qkv.scripts.history.contenders import CONTENDERS, RNN, TRANSFORMER
-from qkv.scripts.history.speed import Step, growth, kept, refuse_other_work, steps
+from qkv.scripts.history.models import COMPARED, RNN, TRANSFORMER
+from qkv.scripts.history.speed import TimedStep, check_equal_work, growth, saved_bytes, time_steps
 
-BUILT = {name: build(8) for name, build in CONTENDERS.items()}
+BUILT = {name: build(8) for name, build in COMPARED.items()}
 
 
 def test_ratios_are_of_the_same_turn_and_turns_change_about(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,12 +19,12 @@ def test_ratios_are_of_the_same_turn_and_turns_change_about(monkeypatch: pytest.
     seconds = itertools.count(1)
     names = {BUILT[name].num_parameters(): name for name in (RNN, TRANSFORMER)}
 
-    def timed(self: Step, batch: dict[str, Tensor]) -> float:
+    def timed(self: TimedStep, batch: dict[str, Tensor]) -> float:
         order.append(names[self.model.num_parameters()])
         return float(next(seconds))
 
-    monkeypatch.setattr(Step, "timed", timed)
-    found = steps({name: BUILT[name] for name in (RNN, TRANSFORMER)}, [3], letters=6, turns=2)
+    monkeypatch.setattr(TimedStep, "seconds", timed)
+    found = time_steps({name: BUILT[name] for name in (RNN, TRANSFORMER)}, [3], tokens=6, turns=2)
     # The first turn, which warms up, counts for nothing.
     assert order == [RNN, TRANSFORMER, TRANSFORMER, RNN, RNN, TRANSFORMER]
     assert found[RNN]["seconds"] == [(4 + 5) / 2] and found[TRANSFORMER]["seconds"] == [(3 + 6) / 2]
@@ -34,7 +34,7 @@ def test_ratios_are_of_the_same_turn_and_turns_change_about(monkeypatch: pytest.
 
 def test_steps_are_taken_and_score_the_same_targets() -> None:
     before = BUILT[RNN].lm_head.weight.clone()
-    found = steps(BUILT, [2, 4], letters=8, turns=1)
+    found = time_steps(BUILT, [2, 4], tokens=8, turns=1)
     assert all(len(model["seconds"]) == len(model["over"]) == 2 for model in found.values())
     assert min(second for model in found.values() for second in model["seconds"]) > 0
     # Not the models themselves, which are to learn yet.
@@ -42,28 +42,28 @@ def test_steps_are_taken_and_score_the_same_targets() -> None:
 
 
 def test_other_work_is_not_timed() -> None:
-    refuse_other_work({(2, 3, 28)})
+    check_equal_work({(2, 3, 28)})
     with pytest.raises(RuntimeError, match="not the same work; there is nothing to time"):
-        refuse_other_work({(2, 3, 28), (2, 4, 28)})
+        check_equal_work({(2, 3, 28), (2, 4, 28)})
 
 
 def test_a_step_with_other_targets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed = Step.timed
+    timed = TimedStep.seconds
 
     def shorter(self: Any, batch: dict[str, Tensor]) -> float:
         short = {name: tensor[:, 1:] for name, tensor in batch.items()}
         return timed(self, short if self.model.config.model_type == "qkv_recurrent" else batch)
 
-    monkeypatch.setattr(Step, "timed", shorter)
+    monkeypatch.setattr(TimedStep, "seconds", shorter)
     with pytest.raises(RuntimeError, match="not the same work"):
-        steps({name: BUILT[name] for name in (RNN, TRANSFORMER)}, [2], letters=4, turns=1)
+        time_steps({name: BUILT[name] for name in (RNN, TRANSFORMER)}, [2], tokens=4, turns=1)
 
 
 def test_what_is_kept_is_counted_once() -> None:
     hidden = torch.randn(1, 5, 3)
-    assert kept(lambda given: given.exp(), hidden) == 4 * 5 * 3
-    assert kept(lambda given: given * given, hidden) == 4 * 5 * 3
-    assert kept(lambda given: given + 1, hidden) == 0
+    assert saved_bytes(lambda given: given.exp(), hidden) == 4 * 5 * 3
+    assert saved_bytes(lambda given: given * given, hidden) == 4 * 5 * 3
+    assert saved_bytes(lambda given: given + 1, hidden) == 0
 
 
 def test_growth_is_an_exponent_in_the_length() -> None:
@@ -72,7 +72,7 @@ def test_growth_is_an_exponent_in_the_length() -> None:
 
 
 def test_layers_alone_keep_what_their_kernels_keep() -> None:
-    found = speed.layers(8, [64, 128], turns=1)
+    found = speed.measure_layers(8, [64, 128], turns=1)
     assert growth(found["attention, eager"]["bytes"]) > 1.5 > 1.2 > growth(found["attention, sdpa"]["bytes"])
     assert growth(found["LSTM"]["bytes"]) < 1.05
     assert all(second > 0 for curves in found.values() for _, second in curves["seconds"])

@@ -1,4 +1,4 @@
-"""What the official architectures are compared by: a tiny size, inputs that fit each head, and how a row is built."""
+"""Official architectures at a tiny size: families, rows of (class, config), and inputs for each head."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -255,7 +255,7 @@ class Row:
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Where padding may stand so that the official class still reads the text right."""
+        """Sides on which padding leaves the official class's numbers right."""
         return tuple(side for side in self.family.sides if side != "left" or self.head not in self.family.first_token)
 
     def real(self, name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
@@ -271,7 +271,7 @@ class Row:
         return rows[mask] if rows.shape[:2] == mask.shape else value
 
     def placed(self, inputs: dict[str, Tensor], *, ours: bool) -> dict[str, Tensor]:
-        """What one of the two has to be told about positions, which ours takes from the mask."""
+        """Add the position ids that the official class needs and ours takes from the mask."""
         mask = inputs.get("attention_mask")
         if ours or mask is None:
             return inputs

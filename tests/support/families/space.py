@@ -1,4 +1,4 @@
-"""How may a config of each official architecture vary? Axes of alternatives, of which a test draws one each.
+"""Legal configs of each official architecture: axes of alternatives, of which a test draws one each.
 
 What is drawn is legal for the official class and convertible, so nothing is filtered away.
 """

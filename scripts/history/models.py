@@ -1,4 +1,4 @@
-"""Who is compared? Three encoder-decoders as configurations of our families, and the letters that they turn around.
+"""Build the models to compare, three encoder-decoders as configurations of our families, and the data they learn from.
 
 Shapes: B batch, n letters of a source.
 """
@@ -21,12 +21,12 @@ RNN, ATTENTION, TRANSFORMER, LEARNED = "LSTM", "LSTM + attention", "Transformer"
 START, END, FIRST = 0, 1, 2
 LETTERS = 26
 VOCABULARY = FIRST + LETTERS
-# Models of which one has that many times the parameters of another are no longer of one size.
-ALIKE = 1.1
+# Models are of one size when none has more than that many times the parameters of another.
+SAME_SIZE = 1.1
 
 
 def rnn(width: int) -> PreTrainedModel:
-    """One vector between reading and writing, as in 2014."""
+    """Build an LSTM encoder-decoder with one vector between them, as in 2014."""
     config = QkvRecurrentConfig(
         cell="lstm", attention="none", bidirectional=False, vocab_size=VOCABULARY,
         embedding_size=width, hidden_size=13 * width // 8, attention_size=width, eos_token_id=END,
@@ -34,8 +34,8 @@ def rnn(width: int) -> PreTrainedModel:
     return QkvRecurrentForConditionalGeneration(config)
 
 
-def attentive(width: int) -> PreTrainedModel:
-    """Additive attention over what two directions have read, as in 2015."""
+def rnn_with_attention(width: int) -> PreTrainedModel:
+    """Build an LSTM with additive attention over a bidirectional encoder, as in 2015."""
     size: dict[str, Any] = {"hidden_size": 13 * width // 8, "encoder_hidden_size": width, "attention_size": width}
     config = QkvRecurrentConfig(
         cell="lstm", attention="additive", vocab_size=VOCABULARY, embedding_size=width, eos_token_id=END, **size
@@ -43,53 +43,44 @@ def attentive(width: int) -> PreTrainedModel:
     return QkvRecurrentForConditionalGeneration(config)
 
 
-def transformer(width: int, **words: Any) -> PreTrainedModel:
-    """Attention alone, as in 2017, but with norms in front: post-norm does not begin to learn in so little time."""
-    start: dict[str, Any] = {
-        "position": "sinusoidal",
-        "norm_first": True,
-        "scale_embedding": True,
-        "initializer_range": 0.06,
-        **words,
-    }
-    shape: dict[str, Any] = {
-        "hidden_size": width,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "vocab_size": VOCABULARY,
-    }
-    config = QkvEncoderDecoderConfig(eos_token_id=END, **shape, **start)
+def transformer(width: int, position: str = "sinusoidal", **fields: Any) -> PreTrainedModel:
+    """Build a Transformer as in 2017, but pre-norm: post-norm does not begin to learn in so little time."""
+    config = QkvEncoderDecoderConfig(
+        hidden_size=width, num_hidden_layers=2, num_attention_heads=4, vocab_size=VOCABULARY, eos_token_id=END,
+        position=position, norm_first=True, scale_embedding=True, initializer_range=0.06, **fields,
+    )  # fmt: skip
     return QkvEncoderDecoderForConditionalGeneration(config)
 
 
-def learned(width: int) -> PreTrainedModel:
-    """The same with a table of positions, which has a row for each letter of the longest text that is asked for."""
+def transformer_with_learned_positions(width: int) -> PreTrainedModel:
+    """Build the same with a table of positions, as long as the longest source."""
     return transformer(width, position="learned", max_position_embeddings=1024)
 
 
-# The fourth learns along, for what is said of its positions; it is larger by their table.
-CONTENDERS: dict[str, Callable[[int], PreTrainedModel]] = {
+# Models of one size.
+COMPARED: dict[str, Callable[[int], PreTrainedModel]] = {
     RNN: rnn,
-    ATTENTION: attentive,
+    ATTENTION: rnn_with_attention,
     TRANSFORMER: transformer,
 }
-ALL = {**CONTENDERS, LEARNED: learned}
+# The fourth is there for the claims about its positions; it is larger by their table.
+ALL = {**COMPARED, LEARNED: transformer_with_learned_positions}
 
 
-def built(width: int, seed: int) -> dict[str, PreTrainedModel]:
-    """All of them from one seed; RuntimeError where the contenders are not of one size."""
-    found = {}
+def build_models(width: int, seed: int) -> dict[str, PreTrainedModel]:
+    """Build all models from one seed; RuntimeError where those that are compared differ in size."""
+    models = {}
     for name, build in ALL.items():
         torch.manual_seed(seed)
-        found[name] = build(width)
-    sizes = [found[name].num_parameters() for name in CONTENDERS]
-    if max(sizes) > ALIKE * min(sizes):
+        models[name] = build(width)
+    sizes = [models[name].num_parameters() for name in COMPARED]
+    if max(sizes) > SAME_SIZE * min(sizes):
         raise RuntimeError(f"the models have {sizes} parameters, which differ by more than a tenth; change the width")
-    return found
+    return models
 
 
 def reversals(count: int, length: int, random: torch.Generator) -> dict[str, Tensor]:
-    """Random letters with an end, and the same from last to first: `input_ids`, `labels` (B, n + 1)."""
+    """Draw random letters with an end, and the same in reverse: `input_ids`, `labels` (B, n + 1)."""
     letters = torch.randint(FIRST, VOCABULARY, (count, length), generator=random)
     ends = torch.full((count, 1), END)
     return {"input_ids": torch.cat((letters, ends), 1), "labels": torch.cat((letters.flip(1), ends), 1)}

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from qkv.scripts.history import contenders
-from qkv.scripts.history.contenders import ATTENTION, END, FIRST, LEARNED, RNN, TRANSFORMER, built, reversals
+from qkv.scripts.history import models as module
+from qkv.scripts.history.models import ATTENTION, END, FIRST, LEARNED, RNN, TRANSFORMER, build_models, reversals
 
 
 def test_each_is_what_its_name_says() -> None:
-    models = built(8, seed=0)
+    models = build_models(8, seed=0)
     assert models[RNN].config.attention == "none" and not models[RNN].config.bidirectional
     assert models[ATTENTION].config.attention == "additive" and models[ATTENTION].config.bidirectional
     for name, position in ((TRANSFORMER, "sinusoidal"), (LEARNED, "learned")):
@@ -18,14 +18,14 @@ def test_each_is_what_its_name_says() -> None:
 
 
 def test_a_seed_is_a_start() -> None:
-    first, again, other = (built(8, seed)[RNN].lm_head.weight for seed in (3, 3, 4))
+    first, again, other = (build_models(8, seed)[RNN].lm_head.weight for seed in (3, 3, 4))
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 def test_contenders_of_different_sizes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(contenders.ALL, RNN, lambda width: contenders.rnn(2 * width))
+    monkeypatch.setitem(module.ALL, RNN, lambda width: module.rnn(2 * width))
     with pytest.raises(RuntimeError, match="differ by more than a tenth; change the width"):
-        built(8, seed=0)
+        build_models(8, seed=0)
 
 
 def test_targets_are_the_letters_from_last_to_first() -> None:

@@ -1,0 +1,56 @@
+"""A folder of what pip would install with some extras: links to the distributions that are here anyway."""
+
+from collections.abc import Iterable, Iterator
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+import tomllib
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS: dict[str, list[str]] = SETTINGS["project"]["optional-dependencies"]
+
+
+def requirements(*extras: str) -> Iterator[Requirement]:
+    """What the package requires with these extras, as pyproject.toml says it; an extra may name others."""
+    rows = [*SETTINGS["project"]["dependencies"], *(row for extra in extras for row in EXTRAS[extra])]
+    for requirement in map(Requirement, rows):
+        if requirement.name == "qkv":
+            yield from requirements(*requirement.extras)
+        else:
+            yield requirement
+
+
+def closure(required: Iterable[Requirement]) -> dict[str, Distribution]:
+    """All distributions that these requirements bring, and those that they require in turn."""
+    found: dict[str, Distribution] = {}
+    waiting = list(required)
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in found:
+            found[name] = distribution(name)
+            rows = map(Requirement, found[name].requires or [])
+            waiting += [row for row in rows if row.marker is None or row.marker.evaluate({"extra": ""})]
+    return found
+
+
+def modules(installed: Distribution) -> set[str]:
+    """The files and folders of a distribution that stand in site-packages."""
+    tops = {file.parts[0] for file in installed.files or []}
+    return tops - {"..", "__pycache__", "bin"}
+
+
+def install(folder: Path, *extras: str) -> Path:
+    """Fill a folder with what `pip install 'qkv[extras]'` brings."""
+    for installed in closure(requirements(*extras)).values():
+        for top in modules(installed):
+            (folder / top).exists() or (folder / top).symlink_to(str(installed.locate_file(top)))
+    tools = SETTINGS["tool"]["setuptools"]
+    (folder / "qkv").mkdir()
+    for package, source in tools["package-dir"].items():
+        for child in (ROOT / source).iterdir() if package == "qkv" else [ROOT / source]:
+            (folder / "qkv" / child.name).symlink_to(child)
+    return folder

@@ -1,0 +1,179 @@
+"""What each way of installing brings: the base alone runs, trains and pushes models; what needs more says so."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.utils import canonicalize_name
+
+import installation
+from checkout import PYTHONPATH, ROOT
+from qkv.scripts import cli
+from qkv.scripts.common import extras
+
+BASE = {"accelerate", "huggingface-hub", "numpy", "safetensors", "torch", "transformers"}
+# The extras that the modules of a room may import at their top. Nothing else needs one.
+ROOMS = {
+    "scripts/data": ("train", "vision", "audio"),
+    "scripts/example_data": ("train", "vision"),
+    "scripts/history": ("train",),
+    "scripts/recipes": ("train",),
+    "scripts/tasks": ("train", "vision"),
+    "scripts/training": ("train",),
+    "scripts/publishing/card": ("hub",),
+}
+NEED_TRAIN = {"card", "compare", "compare-history", "plan", "publish", "quickstart", "train"}
+OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
+SOURCES = [path for room in ("configuration", "modeling", "scripts") for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def imported(path: Path, *, anywhere: bool) -> set[str]:
+    """The modules of others that a file imports: at its top, or anywhere."""
+    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(tree)) if anywhere else tree.body
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "qkv", *OPTIONAL}
+
+
+@cache
+def packages() -> dict[str, str]:
+    """The distribution of every module that is installed."""
+    return {module: canonicalize_name(names[0]) for module, names in packages_distributions().items()}
+
+
+def distributions(modules: set[str]) -> set[str]:
+    return {packages().get(module, module) for module in modules}
+
+
+@cache
+def declared(*names: str) -> set[str]:
+    return {canonicalize_name(requirement.name) for requirement in installation.requirements(*names)}
+
+
+@cache
+def brought(*names: str) -> set[str]:
+    return set(installation.closure(installation.requirements(*names)))
+
+
+def test_the_base_is_what_models_need() -> None:
+    assert declared() == BASE
+
+
+def test_a_room_imports_what_its_extras_declare() -> None:
+    undeclared = {}
+    for path in SOURCES:
+        place = path.relative_to(ROOT).as_posix()
+        names = next((names for room, names in ROOMS.items() if place.startswith(room)), ())
+        names = ("train", "vision") if path.stem.replace("_", "-") in NEED_TRAIN else names
+        undeclared[place] = distributions(imported(path, anywhere=False)) - brought() - declared(*names)
+        undeclared[place] |= distributions(imported(path, anywhere=True)) - brought() - declared("all", "speech")
+    assert {place: names for place, names in undeclared.items() if names} == {}
+
+
+def test_the_extra_of_a_module_brings_it() -> None:
+    found = {module for path in SOURCES for module in imported(path, anywhere=True)}
+    assert {name for name in found if distributions({name}) - brought()} <= extras.EXTRAS.keys()
+    for module, extra in extras.EXTRAS.items():
+        package = extras.DISTRIBUTIONS.get(module, module)
+        assert canonicalize_name(package) in declared(extra) and distributions({module}) == {canonicalize_name(package)}
+
+
+def test_all_is_every_extra_for_users_but_the_one_under_another_license() -> None:
+    users = installation.EXTRAS.keys() - {"all", "speech", "test", "dev"}
+    assert declared("all") == declared(*users)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "extra"), [("shapes-detect", "vision"), ("tunes", "audio"), ("spoken-digits", "speech")]
+)
+def test_a_recipe_names_the_extra_before_it_begins(
+    recipe: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda module: None)
+    assert cli.main(["train", recipe, f"out={tmp_path / 'run'}"]) == 1
+    assert capsys.readouterr().err.endswith(f"pip install 'qkv[{extra}]'\n")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process that has what `pip install qkv` brings, and the tests' tiny models."""
+    folder = installation.install(tmp_path_factory.mktemp("site-packages"))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), PYTHONPATH])}
+
+
+def run(base: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run Python without its own site-packages."""
+    return subprocess.run([sys.executable, "-S", *words], env=base, capture_output=True, text=True, timeout=300)
+
+
+ROUND = """
+import json, sys, tempfile
+import torch
+import qkv
+
+assert "qkv.modeling" not in sys.modules
+import transformers.modeling_layers  # imports Auto classes while it is imported itself
+import tiny
+from transformers import Trainer, TrainingArguments
+
+done = []
+for case in tiny.HEADS:
+    model = case.build()
+    inputs = case.inputs()
+    if "Detection" in case.name:
+        labels = inputs.pop("labels", None)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        again = getattr(__import__("transformers"), case.auto_class).from_pretrained(folder).eval()
+    assert type(again) is type(model), case.name
+    pairs = zip(model.state_dict().items(), again.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for (_, one), other in pairs), case.name
+    with torch.no_grad():
+        again(**inputs)
+    done.append(case.name)
+rows = [{"input_ids": torch.randint(4, 60, (9,)), "labels": index % 3} for index in range(8)]
+with tempfile.TemporaryDirectory() as folder:
+    model = qkv.QkvEncoderForSequenceClassification(tiny.encoder())
+    arguments = TrainingArguments(folder, max_steps=2, report_to="none", use_cpu=True, save_strategy="no")
+    loss = Trainer(model=model, args=arguments, train_dataset=rows).train().training_loss
+print(json.dumps({"heads": done, "loss": loss}))
+"""
+
+
+def test_the_base_builds_saves_loads_runs_and_trains_every_family(base: dict[str, str]) -> None:
+    result = run(base, "-c", ROUND)
+    assert result.returncode == 0, result.stderr[-2000:]
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert len(found["heads"]) > 20 and found["loss"] > 0
+
+
+HELP = """
+import json
+from qkv.scripts.cli import COMMANDS, main
+
+found = {}
+for name in COMMANDS:
+    try:
+        found[name] = main([name, "--help"])
+    except SystemExit as stop:
+        found[name] = stop.code
+print(json.dumps(found))
+"""
+
+
+def test_commands_run_on_the_base_or_name_their_extra(base: dict[str, str]) -> None:
+    result = run(base, "-c", HELP)
+    assert result.returncode == 0, result.stderr[-2000:]
+    found = json.loads(result.stdout.splitlines()[-1])
+    assert {name for name, status in found.items() if not status} == set(found) - NEED_TRAIN
+    sentences = result.stderr.splitlines()
+    assert len(sentences) == len(NEED_TRAIN)
+    assert all(re.search(r"is not installed; install it with pip install 'qkv\[\w+\]'$", line) for line in sentences)
