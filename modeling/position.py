@@ -26,7 +26,7 @@ class Embedded(NamedTuple):
     padding_mask: Any = None
     grid: tuple[int, int] | None = None
 
-    def requires_grad_(self, requires_grad: bool = True) -> "Embedded":  # noqa: FBT001, FBT002
+    def requires_grad_(self, requires_grad: bool = True) -> "Embedded":
         """Let the vectors take a gradient, as transformers asks of the output of input embeddings."""
         return self._replace(hidden=self.hidden.requires_grad_(requires_grad))
 

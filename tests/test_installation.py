@@ -14,7 +14,9 @@ import pytest
 from packaging.utils import canonicalize_name
 
 import installation
+import push_jobs
 from checkout import PYTHONPATH, ROOT
+from endpoint import chosen
 from qkv.scripts import cli
 from qkv.scripts.common import extras
 
@@ -153,6 +155,15 @@ def test_the_base_builds_saves_loads_runs_and_trains_every_family(base: dict[str
     assert result.returncode == 0, result.stderr[-2000:]
     found = json.loads(result.stdout.splitlines()[-1])
     assert len(found["heads"]) > 20 and found["loss"] > 0
+
+
+def test_the_base_pushes_a_model_with_its_code(base: dict[str, str], tmp_path: Path) -> None:
+    with chosen(tmp_path) as endpoint:
+        environment = endpoint.environment(tmp_path / "home") | {"PYTHONPATH": base["PYTHONPATH"]}
+        result = run(environment, push_jobs.__file__, "pushed")
+    assert result.returncode == 0, result.stderr[-2000:]
+    found = json.loads(result.stdout.splitlines()[-1])["pushed"]
+    assert "model.safetensors" in found["files"] and found["logits"][0] == found["logits"][1]
 
 
 HELP = """

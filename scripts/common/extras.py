@@ -16,7 +16,6 @@ EXTRAS = {
     "mido": "audio",
     "pyarrow": "train",
     "pycocotools": "vision",
-    "ruff": "hub",
     "sacrebleu": "train",
     "scipy": "audio",
     "seqeval": "train",

@@ -53,4 +53,9 @@ def install(folder: Path, *extras: str) -> Path:
     for package, source in tools["package-dir"].items():
         for child in (ROOT / source).iterdir() if package == "qkv" else [ROOT / source]:
             (folder / "qkv" / child.name).symlink_to(child)
+    project = SETTINGS["project"]
+    about = folder / f"qkv-{project['version']}.dist-info"
+    (about / "licenses").mkdir(parents=True)
+    (about / "licenses" / "LICENSE").symlink_to(ROOT / "LICENSE")
+    (about / "METADATA").write_text(f"Metadata-Version: 2.4\nName: qkv\nVersion: {project['version']}\n")
     return folder

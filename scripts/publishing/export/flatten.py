@@ -116,6 +116,6 @@ def words_of(config: PreTrainedConfig) -> frozenset[str]:
 
 def printed(joined: Joined, module: str, notes: str = "") -> str:
     """Return the text of a file: license, origin, docstring, imports, code."""
-    text = f'"""{joined.docstring(module)}"""\n\n{joined.formatted()}'
+    text = f'"""{joined.docstring(module)}"""\n\n{joined.code()}'
     digest = hashlib.sha256(text.encode()).hexdigest()
     return HEADER.format(version=qkv.__version__, notes=notes, digest=digest) + text

@@ -3,8 +3,8 @@
 import ast
 import importlib.util
 import re
-import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +14,7 @@ from textwrap import fill
 from typing import Any
 
 LEGEND = re.compile(r"^Shapes: (.*?)\.?$", re.MULTILINE)
-# Unused imports go, and the code is formatted.
-TIDY = (
-    ("check", "--select=F401,I", "--fix", "--unsafe-fixes", "--exit-zero"),
-    ("format", "--config=format.skip-magic-trailing-comma=true"),
-)
+LINE = 120
 
 
 class Source:
@@ -124,16 +120,48 @@ class Joined:
         said = LEGEND.sub("", self.docstrings[module]).strip()
         return f"{said}\n\n{shapes}\n" if shapes else said
 
-    def formatted(self) -> str:
-        """Return imports and text, formatted by ruff."""
-        text = "\n".join(dict.fromkeys(self.imports)) + "\n\n\n" + self.text
-        for command in TIDY:
-            words = [sys.executable, "-m", "ruff", *command, "--quiet", "--isolated", "--line-length=120", "-"]
-            result = subprocess.run(words, input=text, capture_output=True, text=True)
-            if result.returncode:
-                raise RuntimeError(f"ruff cannot format the code of {self.folder}: {result.stderr.strip()}")
-            text = result.stdout
-        return text
+    def code(self) -> str:
+        """Return the imports that the text uses, and the text."""
+        text = re.sub(r"\n{4,}", "\n\n\n", self.text.strip())
+        tree = ast.parse(text)
+        space = "\n\n\n" if isinstance(tree.body[0], ast.FunctionDef | ast.ClassDef) else "\n\n"
+        return f"{import_lines(self.imports, set(names_in(tree)))}{space}{text}\n"
+
+
+def import_lines(imports: Iterable[str], used: Collection[str]) -> str:
+    """Return one sorted list of imports of the names in use: the standard library, other packages, own files."""
+    rows: set[tuple[int, bool, str, str]] = set()
+    members: dict[str, set[str]] = defaultdict(set)
+    for node in ast.parse("\n".join(imports)).body:
+        for alias in getattr(node, "names", []):
+            if (alias.asname or alias.name).partition(".")[0] not in used:
+                continue
+            if isinstance(node, ast.Import):
+                rows.add((section(alias.name), False, alias.name, f"import {ast.unparse(alias)}"))
+                continue
+            name = "." * getattr(node, "level", 0) + (getattr(node, "module", None) or "")
+            if alias.asname:
+                rows.add((section(name), True, name + " ", from_import(name, [ast.unparse(alias)])))
+            else:
+                members[name].add(alias.name)
+    rows |= {(section(name), True, name, from_import(name, names)) for name, names in members.items()}
+    groups = [[line for number, *_, line in sorted(rows) if number == place] for place in range(3)]
+    return "\n\n".join("\n".join(lines) for lines in groups if lines)
+
+
+def section(module: str) -> int:
+    """Return the place of a module in a list of imports."""
+    return 2 if module.startswith(".") else int(module.partition(".")[0] not in sys.stdlib_module_names)
+
+
+def from_import(module: str, names: Collection[str]) -> str:
+    """Return an import of constants, classes and functions, one on each line where they do not fit on one."""
+    ordered = sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name))
+    line = f"from {module} import {', '.join(ordered)}"
+    if len(line) <= LINE:
+        return line
+    rows = "".join(f"    {name},\n" for name in ordered)
+    return f"from {module} import (\n{rows})"
 
 
 def without_rows(text: str, words: Collection[str]) -> str:
@@ -147,11 +175,14 @@ def without_rows(text: str, words: Collection[str]) -> str:
         keys = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
         if all(isinstance(key, str) for key in keys) and set(keys) & set(words):
             rows = [
-                f"{key!r}: {text[slice(*source.span(value))]}"
+                f'"{key}": {text[slice(*source.span(value))]}'
                 for key, value in zip(keys, table.values, strict=True)
                 if key not in words
             ]
-            edits.append((source.span(table), f"{{{', '.join(rows)}}}"))
+            line = f"{{{', '.join(rows)}}}"
+            if table.col_offset + len(line) > LINE:
+                line = "{\n" + "".join(f"    {row},\n" for row in rows) + "}"
+            edits.append((source.span(table), line))
     return source.replaced(edits)
 
 

@@ -114,8 +114,7 @@ def test_linters_find_nothing(names: tuple[str, ...], tmp_path: Path) -> None:
             (tmp_path / name / file).write_text(text)
     for command in (
         ["ruff", "check", "--isolated", "--line-length=120", "--select=E,F,I,UP,B,W", "."],
-        ["ruff", "format", "--isolated", "--line-length=120", "--check", "."]
-        + ["--config=format.skip-magic-trailing-comma=true"],
+        ["ruff", "format", "--isolated", "--line-length=120", "--check", "."],
     ):
         result = subprocess.run([sys.executable, "-m", *command], cwd=tmp_path, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr

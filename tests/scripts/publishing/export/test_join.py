@@ -45,7 +45,7 @@ def test_modules_stand_after_what_they_import_with_one_list_of_imports(package) 
     assert found.text == 'B = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n\n\n' and found.borrowed == {
         "A": "toy.settings.config"
     }
-    assert found.formatted() == 'import math\n\nB = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n'
+    assert found.code() == 'import math\n\nB = math.e\n\n\n# why\nX = math.pi, A, B, "(B, D)"\n'
     assert found.docstring("toy.models.model") == "The model.\n\nShapes: B batch, D width.\n"
 
 
@@ -86,7 +86,7 @@ T = {"layer": Layer, "rms": RMS}
 U = f({"layer": 1})
 V = {1: "layer", **T}
 """
-    assert without_rows(text, {"layer"}).split("\n")[1:4] == ["T = {'rms': RMS}", "U = f({})", 'V = {1: "layer", **T}']
+    assert without_rows(text, {"layer"}).split("\n")[1:4] == ['T = {"rms": RMS}', "U = f({})", 'V = {1: "layer", **T}']
 
 
 def test_folders_are_joined_with_the_folder_that_holds_them(package) -> None:
