@@ -1,20 +1,26 @@
 """Configs and presets of every model, registered with AutoConfig; importable without torch."""
 
-# size: most of it is sentences for wrong values, and papers as presets
+# size: most of it explains fields and words errors, and papers as presets
 from transformers import AutoConfig
 
 from . import presets
+from .configuration_audio_encoder import QkvAudioEncoderConfig
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_detection import QkvDetectionConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
+from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_recurrent import QkvRecurrentConfig
+from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 
 CONFIGS = (
     QkvEncoderConfig,
+    QkvImageEncoderConfig,
+    QkvAudioEncoderConfig,
     QkvDecoderConfig,
     QkvEncoderDecoderConfig,
+    QkvSpeechEncoderDecoderConfig,
     QkvRecurrentConfig,
     QkvTextEncoderConfig,
     QkvDualEncoderConfig,
@@ -25,12 +31,15 @@ for config_class in CONFIGS:
     AutoConfig.register(config_class.model_type, config_class)
 
 __all__ = [
+    "QkvAudioEncoderConfig",
     "QkvDecoderConfig",
     "QkvDetectionConfig",
     "QkvDualEncoderConfig",
     "QkvEncoderConfig",
     "QkvEncoderDecoderConfig",
+    "QkvImageEncoderConfig",
     "QkvRecurrentConfig",
+    "QkvSpeechEncoderDecoderConfig",
     "QkvTextEncoderConfig",
     "presets",
 ]

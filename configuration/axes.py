@@ -27,16 +27,18 @@ PatternName = Literal[MasklessPatternName, MaskedPatternName]
 MASKLESS_PATTERNS: tuple[str, ...] = get_args(MasklessPatternName)
 
 KernelName = Literal["softmax"]
+ProjectionName = Literal["q_proj", "k_proj", "v_proj", "o_proj"]
 NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches", "spectrogram"]
-# What a detector's encoder reads.
-ImageFrontendName = Literal["feature_map", "patches"]
+# What the two halves of a detector read.
+DetectionFrontendName = Literal["feature_map", "patches", "slots"]
 ConvolutionName = Literal["plain", "gated"]
 FrameLayoutName = Literal["frames_first", "bins_first"]
-FramePaddingName = Literal["silenced", "masked", "heard"]
-TranscriptionName = Literal["whole", "windows"]
-PoolingName = Literal["first", "dense", "mean", "distilled", "first_mean", "first_norm", "end", "highest"]
+FramePaddingName = Literal["zeroed", "masked", "unmasked"]
+TranscriptionName = Literal["short_form", "long_form"]
+TextPoolingName = Literal["first", "dense", "mean", "first_norm", "end", "highest"]
+ImagePoolingName = Literal["first", "dense", "mean", "distilled", "first_mean", "first_norm"]
 CellName = Literal["gru", "lstm"]
 AlignmentName = Literal["none", "additive", "dot"]
 ReadoutName = Literal["none", "tanh", "maxout"]

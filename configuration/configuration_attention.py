@@ -3,12 +3,12 @@
 from copy import deepcopy
 from difflib import get_close_matches
 from math import inf
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from transformers.modeling_rope_utils import RopeParameters
 
-from .axes import KernelName, PatternName, PositionName
-from .configuration_base import Derived, QkvConfig, at_least, checked, one_of, positive, rate
+from .axes import KernelName, PatternName, PositionName, ProjectionName
+from .configuration_base import Derived, QkvConfig, at_least, check_choice, checked, positive, rate
 
 # Each kind of rope scaling with the parameters it cannot do without.
 ROPE_NEEDS = {
@@ -38,17 +38,39 @@ CACHE_LAYER_TYPES = {
 # size: a field for each axis of attention, and the checks between them
 @checked
 class AttentionConfig(QkvConfig):
-    """Heads, position, pattern and kernel of one stack.
+    """Configure the attention of one stack: heads, position encoding and attention pattern.
 
-    `num_key_value_heads` below `num_attention_heads` is grouped-query attention, 1 is multi-query. `sliding_window`
-    counts the token itself: |query - key| < sliding_window. `position_offset` is the position of the first token, in a
-    learned table or a wave (RoBERTa, BART and M2M100 start at 2). After `text_length` tokens of text `position="grid"`
-    and the patterns `row`, `column` and `convolutional` take what follows as rows of `grid_columns` tokens (DALL-E);
-    `grid_kernel` is the width and height of the last's window. `rope_parameters` may hold one set for each pattern
-    word (ModernBERT). `attention_multiplier` scales the scores, 1/sqrt(head_dim) when None (T5 uses 1).
-    `attention_output_bias` is that of the last projection where it differs (Qwen2), `attention_key_bias` that of the
-    keys, which moves no score relative to another (Whisper has none). `query_key_norm` normalises each head's queries
-    and keys (Qwen3).
+    Args:
+        hidden_size: Width of the hidden states.
+        num_hidden_layers: Number of layers.
+        num_attention_heads: Number of query heads.
+        num_key_value_heads: Number of key-value heads; fewer than `num_attention_heads` is grouped-query attention, 1
+            is multi-query attention. None is `num_attention_heads`.
+        head_dim: Width of one head. None is `hidden_size // num_attention_heads`.
+        attention_bias: Which projections have a bias: all, none, or those listed. Whisper has none on `k_proj`, Qwen2
+            none on `o_proj`.
+        query_key_norm: Whether the queries and keys of each head are normalised (Qwen3).
+        attention_multiplier: Factor on the attention scores. None is `head_dim**-0.5`; T5 uses 1.
+        attention_dropout: Dropout probability of the attention weights.
+        position: Position encoding: `learned`, a table (GPT-2); `grid`, a table each for text, rows and columns
+            (DALL-E); `sinusoidal`, sines and cosines interleaved (Transformer), `sinusoidal_concat`, sines before
+            cosines (Marian), `sinusoidal_t2t`, the same with the frequencies of Tensor2Tensor (M2M100); `rope`, rotated
+            queries and keys (Llama); `alibi` and `t5`, a bias on the attention scores; `none`.
+        max_position_embeddings: Longest sequence in tokens, for encodings that look positions up in a table.
+        position_offset: Number of the first position in a table or a sinusoid; RoBERTa, BART and M2M100 start at 2.
+        rope_parameters: Parameters of `position="rope"` as in transformers: `rope_type`, `rope_theta` and those of its
+            scaling; or a dict of them for each pattern (ModernBERT).
+        relative_attention_num_buckets: Number of buckets of distances for `position="t5"`.
+        relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
+        pattern: Which tokens attend to each other, one word for all layers or a list with one for each: `full`;
+            `sliding`, closer than `sliding_window`; `block_sparse`, in the same, a neighbouring or the first block of
+            `block_size`; `row`, at most `grid_columns` apart; `column`, in the same column of the grid;
+            `convolutional`, within `grid_kernel` rows and columns. A causal stack attends to the past alone.
+        sliding_window: Window of `pattern="sliding"` in tokens, the token itself counted: |query - key| < window.
+        block_size: Length of a block of `pattern="block_sparse"` in tokens.
+        text_length: Number of tokens before the grid; they attend to all tokens and all attend to them.
+        grid_columns: Number of columns of the grid that the tokens after the text fill row by row.
+        grid_kernel: Width and height of the window of `pattern="convolutional"` in tokens; odd.
     """
 
     # Whether the stack may look ahead belongs to the family, never to the user.
@@ -59,9 +81,7 @@ class AttentionConfig(QkvConfig):
     num_attention_heads: int = at_least(1, 12)
     num_key_value_heads: Derived = at_least(1)
     head_dim: Derived = at_least(1)
-    attention_bias: bool = True
-    attention_output_bias: bool | None = None
-    attention_key_bias: bool | None = None
+    attention_bias: bool | list[ProjectionName] = True
     query_key_norm: bool = False
     attention_multiplier: float | int | None = positive()
     attention_dropout: float | int = rate()
@@ -71,26 +91,24 @@ class AttentionConfig(QkvConfig):
     rope_parameters: RopeParameters | dict[str, Any] | None = None
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
-    pattern: PatternName = "full"
-    attention_patterns: list[PatternName] | None = None
+    pattern: PatternName | list[PatternName] = "full"
     sliding_window: int | None = at_least(1)
     block_size: int = at_least(1, 64)
     text_length: int = at_least(0, 0)
     grid_columns: int = at_least(1, 32)
     grid_kernel: int = at_least(1, 11)
-    kernel: KernelName = "softmax"
+    kernel: ClassVar[KernelName] = "softmax"
 
     def __post_init__(self, **kwargs: Any) -> None:
-        refuse_contradictions(self, kwargs)
+        check_contradictions(self, kwargs)
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None and self.num_attention_heads > 0:
-            refuse_uneven(self.hidden_size, self.num_attention_heads)
+            check_head_size(self.hidden_size, self.num_attention_heads)
             self.head_dim = self.hidden_size // self.num_attention_heads
-        if self.attention_output_bias is None:
-            self.attention_output_bias = self.attention_bias
-        if self.attention_key_bias is None:
-            self.attention_key_bias = self.attention_bias
+        if isinstance(self.attention_bias, list):
+            biased = [name for name in get_args(ProjectionName) if name in self.attention_bias]
+            self.attention_bias = bool(biased) if len(biased) in (0, 4) else biased
         # transformers fills it in place, and what was given may be shared.
         self.rope_parameters = deepcopy(self.rope_parameters or {})
         super().__post_init__(**kwargs)
@@ -101,7 +119,14 @@ class AttentionConfig(QkvConfig):
     @property
     def layer_patterns(self) -> list[PatternName]:
         """The pattern of each layer."""
-        return [self.pattern] * self.num_hidden_layers if self.attention_patterns is None else self.attention_patterns
+        return self.pattern if isinstance(self.pattern, list) else [self.pattern] * self.num_hidden_layers
+
+    @property
+    def biased_projections(self) -> tuple[ProjectionName, ...]:
+        """The projections of attention that have a bias."""
+        if isinstance(self.attention_bias, list):
+            return tuple(self.attention_bias)
+        return get_args(ProjectionName) if self.attention_bias else ()
 
     @property
     def grid_rows(self) -> int:
@@ -145,8 +170,8 @@ class AttentionConfig(QkvConfig):
         patterns = self.layer_patterns
         if len(patterns) != self.num_hidden_layers:
             raise ValueError(
-                f"attention_patterns has {len(patterns)} entries for num_hidden_layers={self.num_hidden_layers}; "
-                "give one word for each layer"
+                f"pattern={patterns} has {len(patterns)} words for num_hidden_layers={self.num_hidden_layers}; give "
+                "one for each layer, or one word for all"
             )
         if "sliding" in patterns and self.sliding_window is None:
             raise ValueError("pattern='sliding' needs sliding_window >= 1 (the token itself counts), got None")
@@ -167,30 +192,30 @@ class AttentionConfig(QkvConfig):
                 f"position='grid' has rows after its text, so max_position_embeddings={self.max_position_embeddings} "
                 f"must exceed text_length={self.text_length}"
             )
-        refuse_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
+        check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
 
     def validate_rope(self) -> None:
         """Rope has what its type needs, each a sensible number; transformers only logs most of these."""
         if self.position == "rope":
-            refuse_rope(dict(self.rope_parameters or {}), self.layer_patterns)
+            check_rope(dict(self.rope_parameters or {}), self.layer_patterns)
             super().validate_rope()
 
 
-def refuse_contradictions(config: AttentionConfig, given: dict[str, Any]) -> None:
+def check_contradictions(config: AttentionConfig, given: dict[str, Any]) -> None:
     """Raise on what belongs to rope where there is none, and on what is derived."""
     if "layer_types" in given:
-        raise ValueError("layer_types is derived here; set attention_patterns, one pattern word for each layer")
+        raise ValueError("layer_types is derived here; set pattern, to one word for each layer")
     if config.position != "rope" and (config.rope_parameters or "rope_theta" in given or "rope_scaling" in given):
         raise ValueError(f"rope_parameters is set but position={config.position!r}; set position='rope' or drop it")
 
 
-def refuse_uneven(hidden_size: int, heads: int) -> None:
+def check_head_size(hidden_size: int, heads: int) -> None:
     """Raise when the heads cannot share out the hidden size."""
     if hidden_size % heads:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={heads}; set head_dim")
 
 
-def refuse_buckets(buckets: int, distance: int) -> None:
+def check_buckets(buckets: int, distance: int) -> None:
     """T5's buckets need room: half are exact, the rest reach to the maximum distance in logarithmic steps."""
     if buckets < 4 or buckets % 2:
         raise ValueError(f"relative_attention_num_buckets={buckets} must be even and at least 4")
@@ -200,33 +225,33 @@ def refuse_buckets(buckets: int, distance: int) -> None:
         )
 
 
-def refuse_rope(given: dict[str, Any], patterns: list[PatternName]) -> None:
+def check_rope(given: dict[str, Any], patterns: list[PatternName]) -> None:
     """Raise on parameters that are not right for every layer, given once or for each pattern."""
     if not CACHE_LAYER_TYPES.keys() & given.keys():
-        refuse_rope_parameters(given)
+        check_rope_parameters(given)
         return
     for word in dict.fromkeys([*patterns, *given]):
-        one_of(tuple(CACHE_LAYER_TYPES), "pattern of rope_parameters", word)
+        check_choice(tuple(CACHE_LAYER_TYPES), "pattern of rope_parameters", word)
         if not isinstance(given.get(word), dict):
             raise ValueError(f"rope_parameters say nothing about pattern={word!r}; give it a dict of its own")
-        refuse_rope_parameters(given[word])
+        check_rope_parameters(given[word])
 
 
-def refuse_rope_parameters(given: dict[str, Any]) -> None:
+def check_rope_parameters(given: dict[str, Any]) -> None:
     """Raise on an unknown type of scaling, and on parameters that are missing or do not go together."""
     given = {name: value for name, value in given.items() if value is not None}
     kind = given.get("rope_type", "")
-    one_of(ROPE_TYPES, "rope_type", kind)
+    check_choice(ROPE_TYPES, "rope_type", kind)
     if missing := [name for name in ROPE_NEEDS[kind] if name not in given]:
         raise ValueError(f"rope_type={kind!r} needs {', '.join(missing)} in rope_parameters {given}")
     for name, value in given.items():
-        refuse_rope_parameter(name, value)
+        check_rope_parameter(name, value)
     for small, large in (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast")):
         if small in given and large in given and given[small] >= given[large]:
             raise ValueError(f"{small}={given[small]} of rope_parameters must be below {large}={given[large]}")
 
 
-def refuse_rope_parameter(name: str, value: Any) -> None:
+def check_rope_parameter(name: str, value: Any) -> None:
     """Raise on a misspelt parameter of rope, and on a number that cannot scale anything."""
     known = RopeParameters.__annotations__
     if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):

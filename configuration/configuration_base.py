@@ -6,37 +6,47 @@ from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import getattr_static
 from math import inf
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.configuration_utils import strict
+
+from .docstrings import list_fields, spell_type
 
 # Names that transformers itself hands to a config without declaring them as fields.
 HUGGING_FACE_EXTRAS = frozenset(
     "num_labels attn_implementation experts_implementation output_attentions torch_dtype rope_scaling rope_theta "
     "per_layer_config name_or_path auto_map quantization_config model_type transformers_weights use_return_dict "
     "task_specific_params custom_pipelines num_items_in_batch partial_rotary_factor "
-    "cls_token_id sep_token_id mask_token_id unk_token_id".split()
+    "tie_word_embeddings use_cache pad_token_id bos_token_id eos_token_id cls_token_id sep_token_id mask_token_id "
+    "unk_token_id".split()
 )
 # The words of fields that transformers declares, but does not check.
 TRANSFORMERS_WORDS = {
     "problem_type": ("regression", "single_label_classification", "multi_label_classification"),
     "dtype": ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
 }
+# Fields of earlier versions, with what says the same now.
+RETIRED = {
+    "attention_patterns": "pattern",
+    "attention_output_bias": "attention_bias",
+    "attention_key_bias": "attention_bias",
+}
+# The configs of other inputs than tokens, by the word with which an earlier version chose them.
+OTHER_INPUTS = {"patches": "QkvImageEncoderConfig", "spectrogram": "QkvAudioEncoderConfig"}
 
 ConfigClass = TypeVar("ConfigClass", bound=type)
 
 if TYPE_CHECKING:
-    Derived = Any
+    Derived = int
 else:
     # A size that may be left out and is filled in before anyone reads it.
     Derived = int | None
 
 
-def bounded(default: Any, holds: Callable[[Any], bool], bounds: str) -> Any:
-    """A field whose value, where there is one, keeps within bounds."""
+def bounded(default: object, holds: Callable[[Any], bool], bounds: str) -> Any:
+    """Declare a field whose value, unless it is None, keeps within bounds."""
 
     def check(value: Any) -> None:
         if value is not None and not holds(value):
@@ -45,30 +55,34 @@ def bounded(default: Any, holds: Callable[[Any], bool], bounds: str) -> Any:
     return field(default=default, metadata={"validator": check})
 
 
-def at_least(least: int, default: int | None = None) -> Any:
-    """A size or count."""
-    return bounded(default, lambda value: value >= least, f"be at least {least}")
+def at_least(least: int, default: int | None = None) -> int:
+    """Declare a size or count."""
+    size: int = bounded(default, lambda value: value >= least, f"be at least {least}")
+    return size
 
 
-def positive(default: float | None = None) -> Any:
-    """A factor, a scale, a tolerance."""
-    return bounded(default, lambda value: 0 < value < inf, "be positive and finite")
+def positive(default: float | None = None) -> float:
+    """Declare a factor, scale or tolerance."""
+    factor: float = bounded(default, lambda value: 0 < value < inf, "be positive and finite")
+    return factor
 
 
-def rate(default: float = 0.0) -> Any:
-    """A probability; a certainty would leave nothing to learn from."""
-    return bounded(default, lambda value: 0 <= value < 1, "lie in [0, 1), for example 0.1")
+def rate(default: float = 0.0) -> float:
+    """Declare a probability below 1."""
+    probability: float = bounded(default, lambda value: 0 <= value < 1, "lie in [0, 1), for example 0.1")
+    return probability
 
 
 def checked(config_class: ConfigClass) -> ConfigClass:
-    """`strict`, with each error cut down to the one sentence that says what is wrong and how to mend it."""
+    """Check the values of a dataclass as `strict` does, with errors of one sentence, and list its fields for `help`."""
     inherited = config_class.__setattr__
     checked_class: Any = strict(config_class)
     # PreTrainedConfig's own already runs the validators of every subclass, once is enough.
     checked_class.__setattr__ = inherited
     checked_class.__init__ = in_one_sentence(checked_class.__init__)
     checked_class.validate = in_one_sentence(checked_class.validate)
-    return checked_class
+    list_fields(checked_class)
+    return config_class
 
 
 def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
@@ -84,7 +98,7 @@ def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
     return plain
 
 
-def one_of(words: Collection[str], name: str, word: object) -> None:
+def check_choice(words: Collection[str], name: str, word: object) -> None:
     """Raise when a word is none of those there are, naming the nearest."""
     if word in words:
         return
@@ -93,14 +107,13 @@ def one_of(words: Collection[str], name: str, word: object) -> None:
     raise ValueError(f"{name}={word!r} is not one of {', '.join(words)}{hint}")
 
 
-def spell(annotation: Any) -> str:
-    """A type as one says it: `int or None`."""
-    if get_origin(annotation) in (Union, UnionType):
-        *first, last = map(spell, get_args(annotation))
-        return f"{', '.join(first)} or {last}"
-    if get_args(annotation):
-        return str(annotation).replace("typing.", "")
-    return "None" if annotation is NoneType else getattr(annotation, "__name__", str(annotation))
+def owner_of(name: str) -> str | None:
+    """Return the config that has a field of this name, one that models are loaded by before a part of another."""
+    classes: list[type[QkvConfig]] = [QkvConfig]
+    for config_class in classes:
+        classes += config_class.__subclasses__()
+    owners = [each for each in classes if each.model_type and name in {field.name for field in fields(each)}]
+    return min(owners, key=lambda each: not each.auto_classes).__name__ if owners else None
 
 
 @cache
@@ -108,7 +121,7 @@ def literal_words(annotation: Any) -> tuple[str, ...]:
     """The words an annotation admits, alone or as entries of a list; none when it is not about words."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
-    return tuple(word for part in get_args(annotation) for word in literal_words(part))
+    return tuple(dict.fromkeys(word for part in get_args(annotation) for word in literal_words(part)))
 
 
 @checked
@@ -122,14 +135,20 @@ class QkvConfig(PreTrainedConfig):
     auto_classes: ClassVar[dict[str, str]] = {}
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.refuse_extras(kwargs)
+        self.check_extras(kwargs)
         kwargs.setdefault("auto_map", dict(self.auto_classes))
+        # transformers looks through them where an Auto class has several models for a config.
+        self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
 
-    def refuse_extras(self, extras: dict[str, Any]) -> None:
-        """Raise on what is given besides the fields where it is a misspelt field, or labels that are none."""
-        for name in extras:
-            self.refuse_misspelling(name)
+    def check_extras(self, extras: dict[str, Any]) -> None:
+        """Raise on a misspelt or retired field among what is given besides the fields, and on labels that are none."""
+        for name, value in extras.items():
+            if name in RETIRED and value is not None:
+                raise ValueError(f"{name}={value!r} is no field of {type(self).__name__}; set {RETIRED[name]} instead")
+            if name == "frontend" and value in OTHER_INPUTS:
+                raise ValueError(f"frontend={value!r} is no choice of {type(self).__name__}; use {OTHER_INPUTS[value]}")
+            self.check_spelling(name)
         labels = extras.get("num_labels")
         if labels is not None and (type(labels) is not int or labels < 1):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1")
@@ -137,14 +156,14 @@ class QkvConfig(PreTrainedConfig):
             raise ValueError(f"id2label={self.id2label!r} is not a dict of numbers and labels such as {{0: 'cat'}}")
 
     def __setattr__(self, name: str, value: Any) -> None:  # package only
-        self.refuse_unknown_word(name, value)
-        self.refuse_fixed(name, value)
+        self.check_word(name, value)
+        self.check_fixed(name, value)
         try:
             super().__setattr__(name, value)
         except StrictDataclassError as error:
             reason, field = str(error.__cause__), self.__dataclass_fields__[name]
             if isinstance(error.__cause__, TypeError):
-                kind, wanted = type(value).__name__, spell(field.type)
+                kind, wanted = type(value).__name__, spell_type(field.type)
                 reason = f"is of type {kind}, expected {wanted}; its default is {field.default!r}"
             given = name if isinstance(value, PreTrainedConfig) else f"{name}={value!r}"
             raise ValueError(f"{given} {reason}") from None
@@ -172,7 +191,7 @@ class QkvConfig(PreTrainedConfig):
             )
         own = {field.name for field in fields(cls)}
         for name in kwargs:
-            cls.refuse_misspelling(name)
+            cls.check_spelling(name)
             if name in cls.known_fields() - own:
                 raise ValueError(f"{name} belongs to the parts of a saved {cls.__name__}; change it in one of them")
         changes = {name: kwargs.pop(name) for name in own & set(kwargs) - set(cls.sub_configs)}
@@ -186,7 +205,7 @@ class QkvConfig(PreTrainedConfig):
         return {field.name for field in fields(cls)}
 
     @classmethod
-    def refuse_misspelling(cls, name: str) -> None:
+    def check_spelling(cls, name: str) -> None:
         """Raise when an undeclared name is close to a declared one (`hiden_size`); Hugging Face's own extras pass."""
         known = cls.known_fields()
         generation = GenerationConfig._get_default_generation_params()
@@ -194,18 +213,20 @@ class QkvConfig(PreTrainedConfig):
             return
         if close := get_close_matches(name, sorted(known), n=1, cutoff=0.72):
             raise ValueError(f"{cls.__name__} has no field {name!r}; did you mean {close[0]!r}?")
+        if other := owner_of(name):
+            raise ValueError(f"{cls.__name__} has no field {name!r}, which is one of {other}; leave it out")
 
     @classmethod
-    def refuse_unknown_word(cls, name: str, value: object) -> None:
+    def check_word(cls, name: str, value: object) -> None:
         """Raise when a field of words is given another one, naming the nearest."""
         field = cls.__dataclass_fields__.get(name)
         words = TRANSFORMERS_WORDS.get(name) or (literal_words(field.type) if field else ())
         for word in value if isinstance(value, list | tuple) else (value,):
             if words and isinstance(word, str):
-                one_of(words, name, word)
+                check_choice(words, name, word)
 
     @classmethod
-    def refuse_fixed(cls, name: str, value: object) -> None:
+    def check_fixed(cls, name: str, value: object) -> None:
         """Raise when a constant of the class is given another value, or what it derives is given at all."""
         field = cls.__dataclass_fields__.get(name)
         if name.startswith("_") or (field and "ClassVar" not in str(field.type)):
@@ -213,5 +234,5 @@ class QkvConfig(PreTrainedConfig):
         fixed = getattr_static(cls, name, None)
         if isinstance(fixed, property) and fixed.fset is None:
             raise ValueError(f"{name}={value!r} cannot be set, {cls.__name__} derives it from its fields; set those")
-        if isinstance(fixed, int | str) and fixed != value:
+        if (isinstance(fixed, int | float | str) or (field and fixed is None)) and fixed != value:
             raise ValueError(f"{name}={value!r} is not for {cls.__name__}, where it is always {fixed!r}; leave it out")

@@ -1,24 +1,36 @@
 """Decoders: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral, Qwen, and the decoder half of an encoder-decoder."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from .axes import FrontendName
 from .configuration_base import Derived, at_least, checked, rate
 from .configuration_stack import StackConfig
 
 
 @checked
 class QkvDecoderConfig(StackConfig):
-    """A causal stack over tokens; with `cross_attention` each layer also reads an encoder's output.
+    """Configure a causal stack over tokens, alone or as the decoder of an encoder-decoder.
 
-    `scale_logits` multiplies the last hidden state by 1/sqrt(hidden_size) before the head (T5 v1.0). `lm_head_bias`
-    adds a bias to the logits (BART, Marian). `label_smoothing` acts inside the model's loss. `embedding_size` is the
-    width of token embeddings and of what the heads read where it differs from that of the layers: linear maps without
-    bias lead in, before positions are added, and out, after the last norm (OPT-350m).
+    Args:
+        vocab_size: Number of tokens in the vocabulary.
+        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size).
+        embedding_size: Width of token embeddings and of what the head reads; where it is not `hidden_size`, linear maps
+            without bias lead in and out (OPT-350m). None is `hidden_size`.
+        scale_logits: Whether the head reads the last hidden state divided by sqrt(hidden_size) (T5 v1.0).
+        lm_head_bias: Whether the language-modelling head has a bias (BART, Marian).
+        cross_attention: Whether each layer attends to the output of an encoder.
+        classifier_dropout: Dropout probability before the token classifier.
+        label_smoothing: Probability that the loss moves from the right token to all of them evenly.
+        use_cache: Whether keys and values of earlier tokens are returned and reused.
+        tie_word_embeddings: Whether the head shares the table of token embeddings.
+        pad_token_id: Token that fills up short rows.
+        bos_token_id: Token that begins a text.
+        eos_token_id: Token or tokens that end a text.
     """
 
     model_type = "qkv_decoder"
     causal: ClassVar[bool] = True
-    frontend: ClassVar[str] = "tokens"
+    frontend: ClassVar[FrontendName] = "tokens"
     keys_to_ignore_at_inference = ["past_key_values"]
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_decoder.QkvDecoderConfig",
@@ -30,7 +42,6 @@ class QkvDecoderConfig(StackConfig):
     }
 
     vocab_size: int = at_least(1, 50257)
-    type_vocab_size: ClassVar[int] = 0
     scale_embedding: bool = False
     embedding_size: Derived = at_least(1)
     scale_logits: bool = False
@@ -44,17 +55,12 @@ class QkvDecoderConfig(StackConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
 
-    def __post_init__(self, **kwargs: Any) -> None:
-        if self.embedding_size is None:
-            self.embedding_size = self.hidden_size
-        super().__post_init__(**kwargs)
-
     @property
     def position_width(self) -> int:
-        """That of the layers."""
+        """Width of what positions are added to: that of the layers."""
         return self.hidden_size
 
     @property
     def output_width(self) -> int:
-        """That of token embeddings, so that scores may share their table."""
+        """Width of what the head reads: that of token embeddings, whose table it may share."""
         return self.embedding_width

@@ -1,15 +1,15 @@
 """Detectors: DETR, an encoder over a feature map and a decoder that finds a set of objects in it."""
 
 from copy import deepcopy
-from dataclasses import fields
+from dataclasses import field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
-from .axes import ImageFrontendName, ImagePositionName, SlotPositionName
-from .configuration_base import HUGGING_FACE_EXTRAS, QkvConfig, at_least, bounded, checked, positive
-from .configuration_encoder_decoder import part, refuse_other_width
+from .axes import FrontendName, ImagePositionName, SlotPositionName
+from .configuration_base import at_least, bounded, checked, positive
+from .configuration_composite import CompositeConfig, check_same_width
 from .configuration_stack import StackConfig
 
 # What a config says of a file or a run rather than of a backbone.
@@ -19,61 +19,64 @@ BESIDE = frozenset(
 )
 
 
-def weight(default: float) -> Any:
-    """How much one part of a loss or of a cost counts beside the others; 0 leaves it out."""
-    return bounded(default, lambda value: 0 <= value < float("inf"), "be finite and not negative")
+def weight(default: float) -> float:
+    """Declare the weight of one part of a loss or cost beside the others; 0 leaves it out."""
+    number: float = bounded(default, lambda value: 0 <= value < float("inf"), "be finite and not negative")
+    return number
 
 
 @checked
-class QkvImageEncoderConfig(StackConfig):
-    """The half of a detector that reads an image of any size, as places in a grid of rows and columns.
+class QkvDetectionEncoderConfig(StackConfig):
+    """Configure the encoder of a detector: the places of an image of any size -> bidirectional stack (DETR).
 
-    `frontend="feature_map"` reads what the backbone of `backbone_config` makes of it, a model of transformers such as
-    `{"model_type": "resnet"}`, of which the last of `out_features` counts; `"patches"` maps squares of `patch_size`
-    pixels linearly. `position="sinusoidal_2d"` adds waves over rows and columns to queries and keys of every layer;
-    `"sinusoidal_2d_and_input"` adds them to what enters the first layer too, so that values say where they are from.
+    Args:
+        backbone_config: Config of the backbone whose last feature map is read, a model of transformers such as
+            `{"model_type": "resnet"}`, of which the last of `out_features` counts. None reads patches instead.
+        patch_size: Side in pixels of the patches that are mapped linearly where there is no backbone.
+        num_channels: Number of colour channels.
+        position: Position encoding over rows and columns: `sinusoidal_2d` is added to queries and keys in every layer;
+            `sinusoidal_2d_and_input` also to the input of the first layer; `none`.
     """
 
-    model_type = "qkv_image_encoder"
+    model_type = "qkv_detection_encoder"
     has_padding_inside: ClassVar[bool] = True
     class_token: ClassVar[bool] = False
     distillation_token: ClassVar[bool] = False
     mask_token: ClassVar[bool] = False
     patch_bias: ClassVar[bool] = True
 
-    frontend: ImageFrontendName = "feature_map"
-    backbone_config: dict[str, Any] | None = None
+    backbone_config: dict[str, Any] | None = field(default_factory=lambda: {"model_type": "resnet"})
     patch_size: int = at_least(1, 16)
     num_channels: int = at_least(1, 3)
     position: ImagePositionName = "sinusoidal_2d"  # type: ignore[assignment]  # other words than other stacks have
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if self.frontend == "feature_map" and isinstance(self.backbone_config, dict | None):
-            self.backbone_config = whole_backbone(self.backbone_config or {"model_type": "resnet"}, self.num_channels)
+        if self.backbone_config is not None:
+            self.backbone_config = complete_backbone(self.backbone_config, self.num_channels)
         super().__post_init__(**kwargs)
 
     @property
+    def frontend(self) -> FrontendName:
+        """What reads the image: a backbone, or a linear map of patches."""
+        return "patches" if self.backbone_config is None else "feature_map"
+
+    @property
     def backbone(self) -> PreTrainedConfig:
-        """The config of the backbone, for transformers."""
+        """Config of the backbone, for transformers."""
         values = dict(self.backbone_config or {})
         return CONFIG_MAPPING[values.pop("model_type")](**values)
 
     def validate_grid(self) -> None:
-        """Rows and columns have as many components each, in pairs of a sine and a cosine."""
+        """Check that rows and columns have as many components each, in pairs of a sine and a cosine."""
         if self.position != "none" and self.hidden_size % 4:
             raise ValueError(
-                f"position={self.position!r} gives rows and columns pairs of waves, so hidden_size={self.hidden_size} "
-                "must be a multiple of 4"
+                f"position={self.position!r} pairs sines with cosines for rows and for columns, so "
+                f"hidden_size={self.hidden_size} must be a multiple of 4"
             )
 
-    def validate_backbone(self) -> None:
-        """Only a feature map has a backbone, and both read as many colours."""
-        if self.frontend != "feature_map" and self.backbone_config is not None:
-            raise ValueError("backbone_config is for frontend='feature_map'; leave it out for 'patches'")
 
-
-def whole_backbone(given: dict[str, Any], num_channels: int) -> dict[str, Any]:
-    """Every field of a backbone's config, so that no later default changes a saved one."""
+def complete_backbone(given: dict[str, Any], num_channels: int) -> dict[str, Any]:
+    """Return every field of a backbone's config, so that no later default changes a saved one."""
     values = {name: value for name, value in deepcopy(given).items() if name not in BESIDE}
     kind = values.pop("model_type", None)
     if kind == "timm_backbone":
@@ -96,13 +99,17 @@ def whole_backbone(given: dict[str, Any], num_channels: int) -> dict[str, Any]:
 
 
 @checked
-class QkvSlotDecoderConfig(StackConfig):
-    """The half of a detector that looks for objects: as many slots as it can find at most, that see each other and
-    the image. A slot starts as nothing, and knows itself by a vector that is added in every layer.
+class QkvDetectionDecoderConfig(StackConfig):
+    """Configure the decoder of a detector: object queries that attend to each other and to the image (DETR).
+
+    Args:
+        num_queries: Number of object queries, which is the largest number of objects that can be found.
+        position: Always `slots`: zeros are the input, and a learned embedding of each query is added in every layer.
+        max_position_embeddings: Number of object queries; follows from `num_queries`.
     """
 
-    model_type = "qkv_slot_decoder"
-    frontend: ClassVar[str] = "slots"
+    model_type = "qkv_detection_decoder"
+    frontend: ClassVar[FrontendName] = "slots"
     cross_attention: ClassVar[bool] = True
 
     num_queries: int = at_least(1, 100)
@@ -114,34 +121,48 @@ class QkvSlotDecoderConfig(StackConfig):
 
 
 if TYPE_CHECKING:
-    ImageEncoderPart = Any
-    SlotDecoderPart = Any
+    EncoderPart = QkvDetectionEncoderConfig
+    DecoderPart = QkvDetectionDecoderConfig
 else:
     # What may be given; what is read afterwards is always a config.
-    ImageEncoderPart = QkvImageEncoderConfig | dict | None
-    SlotDecoderPart = QkvSlotDecoderConfig | dict | None
+    EncoderPart = QkvDetectionEncoderConfig | dict | None
+    DecoderPart = QkvDetectionDecoderConfig | dict | None
 
 
 @checked
-class QkvDetectionConfig(QkvConfig):
-    """An image encoder and a decoder of slots: fields given flat are those of both, `encoder=` and `decoder=` hold what
-    differs, and saved they are full configs.
+class QkvDetectionConfig(CompositeConfig):
+    """Configure a detector: an encoder over an image and a decoder of object queries (DETR).
 
-    Objects and slots are matched so that the sum of `class_cost`, `bbox_cost` (L1) and `giou_cost` is least. The loss
-    weighs boxes by `bbox_loss_coefficient` (L1) and `giou_loss_coefficient`, and the class of slots without an object
-    by `eos_coefficient`. `auxiliary_loss` adds the loss of what each layer but the last would answer.
+    Any field of `QkvDetectionEncoderConfig` and `QkvDetectionDecoderConfig` may be given flat for both. Objects and
+    queries are matched so that the sum of the three costs is least.
+
+    Args:
+        encoder: Fields of the encoder that are not those given flat, or its whole config.
+        decoder: Fields of the decoder that are not those given flat, or its whole config.
+        class_cost: Weight of the class in the matching.
+        bbox_cost: Weight of the L1 distance of boxes in the matching.
+        giou_cost: Weight of the generalized intersection over union in the matching.
+        bbox_loss_coefficient: Weight of the L1 distance of boxes in the loss.
+        giou_loss_coefficient: Weight of the generalized intersection over union in the loss.
+        eos_coefficient: Weight in the loss of queries that no object is matched to.
+        auxiliary_loss: Whether the predictions of all layers but the last are trained as well.
+        initializer_range: Standard deviation of initial weights.
+        is_encoder_decoder: Always True, as in DETR.
     """
 
     model_type = "qkv_detection"
-    sub_configs_defaults: ClassVar[dict[str, Any]] = {"encoder": QkvImageEncoderConfig, "decoder": QkvSlotDecoderConfig}
+    sub_configs_defaults: ClassVar[dict[str, Any]] = {
+        "encoder": QkvDetectionEncoderConfig,
+        "decoder": QkvDetectionDecoderConfig,
+    }
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_detection.QkvDetectionConfig",
         "AutoModel": "modeling_detection.QkvDetectionModel",
         "AutoModelForObjectDetection": "modeling_detection.QkvDetectionForObjectDetection",
     }
 
-    encoder: ImageEncoderPart = None
-    decoder: SlotDecoderPart = None
+    encoder: EncoderPart = None  # type: ignore[assignment]  # made in __post_init__
+    decoder: DecoderPart = None  # type: ignore[assignment]  # made in __post_init__
     class_cost: float | int = weight(1)
     bbox_cost: float | int = weight(5)
     giou_cost: float | int = weight(2)
@@ -153,47 +174,26 @@ class QkvDetectionConfig(QkvConfig):
     is_encoder_decoder: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
-        shared = {"norm_first": False, "hidden_act": "relu", "initializer_range": self.initializer_range, **kwargs}
-        self.encoder = part(QkvImageEncoderConfig, self.encoder, shared)
-        self.decoder = part(QkvSlotDecoderConfig, self.decoder, {"final_norm": True, **shared})
-        for name in kwargs.keys() - self.known_fields() - HUGGING_FACE_EXTRAS:
-            QkvSlotDecoderConfig.refuse_fixed(name, kwargs[name])
-        given = self.known_fields() - {field.name for field in fields(self)}
-        super().__post_init__(**{name: value for name, value in kwargs.items() if name not in given})
-
-    @property
-    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
-        """The plans of both halves."""
-        halves = {"encoder": self.encoder, "decoder": self.decoder}
-        return {f"{half}.{name}": how for half, own in halves.items() for name, how in own.base_model_tp_plan.items()}
-
-    @classmethod
-    def known_fields(cls) -> set[str]:
-        """Every name this config or one of its parts declares."""
-        return super().known_fields() | QkvImageEncoderConfig.known_fields() | QkvSlotDecoderConfig.known_fields()
-
-    @property
-    def frontend(self) -> str:
-        """The encoder's: what the model reads."""
-        return str(self.encoder.frontend)
+        own = {"norm_first": False, "hidden_act": "relu", "initializer_range": self.initializer_range}
+        super().__post_init__(**self.make_parts(kwargs, encoder=own, decoder={"final_norm": True, **own}))
 
     @property
     def hidden_size(self) -> int:
-        """The decoder's width, which is the width of what the heads read."""
-        return int(self.decoder.hidden_size)
+        """Width of the decoder, which is that of what the heads read."""
+        return self.decoder.hidden_size
 
     @property
     def num_hidden_layers(self) -> int:
-        """The decoder's depth."""
-        return int(self.decoder.num_hidden_layers)
+        """Number of layers of the decoder."""
+        return self.decoder.num_hidden_layers
 
     @property
     def num_queries(self) -> int:
-        """How many objects can be found at most."""
-        return int(self.decoder.num_queries)
+        """Largest number of objects that can be found."""
+        return self.decoder.num_queries
 
     def validate_parts(self) -> None:
-        """Memory has the width the decoder reads, and something decides which slot takes which object."""
-        refuse_other_width(self.encoder, self.decoder)
+        """Check that the decoder can read the encoder's output, and that something decides the matching."""
+        check_same_width(self.encoder, self.decoder)
         if not (self.class_cost or self.bbox_cost or self.giou_cost):
             raise ValueError("class_cost, bbox_cost and giou_cost are all 0, which matches anything; set one of them")

@@ -1,19 +1,19 @@
 """Dual encoders: CLIP, a text and an image in one space."""
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .axes import ActivationName, PoolingName
-from .configuration_base import QkvConfig, at_least, checked
-from .configuration_encoder import QkvEncoderConfig
-from .configuration_encoder_decoder import part
+from .axes import ActivationName, TextPoolingName
+from .configuration_base import at_least, checked
+from .configuration_composite import CompositeConfig
+from .configuration_encoder import TextStackConfig
+from .configuration_image_encoder import QkvImageEncoderConfig
 
 
 @checked
-class QkvTextEncoderConfig(QkvEncoderConfig):
-    """The text half of a dual encoder: an encoder whose tokens see only what stands before them.
+class QkvTextEncoderConfig(TextStackConfig):
+    """Configure the text half of a dual encoder: a causal stack over tokens, read at the end of the text (CLIP).
 
-    So its end-of-text token, which `pooling` reads, has seen all of the text, and padding behind it is seen by nobody.
+    The end-of-text token attends to all of the text and to none of the padding after it.
     """
 
     model_type = "qkv_text_encoder"
@@ -22,87 +22,63 @@ class QkvTextEncoderConfig(QkvEncoderConfig):
         "AutoConfig": "configuration_dual_encoder.QkvTextEncoderConfig",
         "AutoModel": "modeling_dual_encoder.QkvTextEncoderModel",
     }
+    # The last recorded hidden state is that of the last layer, before the norm, as in CLIP.
+    tie_last_hidden_states: ClassVar[bool] = False
 
     vocab_size: int = at_least(1, 49408)
     max_position_embeddings: int = at_least(1, 77)
-    pooling: PoolingName = "end"
+    pooling: TextPoolingName = "end"
     hidden_act: ActivationName = "quick_gelu"
     bos_token_id: int | None = 49406
     eos_token_id: int | list[int] | None = 49407
 
-    @property
-    def tie_last_hidden_states(self) -> bool:
-        """The last recorded hidden state is that of the last layer, before the norm, as in CLIP."""
-        return False
-
-    def validate_frontend(self) -> None:
-        """It reads text."""
-        if self.frontend != "tokens":
-            raise ValueError(f"frontend={self.frontend!r} is not for {type(self).__name__}, which reads tokens")
-
 
 if TYPE_CHECKING:
-    TextPart = Any
-    VisionPart = Any
+    TextPart = QkvTextEncoderConfig
+    VisionPart = QkvImageEncoderConfig
 else:
     # What may be given; what is read afterwards is always a config.
     TextPart = QkvTextEncoderConfig | dict | None
-    VisionPart = QkvEncoderConfig | dict | None
+    VisionPart = QkvImageEncoderConfig | dict | None
 
 
 @checked
-class QkvDualEncoderConfig(QkvConfig):
-    """Two encoders and the space they share: fields given flat are those of both, `text_config=` and `vision_config=`
-    hold what differs, and saved they are full configs.
+class QkvDualEncoderConfig(CompositeConfig):
+    """Configure a text and an image encoder and the space they share (CLIP).
 
-    Both are projected to `projection_dim`. Cosines are multiplied by exp of a learned number that starts as
-    `logit_scale_init_value`. `embedding_chunk_size` is how many rows are encoded at a time where the loss is trained:
-    memory is that of a chunk, each is computed twice, and the loss is still that of the whole batch, which accumulated
-    micro-batches cannot give.
+    Any field of `QkvTextEncoderConfig` and `QkvImageEncoderConfig` may be given flat for both.
+
+    Args:
+        text_config: Fields of the text encoder that are not those given flat, or its whole config.
+        vision_config: Fields of the image encoder that are not those given flat, or its whole config.
+        projection_dim: Width of the shared space.
+        logit_scale_init_value: Logarithm of the initial factor on cosines, which is learned.
+        embedding_chunk_size: Rows encoded at a time in training, each twice: memory is that of a chunk, the loss that
+            of the whole batch. None encodes the batch at once.
     """
 
     model_type = "qkv_dual_encoder"
     sub_configs_defaults: ClassVar[dict[str, Any]] = {
         "text_config": QkvTextEncoderConfig,
-        "vision_config": QkvEncoderConfig,
+        "vision_config": QkvImageEncoderConfig,
     }
+    part_modules: ClassVar[dict[str, str]] = {"text_config": "text_model", "vision_config": "vision_model"}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_dual_encoder.QkvDualEncoderConfig",
         "AutoModelForZeroShotImageClassification": "modeling_dual_encoder.QkvDualEncoderModel",
         "AutoModel": "modeling_dual_encoder.QkvDualEncoderModel",
     }
 
-    text_config: TextPart = None
-    vision_config: VisionPart = None
+    text_config: TextPart = None  # type: ignore[assignment]  # made in __post_init__
+    vision_config: VisionPart = None  # type: ignore[assignment]  # made in __post_init__
     projection_dim: int = at_least(1, 512)
     logit_scale_init_value: float | int = 2.6592
     embedding_chunk_size: int | None = at_least(1)
 
     def __post_init__(self, **kwargs: Any) -> None:
-        self.text_config = part(QkvTextEncoderConfig, self.text_config, kwargs)
-        self.vision_config = part(QkvEncoderConfig, self.vision_config, {"frontend": "patches", **kwargs})
-        shared = self.known_fields() - {field.name for field in fields(self)}
-        super().__post_init__(**{name: value for name, value in kwargs.items() if name not in shared})
-
-    @property
-    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
-        """The plans of both halves."""
-        halves = (("text_model", self.text_config), ("vision_model", self.vision_config))
-        return {f"{half}.{name}": how for half, config in halves for name, how in config.base_model_tp_plan.items()}
-
-    @classmethod
-    def known_fields(cls) -> set[str]:
-        """Every name this config or its parts declare."""
-        return super().known_fields() | QkvEncoderConfig.known_fields()
+        super().__post_init__(**self.make_parts(kwargs))
 
     @property
     def vocab_size(self) -> int:
-        """That of the texts."""
+        """Number of tokens in the vocabulary of the texts."""
         return self.text_config.vocab_size
-
-    def validate_parts(self) -> None:
-        """Texts are compared with images."""
-        if self.vision_config.frontend != "patches":
-            raise ValueError(
-                f"vision_config of frontend={self.vision_config.frontend!r} reads no images; set frontend='patches'"
-            )

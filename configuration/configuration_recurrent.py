@@ -2,26 +2,48 @@
 
 from typing import Any, ClassVar
 
-from .axes import AlignmentName, CellName, ReadoutName
+from .axes import AlignmentName, CellName, FrontendName, ReadoutName
 from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
-from .configuration_encoder_decoder import refuse_other_ids
+from .configuration_encoder_decoder import check_token_ids
 
 
 @checked
 class QkvRecurrentConfig(QkvConfig):
-    """An encoder of GRUs or LSTMs, and a decoder that reads a context at each step: frontend -> layers -> readout.
+    """Configure a recurrent encoder-decoder, with or without attention: embeddings -> layers -> readout.
 
-    `attention` is how the context comes about: the encoder's last states alone ("none"), or a mean of all its states,
-    weighted by additive or dot-product scores. It is read by the decoder's first layer; the others read the one below.
-    `readout` is what the head reads: the state itself, or state, context and input through tanh or maxout, of width
-    `readout_size`. An encoder's state is `encoder_hidden_size` wide in each direction. `share_embeddings` ties the
-    encoder's table to the decoder's, `tie_word_embeddings` the output head. `embedding_dropout` acts on embeddings,
-    `hidden_dropout` on what each layer gives.
+    Args:
+        cell: Recurrent cell: `gru` or `lstm`.
+        attention: What the decoder's first layer reads at each step: `none`, the encoder's last states; `additive` or
+            `dot`, the mean of all its states, weighted by these scores.
+        readout: What the head reads: `none`, the state; `tanh` or `maxout`, a layer over state, context and input.
+        bidirectional: Whether the encoder also reads from right to left.
+        vocab_size: Number of tokens in the vocabulary.
+        embedding_size: Width of token embeddings. None is `hidden_size`.
+        hidden_size: Width of the decoder's states.
+        encoder_hidden_size: Width of the encoder's states in each direction. None is `hidden_size`, or half of it for
+            both directions with `attention="dot"`.
+        attention_size: Width of the layer that scores with `attention="additive"`. None is `hidden_size`.
+        readout_size: Width of what the head reads. None is `embedding_size`, with `readout="none"` `hidden_size`.
+        num_hidden_layers: Number of layers of the decoder.
+        num_encoder_layers: Number of layers of the encoder. None is `num_hidden_layers`.
+        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size).
+        share_embeddings: Whether encoder and decoder share one table of token embeddings.
+        tie_word_embeddings: Whether the head shares the table of the decoder's token embeddings.
+        embedding_dropout: Dropout probability after the embeddings.
+        hidden_dropout: Dropout probability after each layer.
+        label_smoothing: Probability that the loss moves from the right token to all of them evenly.
+        initializer_range: Standard deviation of initial weights.
+        use_cache: Whether states of earlier tokens are returned and reused.
+        is_encoder_decoder: Always True; transformers' generation reads it.
+        decoder_start_token_id: Token that the decoder starts from.
+        pad_token_id: Token that fills up short rows.
+        bos_token_id: Token that begins a text.
+        eos_token_id: Token or tokens that end a text.
     """
 
     model_type = "qkv_recurrent"
     keys_to_ignore_at_inference = ["past_key_values"]
-    frontend: ClassVar[str] = "tokens"
+    frontend: ClassVar[FrontendName] = "tokens"
     start_with_last_token: ClassVar[bool] = False
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_recurrent.QkvRecurrentConfig",
@@ -71,16 +93,16 @@ class QkvRecurrentConfig(QkvConfig):
 
     @property
     def embedding_width(self) -> int:
-        """Components of a token's embedding."""
+        """Width of a token's embedding."""
         return self.embedding_size
 
     @property
     def memory_size(self) -> int:
-        """Components of each of the encoder's outputs, both directions together."""
+        """Width of the encoder's outputs, both directions together."""
         return self.encoder_hidden_size * (2 if self.bidirectional else 1)
 
     def validate_widths(self) -> None:
-        """Scores, readout and shared tables each need two widths to be one."""
+        """Check the widths that scores, readout and shared tables need to be equal."""
         if self.attention == "dot" and self.memory_size != self.hidden_size:
             raise ValueError(
                 f"attention='dot' multiplies states of hidden_size={self.hidden_size} with memory of width "
@@ -98,5 +120,5 @@ class QkvRecurrentConfig(QkvConfig):
             )
 
     def validate_start(self) -> None:
-        """Generation and the right shift of labels both begin with a start token."""
-        refuse_other_ids(self, "decoder_start_token_id", "pad_token_id")
+        """Check the start token, with which generation and the right shift of labels begin."""
+        check_token_ids(self, "decoder_start_token_id", "pad_token_id")

@@ -1,6 +1,6 @@
 """One stack of layers: width, depth, norm placement, feed-forward, dropout."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from .axes import BIAS_POSITIONS, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
@@ -9,16 +9,31 @@ from .configuration_base import Derived, at_least, checked, positive, rate
 
 @checked
 class StackConfig(AttentionConfig):
-    """A stack of identical layers: frontend -> layers -> norm.
+    """Configure a stack of identical layers: embeddings -> layers -> norm.
 
-    `norm_first` normalises before each branch (pre-norm) and ends with a norm of its own; else after each residual sum,
-    as in 2017. `final_norm` overrides that ending. `embedding_norm` normalises the embeddings (BERT, BART, BLOOM), and
-    `skip_first_norm` then spares the first branch a second norm (ModernBERT). `norm_bias=False` leaves a gain alone.
-    `parallel_residual` lets attention and feed-forward read the same input (GPT-NeoX). `layer_scale` is the initial
-    value of a learned gain on each branch (DINOv2).
-    Dropout: `embedding_dropout` after the embeddings, `attention_dropout` on the weights, `residual_dropout` on each
-    branch, `activation_dropout` inside the feed-forward, `final_dropout` after the last norm (T5); `drop_path_rate` is
-    stochastic depth at the last layer; `layerdrop` skips a whole layer for a whole batch (M2M100).
+    Args:
+        intermediate_size: Width inside the feed-forward network. None is `4 * hidden_size`.
+        hidden_act: Activation of the feed-forward network.
+        feed_forward: Kind of feed-forward network: `mlp`, two linear maps; `glu`, a third gates the first (Llama).
+        mlp_bias: Whether its linear maps have a bias.
+        norm: Kind of normalization: `layer` or `rms`.
+        norm_eps: Added to the variance before the square root.
+        norm_first: Whether each branch is normalized before it (pre-norm, GPT-2) or after the residual sum (post-norm,
+            BERT).
+        final_norm: Whether a norm follows the last layer. None is `norm_first`.
+        norm_bias: Whether norms have a bias beside their gain.
+        embedding_norm: Whether embeddings are normalized (BERT, BLOOM); `instead` also leaves out the norm before the
+            first attention (ModernBERT).
+        parallel_residual: Whether attention and feed-forward read the same input and are added at once (GPT-NeoX).
+        layer_scale: Initial value of a learned gain on each branch. None is no gain (DINOv2 has 1.0).
+        embedding_dropout: Dropout probability after the embeddings.
+        residual_dropout: Dropout probability at the end of each branch.
+        activation_dropout: Dropout probability inside the feed-forward network.
+        final_dropout: Dropout probability after the last norm (T5).
+        drop_path_rate: Probability with which a branch of the last layer is skipped for a row of the batch (stochastic
+            depth); it rises linearly from 0 at the first layer.
+        layerdrop: Probability with which a layer is skipped for a whole batch (M2M100).
+        initializer_range: Standard deviation of initial weights.
     """
 
     # Whether padding may stand between real tokens, as it does between the rows of an image padded at the right.
@@ -33,8 +48,7 @@ class StackConfig(AttentionConfig):
     norm_first: bool = True
     final_norm: bool | None = None
     norm_bias: bool = True
-    embedding_norm: bool = False
-    skip_first_norm: bool = False
+    embedding_norm: bool | Literal["instead"] = False
     parallel_residual: bool = False
     layer_scale: float | int | None = positive()
     embedding_dropout: float | int = rate()
@@ -48,15 +62,17 @@ class StackConfig(AttentionConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
+        if getattr(self, "embedding_size", 0) is None:
+            self.embedding_size = self.hidden_size
         if self.final_norm is None:
             self.final_norm = self.norm_first
         super().__post_init__(**kwargs)
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
-        """Which matrices tensor-parallel processes cut by output or by input, as transformers reads it.
+        """Plan of tensor parallelism: which matrices are split by output (`colwise`) or by input (`rowwise`).
 
-        Where scores are biased every process computes all heads: the bias of each head is made in one place for all.
+        With a bias on the scores every process computes all heads, for the bias of all is made in one place.
         """
         heads = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "colwise") | {"o_proj": "rowwise"}
         if self.query_key_norm:  # each process normalises its own heads with the same gain, whose gradient they add up
@@ -69,23 +85,28 @@ class StackConfig(AttentionConfig):
         return {f"layers.*.{name}": style for name, style in plan.items()}
 
     @property
+    def skip_first_norm(self) -> bool:
+        """Whether the norm of the embeddings stands for that before the first attention."""
+        return self.embedding_norm == "instead"
+
+    @property
     def embedding_width(self) -> int:
-        """Components of a token's embedding, before it is projected to the hidden size where the two differ."""
+        """Width of a token's embedding, before it is projected to the hidden size where the two differ."""
         return getattr(self, "embedding_size", None) or self.hidden_size
 
     @property
     def position_width(self) -> int:
-        """Components of that to which positions are added: the embedding as it was looked up."""
+        """Width of what positions are added to: the embedding as it was looked up."""
         return self.embedding_width
 
     @property
     def output_width(self) -> int:
-        """Components of the last hidden state, which heads read."""
+        """Width of the last hidden state, which heads read."""
         return self.hidden_size
 
     def validate_residuals(self) -> None:
-        """Branches can be parallel only where each has its norm in front and there are two of them."""
+        """Check that parallel branches have a norm before them, and are two."""
         if self.parallel_residual and (not self.norm_first or getattr(self, "cross_attention", False)):
             raise ValueError("parallel_residual=True needs norm_first=True and cross_attention=False")
-        if self.skip_first_norm and not (self.norm_first and self.embedding_norm):
-            raise ValueError("skip_first_norm=True needs norm_first=True and embedding_norm=True to take its place")
+        if self.skip_first_norm and not self.norm_first:
+            raise ValueError("embedding_norm='instead' needs norm_first=True, which has a norm to leave out")

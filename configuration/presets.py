@@ -7,7 +7,9 @@ from .configuration_detection import QkvDetectionConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
+from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_recurrent import QkvRecurrentConfig
+from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 
 HELPERS = ("names", "dropout", "llama")
 
@@ -122,17 +124,17 @@ def bart_base(**differences: Any) -> QkvEncoderDecoderConfig:
     return QkvEncoderDecoderConfig(**{**width, **tokens, **post_norm, **differences})
 
 
-def vit_base_16(**differences: Any) -> QkvEncoderConfig:
+def vit_base_16(**differences: Any) -> QkvImageEncoderConfig:
     """ViT-B/16 at 224 pixels, 1000 classes. Dosovitskiy et al. 2021, table 1, https://arxiv.org/abs/2010.11929"""
-    return QkvEncoderConfig(**{"frontend": "patches", "norm_eps": 1e-12, "num_labels": 1000, **differences})
+    return QkvImageEncoderConfig(**{"norm_eps": 1e-12, "num_labels": 1000, **differences})
 
 
-def vit_large_16(**differences: Any) -> QkvEncoderConfig:
+def vit_large_16(**differences: Any) -> QkvImageEncoderConfig:
     """ViT-L/16. Dosovitskiy et al. 2021, table 1, https://arxiv.org/abs/2010.11929"""
     return vit_base_16(**{"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, **differences})
 
 
-def deit_small_16(**differences: Any) -> QkvEncoderConfig:
+def deit_small_16(**differences: Any) -> QkvImageEncoderConfig:
     """DeiT-S with stochastic depth; `distillation_token=True, pooling="distilled"` for the distilled one. Touvron et
     al. 2021, table 1 and §6, https://arxiv.org/abs/2012.12877"""
     return vit_base_16(**{"hidden_size": 384, "num_attention_heads": 6, "drop_path_rate": 0.1, **differences})
@@ -174,40 +176,41 @@ def dalle(**differences: Any) -> QkvDecoderConfig:
     width = {"hidden_size": 3968, "num_hidden_layers": depth, "num_attention_heads": 62}
     # Words of captions, what fills a caption up at each place, and codes of images.
     tokens = {"vocab_size": 16384 + 256 + 8192, "text_length": 256, "max_position_embeddings": 256 + 32 * 32}
-    patterns = {"attention_patterns": [*layers, "convolutional"]}
+    patterns = {"pattern": [*layers, "convolutional"]}
     return QkvDecoderConfig(**{**width, **tokens, "position": "grid", **patterns, **differences})
 
 
-def speech_transformer_s(**differences: Any) -> QkvEncoderDecoderConfig:
+def speech_transformer_s(**differences: Any) -> QkvSpeechEncoderDecoderConfig:
     """Speech Transformer, small: convolutions that read a fourth of the frames, 12 and 6 layers. Wang et al. 2020,
     fairseq S2T, §2 and table 2 (T-S), https://arxiv.org/abs/2010.05171; Dong et al. 2018, Speech-Transformer"""
     width = {"hidden_size": 256, "num_hidden_layers": 12, "num_attention_heads": 4, "intermediate_size": 2048}
     ids = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 2, "vocab_size": 10000}
-    whole = {**width, **ids, **dropout(0.1), "hidden_act": "relu", "share_embeddings": False, "label_smoothing": 0.1}
-    sound = {"frontend": "spectrogram", "conv_channels": 512, "apply_spec_augment": True}
-    depth = {"num_hidden_layers": differences.get("num_hidden_layers", 6)}
-    sides = {"encoder": sound | differences.pop("encoder", {}), "decoder": depth | differences.pop("decoder", {})}
-    whole |= {"position": "sinusoidal_t2t", "scale_embedding": True}
-    return QkvEncoderDecoderConfig(**{**whole, **sides, **differences})
+    whole = {**width, **ids, **dropout(0.1), "hidden_act": "relu", "label_smoothing": 0.1}
+    sound = {"conv_channels": 512, "apply_spec_augment": True, **differences.pop("encoder", {})}
+    depth = {"num_hidden_layers": differences.get("num_hidden_layers", 6), **differences.pop("decoder", {})}
+    whole |= {"position": "sinusoidal_t2t", "scale_embedding": True, "encoder": sound, "decoder": depth}
+    return QkvSpeechEncoderDecoderConfig(**{**whole, **differences})
 
 
-def whisper_tiny(**differences: Any) -> QkvEncoderDecoderConfig:
+def whisper_tiny(**differences: Any) -> QkvSpeechEncoderDecoderConfig:
     """Whisper tiny, multilingual. Radford et al. 2023, §2.2 and table 1, https://arxiv.org/abs/2212.04356"""
-    width = {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6, "attention_key_bias": False}
+    width = {"hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6}
     pads = {"pad_token_id": 50257, "bos_token_id": 50257, "eos_token_id": 50257, "decoder_start_token_id": 50258}
-    layout = {"frontend": "spectrogram", "frame_layout": "bins_first", "frame_padding": "heard"}
+    whole = {"vocab_size": 51865, "transcription": "long_form", "attention_bias": ["q_proj", "v_proj", "o_proj"]}
     convolutions = {"convolution": "plain", "conv_kernel_sizes": [3, 3], "conv_strides": [1, 2]}
-    encoder = {**layout, **convolutions, "max_position_embeddings": 1500, **differences.pop("encoder", {})}
-    own = {"max_position_embeddings": 448, **differences.pop("decoder", {})}
-    whole = {"vocab_size": 51865, "share_embeddings": False, "transcription": "windows"}
-    return QkvEncoderDecoderConfig(**{**width, **pads, **whole, "encoder": encoder, "decoder": own, **differences})
+    sound = {**convolutions, "frame_layout": "bins_first", "frame_padding": "unmasked"}
+    encoder = {**sound, "max_position_embeddings": 1500, **differences.pop("encoder", {})}
+    decoder = {"max_position_embeddings": 448, **differences.pop("decoder", {})}
+    return QkvSpeechEncoderDecoderConfig(
+        **{**width, **pads, **whole, "encoder": encoder, "decoder": decoder, **differences}
+    )
 
 
-def whisper_base(**differences: Any) -> QkvEncoderDecoderConfig:
+def whisper_base(**differences: Any) -> QkvSpeechEncoderDecoderConfig:
     """Whisper base. Radford et al. 2023, table 1, https://arxiv.org/abs/2212.04356"""
     return whisper_tiny(**{"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, **differences})
 
 
-def whisper_small(**differences: Any) -> QkvEncoderDecoderConfig:
+def whisper_small(**differences: Any) -> QkvSpeechEncoderDecoderConfig:
     """Whisper small. Radford et al. 2023, table 1, https://arxiv.org/abs/2212.04356"""
     return whisper_tiny(**{"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, **differences})

@@ -4,6 +4,7 @@
 from .. import check_on_request, push_with_code
 from .base import QkvPreTrainedModel
 from .conversion.convert import from_transformers, to_transformers
+from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
     QkvDecoderForQuestionAnswering,
@@ -25,20 +26,25 @@ from .modeling_encoder_decoder_heads import (
     QkvEncoderDecoderForQuestionAnswering,
     QkvEncoderDecoderForSequenceClassification,
 )
-from .modeling_encoder_decoder_speech import QkvEncoderDecoderForSpeechSeq2Seq
-from .modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
 from .modeling_encoder_pretraining import (
     QkvEncoderForMaskedLM,
     QkvEncoderForPreTraining,
     QkvEncoderForReplacedTokenDetection,
 )
-from .modeling_encoder_speech import QkvEncoderForCTC
+from .modeling_image_encoder import (
+    QkvImageEncoderForImageClassification,
+    QkvImageEncoderForMaskedImageModeling,
+    QkvImageEncoderModel,
+)
 from .modeling_recurrent import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
+from .modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
 
 check_on_request(QkvPreTrainedModel)
 push_with_code(QkvPreTrainedModel)
 
 __all__ = [
+    "QkvAudioEncoderForCTC",
+    "QkvAudioEncoderModel",
     "QkvDecoderForCausalLM",
     "QkvDecoderForQuestionAnswering",
     "QkvDecoderForSequenceClassification",
@@ -50,11 +56,7 @@ __all__ = [
     "QkvEncoderDecoderForConditionalGeneration",
     "QkvEncoderDecoderForQuestionAnswering",
     "QkvEncoderDecoderForSequenceClassification",
-    "QkvEncoderDecoderForSpeechSeq2Seq",
     "QkvEncoderDecoderModel",
-    "QkvEncoderForCTC",
-    "QkvEncoderForImageClassification",
-    "QkvEncoderForMaskedImageModeling",
     "QkvEncoderForMaskedLM",
     "QkvEncoderForMultipleChoice",
     "QkvEncoderForPreTraining",
@@ -63,8 +65,13 @@ __all__ = [
     "QkvEncoderForSequenceClassification",
     "QkvEncoderForTokenClassification",
     "QkvEncoderModel",
+    "QkvImageEncoderForImageClassification",
+    "QkvImageEncoderForMaskedImageModeling",
+    "QkvImageEncoderModel",
     "QkvRecurrentForConditionalGeneration",
     "QkvRecurrentModel",
+    "QkvSpeechEncoderDecoderForSpeechSeq2Seq",
+    "QkvSpeechEncoderDecoderModel",
     "QkvTextEncoderModel",
     "from_transformers",
     "to_transformers",

@@ -36,10 +36,11 @@ class Attention(nn.Module):
         # What backends that build no mask of their own have to be told.
         self.sliding_window = config.window_of(layer_index)
         wide, narrow = config.num_attention_heads * self.head_dim, config.num_key_value_heads * self.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, wide, bias=config.attention_bias)
-        self.k_proj = nn.Linear(config.hidden_size, narrow, bias=bool(config.attention_key_bias))
-        self.v_proj = nn.Linear(config.hidden_size, narrow, bias=config.attention_bias)
-        self.o_proj = nn.Linear(wide, config.hidden_size, bias=bool(config.attention_output_bias))
+        biased = config.biased_projections
+        self.q_proj = nn.Linear(config.hidden_size, wide, bias="q_proj" in biased)
+        self.k_proj = nn.Linear(config.hidden_size, narrow, bias="k_proj" in biased)
+        self.v_proj = nn.Linear(config.hidden_size, narrow, bias="v_proj" in biased)
+        self.o_proj = nn.Linear(wide, config.hidden_size, bias="o_proj" in biased)
         self.q_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else nn.Identity()
         self.k_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else nn.Identity()
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..configuration.configuration_base import QkvConfig
-from .check import refuse_other_family, refuse_other_frontend
+from .check import refuse_other_family
 
 
 # trf-ignore: TRF013  each family calls post_init, last
@@ -20,8 +20,6 @@ class QkvPreTrainedModel(PreTrainedModel):
     """
 
     config: QkvConfig
-    # The frontend a head cannot do without.
-    reads: ClassVar[str | None] = None
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = True
@@ -40,7 +38,6 @@ class QkvPreTrainedModel(PreTrainedModel):
 
     def post_init(self) -> None:
         """Finish construction; ties are set where transformers reads them without asking: before it saves."""
-        refuse_other_frontend(self)
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
 
@@ -51,8 +48,7 @@ class QkvPreTrainedModel(PreTrainedModel):
             # CODEPATH: DINOv2 has a gain on each branch
             if name == "layer_scale" and getattr(self.config, "layer_scale", None) is not None:
                 init.constant_(parameter, module.initial_scale)
-            # CODEPATH: ViT, DeiT and DINOv2 read images
-            elif getattr(self.config, "frontend", "tokens") == "patches":
+            else:
                 self.init_token(name, parameter)
 
     def init_token(self, name: str, parameter: torch.Tensor) -> None:

@@ -34,20 +34,11 @@ def meant(forward: Callable[..., Any], name: str) -> str | None:
 
 
 def refuse_other_family(model: Any, config: Any) -> None:
-    """A model is built from a config of its own family."""
-    family = getattr(model.config_class, "model_type", None)
-    if family and getattr(config, "model_type", None) != family:
-        raise ValueError(f"{type(model).__name__} needs a config of {family!r}, got {type(config).__name__}")
-
-
-def refuse_other_frontend(model: Any) -> None:
-    """A head that reads tokens is no use to a model of images or sound, nor the other way round."""
-    frontend = getattr(model.config, "frontend", None)
-    if model.reads not in (None, frontend):
-        raise ValueError(
-            f"{type(model).__name__} reads {model.reads}, got frontend={frontend!r}; set frontend={model.reads!r} or "
-            "use another head"
-        )
+    """Raise ValueError where a model is built from the config of another family."""
+    needed = getattr(model, "config_class", None)
+    if needed and needed.model_type and getattr(config, "model_type", None) != needed.model_type:
+        name = type(model).__name__
+        raise ValueError(f"{name} needs a config of type {needed.__name__}, got {type(config).__name__}")
 
 
 def refuse_misspelt(forward: Callable[..., Any], names: Iterable[str]) -> None:
@@ -91,15 +82,14 @@ def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int
     return given.shape[1]
 
 
-INPUTS = {"tokens": "input_ids", "patches": "pixel_values", "spectrogram": "input_features"}
+MAIN_INPUTS = ("input_ids", "pixel_values", "input_features")
 
 
-def refuse_frontend(config: StackConfig, **given: Tensor | None) -> None:
-    """A model of tokens takes no images, one of images no sound, and so on."""
-    frontend = getattr(config, "frontend", "tokens")
-    for name, value in given.items():
-        if value is not None and name != INPUTS[frontend]:
-            raise ValueError(f"{name} given to a model with frontend={frontend!r}; give {INPUTS[frontend]}")
+def refuse_other_inputs(model: Any, given: dict[str, Any]) -> None:
+    """Raise ValueError where a model is given what only one of another kind of input reads."""
+    for name in MAIN_INPUTS:
+        if name != model.main_input_name and given.get(name) is not None:
+            raise ValueError(f"{name} given to {type(model).__name__}, which reads {model.main_input_name}")
 
 
 def refuse_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> None:
@@ -162,7 +152,7 @@ def refuse_embeddings(hidden: Tensor, width: int) -> None:
 def refuse_mask_positions(masked: Tensor, patches: Tensor, mask_token: Tensor | None) -> None:
     """Patches are masked one by one (B, N), by a model that has something to put in their place."""
     if mask_token is None:
-        raise ValueError("bool_masked_pos needs a mask token; use QkvEncoderForMaskedImageModeling")
+        raise ValueError("bool_masked_pos needs a mask token; use QkvImageEncoderForMaskedImageModeling")
     if masked.shape != patches.shape[:2]:
         raise ValueError(
             f"bool_masked_pos of shape {tuple(masked.shape)} does not fit {patches.shape[0]} images of "

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.models.detr.modeling_detr import DetrConvEncoder, DetrFrozenBatchNorm2d
 
-from ..configuration.configuration_encoder import QkvEncoderConfig
+from ..configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .check import free_to_look, refuse_input_ids, refuse_mask_positions
 from .position import Embedded
 from .spectrogram import SpectrogramFrontend
@@ -48,7 +48,7 @@ class PatchFrontend(nn.Module):
 
     main_input_name = "pixel_values"
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+    def __init__(self, config: QkvImageEncoderConfig) -> None:
         super().__init__()
         self.config = config
         size = config.patch_size
@@ -181,7 +181,7 @@ class QueryFrontend(nn.Module):
         return Embedded(memory.new_zeros(memory.shape[0], self.num_queries, memory.shape[2]))
 
 
-def special_token(config: QkvEncoderConfig) -> nn.Parameter:
+def special_token(config: QkvImageEncoderConfig) -> nn.Parameter:
     """Make a learned vector that stands for no patch (1, 1, D)."""
     return nn.Parameter(torch.zeros(1, 1, config.hidden_size))
 

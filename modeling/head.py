@@ -86,7 +86,7 @@ class FirstTokenPooler(nn.Module):
         self.config = config
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
-        if keep is None or self.config.frontend == "patches":
+        if keep is None:
             return hidden[:, 0]
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), keep.to(hidden.device).int().argmax(-1)]
 
@@ -121,9 +121,8 @@ class MeanPooler(FirstTokenPooler):
     """
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
-        hidden = hidden[:, self.config.num_prefix_tokens :]
-        if keep is None or self.config.frontend == "patches":
-            return hidden.mean(1)
+        if keep is None:
+            return hidden[:, getattr(self.config, "num_prefix_tokens", 0) :].mean(1)
         weights = keep.to(hidden)[..., None]
         return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 

@@ -16,8 +16,8 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs,
 
 from ..configuration.configuration_detection import (
     QkvDetectionConfig,
-    QkvImageEncoderConfig,
-    QkvSlotDecoderConfig,
+    QkvDetectionDecoderConfig,
+    QkvDetectionEncoderConfig,
 )
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
@@ -60,13 +60,13 @@ class Detector(QkvPreTrainedModel):
                     init.zeros_(zeros)
 
 
-class QkvImageEncoderModel(Detector, Stack):
+class QkvDetectionEncoderModel(Detector, Stack):
     """Bidirectional stack over the places of an image: `pixel_values -> feature map -> Stack -> memory (B, S, D)`."""
 
-    config: QkvImageEncoderConfig
+    config: QkvDetectionEncoderConfig
     frontends = DETECTION_FRONTENDS
 
-    def __init__(self, config: QkvImageEncoderConfig) -> None:
+    def __init__(self, config: QkvDetectionEncoderConfig) -> None:
         super().__init__(config)
         # A backbone puts on the hooks that record what it gives when it is made, and transformers would put them on
         # once more with those of this model.
@@ -89,18 +89,19 @@ class QkvImageEncoderModel(Detector, Stack):
         return ImageEncoderOutput(hidden, None, None, embedded.padding_mask, self.position.query_key(embedded))
 
 
-class QkvSlotDecoderModel(Stack):
+class QkvDetectionDecoderModel(Stack):
     """Decoder of object queries: `memory (B, S, D) -> queries -> Stack -> last_hidden_state (B, Q, D)`."""
 
-    config: QkvSlotDecoderConfig
+    config: QkvDetectionDecoderConfig
     frontends = DETECTION_FRONTENDS
+    main_input_name = "encoder_hidden_states"
     _can_record_outputs = {
         **Stack._can_record_outputs,
         "cross_attentions": OutputRecorder(Attention, index=1, layer_name="cross_attn"),
         "intermediate_hidden_states": OutputRecorder(Layer),
     }
 
-    def __init__(self, config: QkvSlotDecoderConfig) -> None:
+    def __init__(self, config: QkvDetectionDecoderConfig) -> None:
         super().__init__(config)
         self.post_init()
 
@@ -124,8 +125,8 @@ class QkvDetectionModel(Detector):
 
     def __init__(self, config: QkvDetectionConfig) -> None:
         super().__init__(config)
-        self.encoder = QkvImageEncoderModel(config.encoder)
-        self.decoder = QkvSlotDecoderModel(config.decoder)
+        self.encoder = QkvDetectionEncoderModel(config.encoder)
+        self.decoder = QkvDetectionDecoderModel(config.decoder)
         self.post_init()
 
     @can_return_tuple

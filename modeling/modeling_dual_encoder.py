@@ -19,13 +19,14 @@ from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, Qkv
 from .base import QkvPreTrainedModel, can_return_tuple
 from .check import refuse_alone
 from .loss import contrastive
-from .modeling_encoder import QkvEncoderModel
+from .modeling_encoder import TextStack
+from .modeling_image_encoder import QkvImageEncoderModel
 
 # Cosines are multiplied by no more than 100.
 HIGHEST_LOGIT_SCALE = math.log(100)
 
 
-class QkvTextEncoderModel(QkvEncoderModel):
+class QkvTextEncoderModel(TextStack):
     """Causal encoder over tokens, read where the text ends: `input_ids -> Stack -> pooler_output (N, D)`."""
 
     config: QkvTextEncoderConfig
@@ -44,7 +45,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         super().__init__(config)
         text, vision, width = config.text_config, config.vision_config, config.projection_dim
         self.text_model = QkvTextEncoderModel(text)
-        self.vision_model = QkvEncoderModel(vision)
+        self.vision_model = QkvImageEncoderModel(vision)
         self.text_projection = nn.Linear(text.hidden_size, width, bias=False)
         self.visual_projection = nn.Linear(vision.hidden_size, width, bias=False)
         self.logit_scale = nn.Parameter(torch.tensor(float(config.logit_scale_init_value)))

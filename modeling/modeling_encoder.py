@@ -1,9 +1,9 @@
-"""Encoders and their heads: input -> frontend -> Stack -> head -> scores.
+"""Text encoders and their heads: input_ids -> embeddings -> Stack -> head -> logits.
 
-Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels.
+Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import (
@@ -16,24 +16,21 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from ..configuration.configuration_encoder import QkvEncoderConfig
+from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .check import count_choices, refuse_embeddings, refuse_frontend, refuse_token_types
+from .check import count_choices, refuse_embeddings, refuse_other_inputs, refuse_token_types
 from .head import POOLINGS, label_classifier, span_output, token_output, transform
 from .loss import classification, cross_entropy
 from .position import Embedded
 from .stack import Stack
 
 
-class QkvEncoderModel(Stack):
-    """Bidirectional stack over tokens, patches or sound: BERT, RoBERTa, ViT, DeiT by configuration.
+class TextStack(Stack):
+    """Stack over tokens with a pooler: `input_ids -> embeddings -> Stack -> last_hidden_state, pooler_output`."""
 
-    `input_ids, pixel_values or input_features -> frontend -> Stack -> last_hidden_state (B, T, D), pooler_output`
-    """
+    config: Any
 
-    config: QkvEncoderConfig
-
-    def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = True) -> None:
+    def __init__(self, config: TextStackConfig, *, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
         kinds = config.type_vocab_size
         self.embed_token_types = nn.Embedding(kinds, config.embedding_width) if kinds else None
@@ -49,37 +46,18 @@ class QkvEncoderModel(Stack):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        bool_masked_pos: Tensor | None = None,
-        interpolate_pos_encoding: bool | None = None,
-        input_features: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Exactly one of `input_ids`, `inputs_embeds`, `pixel_values`, `input_features`; masks mark what is real."""
-        given = {"pixel_values": pixel_values, "input_features": input_features}
-        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds, **given)
-        refuse_frontend(self.config, input_ids=input_ids, **given)
-        if pixel_values is not None:
-            options = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
-            embedded = self.embed_tokens(pixel_values, attention_mask, **options)
-        elif input_features is not None:
-            embedded = self.embed_tokens(input_features, attention_mask)
-        else:
-            hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-            embedded = Embedded(hidden, attention_mask)
-        embedded = embedded._replace(hidden=self.embed_types(embedded.hidden, token_type_ids))
+        """Exactly one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding."""
+        refuse_other_inputs(self, kwargs)
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
         hidden = self.run(embedded, position_ids, **kwargs)
-        return BaseModelOutputWithPooling(hidden, self.pool(hidden, embedded.padding_mask, input_ids))
-
-    def padding_mask(self, attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:
-        """Return which of these tokens are real, given which inputs are: (B, S), (B, T, D) -> (B, T)."""
-        # CODEPATH: Whisper and Speech2Text hear sound
-        if self.config.frontend == "spectrogram":
-            return self.embed_tokens.padding_mask(attention_mask, hidden.shape[1])
-        return attention_mask
+        return BaseModelOutputWithPooling(hidden, self.pool(hidden, attention_mask, input_ids))
 
     def embed_types(self, hidden: Tensor, token_type_ids: Tensor | None) -> Tensor:
-        """Add the segment embedding, that of segment 0 unless given: (B, T, D) -> (B, T, D)."""
+        """Add the token type embedding, that of type 0 unless given: (B, T, D) -> (B, T, D)."""
         refuse_embeddings(hidden, self.config.embedding_width)
         if token_type_ids is not None:
             refuse_token_types(token_type_ids, hidden, self.config.type_vocab_size)
@@ -89,28 +67,39 @@ class QkvEncoderModel(Stack):
         return hidden + (table.weight[0] if token_type_ids is None else table(token_type_ids))
 
     def pool(self, hidden: Tensor, attention_mask: Tensor | None, input_ids: Tensor | None) -> Tensor | None:
-        """What sequence-level heads read."""
-        keep = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
-        return None if self.pooler is None else self.pooler(hidden, keep, input_ids)
+        """Return what sequence-level heads read, None without a pooler."""
+        padding_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+        return None if self.pooler is None else self.pooler(hidden, padding_mask, input_ids)
 
 
-class PooledClassifier(QkvPreTrainedModel):
-    """A dropout and a linear map on the pooled hidden state, which may be transformed before."""
+class QkvEncoderModel(TextStack):
+    """Bidirectional stack over tokens: BERT, RoBERTa, ELECTRA, ModernBERT by configuration.
+
+    `input_ids -> embeddings -> Stack -> last_hidden_state (B, T, D), pooler_output`
+    """
 
     config: QkvEncoderConfig
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+
+class PooledClassifier(QkvPreTrainedModel):
+    """Classify the pooled hidden state: optional transform, dropout, linear map."""
+
+    config: Any
+    # The encoder that the head stands on.
+    model_class: ClassVar[Any] = QkvEncoderModel
+
+    def __init__(self, config: PooledStackConfig) -> None:
         super().__init__(config)
-        self.model = QkvEncoderModel(config)
+        self.model = self.model_class(config)
         self.transform = transform(config)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = POOLINGS[config.pooling].classifier(config)
+        self.dropout = nn.Dropout(self.config.classifier_dropout)
+        self.classifier = POOLINGS[self.config.pooling].classifier(config)
         self.post_init()
 
     def classify(
         self, outputs: BaseModelOutputWithPooling, labels: Tensor | None, num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor | None, Tensor]:
-        """(loss or None, logits)."""
+        """Return (loss or None, logits)."""
         logits = self.classifier(self.dropout(self.transform(outputs.pooler_output)))
         loss = classification(logits, labels, self.config, num_items_in_batch)
         return loss, logits
@@ -119,7 +108,7 @@ class PooledClassifier(QkvPreTrainedModel):
 class QkvEncoderForSequenceClassification(PooledClassifier):
     """Classify a text: `input_ids -> QkvEncoderModel -> pooling -> classifier -> logits (B, V)`."""
 
-    reads = "tokens"
+    config: QkvEncoderConfig
 
     @can_return_tuple
     def forward(
@@ -144,7 +133,7 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
 class QkvEncoderForMultipleChoice(PooledClassifier):
     """Pick one of several continuations: `input_ids (B, choices, T) -> encoder -> pooling -> logits (B, choices)`."""
 
-    reads = "tokens"
+    config: QkvEncoderConfig
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
@@ -179,7 +168,6 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
     """Label each token: `input_ids -> QkvEncoderModel -> classifier -> logits (B, T, V)`."""
 
     config: QkvEncoderConfig
-    reads = "tokens"
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)
@@ -211,7 +199,6 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
     """Find the answer in a text: `input_ids -> QkvEncoderModel -> start_logits, end_logits (B, T)`."""
 
     config: QkvEncoderConfig
-    reads = "tokens"
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)

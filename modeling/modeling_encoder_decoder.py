@@ -1,9 +1,9 @@
-"""Encoder-decoders: input_ids or sound -> encoder -> memory; decoder_input_ids, memory -> decoder -> scores.
+"""Encoder-decoders over text: input_ids -> encoder -> memory; decoder_input_ids, memory -> decoder -> logits.
 
 Shapes: B batch, T targets, S sources, D hidden_size, V vocabulary.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
-from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
+from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig, Seq2SeqConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
 from .head import last_token, scale_for_head
@@ -24,7 +24,7 @@ from .modeling_encoder import QkvEncoderModel
 
 
 class QkvCrossDecoderModel(QkvDecoderModel):
-    """The decoder half: a causal stack whose layers also read memory, and can show what they read."""
+    """The decoder: a causal stack whose layers also attend to the encoder's output, with weights on request."""
 
     config: QkvDecoderConfig
     _can_record_outputs = {
@@ -33,11 +33,11 @@ class QkvCrossDecoderModel(QkvDecoderModel):
     }
 
 
-class OneVocabulary(QkvPreTrainedModel):
-    """Source and target are of one vocabulary, in one table or in two."""
+class SharedVocabularyMixin(QkvPreTrainedModel):
+    """Resize the vocabulary of source and target together, in one table or in two."""
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
-        """Both tables follow, and what the configs say of them."""
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """Resize both tables, and `vocab_size` of both configs."""
         encoder, decoder = self.config.encoder, self.config.decoder
         if not args and not kwargs:
             return self.get_input_embeddings()
@@ -46,19 +46,28 @@ class OneVocabulary(QkvPreTrainedModel):
                 f"source and target have vocabularies of {encoder.vocab_size} and {decoder.vocab_size} tokens, so one "
                 "new size cannot fit both; set vocab_size of encoder and decoder in a new config"
             )
-        # Sound has no vocabulary: there the only table is the decoder's.
-        if not self.config.share_embeddings and self.config.frontend == "tokens":
+        if not self.config.share_embeddings:
             self.get_decoder().resize_token_embeddings(*args, **kwargs)
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         encoder.vocab_size = decoder.vocab_size = embeddings.num_embeddings
         return embeddings
 
 
-class SourceAndTarget(QkvPreTrainedModel):
-    """Two halves with a table of embeddings each, which may be one and the same."""
+class EncoderDecoderBase(QkvPreTrainedModel):
+    """Run an encoder, or take its output from an earlier call."""
 
     encoder: Any
     decoder: Any
+
+    def encode(self, encoder_outputs: Any, *inputs: Any, **kwargs: Any) -> Any:
+        """Return the encoder's output: the one that is given, or that of these inputs."""
+        if encoder_outputs is None:
+            return self.encoder(*inputs, **kwargs)
+        return encoder_outputs if isinstance(encoder_outputs, ModelOutput) else BaseModelOutput(*encoder_outputs)
+
+
+class SourceAndTarget(EncoderDecoderBase):
+    """An encoder and a decoder over tokens, with a table of embeddings each, which may be one and the same."""
 
     @property
     def share_embeddings(self) -> bool:
@@ -70,29 +79,48 @@ class SourceAndTarget(QkvPreTrainedModel):
         shared = self.share_embeddings
         return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
 
-    def get_input_embeddings(self) -> Any:
-        # CODEPATH: Whisper and Speech2Text hear sound
-        if self.config.frontend == "spectrogram":
-            return self.decoder.embed_tokens
-        return self.encoder.embed_tokens
+    def get_input_embeddings(self) -> nn.Module:
+        table: nn.Module = self.encoder.embed_tokens
+        return table
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        # CODEPATH: Whisper and Speech2Text hear sound
-        if self.config.frontend == "spectrogram":
-            self.decoder.embed_tokens = value
-            return
         self.encoder.embed_tokens = value
         if self.share_embeddings:
             self.decoder.embed_tokens = value
 
-    def encoded(self, encoder_outputs: Any, *inputs: Any, **kwargs: Any) -> Any:
-        """The encoder's output: the one that is given, or that of its inputs."""
-        if encoder_outputs is None:
-            return self.encoder(*inputs, **kwargs)
-        return encoder_outputs if isinstance(encoder_outputs, ModelOutput) else BaseModelOutput(*encoder_outputs)
+
+class StackEncoderDecoder(EncoderDecoderBase):
+    """Two stacks joined by cross-attention: memory (B, S, D) -> decoder -> last_hidden_state (B, T, D)."""
+
+    config: Any
+
+    def decode(
+        self,
+        encoder_outputs: ModelOutput,
+        memory_mask: Tensor | None,
+        target: tuple[Any, ...],
+        past_key_values: Cache | None,
+        *,
+        use_cache: bool | None,
+        **kwargs: Any,
+    ) -> Seq2SeqModelOutput:
+        """Run the decoder on `target`: its ids, padding mask, position ids and embeddings."""
+        ids, padding_mask, position_ids, embeddings = target
+        if ids is None and embeddings is None:
+            raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
+        memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": memory_mask}
+        inputs = (ids, padding_mask, position_ids, self.cache(past_key_values, use_cache=use_cache), embeddings)
+        return both_sides(encoder_outputs, self.decoder(*inputs, use_cache=use_cache, **memory, **kwargs))
+
+    def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
+        """Return a cache for self- and cross-attention; the latter fills at the first step."""
+        use_cache = self.config.use_cache if use_cache is None else use_cache
+        if past_key_values is not None or not use_cache or (self.decoder.gradient_checkpointing and self.training):
+            return past_key_values
+        return EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache())
 
 
-class QkvEncoderDecoderModel(SourceAndTarget, OneVocabulary):
+class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabularyMixin):
     """Two stacks joined by cross-attention: the 2017 Transformer, T5, BART, Marian by configuration.
 
     `input_ids -> encoder -> memory (B, S, D); decoder_input_ids -> decoder(memory) -> last_hidden_state (B, T, D)`
@@ -104,7 +132,6 @@ class QkvEncoderDecoderModel(SourceAndTarget, OneVocabulary):
         super().__init__(config)
         self.encoder = QkvEncoderModel(config.encoder, add_pooling_layer=False)
         self.decoder = QkvCrossDecoderModel(config.decoder)
-        self.main_input_name = self.encoder.main_input_name
         self.post_init()
 
     @can_return_tuple
@@ -120,28 +147,14 @@ class QkvEncoderDecoderModel(SourceAndTarget, OneVocabulary):
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        input_features: Tensor | None = None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
         kwargs = {**self.recorded(), **kwargs}
-        given = {"inputs_embeds": inputs_embeds, "input_features": input_features}
-        encoder_outputs = self.encoded(encoder_outputs, input_ids, attention_mask, **given, **kwargs)
-        if decoder_input_ids is None and decoder_inputs_embeds is None:
-            raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
-        keep = self.encoder.padding_mask(attention_mask, encoder_outputs[0])
-        memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": keep}
-        cache = self.cache(past_key_values, use_cache=use_cache)
-        target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, cache, decoder_inputs_embeds)
-        outputs = self.decoder(*target, use_cache=use_cache, **memory, **kwargs)
-        return both_sides(encoder_outputs, outputs)
-
-    def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
-        """A cache for both kinds of attention; cross-attention's fills at the first step."""
-        use_cache = self.config.use_cache if use_cache is None else use_cache
-        if past_key_values is not None or not use_cache or (self.decoder.gradient_checkpointing and self.training):
-            return past_key_values
-        return EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache())
+        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        encoder_outputs = self.encode(encoder_outputs, **source, **kwargs)
+        target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, decoder_inputs_embeds)
+        return self.decode(encoder_outputs, attention_mask, target, past_key_values, use_cache=use_cache, **kwargs)
 
 
 def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
@@ -167,15 +180,17 @@ def shift_right(ids: Tensor, config: Any) -> Tensor:
     return torch.cat((start, ids[:, :-1]), dim=1)
 
 
-class Writer(StaticMasks, OneVocabulary):
-    """What every model has that writes a text: scores of words, in one table with the decoder's embeddings or not."""
+class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
+    """Score the next token of a text, from an encoder-decoder's last hidden state."""
 
-    config: QkvEncoderDecoderConfig
+    config: Any
+    # The encoder-decoder that the head stands on.
+    model_class: ClassVar[Any]
     _tp_plan = {"lm_head": "colwise_gather_output"}
 
-    def __init__(self, config: QkvEncoderDecoderConfig) -> None:
+    def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__(config)
-        self.model = QkvEncoderDecoderModel(config)
+        self.model = self.model_class(config)
         decoder = config.decoder
         self.lm_head = nn.Linear(decoder.output_width, decoder.vocab_size, bias=decoder.lm_head_bias)
         self.post_init()
@@ -195,10 +210,11 @@ class Writer(StaticMasks, OneVocabulary):
         return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
 
 
-class QkvEncoderDecoderForConditionalGeneration(Writer, GenerationMixin):
+class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyMixin, GenerationMixin):
     """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
-    reads = "tokens"
+    config: QkvEncoderDecoderConfig
+    model_class: ClassVar[Any] = QkvEncoderDecoderModel
 
     @can_return_tuple
     def forward(

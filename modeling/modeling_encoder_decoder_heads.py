@@ -1,4 +1,4 @@
-"""Encoder-decoders that judge a text instead of writing one: both stacks read it, the head reads the decoder.
+"""Classification and question answering with an encoder-decoder: both stacks read the text, the head the decoder.
 
 Shapes: B batch, T tokens, D hidden_size, V labels.
 """
@@ -18,17 +18,16 @@ from .base import can_return_tuple
 from .check import free_to_look
 from .head import last_token
 from .loss import classification, span
-from .modeling_encoder_decoder import OneVocabulary, QkvEncoderDecoderModel, shift_right
+from .modeling_encoder_decoder import QkvEncoderDecoderModel, SharedVocabularyMixin, shift_right
 
 
-class TwiceRead(OneVocabulary):
+class EncoderDecoderReader(SharedVocabularyMixin):
     """The text goes to the encoder as it is and to the decoder shifted right, so each state has read all before it.
 
     Source: Lewis et al. 2020, BART, §3.1 and §3.2, https://arxiv.org/abs/1910.13461
     """
 
     config: QkvEncoderDecoderConfig
-    reads = "tokens"
 
     def __init__(self, config: QkvEncoderDecoderConfig) -> None:
         super().__init__(config)
@@ -85,7 +84,7 @@ def last_end(input_ids: Tensor, eos_token_id: int | list[int] | None) -> Tensor:
     return marks
 
 
-class QkvEncoderDecoderForSequenceClassification(TwiceRead):
+class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
     """Classify a text by the decoder's state at its end: `input_ids -> model -> dense, tanh -> logits (B, V)`."""
 
     def __init__(self, config: QkvEncoderDecoderConfig) -> None:
@@ -135,7 +134,7 @@ class QkvEncoderDecoderForSequenceClassification(TwiceRead):
         return last_token(hidden, ends)
 
 
-class QkvEncoderDecoderForQuestionAnswering(TwiceRead):
+class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
     """Find the answer in a text: `input_ids -> model -> start_logits, end_logits (B, T)` of the decoder's states."""
 
     def __init__(self, config: QkvEncoderDecoderConfig) -> None:

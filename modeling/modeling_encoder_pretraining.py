@@ -20,7 +20,6 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
     """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
 
     config: QkvEncoderConfig
-    reads = "tokens"
     _tp_plan = {"lm_head.decoder": "colwise_gather_output"}
 
     def __init__(self, config: QkvEncoderConfig) -> None:
@@ -106,7 +105,6 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
     """
 
     config: QkvEncoderConfig
-    reads = "tokens"
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__(config)

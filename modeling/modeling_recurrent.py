@@ -47,7 +47,7 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; training keeps no cache unless it is asked to."""
-        encoder_outputs = self.encoded(encoder_outputs, input_ids, attention_mask, inputs_embeds, **kwargs)
+        encoder_outputs = self.encode(encoder_outputs, input_ids, attention_mask, inputs_embeds, **kwargs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         cache = self.cache(past_key_values, use_cache=use_cache)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..configuration.configuration_encoder import QkvEncoderConfig
+from ..configuration.configuration_audio_encoder import QkvAudioEncoderConfig
 from .check_sound import refuse_features, refuse_frame_mask
 from .position import Embedded
 
@@ -26,7 +26,7 @@ class Convolution(nn.Conv1d):
     # Filters for each channel that comes out.
     filters = 1
 
-    def __init__(self, config: QkvEncoderConfig, index: int) -> None:
+    def __init__(self, config: QkvAudioEncoderConfig, index: int) -> None:
         sizes, last = config.conv_kernel_sizes, len(config.conv_kernel_sizes) - 1
         given = config.conv_channels if index else config.num_mel_bins
         wanted = config.hidden_size if index == last else config.conv_channels
@@ -106,9 +106,9 @@ def hear_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
 
 # What becomes of padded frames before every convolution.
 FRAME_PADDINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
-    "silenced": silence_padding,
+    "zeroed": silence_padding,
     "masked": mask_padding,
-    "heard": hear_padding,
+    "unmasked": hear_padding,
 }
 
 
@@ -128,7 +128,7 @@ class SpectrogramFrontend(nn.Module):
 
     main_input_name = "input_features"
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+    def __init__(self, config: QkvAudioEncoderConfig) -> None:
         super().__init__()
         self.config = config
         convolution = CONVOLUTIONS[config.convolution]
@@ -151,7 +151,7 @@ class SpectrogramFrontend(nn.Module):
     def padding_mask(self, attention_mask: Tensor | None, length: int) -> Tensor | None:
         """Return which tokens are real, given which frames are: (B, L) -> (B, T); a mask of tokens passes."""
         if attention_mask is not None and attention_mask.shape[1] == length:
-            return attention_mask if self.config.frame_padding != "heard" else None
+            return attention_mask if self.config.frame_padding != "unmasked" else None
         lengths = None if attention_mask is None else self.lengths(attention_mask, attention_mask[:, None])
         for convolution in self.convolutions:
             lengths = shortened(convolution, lengths)
@@ -160,7 +160,7 @@ class SpectrogramFrontend(nn.Module):
     def lengths(self, attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
         """How many frames of each row are real (B,), where that matters."""
         # CODEPATH: Whisper, whose own code hands on the mask of a recording with each window of it
-        if attention_mask is None or self.config.frame_padding == "heard":
+        if attention_mask is None or self.config.frame_padding == "unmasked":
             return None
         refuse_frame_mask(attention_mask, features)
         return attention_mask.long().sum(-1)
@@ -171,7 +171,7 @@ def shortened(convolution: Any, lengths: Tensor | None) -> Tensor | None:
     return None if lengths is None else convolution.lengths(lengths)
 
 
-def augment(features: Tensor, lengths: Tensor | None, config: QkvEncoderConfig) -> Tensor:
+def augment(features: Tensor, lengths: Tensor | None, config: QkvAudioEncoderConfig) -> Tensor:
     """Set stretches of time and of mel bins to 0: (B, M, L) -> same."""
     batch, bins, frames = features.shape
     real = features.new_full((batch,), frames, dtype=torch.long) if lengths is None else lengths

@@ -43,7 +43,6 @@ class Stack(QkvPreTrainedModel):
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
         self.embed_tokens: Any = self.frontends[config.frontend](config)
-        self.main_input_name = self.frontends[config.frontend].main_input_name
         self.position = POSITIONS[config.position](config)
         given = config.embedding_width
         width = config.position_width

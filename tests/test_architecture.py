@@ -15,14 +15,13 @@ ROOT = Path(__file__).resolve().parents[1]
 # Imports point strictly down these lists.
 RANKS = {
     "configuration": [
-        {"axes"},
+        {"axes", "docstrings"},
         {"configuration_base"},
-        {"configuration_attention"},
+        {"configuration_attention", "configuration_composite"},
         {"configuration_stack"},
-        {"configuration_spectrogram"},
-        {"configuration_encoder", "configuration_decoder"},
-        {"configuration_encoder_decoder"},
-        {"configuration_recurrent", "configuration_dual_encoder", "configuration_detection"},
+        {"configuration_encoder", "configuration_decoder", "configuration_audio_encoder", "configuration_detection"},
+        {"configuration_image_encoder", "configuration_encoder_decoder"},
+        {"configuration_recurrent", "configuration_dual_encoder", "configuration_speech_encoder_decoder"},
         {"presets"},
     ],
     "modeling": [
@@ -43,32 +42,34 @@ RANKS = {
         {"recurrent_stack"},
         {"modeling_encoder", "modeling_decoder"},
         {
-            "modeling_encoder_image",
+            "modeling_image_encoder",
             "modeling_encoder_pretraining",
-            "modeling_encoder_speech",
+            "modeling_audio_encoder",
             "modeling_encoder_decoder",
-            "modeling_dual_encoder",
             "modeling_detection",
         },
-        {"modeling_encoder_decoder_heads", "modeling_encoder_decoder_speech", "modeling_recurrent"},
+        {
+            "modeling_encoder_decoder_heads",
+            "modeling_speech_encoder_decoder",
+            "modeling_recurrent",
+            "modeling_dual_encoder",
+        },
     ],
 }
 # Lines of a file, of a class and of a function, its docstring apart; a dataclass's fields; a folder's files.
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
-    "configuration/configuration_attention.py:AttentionConfig class": 125,
+    "configuration/configuration_attention.py:AttentionConfig class": 130,
     "configuration/configuration_attention.py:AttentionConfig fields": 35,
-    "configuration/configuration_encoder.py:QkvEncoderConfig class": 120,
-    "configuration/configuration_encoder.py:QkvEncoderConfig fields": 35,
-    "configuration/configuration_encoder_decoder.py:QkvEncoderDecoderConfig class": 120,
+    "configuration/configuration_base.py:QkvConfig class": 110,
     "modeling/position.py file": 380,
     "modeling/modeling_dual_encoder.py file": 330,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
     "modeling files": 35,
     "tests/modeling files": 33,
 }
-LINES = {"configuration": 1900, "modeling": 5600}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2000, "modeling": 5600}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

@@ -54,7 +54,7 @@ AUTO_CLASSES = [
     pytest.param(make, name, id=f"{family}-{name}")
     for family, make in CONFIGS.items()
     for name, reference in make().auto_map.items()
-    if name != "AutoConfig" and tiny.readable(make(), reference)
+    if name != "AutoConfig"
 ]
 # One row for each way in which a vocabulary appears in a model.
 WITH_VOCABULARY = [

@@ -323,7 +323,7 @@ PAGED = {
     "gpt2": {},
     "llama": {},
     "mistral": {},
-    "dalle": {"attention_patterns": None},
+    "dalle": {"pattern": None},
     "bloom": {"position": "sinusoidal"},
 }
 
@@ -355,7 +355,7 @@ def greedy() -> GenerationConfig:
     [
         ({"position": "alibi"}, "position='alibi'"),
         ({"position": "t5"}, "position='t5'"),
-        ({"attention_patterns": ["full", "block_sparse"]}, "pattern='block_sparse'"),
+        ({"pattern": ["full", "block_sparse"]}, "pattern='block_sparse'"),
     ],
 )
 def test_continuous_batching_refuses_what_it_would_lose(fields: dict, lost: str, implementation: str) -> None:

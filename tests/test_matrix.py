@@ -17,7 +17,7 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel, Sta
 
 from comparison import EXACT, differentiable_flex, exact
 from errors import raises_sentence
-from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvImageEncoderConfig
 from qkv.configuration.axes import (
     BIAS_POSITIONS,
     MASKLESS_PATTERNS,
@@ -30,7 +30,7 @@ from qkv.modeling import (
     QkvDecoderForCausalLM,
     QkvEncoderDecoderForConditionalGeneration,
     QkvEncoderForMaskedLM,
-    QkvEncoderModel,
+    QkvImageEncoderModel,
 )
 from sampling import sampled
 from tiny import jitter
@@ -57,10 +57,10 @@ SIZES = {
     "relative_attention_max_distance": 16,
 }
 TEXT = {"vocab_size": VOCABULARY, "max_position_embeddings": 32, "pad_token_id": 0}
-IMAGE = {"frontend": "patches", "image_size": [6, 4], "patch_size": 2, "pooling": "mean"}
+IMAGE = {"image_size": [6, 4], "patch_size": 2, "pooling": "mean"}
 FAMILIES = {
     "encoder": (QkvEncoderForMaskedLM, QkvEncoderConfig, TEXT, "AutoModelForMaskedLM"),
-    "vision": (QkvEncoderModel, QkvEncoderConfig, IMAGE, "AutoModel"),
+    "vision": (QkvImageEncoderModel, QkvImageEncoderConfig, IMAGE, "AutoModel"),
     "decoder": (QkvDecoderForCausalLM, QkvDecoderConfig, TEXT, "AutoModelForCausalLM"),
     "encoder-decoder": (
         QkvEncoderDecoderForConditionalGeneration,
@@ -94,14 +94,26 @@ def in_turn(words: Any, *families: str, **choice: Any) -> list[tuple[Case, Any]]
     return list(zip(product(*families, **choice), itertools.cycle(words), strict=False))
 
 
+def fitting(config_class: Any, sizes: dict[str, Any]) -> dict[str, Any]:
+    """The sizes that a config has, or all of its parts: a grid is derived for images, and sound has none."""
+    parts = config_class.sub_configs.values() or [config_class]
+    return {name: value for name, value in sizes.items() if all(name in part.known_fields() for part in parts)}
+
+
 def config_of(case: Case, **fields: Any) -> Any:
-    given = {**SIZES, **FAMILIES[case.family][2], "position": case.position, "norm_first": ORDERS[case.order]}
+    config_class = FAMILIES[case.family][1]
+    given = {
+        **fitting(config_class, SIZES),
+        **FAMILIES[case.family][2],
+        "position": case.position,
+        "norm_first": ORDERS[case.order],
+    }
     if case.pattern == "mixed":
         words = list(get_args(PatternName))
-        given |= {"attention_patterns": words, "num_hidden_layers": len(words)}
+        given |= {"pattern": words, "num_hidden_layers": len(words)}
     else:
         given["pattern"] = case.pattern
-    return FAMILIES[case.family][1](**{**given, **fields})
+    return config_class(**{**given, **fields})
 
 
 def build(case: Case, **fields: Any) -> PreTrainedModel:
@@ -150,7 +162,7 @@ def read(model: PreTrainedModel, **inputs: Any) -> Tensor:
     """One vector for each token: scores, or hidden states where there is no vocabulary."""
     with exact():
         outputs = model(**inputs)
-    return outputs.last_hidden_state if isinstance(model, QkvEncoderModel) else outputs.logits
+    return outputs.last_hidden_state if isinstance(model, QkvImageEncoderModel) else outputs.logits
 
 
 def close(one: Tensor, other: Tensor) -> bool:
@@ -695,7 +707,7 @@ def refusals(case: Case) -> dict[tuple[str, ...], dict[str, Any]]:
     if "sliding" in patterns_of(case):
         found["sliding_window", "None"] = {"sliding_window": None}
     if case.pattern == "mixed":
-        found["attention_patterns", "6", "num_hidden_layers=4"] = {"num_hidden_layers": 4}
+        found["pattern", "6", "num_hidden_layers=4"] = {"num_hidden_layers": 4}
     return found
 
 

@@ -22,6 +22,7 @@ from test_matrix import (
     TEXT,
     Case,
     close,
+    fitting,
     gradients,
     same_bits,
     same_gradients,
@@ -33,19 +34,27 @@ from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 
 from comparison import differentiable_flex, exact
-from qkv.configuration import QkvDetectionConfig, QkvDualEncoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+from qkv.configuration import (
+    QkvAudioEncoderConfig,
+    QkvDetectionConfig,
+    QkvDualEncoderConfig,
+    QkvSpeechEncoderDecoderConfig,
+)
 from qkv.configuration.axes import ImagePositionName, PatternName
 from qkv.modeling import (
+    QkvAudioEncoderForCTC,
     QkvDetectionForObjectDetection,
     QkvDualEncoderModel,
-    QkvEncoderDecoderForSpeechSeq2Seq,
-    QkvEncoderForCTC,
+    QkvSpeechEncoderDecoderForSpeechSeq2Seq,
 )
 from sampling import sampled
 from tiny import jitter
 
 END, BINS, FRAMES, SHORT = 1, 5, 29, 18
-SOUND = {"frontend": "spectrogram", "num_mel_bins": BINS, "conv_channels": 6}
+# Sound has no rows and columns of tokens.
+UNGRIDDED = tuple(word for word in POSITIONS if word != "grid")
+LINEAR = ("full", "sliding", "block_sparse")
+SOUND = {"num_mel_bins": BINS, "conv_channels": 6}
 WRITTEN, KEPT = 7, 5
 HEARD = ("input_features", "attention_mask")
 Batch = dict[str, Any]
@@ -91,15 +100,16 @@ class Family(NamedTuple):
     outputs: tuple[str, ...] = ("logits",)
     positions: tuple[str, ...] = POSITIONS
     stacks: tuple[str, ...] = ("encoder", "decoder")
+    patterns: tuple[str, ...] = PATTERNS
 
 
-def labelling(position: str, **fields: Any) -> QkvEncoderConfig:
-    return QkvEncoderConfig(**TEXT, **SOUND, position=position, **fields)
+def labelling(position: str, **fields: Any) -> QkvAudioEncoderConfig:
+    return QkvAudioEncoderConfig(**TEXT, **SOUND, position=position, **fields)
 
 
-def dictation(position: str, **fields: Any) -> QkvEncoderDecoderConfig:
-    ids = {"eos_token_id": END, "decoder_start_token_id": 0, "share_embeddings": False}
-    return QkvEncoderDecoderConfig(**TEXT, **ids, encoder=SOUND, position=position, **fields)
+def dictation(position: str, **fields: Any) -> QkvSpeechEncoderDecoderConfig:
+    ids = {"eos_token_id": END, "decoder_start_token_id": 0}
+    return QkvSpeechEncoderDecoderConfig(**TEXT, **ids, encoder=SOUND, position=position, **fields)
 
 
 def matching(position: str, **fields: Any) -> QkvDualEncoderConfig:
@@ -110,23 +120,27 @@ def matching(position: str, **fields: Any) -> QkvDualEncoderConfig:
 
 
 def finding(position: str, **fields: Any) -> QkvDetectionConfig:
-    sizes = {"frontend": "patches", "patch_size": 2, "num_queries": 5, "num_labels": 2}
+    sizes = {"backbone_config": None, "patch_size": 2, "num_queries": 5, "num_labels": 2}
     return QkvDetectionConfig(**sizes, encoder={"position": position}, **fields)
 
 
 FAMILIES = {
     "labels": Family(
-        QkvEncoderForCTC,
+        QkvAudioEncoderForCTC,
         labelling,
         lambda: heard(torch.tensor([[7, 7, 9], [5, 8, -100]])),
         "AutoModelForCTC",
+        positions=UNGRIDDED,
         stacks=("",),
+        patterns=LINEAR,
     ),
     "dictation": Family(
-        QkvEncoderDecoderForSpeechSeq2Seq,
+        QkvSpeechEncoderDecoderForSpeechSeq2Seq,
         dictation,
         lambda: heard(tokens(length=WRITTEN).masked_fill(marks(WRITTEN, KEPT) == 0, -100)),
         "AutoModelForSpeechSeq2Seq",
+        positions=UNGRIDDED,
+        patterns=LINEAR,
     ),
     "pairs": Family(
         QkvDualEncoderModel,
@@ -149,7 +163,7 @@ FAMILIES = {
 
 def every() -> Iterator[Case]:
     for name, family in FAMILIES.items():
-        yield from itertools.starmap(Case, itertools.product([name], family.positions, PATTERNS, ORDERS))
+        yield from itertools.starmap(Case, itertools.product([name], family.positions, family.patterns, ORDERS))
 
 
 def each(start: int) -> pytest.MarkDecorator:
@@ -159,9 +173,9 @@ def each(start: int) -> pytest.MarkDecorator:
 
 def build(case: Case) -> PreTrainedModel:
     family, words = FAMILIES[case.family], list(get_args(PatternName))
-    sizes = SIZES | {"pattern": case.pattern, "norm_first": ORDERS[case.order]}
+    sizes = fitting(family.model.config_class, SIZES) | {"pattern": case.pattern, "norm_first": ORDERS[case.order]}
     if case.pattern == "mixed":
-        sizes |= {"pattern": "full", "attention_patterns": words, "num_hidden_layers": len(words)}
+        sizes |= {"pattern": words, "num_hidden_layers": len(words)}
     torch.manual_seed(0)
     return jitter(family.model(family.config(position=case.position, **sizes))).double().eval()
 

@@ -37,23 +37,8 @@ MATTERS_WITH = {
     "relative_attention_max_distance": ("position", "t5"),
     "position_offset": ("position", "learned sinusoidal sinusoidal_concat sinusoidal_t2t"),
     "rope_parameters": ("position", "rope"),
-    **dict.fromkeys(
-        "image_size patch_size num_channels patch_bias class_token distillation_token mask_token "
-        "interpolate_positions".split(),
-        ("frontend", "patches"),
-    ),
     "pooling_dropout": ("pooling", "dense"),
-    **dict.fromkeys(
-        "vocab_size tie_word_embeddings pad_token_id bos_token_id eos_token_id".split(), ("frontend", "tokens")
-    ),
-    "scale_embedding": ("frontend", "tokens spectrogram"),
-    **dict.fromkeys(
-        "num_mel_bins frame_layout frame_padding convolution conv_kernel_sizes conv_strides conv_channels hop_length "
-        "apply_spec_augment mask_time_prob mask_time_length mask_time_min_masks mask_feature_prob mask_feature_length "
-        "mask_feature_min_masks ctc_zero_infinity".split(),
-        ("frontend", "spectrogram"),
-    ),
-    "median_filter_width": ("transcription", "windows"),
+    "median_filter_width": ("transcription", "long_form"),
 }
 # A field of ours that only some classes read, by the ends of their names.
 CLASSIFIERS = ("Classification", "ForMultipleChoice")
@@ -149,9 +134,9 @@ def flat(config: PreTrainedConfig) -> Values:
         inner = value if name in config.sub_configs else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for prefix in ("", *(f"{part}." for part in config.sub_configs)):
-        patterns = set(values.get(f"{prefix}attention_patterns") or ())
-        if len(patterns) == 1:  # the same pattern in every layer, said at length
-            values[f"{prefix}pattern"], values[f"{prefix}attention_patterns"] = patterns.pop(), None
+        patterns = values.get(f"{prefix}pattern")
+        if isinstance(patterns, list) and len(set(patterns)) == 1:  # the same pattern in every layer, said at length
+            values[f"{prefix}pattern"] = patterns[0]
     return values
 
 
@@ -240,14 +225,15 @@ LAYER_TYPES = {word: CACHE_LAYER_TYPES[word] for word in ("full", "sliding")}
 PATTERNS = {layer_type: word for word, layer_type in LAYER_TYPES.items()}
 
 
-def our_patterns(types: list[str]) -> list[str]:
-    """Their types of layers in our words; one that is not ours stays as it is, for the config to refuse."""
-    return [PATTERNS.get(name, name) for name in types]
+def our_pattern(types: list[str]) -> str | list[str]:
+    """Their types of layers in our words, one where all are alike; an unknown one stays, for the config to check."""
+    words = [PATTERNS.get(name, name) for name in types]
+    return words[0] if len(set(words)) == 1 else words
 
 
-def their_layers(patterns: list[str] | None, ours: Values) -> list[str]:
+def their_layers(pattern: str | list[str], ours: Values) -> list[str]:
     """The type of each layer; a pattern they have not becomes another, and is refused for it."""
-    patterns = patterns or [ours["pattern"]] * ours["num_hidden_layers"]
+    patterns = [pattern] * ours["num_hidden_layers"] if isinstance(pattern, str) else pattern
     return [CACHE_LAYER_TYPES[word] for word in patterns]
 
 
@@ -271,4 +257,4 @@ def matters(name: str, ours: Values) -> bool:
         return True
     condition, words = MATTERS_WITH[key]
     value = ours.get(f"{part}.{condition}" if part else condition)
-    return value is None or value in words.split()
+    return value is None or not {*words.split()}.isdisjoint([value] if isinstance(value, str) else value)

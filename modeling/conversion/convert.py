@@ -20,9 +20,9 @@ from .detection import DETECTORS
 from .dual_encoder import DUAL_ENCODERS
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
-from .encoder_image import IMAGE_ENCODERS
 from .encoder_rotary import ROTARY_ENCODERS
 from .files import load, located, named, refuse_unknown, tensor_files
+from .image_encoder import IMAGE_ENCODERS
 from .llama import LLAMAS
 from .speech import SPEECH
 from .weights import Row, Weights, alternatives, convert, owned, placed

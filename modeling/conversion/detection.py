@@ -61,7 +61,6 @@ DETR = Architecture(
     FIELDS,
     {
         **both({"norm_first": False}),
-        "encoder.frontend": "feature_map",
         "encoder.final_norm": False,
         "decoder.final_norm": True,
     },

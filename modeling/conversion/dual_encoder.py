@@ -6,9 +6,9 @@ from dataclasses import replace
 from transformers import GenerationConfig
 
 from ...configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
-from ...configuration.configuration_encoder import QkvEncoderConfig
+from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from ..modeling_dual_encoder import QkvDualEncoderModel, QkvTextEncoderModel
-from ..modeling_encoder import QkvEncoderModel
+from ..modeling_image_encoder import QkvImageEncoderModel
 from .config import BASE, Architecture, Codec, Fields, Head, activation, same
 from .weights import placed
 
@@ -21,7 +21,7 @@ STACK: Fields = {
 LEGACY_END = 2
 IMAGE_FIELDS: Fields = {**STACK, **same("image_size patch_size num_channels")}
 IMAGE_WORDS = {
-    **{"frontend": "patches", "patch_bias": False, "pooling": "first_norm"},
+    **{"patch_bias": False, "pooling": "first_norm"},
     **{"embedding_norm": True, "final_norm": False},
 }
 # No class here has the heads that read these.
@@ -122,11 +122,11 @@ CLIP_TEXT = Architecture(
 )
 CLIP_IMAGE = Architecture(
     "clip_vision_model",
-    QkvEncoderConfig,
+    QkvImageEncoderConfig,
     IMAGE_FIELDS,
     IMAGE_WORDS,
     IMAGE_ROWS,
-    (Head(QkvEncoderModel, "CLIPVisionModel", prefixes=BASE),),
+    (Head(QkvImageEncoderModel, "CLIPVisionModel", prefixes=BASE),),
     free=UNREAD,
     inert=INERT,
     assumed=ASSUMED,

@@ -6,6 +6,7 @@ In training, ours drops out parts of both branches of DistilBERT's layers, where
 from dataclasses import replace
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
+from ..base import QkvPreTrainedModel
 from ..modeling_encoder import (
     QkvEncoderForMultipleChoice,
     QkvEncoderForQuestionAnswering,
@@ -86,10 +87,10 @@ ROBERTA_MASKED_LM = (
 )
 
 
-def base(name: str) -> tuple[Head, ...]:
+def base(name: str, model_class: type[QkvPreTrainedModel] = QkvEncoderModel) -> tuple[Head, ...]:
     """The base model with and without the pooler that it can be built with."""
-    with_pooler = Head(QkvEncoderModel, name, words=POOLED, pooler=True, prefixes=BASE)
-    return with_pooler, Head(QkvEncoderModel, name, words=UNPOOLED, pooler=False, prefixes=BASE)
+    with_pooler = Head(model_class, name, words=POOLED, pooler=True, prefixes=BASE)
+    return with_pooler, Head(model_class, name, words=UNPOOLED, pooler=False, prefixes=BASE)
 
 
 def token_heads(name: str) -> tuple[Head, ...]:

@@ -23,7 +23,7 @@ from .config import (
     Codec,
     Head,
     activation,
-    our_patterns,
+    our_pattern,
     same,
     their_layers,
 )
@@ -60,7 +60,7 @@ MODERNBERT = Architecture(
             read=lambda act, theirs: SYNONYMS.get(act, act),
             write=lambda act, ours: act or ours["hidden_act"],
         ),
-        "attention_patterns": Codec("layer_types", lambda types, theirs: our_patterns(types), their_layers),
+        "pattern": Codec("layer_types", lambda types, theirs: our_pattern(types), their_layers),
         # Theirs counts both sides of a token, ours one side and the token.
         "sliding_window": Codec(
             "local_attention",
@@ -80,7 +80,7 @@ MODERNBERT = Architecture(
     },
     {
         **{"position": "rope", "feed_forward": "glu", "type_vocab_size": 0},
-        **{"embedding_norm": True, "skip_first_norm": True, "head_transform": True},
+        **{"embedding_norm": "instead", "head_transform": True},
     },
     (
         ("embed_tokens", "embeddings.tok_embeddings"),

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...configuration.configuration_decoder import QkvDecoderConfig
-from .config import Architecture, Codec, Fields, activation, our_patterns, same, their_layers
+from .config import Architecture, Codec, Fields, activation, our_pattern, same, their_layers
 from .decoder import TOKEN_FIELDS, heads
 
 
@@ -57,17 +57,10 @@ MISTRAL = replace(
 
 QWEN_FIELDS: Fields = {
     **LLAMA_FIELDS,
-    "attention_patterns": Codec(
-        "layer_types",
-        read=lambda types, theirs: our_patterns(types) if len(set(types)) > 1 else None,
-        write=their_layers,
-    ),
-    "pattern": Codec(
-        "use_sliding_window",
-        read=lambda used, theirs: (
-            our_patterns(theirs["layer_types"])[0] if len(set(theirs["layer_types"])) == 1 else "full"
-        ),
-        write=lambda word, ours: ours["sliding_window"] is not None,
+    "pattern": Codec("layer_types", lambda types, theirs: our_pattern(types), their_layers),
+    # Their switch has no field of ours; it stands beside one that never changes.
+    "position": Codec(
+        "use_sliding_window", lambda used, theirs: "rope", lambda word, ours: ours["sliding_window"] is not None
     ),
     "sliding_window": "sliding_window",
 }
@@ -75,7 +68,7 @@ QWEN2 = replace(
     LLAMA,
     model_type="qwen2",
     fields=QWEN_FIELDS,
-    words={**LLAMA_WORDS, "attention_bias": True, "attention_output_bias": False, "mlp_bias": False},
+    words={**LLAMA_WORDS, "attention_bias": ["q_proj", "k_proj", "v_proj"], "mlp_bias": False},
     heads=heads("Qwen2", questions=("model.", "transformer.")),
     # What these mean is said by layer_types and sliding_window.
     inert=frozenset({"max_window_layers", "use_sliding_window"}),

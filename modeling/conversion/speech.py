@@ -6,11 +6,10 @@ they are. Training moves them, as it does in a stock model that was loaded: only
 
 from typing import Any
 
-from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
-from ..modeling_encoder_decoder import QkvEncoderDecoderModel
-from ..modeling_encoder_decoder_speech import QkvEncoderDecoderForSpeechSeq2Seq
+from ...configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
+from ..modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
 from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, both, same
-from .encoder_decoder import BART_FIELDS, FINAL_NORMS, STACKS, heads
+from .encoder_decoder import BART_FIELDS, FINAL_NORMS, LANGUAGE_MODEL, STACKS
 from .weights import Row
 
 # Fields of BART's table that a model with two kinds of input has elsewhere.
@@ -26,6 +25,11 @@ MASKING = (
     "mask_feature_min_masks"
 ).split()
 
+# What only pipelines and the CTC head read.
+HEADS_OF_SOUND = frozenset(
+    f"encoder.{name}" for name in "hop_length ctc_zero_infinity vocab_size lm_head_bias classifier_dropout".split()
+)
+
 
 def keyless(row: Row) -> tuple[Row, ...]:
     """A row of projections as two, so that the keys may lack a bias."""
@@ -38,7 +42,7 @@ def keyless(row: Row) -> tuple[Row, ...]:
 
 WHISPER = Architecture(
     "whisper",
-    QkvEncoderDecoderConfig,
+    QkvSpeechEncoderDecoderConfig,
     {
         **FIELDS,
         **same("median_filter_width"),
@@ -46,12 +50,10 @@ WHISPER = Architecture(
         "encoder.conv_channels": "d_model",
     },
     {
-        **both({"attention_key_bias": False}),
-        "share_embeddings": False,
-        "transcription": "windows",
-        "encoder.frontend": "spectrogram",
+        **both({"attention_bias": ["q_proj", "v_proj", "o_proj"]}),
+        "transcription": "long_form",
         "encoder.frame_layout": "bins_first",
-        "encoder.frame_padding": "heard",
+        "encoder.frame_padding": "unmasked",
         "encoder.convolution": "plain",
         "encoder.conv_kernel_sizes": [3, 3],
         "encoder.conv_strides": [1, 2],
@@ -65,15 +67,15 @@ WHISPER = Architecture(
         *FINAL_NORMS,
     ),
     (
-        Head(QkvEncoderDecoderModel, "WhisperModel", prefixes=BASE),
+        Head(QkvSpeechEncoderDecoderModel, "WhisperModel", prefixes=BASE),
         Head(
-            QkvEncoderDecoderForSpeechSeq2Seq,
+            QkvSpeechEncoderDecoderForSpeechSeq2Seq,
             "WhisperForConditionalGeneration",
             (("lm_head.weight", "proj_out.weight"),),
         ),
     ),
     prefixes=("model.", "model."),
-    free=frozenset({"encoder.hop_length", "encoder.ctc_zero_infinity"}),
+    free=HEADS_OF_SOUND,
     # Embeddings are never scaled whatever the first says; two belong to a classifier; the others are found in the
     # generation config.
     inert=frozenset(
@@ -99,7 +101,7 @@ def inner_channels(channels: int, theirs: dict[str, Any]) -> int:
 
 SPEECH2TEXT = Architecture(
     "speech_to_text",
-    QkvEncoderDecoderConfig,
+    QkvSpeechEncoderDecoderConfig,
     {
         **FIELDS,
         **both({"scale_embedding": "scale_embedding"}),
@@ -116,8 +118,6 @@ SPEECH2TEXT = Architecture(
     },
     {
         **both({"position": "sinusoidal_t2t"}),
-        "share_embeddings": False,
-        "encoder.frontend": "spectrogram",
         "encoder.frame_layout": "frames_first",
         "encoder.frame_padding": "masked",
         "encoder.convolution": "gated",
@@ -128,13 +128,13 @@ SPEECH2TEXT = Architecture(
         *STACKS,
         *FINAL_NORMS,
     ),
-    tuple(
-        Head(QkvEncoderDecoderForSpeechSeq2Seq, head.theirs, head.rows) if head.rows else head
-        for head in heads("Speech2Text", "ForConditionalGeneration")
+    (
+        Head(QkvSpeechEncoderDecoderModel, "Speech2TextModel", prefixes=BASE),
+        Head(QkvSpeechEncoderDecoderForSpeechSeq2Seq, "Speech2TextForConditionalGeneration", LANGUAGE_MODEL),
     ),
     prefixes=("model.", "model."),
     free=frozenset(
-        {"encoder.hop_length", "encoder.ctc_zero_infinity", *(f"encoder.{name}" for name in MASKING)}
+        {*HEADS_OF_SOUND, *(f"encoder.{name}" for name in MASKING)}
         | {"median_filter_width", *both({"max_position_embeddings": ""})}
     ),
 )

@@ -107,7 +107,7 @@ def clips(config: Any, sizes: Sizes, batch: int) -> Inputs:
     """Return clips, a mask where the model takes one, and the tokens of transcriptions, none of them a blank."""
     audio, frames = part_configs(config)[0], sizes["frames"]
     shape = (frames, audio.num_mel_bins) if audio.frame_layout == "frames_first" else (audio.num_mel_bins, frames)
-    mask = {} if audio.frame_padding == "heard" else {"attention_mask": padding_mask(batch, frames)}
+    mask = {} if audio.frame_padding == "unmasked" else {"attention_mask": padding_mask(batch, frames)}
     labels = torch.full((batch, sizes["tokens"]), int(config.pad_token_id == 0))
     return {"input_features": torch.zeros(batch, *shape), **mask, "labels": labels}
 

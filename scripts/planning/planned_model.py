@@ -34,10 +34,10 @@ from qkv.scripts.training.run import architecture_of, config_factory, merged
 TRAINED = (
     "QkvDecoderForCausalLM",
     "QkvEncoderForMaskedLM",
-    "QkvEncoderForImageClassification",
-    "QkvEncoderForCTC",
+    "QkvImageEncoderForImageClassification",
+    "QkvAudioEncoderForCTC",
     "QkvEncoderDecoderForConditionalGeneration",
-    "QkvEncoderDecoderForSpeechSeq2Seq",
+    "QkvSpeechEncoderDecoderForSpeechSeq2Seq",
     "QkvRecurrentForConditionalGeneration",
     "QkvDualEncoderModel",
     "QkvDetectionForObjectDetection",
@@ -140,8 +140,7 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
 def trained_class(config: PreTrainedConfig) -> Any:
     """Return the model class that a preset's paper trains."""
     classes = [getattr(modeling, name) for name in TRAINED]
-    frontend = getattr(config, "frontend", None)
-    return next(kind for kind in classes if kind.config_class is type(config) and kind.reads in (None, frontend))
+    return next(kind for kind in classes if kind.config_class is type(config))
 
 
 def config_fields(words: Sequence[str]) -> dict[str, Any]:

@@ -87,8 +87,6 @@ def data_sizes(recipe: Recipe, model_class: Any) -> DataSizes:
     fields: dict[str, Any] = {}
     if recipe.text.tokenizer in MAKERS:
         fields["vocab_size"] = recipe.text.vocab_size
-    if model_class.reads == "spectrogram":
-        fields |= {"frontend": "spectrogram", "share_embeddings": False}
     sizes = {"tokens": recipe.text.length, "height": recipe.shortest_edge, "width": recipe.shortest_edge * 4 // 3}
     data = GENERATED[recipe.data](recipe) if recipe.data in GENERATED else DataSizes()
     known = {"num_labels", *model_class.config_class.known_fields()}

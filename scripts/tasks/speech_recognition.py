@@ -113,7 +113,7 @@ def speech(recipe: Recipe, find: Callable[[Recipe], Source] = given) -> Task:
         answer=reading.answer,
         measure=partial(measured, METRICS),
         collate=collate,
-        config={**reading.config, "frontend": "spectrogram", "num_mel_bins": extractor.num_mel_bins},
+        config={**reading.config, "num_mel_bins": extractor.num_mel_bins},
         example=partial(said, recording=tables["test"][0]["audio"], first=first, reading=reading),
         complaints=complaints,
     )

@@ -43,7 +43,7 @@ class Dictation:
         wanted = [text for split in texts.values() for text in split]
         self.writer = Writer(self.tokenizer, wanted, self.length + SPARE, ("input_features", "attention_mask"))
         start = self.tokenizer.pad_token_id
-        self.config = {**fields(self.tokenizer), "share_embeddings": False, "decoder_start_token_id": start}
+        self.config = {**fields(self.tokenizer), "decoder_start_token_id": start}
 
     def labels(self, texts: Sequence[str]) -> Tensor:
         """The tokens of texts and their end, as many as `text.length`."""

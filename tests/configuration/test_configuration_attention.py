@@ -1,51 +1,13 @@
 """Heads, positions and patterns: what is filled in, and what follows from it."""
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
-from qkv.configuration.configuration_attention import ROPE_TYPES, AttentionConfig
-from qkv.configuration.configuration_base import QkvConfig
-
-DEFAULTS = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "num_key_value_heads": None,
-    "head_dim": None,
-    "attention_bias": True,
-    "attention_output_bias": None,
-    "attention_key_bias": None,
-    "query_key_norm": False,
-    "attention_multiplier": None,
-    "attention_dropout": 0.0,
-    "position": "learned",
-    "max_position_embeddings": 512,
-    "position_offset": 0,
-    "rope_parameters": None,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "pattern": "full",
-    "attention_patterns": None,
-    "sliding_window": None,
-    "block_size": 64,
-    "text_length": 0,
-    "grid_columns": 32,
-    "grid_kernel": 11,
-    "kernel": "softmax",
-}
-
-
-def own_defaults(config_class: type, parent: type) -> dict[str, Any]:
-    inherited = {field.name for field in fields(parent)}
-    return {field.name: field.default for field in fields(config_class) if field.name not in inherited}
-
-
-def test_defaults() -> None:
-    assert own_defaults(AttentionConfig, QkvConfig) == DEFAULTS
+from qkv.configuration.configuration_attention import ROPE_TYPES
 
 
 @pytest.mark.parametrize(
@@ -68,9 +30,11 @@ def test_patterns_of_layers_in_our_words_and_in_those_of_the_caches() -> None:
     assert config.layer_patterns == ["sliding", "sliding"]
     assert config.layer_types == ["sliding_attention", "sliding_attention"]
     mixed = ["full", "sliding", "block_sparse"]
-    config = QkvDecoderConfig(num_hidden_layers=3, attention_patterns=mixed, sliding_window=3)
+    config = QkvDecoderConfig(num_hidden_layers=3, pattern=mixed, sliding_window=3)
     assert config.layer_patterns == mixed
     assert config.layer_types == ["full_attention", "sliding_attention", "full_attention"]
+    with raises_sentence("pattern", "3", "num_hidden_layers=2"):
+        QkvDecoderConfig(num_hidden_layers=2, pattern=mixed, sliding_window=3)
     assert "layer_types" not in config.to_dict()
 
 
@@ -84,7 +48,7 @@ def test_rope_is_filled_in_and_nothing_else_has_it() -> None:
 def test_rope_may_differ_by_pattern() -> None:
     fields = {
         "position": "rope",
-        "attention_patterns": ["full", "sliding"],
+        "pattern": ["full", "sliding"],
         "num_hidden_layers": 2,
         "sliding_window": 3,
     }
@@ -96,19 +60,29 @@ def test_rope_may_differ_by_pattern() -> None:
     assert again.rope_parameters == config.rope_parameters
     one = QkvDecoderConfig(**fields, rope_theta=7.0)
     assert one.rope_of("sliding") == one.rope_of("full") == {"rope_type": "default", "rope_theta": 7.0}
-    for wrong, sentence in (
-        ({"full": far}, "rope_parameters say nothing about pattern='sliding'; give it a dict of its own"),
-        ({"full": far, "sliding": near, "slidin": near}, "pattern of rope_parameters='slidin' is not one of"),
-        ({"full": far, "sliding": {"rope_type": "linear"}}, "rope_type='linear' needs factor"),
-        ({"full": far, "sliding": {"rope_thetta": 3.0}}, "rope_parameters has no 'rope_thetta'"),
+    for wrong, mentions in (
+        ({"full": far}, ("rope_parameters", "pattern='sliding'")),
+        ({"full": far, "sliding": near, "slidin": near}, ("rope_parameters='slidin'", "sliding")),
+        ({"full": far, "sliding": {"rope_type": "linear"}}, ("rope_type='linear'", "factor")),
+        ({"full": far, "sliding": {"rope_thetta": 3.0}}, ("rope_parameters", "'rope_thetta'", "'rope_theta'")),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with raises_sentence(*mentions):
             QkvDecoderConfig(**fields, rope_parameters=wrong)
 
 
-def test_the_last_projection_has_the_bias_of_the_others_unless_given() -> None:
-    assert QkvEncoderConfig(attention_bias=False).attention_output_bias is False
-    assert QkvEncoderConfig(attention_output_bias=False).attention_bias is True
+@pytest.mark.parametrize(
+    ("given", "kept", "projections"),
+    [
+        (True, True, ("q_proj", "k_proj", "v_proj", "o_proj")),
+        (False, False, ()),
+        ([], False, ()),
+        (["o_proj", "q_proj"], ["q_proj", "o_proj"], ("q_proj", "o_proj")),
+        (["v_proj", "o_proj", "k_proj", "q_proj"], True, ("q_proj", "k_proj", "v_proj", "o_proj")),
+    ],
+)
+def test_a_bias_is_that_of_all_projections_or_of_those_listed(given: Any, kept: Any, projections: Any) -> None:
+    config = QkvEncoderConfig(attention_bias=given)
+    assert (config.attention_bias, config.biased_projections) == (kept, projections)
 
 
 def test_rope_scaling_in_the_words_of_older_configs() -> None:
@@ -142,11 +116,11 @@ def test_given_rope_parameters_are_kept_and_not_touched(parameters: dict[str, An
 def test_nothing_is_shared_between_configs() -> None:
     given = {"rope_type": "linear", "factor": 2.0}
     patterns = ["full"] * 12
-    config = QkvEncoderDecoderConfig(position="rope", rope_parameters=given, attention_patterns=patterns)
+    config = QkvEncoderDecoderConfig(position="rope", rope_parameters=given, pattern=patterns)
     config.encoder.rope_parameters["factor"] = 8.0
-    config.encoder.attention_patterns[0] = "block_sparse"
+    config.encoder.pattern[0] = "block_sparse"
     assert (config.decoder.rope_parameters["factor"], given["factor"]) == (2.0, 2.0)
-    assert config.decoder.attention_patterns[0] == patterns[0] == "full"
+    assert config.decoder.pattern[0] == patterns[0] == "full"
 
 
 def test_causality_is_the_family_s() -> None:

@@ -3,37 +3,15 @@
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
 from qkv.configuration.configuration_base import QkvConfig
 
-DEFAULTS = {
-    "encoder": None,
-    "decoder": None,
-    "share_embeddings": True,
-    "tie_word_embeddings": True,
-    "label_smoothing": 0.0,
-    "classifier_dropout": 0.0,
-    "initializer_range": 0.02,
-    "use_cache": True,
-    "is_encoder_decoder": True,
-    "decoder_start_token_id": 0,
-    "start_with_last_token": False,
-    "transcription": "whole",
-    "median_filter_width": 7,
-    "pad_token_id": 0,
-    "bos_token_id": None,
-    "eos_token_id": 1,
-}
 SMALL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11}
-
-
-def test_defaults() -> None:
-    inherited = {field.name for field in fields(QkvConfig)} - {"is_encoder_decoder"}
-    own = {field.name: field.default for field in fields(QkvEncoderDecoderConfig) if field.name not in inherited}
-    assert own == DEFAULTS
 
 
 def test_flat_fields_are_shared_and_parts_hold_the_differences() -> None:
@@ -104,15 +82,26 @@ def test_given_differences_are_not_touched() -> None:
     assert encoder == {"num_hidden_layers": 3}
 
 
-@pytest.mark.parametrize("fields_", [{"encoder": {"frontend": "patches"}}, {"encoder": {"vocab_size": 7}}])
-def test_two_kinds_of_input_have_two_tables(fields_: dict) -> None:
-    config = QkvEncoderDecoderConfig(**SMALL, share_embeddings=False, **fields_)
-    assert config.decoder.vocab_size == 11
-
-
-def test_a_narrow_table_may_be_shared() -> None:
+def test_a_shared_table_has_one_shape() -> None:
     config = QkvEncoderDecoderConfig(**SMALL, embedding_size=4)
     assert config.share_embeddings
     assert config.encoder.embedding_width == config.decoder.embedding_width == config.decoder.output_width == 4
-    with pytest.raises(ValueError, match="share_embeddings=True needs one embedding_size, got 8 for the encoder and 4"):
-        QkvEncoderDecoderConfig(**SMALL, decoder={"embedding_size": 4})
+    assert QkvEncoderDecoderConfig(**SMALL, share_embeddings=False, encoder={"vocab_size": 7}).vocab_size == 11
+    for fields_, name in (({"encoder": {"vocab_size": 7}}, "vocab_size"), ({"decoder": {"embedding_size": 4}}, "8")):
+        with raises_sentence("share_embeddings=True", name, "share_embeddings=False"):
+            QkvEncoderDecoderConfig(**SMALL, **fields_)
+
+
+@pytest.mark.parametrize(
+    ("fields_", "mentions"),
+    [
+        ({"layer_scale": 0.1}, ("layer_scale=0.1", "QkvEncoderConfig")),
+        ({"encoder": {"frontend": "spectrogram"}}, ("frontend='spectrogram'", "QkvAudioEncoderConfig")),
+        ({"decoder": {"hidden_size": 4}}, ("hidden_size=8", "hidden_size=4")),
+        ({"decoder": {"cross_attention": False}}, ("cross_attention=False", "QkvDecoderConfig")),
+        ({"decoder_start_token_id": 11}, ("decoder_start_token_id=11", "10")),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(fields_: dict[str, Any], mentions: tuple[str, ...]) -> None:
+    with raises_sentence(*mentions):
+        QkvEncoderDecoderConfig(**{**SMALL, **fields_})

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from errors import raises_sentence
 from qkv import QkvRecurrentConfig
 
 SIZES = {"hidden_size": 8, "vocab_size": 11}
@@ -24,19 +25,19 @@ def test_dot_products_get_a_memory_as_wide_as_the_state(bidirectional: bool) -> 
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
+    ("fields", "mentions"),
     [
-        ({"attention": "dot", "encoder_hidden_size": 8}, "states of hidden_size=8 with memory of width 16; set enco"),
-        ({"attention": "dot", "hidden_size": 7}, "states of hidden_size=7 with memory of width 6; set encoder_hidden"),
-        ({"readout": "none", "readout_size": 4}, "reads states of hidden_size=8, got readout_size=4; leave readout_s"),
-        ({"tie_word_embeddings": True, "readout_size": 4}, "readout_size=4 to be embedding_size=8; set readout='tanh'"),
-        ({"decoder_start_token_id": 11}, "decoder_start_token_id=11 must be a token id from 0 to 10"),
-        ({"cell": "gruu"}, "cell='gruu' is not one of gru, lstm; did you mean 'gru'?"),
-        ({"attention": "additiv"}, "attention='additiv' is not one of none, additive, dot; did you mean 'additive'?"),
-        ({"hidden_dropout": 1.0}, r"must lie in \[0, 1\)"),
-        ({"hiden_size": 8}, "has no field 'hiden_size'; did you mean 'hidden_size'?"),
+        ({"attention": "dot", "encoder_hidden_size": 8}, ("hidden_size=8", "16", "encoder_hidden_size")),
+        ({"attention": "dot", "hidden_size": 7}, ("hidden_size=7", "6", "encoder_hidden_size")),
+        ({"readout": "none", "readout_size": 4}, ("hidden_size=8", "readout_size=4")),
+        ({"tie_word_embeddings": True, "readout_size": 4}, ("readout_size=4", "embedding_size=8")),
+        ({"decoder_start_token_id": 11}, ("decoder_start_token_id=11", "10")),
+        ({"cell": "gruu"}, ("cell='gruu'", "'gru'")),
+        ({"attention": "additiv"}, ("attention='additiv'", "'additive'")),
+        ({"hidden_dropout": 1.0}, ("hidden_dropout=1.0",)),
+        ({"hiden_size": 8}, ("'hiden_size'", "'hidden_size'")),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(fields: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_what_cannot_be_is_refused(fields: dict[str, Any], mentions: tuple[str, ...]) -> None:
+    with raises_sentence(*mentions):
         QkvRecurrentConfig(**{**SIZES, **fields})

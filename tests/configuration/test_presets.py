@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from qkv import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderForSpeechSeq2Seq, presets
+from qkv import QkvEncoderDecoderForConditionalGeneration, QkvSpeechEncoderDecoderForSpeechSeq2Seq, presets
 
 NAMES = (
     "bart_base bert_base bert_large clip_vit_b32 dalle deit_small_16 detr_r50 gpt2 gpt2_large gpt2_medium gpt2_xl "
@@ -20,7 +20,12 @@ GPT2 = {"vocab_size": 50257, "max_position_embeddings": 1024, "hidden_act": "gel
 VIT = {"image_size": 224, "patch_size": 16, "num_labels": 1000, "norm_eps": 1e-12, "pooling": "first"}
 PAPER = {"position": "sinusoidal", "norm_first": False, "hidden_act": "relu", "scale_embedding": True}
 T5 = {"position": "t5", "norm": "rms", "attention_multiplier": 1.0, "attention_bias": False, "vocab_size": 32128}
-WHISPER = {"vocab_size": 51865, "attention_key_bias": False, "position": "learned", "num_mel_bins": 80}
+WHISPER = {
+    "vocab_size": 51865,
+    "attention_bias": ["q_proj", "v_proj", "o_proj"],
+    "position": "learned",
+    "num_mel_bins": 80,
+}
 
 # (width, layers, heads, inner width) and what else is the paper's own.
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -99,10 +104,10 @@ def test_values_are_those_of_the_paper(name: str) -> None:
         }
 
 
-def test_values_that_only_models_of_sound_have() -> None:
+def test_values_that_only_speech_models_have() -> None:
     small = preset("speech_transformer_s")
     assert (small.encoder.num_hidden_layers, small.decoder.num_hidden_layers) == (12, 6)
-    assert preset("whisper_tiny").transcription == "windows" and small.transcription == "whole"
+    assert preset("whisper_tiny").transcription == "long_form" and small.transcription == "short_form"
     tiny = preset("whisper_tiny", encoder={"apply_spec_augment": True}, decoder={"layerdrop": 0.1})
     assert (tiny.max_source_positions, tiny.max_target_positions, tiny.decoder_layers) == (1500, 448, 4)
     assert tiny.encoder.apply_spec_augment and tiny.decoder.layerdrop == 0.1
@@ -111,7 +116,7 @@ def test_values_that_only_models_of_sound_have() -> None:
 @pytest.mark.parametrize(("size", "count"), [("tiny", 37_760_640), ("base", 72_593_920), ("small", 241_734_912)])
 def test_whispers_have_the_parameters_of_the_published_ones(size: str, count: int) -> None:
     with torch.device("meta"):
-        assert QkvEncoderDecoderForSpeechSeq2Seq(preset(f"whisper_{size}")).num_parameters() == count
+        assert QkvSpeechEncoderDecoderForSpeechSeq2Seq(preset(f"whisper_{size}")).num_parameters() == count
 
 
 def test_values_that_only_the_whole_has() -> None:

@@ -177,7 +177,7 @@ TASKS = {
     ),
     "tags": task(models.QkvEncoderForTokenClassification, tiny.encoder, "local", tagged),
     "images": task(
-        models.QkvEncoderForImageClassification, tiny.vision, "vit", pictures, fields={"drop_path_rate": 0.0}
+        models.QkvImageEncoderForImageClassification, tiny.vision, "vit", pictures, fields={"drop_path_rate": 0.0}
     ),
     "yes-or-no": task(
         models.QkvEncoderForSequenceClassification,
@@ -203,7 +203,7 @@ TASKS = {
         smoothed=False,
     ),
     "ctc": task(
-        models.QkvEncoderForCTC,
+        models.QkvAudioEncoderForCTC,
         tiny.hearer,
         "speech",
         lambda: spoken(lambda row: 1 + row % 3),
@@ -211,7 +211,7 @@ TASKS = {
         smoothed=False,
     ),
     "speech": task(
-        models.QkvEncoderDecoderForSpeechSeq2Seq,
+        models.QkvSpeechEncoderDecoderForSpeechSeq2Seq,
         tiny.recogniser,
         "speech",
         lambda: spoken(lambda row: LENGTHS[-1 - row]),

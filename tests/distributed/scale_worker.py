@@ -145,15 +145,15 @@ CASES: dict[str, tuple[type, Callable[[], Any], Callable[[], Rows], Callable[[Ba
         lambda: tiny.translator("transformer", **NO_DROPOUT), pairs, all_targets,
     ),
     "vit": (
-        models.QkvEncoderForImageClassification,
+        models.QkvImageEncoderForImageClassification,
         lambda: tiny.vision("vit", drop_path_rate=0.0), pictures, all_targets,
     ),
     "alibi": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("bloom"), text, next_tokens),
     "t5": (models.QkvEncoderDecoderForConditionalGeneration, lambda: tiny.translator("t5"), pairs, all_targets),
     "normed heads": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("neox"), text, next_tokens),
     "recurrent": (models.QkvRecurrentForConditionalGeneration, lambda: tiny.recurrent(embedding_dropout=0.0, hidden_dropout=0.0), pairs, all_targets),
-    "ctc": (models.QkvEncoderForCTC, lambda: tiny.hearer(apply_spec_augment=False, **NO_DROPOUT), sound, all_targets),
-    "speech": (models.QkvEncoderDecoderForSpeechSeq2Seq, lambda: tiny.recogniser(**NO_DROPOUT), sound, all_targets),
+    "ctc": (models.QkvAudioEncoderForCTC, lambda: tiny.hearer(apply_spec_augment=False, **NO_DROPOUT), sound, all_targets),
+    "speech": (models.QkvSpeechEncoderDecoderForSpeechSeq2Seq, lambda: tiny.recogniser(**NO_DROPOUT), sound, all_targets),
     "pairs": (
         models.QkvDualEncoderModel, lambda: tiny.pair(**NO_DROPOUT), captions, lambda batch: len(batch["input_ids"]),
     ),

@@ -94,13 +94,13 @@ def leftovers() -> Any:
 def families() -> Any:
     """A model of each other family."""
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    images = {"frontend": "patches", "image_size": 8, "patch_size": 4, "id2label": {0: "cat", 1: "dog"}}
+    images = {"image_size": 8, "patch_size": 4, "id2label": {0: "cat", 1: "dog"}}
     made = {
         "decoder": qkv.QkvDecoderForCausalLM(qkv.presets.llama(**size, num_key_value_heads=1, **TEXT)),
         "encoder_decoder": qkv.QkvEncoderDecoderForConditionalGeneration(
             qkv.presets.t5_small(**size, head_dim=8, **TEXT)
         ),
-        "vision": qkv.QkvEncoderForImageClassification(qkv.QkvEncoderConfig(**size, **images)),
+        "vision": qkv.QkvImageEncoderForImageClassification(qkv.QkvImageEncoderConfig(**size, **images)),
     }
     for label, each in made.items():
         each.push_to_hub(named(label), private=True)

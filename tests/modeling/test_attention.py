@@ -90,11 +90,10 @@ def test_queries_and_keys_may_be_normalised(groups, kind):
         assert_same(mixed, loop(module, hidden, given[-1], config, **hooks)[0], *given, *module.parameters())
 
 
-def test_the_last_projection_may_lack_the_bias_of_the_others():
-    for first, last in ((True, False), (False, True)):
-        module = SelfAttention(config_of(attention_bias=first, attention_output_bias=last), 0)
-        biases = {name.split(".")[0] for name, _ in module.named_parameters() if name.endswith("bias")}
-        assert biases == ({"q_proj", "k_proj", "v_proj"} if first else {"o_proj"})
+def test_only_the_listed_projections_have_a_bias():
+    for biased in (["q_proj", "k_proj", "v_proj"], ["o_proj"]):
+        module = SelfAttention(config_of(attention_bias=biased), 0)
+        assert {name.split(".")[0] for name, _ in module.named_parameters() if name.endswith("bias")} == {*biased}
 
 
 def test_causality_is_said_to_backends_that_get_no_mask():
@@ -104,7 +103,7 @@ def test_causality_is_said_to_backends_that_get_no_mask():
 
 
 def test_window_is_said_to_backends_that_build_no_mask():
-    config = config_of(attention_patterns=["full", "sliding", "block_sparse"], sliding_window=3)
+    config = config_of(pattern=["full", "sliding", "block_sparse"], sliding_window=3)
     assert [SelfAttention(config, layer).sliding_window for layer in range(3)] == [None, 3, None]
 
 

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 import tiny
-from qkv.modeling import QkvEncoderDecoderForSpeechSeq2Seq, QkvEncoderForCTC, QkvEncoderModel
+from qkv.modeling import QkvAudioEncoderForCTC
 
 MASK = "attention_mask of frames has padding in front; pad sound at its end, with padding_side='right'"
 
 
-def ctc(**fields: Any) -> QkvEncoderForCTC:
-    return QkvEncoderForCTC(tiny.hearer(**fields)).eval()
+def ctc(**fields: Any) -> QkvAudioEncoderForCTC:
+    return QkvAudioEncoderForCTC(tiny.hearer(**fields)).eval()
 
 
 def heard(**changes: Any) -> dict[str, Tensor]:
@@ -59,7 +59,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "tokens": (
         {"input_ids": torch.tensor([[5]])},
-        "input_ids given to a model with frontend='spectrogram'; give input_fea",
+        "input_ids given to QkvAudioEncoderModel, which reads input_features",
     ),
 }
 
@@ -75,15 +75,6 @@ def test_what_cannot_be_heard_is_refused_in_a_sentence(name: str) -> None:
 def test_a_blank_is_needed() -> None:
     with pytest.raises(ValueError, match="pad_token_id=None is the blank of CTC and must be a token id from 0 to 60"):
         ctc(pad_token_id=None)
-
-
-def test_heads_say_what_they_read() -> None:
-    with pytest.raises(ValueError, match="QkvEncoderForCTC reads spectrogram, got frontend='tokens'; set frontend="):
-        QkvEncoderForCTC(tiny.encoder())
-    with pytest.raises(ValueError, match="QkvEncoderDecoderForSpeechSeq2Seq reads spectrogram, got frontend='tokens'"):
-        QkvEncoderDecoderForSpeechSeq2Seq(tiny.translator())
-    with pytest.raises(ValueError, match="input_features given to a model with frontend='tokens'; give input_ids"):
-        QkvEncoderModel(tiny.encoder())(input_features=SOUND["input_features"])
 
 
 def test_rows_that_are_too_short_may_be_left_to_teach_nothing() -> None:

@@ -7,8 +7,8 @@ import torch
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, jittered, vision
-from qkv.configuration.axes import FrontendName, ImageFrontendName
-from qkv.configuration.configuration_detection import QkvImageEncoderConfig, QkvSlotDecoderConfig
+from qkv.configuration.axes import DetectionFrontendName, FrontendName
+from qkv.configuration.configuration_detection import QkvDetectionDecoderConfig, QkvDetectionEncoderConfig
 from qkv.modeling.frontend import DETECTION_FRONTENDS, FRONTENDS
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 
@@ -23,7 +23,7 @@ def patches(**fields):
 
 def test_every_word_is_a_row():
     assert tuple(FRONTENDS) == get_args(FrontendName)
-    assert tuple(DETECTION_FRONTENDS) == (*get_args(ImageFrontendName), QkvSlotDecoderConfig.frontend)
+    assert tuple(DETECTION_FRONTENDS) == get_args(DetectionFrontendName)
 
 
 @pytest.mark.parametrize("stack", [encoder, decoder])
@@ -128,11 +128,11 @@ def test_images_that_are_no_numbers_are_refused(bad):
 
 
 def seeing(**fields):
-    return QkvImageEncoderConfig(hidden_size=8, num_attention_heads=2, **fields)
+    return QkvDetectionEncoderConfig(hidden_size=8, num_attention_heads=2, **fields)
 
 
 def test_patches_of_a_detector_tile_an_image_of_any_size():
-    frontend = jittered(DETECTION_FRONTENDS["patches"](seeing(frontend="patches", patch_size=4)))
+    frontend = jittered(DETECTION_FRONTENDS["patches"](seeing(backbone_config=None, patch_size=4)))
     pixels, mask = draw(1, 3, 7, 9), torch.ones(1, 7, 9)
     mask[..., 8:] = 0
     embedded = frontend(pixels, mask)
@@ -154,5 +154,7 @@ def test_a_feature_map_is_the_last_of_the_backbone_and_its_norms_stay():
 
 
 def test_object_queries_start_as_zeros():
-    frontend = DETECTION_FRONTENDS["slots"](QkvSlotDecoderConfig(hidden_size=8, num_attention_heads=2, num_queries=5))
+    frontend = DETECTION_FRONTENDS["slots"](
+        QkvDetectionDecoderConfig(hidden_size=8, num_attention_heads=2, num_queries=5)
+    )
     assert torch.equal(frontend(draw(2, 3, 8)).hidden, torch.zeros(2, 5, 8, dtype=torch.float64))

@@ -7,7 +7,7 @@ import torch
 
 import reference
 from comparison import assert_same, decoder, draw, encoder, jittered, vision
-from qkv.configuration.axes import ActivationName, NormName, PoolingName
+from qkv.configuration.axes import ActivationName, NormName
 from qkv.modeling.head import (
     POOLINGS,
     MaskedLMHead,
@@ -33,10 +33,6 @@ def firsts(hidden, keep):
 
 def scores(linear, x):
     return reference.linear(x, linear.weight, linear.bias)
-
-
-def test_every_word_is_a_row():
-    assert tuple(POOLINGS) == get_args(PoolingName)
 
 
 @pytest.mark.parametrize("act", get_args(ActivationName))

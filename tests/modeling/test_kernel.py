@@ -168,6 +168,6 @@ def test_backends_refuse_what_they_would_ignore(implementation):
 
 
 def test_a_pattern_of_one_layer_is_not_overlooked():
-    config = decoder(position="rope", attention_patterns=["full", "full", "block_sparse"])
+    config = decoder(position="rope", pattern=["full", "full", "block_sparse"])
     with pytest.raises(ValueError, match="ignores pattern='block_sparse'"):
         refuse_lost_scores(config, "flash_attention_2")

@@ -86,7 +86,7 @@ def test_parallel_branches_read_the_same_input():
 
 
 def test_only_the_first_norm_may_be_skipped():
-    config = config_of(skip_first_norm=True, embedding_norm=True)
+    config = config_of(embedding_norm="instead")
     for index, names in ((0, {"mlp_residual"}), (1, {"self_attn_residual", "mlp_residual"})):
         assert {name.split(".")[0] for name, _ in Layer(config, index).named_parameters() if "norm" in name} == names
 

@@ -211,7 +211,7 @@ def test_nothing_hidden_needs_no_mask(stack, pattern, keep):
 
 
 def test_each_pattern_has_one_mask():
-    config = decoder(attention_patterns=["sliding", "full", "sliding"], sliding_window=3)
+    config = decoder(pattern=["sliding", "full", "sliding"], sliding_window=3)
     built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), attention_implementation="eager")
     assert set(built.masks) == {"sliding", "full"}
     assert (built.masks["sliding"] == 0).sum() < (built.masks["full"] == 0).sum()

@@ -131,11 +131,3 @@ def test_each_choice_is_read_by_itself() -> None:
     assert output.loss.item() == pytest.approx(mean_surprise(output.logits, inputs["labels"]))
     alone = model(**{name: value[1:, 2:] for name, value in inputs.items() if name != "labels"}).logits
     assert_close(alone[0, 0], output.logits[1, 2])
-
-
-@pytest.mark.parametrize("head", [QkvEncoderForMaskedLM, QkvEncoderForSequenceClassification])
-def test_a_head_over_tokens_refuses_a_config_of_images(head: Any) -> None:
-    with pytest.raises(
-        ValueError, match=f"{head.__name__} reads tokens, got frontend='patches'; set frontend='tokens'"
-    ):
-        head(tiny.vision())

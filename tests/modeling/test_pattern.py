@@ -14,7 +14,7 @@ LENGTH = 13
 @pytest.mark.parametrize("words", [["row", "column"], ["column", "row"]])
 def test_rows_and_columns_reach_everything_in_two_steps(words):
     """Why DALL-E alternates them; what they are for needs no text."""
-    config = decoder(attention_patterns=words, num_hidden_layers=2, position="none", grid_columns=4)
+    config = decoder(pattern=words, num_hidden_layers=2, position="none", grid_columns=4)
     model, inputs = jittered(QkvDecoderModel(config)).eval(), draw(1, LENGTH, 6)
     outputs = model(inputs_embeds=inputs).last_hidden_state[0]
     for place in range(LENGTH):

@@ -23,7 +23,7 @@ from qkv.configuration.axes import (
     SlotPositionName,
 )
 from qkv.configuration.configuration_attention import ROPE_TYPES
-from qkv.configuration.configuration_detection import QkvImageEncoderConfig, QkvSlotDecoderConfig
+from qkv.configuration.configuration_detection import QkvDetectionDecoderConfig, QkvDetectionEncoderConfig
 from qkv.modeling.position import POSITIONS, Embedded, Position, apply_rotation
 
 TRAINED = 13
@@ -287,7 +287,11 @@ def test_bias_depends_on_the_difference(stack, word):
 
 
 def image(word="sinusoidal_2d"):
-    return position(QkvImageEncoderConfig(hidden_size=12, num_attention_heads=3, frontend="patches", position=word))
+    return position(
+        QkvDetectionEncoderConfig(
+            hidden_size=12, num_attention_heads=3, patch_size=4, backbone_config=None, position=word
+        )
+    )
 
 
 def embedded(mask, dtype=torch.float64):
@@ -324,7 +328,7 @@ def test_positions_of_an_image_are_those_of_stock_detr():
 
 
 def test_each_object_query_has_a_vector_of_its_own():
-    module = position(QkvSlotDecoderConfig(hidden_size=6, num_attention_heads=3, num_queries=4))
+    module = position(QkvDetectionDecoderConfig(hidden_size=6, num_attention_heads=3, num_queries=4))
     vectors = module.query_key(Embedded(torch.zeros(2, 4, 6)))
     assert torch.equal(vectors, torch.stack([module.table.weight] * 2))
     assert dict(module.named_buffers()) == {}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import reference
 from comparison import TEXT, assert_same, draw, jittered
-from qkv.configuration import QkvEncoderConfig
+from qkv.configuration import QkvAudioEncoderConfig
 from qkv.configuration.axes import ConvolutionName
 from qkv.modeling.spectrogram import SpectrogramFrontend, augment, stretches
 
@@ -16,9 +16,9 @@ BINS, FRAMES = 3, 11
 ACTIVATIONS = {"plain": reference.gelu_of, "gated": reference.gated_of}
 
 
-def config(**fields: Any) -> QkvEncoderConfig:
-    sound = {"frontend": "spectrogram", "num_mel_bins": BINS, "conv_channels": 5, "position": "none"}
-    return QkvEncoderConfig(**{**TEXT, **sound, **fields})
+def config(**fields: Any) -> QkvAudioEncoderConfig:
+    sound = {"num_mel_bins": BINS, "conv_channels": 5, "position": "none"}
+    return QkvAudioEncoderConfig(**{**TEXT, **sound, **fields})
 
 
 def frontend(**fields: Any) -> SpectrogramFrontend:
@@ -55,7 +55,7 @@ def test_bins_may_come_first() -> None:
 
 
 @pytest.mark.parametrize("kind", get_args(ConvolutionName))
-def test_silenced_padding_gives_each_row_what_it_has_alone(kind: str) -> None:
+def test_zeroed_padding_gives_each_row_what_it_has_alone(kind: str) -> None:
     front, lengths = frontend(convolution=kind, conv_kernel_sizes=(5, 7)), (11, 10, 9, 8, 7, 2, 1)
     sound = torch.randn(len(lengths), FRAMES, BINS).double()  # noise where padding is
     found, keep, _ = front(sound, padded(*lengths))
@@ -75,7 +75,7 @@ def test_masked_padding_is_seen_by_the_last_tokens_alone() -> None:
 
 
 def test_heard_padding_is_sound_like_any_other() -> None:
-    front, sound, mask = frontend(frame_padding="heard"), draw(2, FRAMES, BINS), padded(11, 6)
+    front, sound, mask = frontend(frame_padding="unmasked"), draw(2, FRAMES, BINS), padded(11, 6)
     assert torch.equal(front(sound, mask).hidden, front(sound).hidden) and front(sound, mask).padding_mask is None
 
 

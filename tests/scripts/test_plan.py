@@ -48,7 +48,7 @@ def test_a_recipe_is_planned_with_its_own_batch_and_steps(capsys: pytest.Capture
 
 
 def test_what_is_no_text_is_counted_by_its_own_name(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["spoken-digits", "architecture=QkvEncoderForCTC", "model.num_hidden_layers=1", "--world-size=2,4"]
+    words = ["spoken-digits", "architecture=QkvAudioEncoderForCTC", "model.num_hidden_layers=1", "--world-size=2,4"]
     assert main(["plan", *words, "--batch=8"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "8 clips each, fp32" in printed and "clips/s" in printed and "FLOPs per clip, forward" in printed

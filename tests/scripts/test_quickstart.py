@@ -83,7 +83,7 @@ def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
         quickstart.refuse_difference(Loaded({"answer": [{"label": "c"}]}, same), expected, example)
 
 
-TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.attention_patterns=null", "text.made=60",
+TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.pattern=null", "text.made=60",
         "text.evaluated=4", "max_steps=2"]  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def test_texts_go_the_whole_way_too(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["", "QkvEncoderForCTC"])
+@pytest.mark.parametrize("kind", ["", "QkvAudioEncoderForCTC"])
 def test_sound_goes_the_whole_way_too(kind: str, tmp_path: Path) -> None:
     words = [
         f"data={recordings(tmp_path / 'sound')}",

@@ -12,21 +12,25 @@ from torch._higher_order_ops.flex_attention import math_attention
 from torch.nn.attention import flex_attention
 from transformers.integrations.flex_attention import WrappedFlexAttention
 
-from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig
+from qkv.configuration import QkvAudioEncoderConfig, QkvDecoderConfig, QkvEncoderConfig, QkvImageEncoderConfig
 
 EXACT = 1e-12
 # Odd where they may be: a transposed or mispaired axis then has the wrong size instead of the wrong numbers.
 SIZES = {"hidden_size": 6, "num_hidden_layers": 3, "num_attention_heads": 3, "head_dim": 4, "intermediate_size": 7}
 TEXT = {**SIZES, "vocab_size": 11, "max_position_embeddings": 13}
-IMAGE = {**SIZES, "frontend": "patches", "image_size": [6, 10], "patch_size": 2, "num_channels": 3}
+IMAGE = {**SIZES, "image_size": [6, 10], "patch_size": 2, "num_channels": 3}
 
 
 def encoder(**fields: Any) -> QkvEncoderConfig:
     return QkvEncoderConfig(**{**TEXT, **fields})
 
 
-def vision(**fields: Any) -> QkvEncoderConfig:
-    return QkvEncoderConfig(**{**IMAGE, **fields})
+def vision(**fields: Any) -> QkvImageEncoderConfig:
+    return QkvImageEncoderConfig(**{**IMAGE, **fields})
+
+
+def audio(**fields: Any) -> QkvAudioEncoderConfig:
+    return QkvAudioEncoderConfig(**{**TEXT, "num_mel_bins": 6, **fields})
 
 
 def decoder(**fields: Any) -> QkvDecoderConfig:

@@ -8,14 +8,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-import qkv.modeling as models
+import qkv
 from qkv.configuration import (
+    QkvAudioEncoderConfig,
     QkvDecoderConfig,
     QkvDetectionConfig,
     QkvDualEncoderConfig,
     QkvEncoderConfig,
     QkvEncoderDecoderConfig,
+    QkvImageEncoderConfig,
     QkvRecurrentConfig,
+    QkvSpeechEncoderDecoderConfig,
     QkvTextEncoderConfig,
 )
 
@@ -25,7 +28,7 @@ VOCABULARY, LABELS, BATCH, LENGTH, SOURCE = 61, 3, 2, 9, 7
 PAD, START, END = 1, 2, 3
 TEXT = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 48, "num_labels": LABELS}
 IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
-IMAGE = {**SIZES, "frontend": "patches", "image_size": [12, 16], "patch_size": 4, "num_labels": LABELS}
+IMAGE = {**SIZES, "image_size": [12, 16], "patch_size": 4, "num_labels": LABELS}
 
 # What the papers are at this size: together they use every position, both norm orders and all that heads differ by.
 ENCODERS = {
@@ -37,12 +40,12 @@ ENCODERS = {
         "pooling": "mean",
         "tie_word_embeddings": False,
     },
-    "local": {"position": "rope", "attention_patterns": ["sliding", "full"], "sliding_window": 3},
+    "local": {"position": "rope", "pattern": ["sliding", "full"], "sliding_window": 3},
     "electra": {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True, "embedding_size": 20, **DROPOUT},
     "modernbert": {
-        **{"position": "rope", "attention_patterns": ["full", "sliding"], "sliding_window": 3, "feed_forward": "glu"},
+        **{"position": "rope", "pattern": ["full", "sliding"], "sliding_window": 3, "feed_forward": "glu"},
         **{"rope_parameters": {"full": {"rope_theta": 1000.0}, "sliding": {"rope_theta": 10.0}}, "norm_bias": False},
-        **{"attention_bias": False, "mlp_bias": False, "embedding_norm": True, "skip_first_norm": True},
+        **{"attention_bias": False, "mlp_bias": False, "embedding_norm": "instead"},
         **{"head_transform": True, "head_bias": False, "pooling": "mean"},
     },
 }
@@ -66,18 +69,18 @@ DECODERS = {
     "mistral": {
         "position": "rope",
         "num_key_value_heads": 1,
-        "attention_patterns": ["sliding", "full"],
+        "pattern": ["sliding", "full"],
         "sliding_window": 4,
     },
     "bloom": {"position": "alibi", "embedding_norm": True, "lm_head_bias": True},
     "sparse": {"position": "none", "pattern": "block_sparse", "block_size": 2},
     "dalle": {
         **{"position": "grid", "text_length": 4, "grid_columns": 3, "grid_kernel": 3},
-        "attention_patterns": ["row", "convolutional"],
+        "pattern": ["row", "convolutional"],
     },
     "neox": {
         **{"position": "rope", "rope_parameters": {"partial_rotary_factor": 0.5}, "parallel_residual": True},
-        **{"query_key_norm": True, "attention_output_bias": False},
+        **{"query_key_norm": True, "attention_bias": ["q_proj", "k_proj", "v_proj"]},
     },
 }
 TRANSLATORS = {
@@ -95,10 +98,10 @@ TRANSLATORS = {
     "marian": {"position": "sinusoidal_concat", "share_embeddings": False, "tie_word_embeddings": False},
     "deep": {"position": "rope", "encoder": {"num_hidden_layers": 3}, "decoder": {"num_key_value_heads": 2}},
 }
-SOUND = {"frontend": "spectrogram", "num_mel_bins": 6}
+SOUND = {"num_mel_bins": 6}
 PLAIN = {
     **{"frame_layout": "bins_first", "convolution": "plain", "conv_kernel_sizes": [3, 3], "conv_strides": [1, 2]},
-    **{"conv_channels": 20, "attention_key_bias": False, "frame_padding": "masked"},
+    **{"conv_channels": 20, "attention_bias": ["q_proj", "v_proj", "o_proj"], "frame_padding": "masked"},
 }
 HEARERS = {
     "speech": {**SOUND, "position": "sinusoidal_t2t", "scale_embedding": True, "apply_spec_augment": True, **DROPOUT},
@@ -106,10 +109,10 @@ HEARERS = {
 }
 RECOGNISERS = {
     "speech": {
-        **{"position": "sinusoidal_t2t", "scale_embedding": True, "share_embeddings": False, **DROPOUT},
+        **{"position": "sinusoidal_t2t", "scale_embedding": True, **DROPOUT},
         "encoder": {**SOUND, "conv_channels": 10},
     },
-    "plain": {"share_embeddings": False, "attention_key_bias": False, "encoder": {**SOUND, **PLAIN}},
+    "plain": {"attention_bias": ["q_proj", "v_proj", "o_proj"], "encoder": {**SOUND, **PLAIN}},
 }
 
 # Of one width throughout, so that what holds for a stack can be asked of them in the same words.
@@ -137,7 +140,7 @@ DETECTORS = {
         "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]},
         **{"auxiliary_loss": True, "residual_dropout": 0.1, "attention_dropout": 0.1},
     },
-    "patches": {"frontend": "patches", "patch_size": 8, "norm_first": True, "position": "none"},
+    "patches": {"backbone_config": None, "patch_size": 8, "norm_first": True, "position": "none"},
 }
 QUERIES = 5
 
@@ -146,8 +149,8 @@ def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
     return QkvEncoderConfig(**{**TEXT, **IDS, **ENCODERS[kind], **fields})
 
 
-def vision(kind: str = "vit", **fields: Any) -> QkvEncoderConfig:
-    return QkvEncoderConfig(**{**IMAGE, **VISION[kind], **fields})
+def vision(kind: str = "vit", **fields: Any) -> QkvImageEncoderConfig:
+    return QkvImageEncoderConfig(**{**IMAGE, **VISION[kind], **fields})
 
 
 def decoder(kind: str = "gpt2", **fields: Any) -> QkvDecoderConfig:
@@ -180,12 +183,14 @@ def reader(kind: str = "clip", **fields: Any) -> QkvTextEncoderConfig:
     return QkvTextEncoderConfig(**{**TEXT, **IDS, **DROPOUT, **fields})
 
 
-def hearer(kind: str = "speech", **fields: Any) -> QkvEncoderConfig:
-    return QkvEncoderConfig(**{**TEXT, **IDS, **HEARERS[kind], **fields})
+def hearer(kind: str = "speech", **fields: Any) -> QkvAudioEncoderConfig:
+    return QkvAudioEncoderConfig(**{**TEXT, **IDS, **HEARERS[kind], **fields})
 
 
-def recogniser(kind: str = "speech", **fields: Any) -> QkvEncoderDecoderConfig:
-    return QkvEncoderDecoderConfig(**{**TEXT, **IDS, "decoder_start_token_id": START, **RECOGNISERS[kind], **fields})
+def recogniser(kind: str = "speech", **fields: Any) -> QkvSpeechEncoderDecoderConfig:
+    return QkvSpeechEncoderDecoderConfig(
+        **{**TEXT, **IDS, "decoder_start_token_id": START, **RECOGNISERS[kind], **fields}
+    )
 
 
 def detector(kind: str = "detr", **fields: Any) -> QkvDetectionConfig:
@@ -193,12 +198,6 @@ def detector(kind: str = "detr", **fields: Any) -> QkvDetectionConfig:
     own = {name: value for name, value in DETECTORS[kind].items() if name != "position"}
     encoder = {name: value for name, value in DETECTORS[kind].items() if name == "position"}
     return QkvDetectionConfig(**{**sizes, "encoder": encoder, **own, **fields})
-
-
-def readable(config: Any, reference: str) -> bool:
-    """Whether a class of an `auto_map` reads what the config's models are given."""
-    needed = getattr(models, reference.partition(".")[2]).reads
-    return needed is None or needed == config.frontend
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
@@ -387,95 +386,93 @@ def case(
 
 
 HEADS = [
-    case(models.QkvEncoderModel, "AutoModel", segments, encoder, "bert"),
-    case(models.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "bert"),
-    case(models.QkvEncoderForPreTraining, "AutoModelForPreTraining", pretraining, encoder, "bert"),
+    case(qkv.QkvEncoderModel, "AutoModel", segments, encoder, "bert"),
+    case(qkv.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "bert"),
+    case(qkv.QkvEncoderForPreTraining, "AutoModelForPreTraining", pretraining, encoder, "bert"),
     case(
-        models.QkvEncoderForSequenceClassification,
+        qkv.QkvEncoderForSequenceClassification,
         "AutoModelForSequenceClassification",
         lambda: classes(text()),
         encoder,
         "bert",
     ),
-    case(models.QkvEncoderForTokenClassification, "AutoModelForTokenClassification", token_classes, encoder, "local"),
-    case(models.QkvEncoderForQuestionAnswering, "AutoModelForQuestionAnswering", spans, encoder, "bert"),
-    case(models.QkvEncoderForMultipleChoice, "AutoModelForMultipleChoice", choices, encoder, "bert"),
+    case(qkv.QkvEncoderForTokenClassification, "AutoModelForTokenClassification", token_classes, encoder, "local"),
+    case(qkv.QkvEncoderForQuestionAnswering, "AutoModelForQuestionAnswering", spans, encoder, "bert"),
+    case(qkv.QkvEncoderForMultipleChoice, "AutoModelForMultipleChoice", choices, encoder, "bert"),
     case(
-        models.QkvEncoderForImageClassification,
+        qkv.QkvImageEncoderForImageClassification,
         "AutoModelForImageClassification",
         lambda: classes(images()),
         vision,
         "vit",
     ),
-    case(models.QkvEncoderForMaskedImageModeling, "AutoModelForMaskedImageModeling", masked_patches, vision, "vit"),
-    case(models.QkvDecoderModel, "AutoModel", text, decoder, "gpt2"),
-    case(models.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, "gpt2"),
+    case(qkv.QkvImageEncoderForMaskedImageModeling, "AutoModelForMaskedImageModeling", masked_patches, vision, "vit"),
+    case(qkv.QkvDecoderModel, "AutoModel", text, decoder, "gpt2"),
+    case(qkv.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, "gpt2"),
     case(
-        models.QkvDecoderForSequenceClassification,
+        qkv.QkvDecoderForSequenceClassification,
         "AutoModelForSequenceClassification",
         lambda: classes(text()),
         decoder,
         "gpt2",
     ),
-    case(models.QkvDecoderForTokenClassification, "AutoModelForTokenClassification", token_classes, decoder, "llama"),
-    case(models.QkvDecoderForQuestionAnswering, "AutoModelForQuestionAnswering", spans, decoder, "mistral"),
-    case(models.QkvEncoderDecoderModel, "AutoModel", pairs, translator, "transformer"),
+    case(qkv.QkvDecoderForTokenClassification, "AutoModelForTokenClassification", token_classes, decoder, "llama"),
+    case(qkv.QkvDecoderForQuestionAnswering, "AutoModelForQuestionAnswering", spans, decoder, "mistral"),
+    case(qkv.QkvEncoderDecoderModel, "AutoModel", pairs, translator, "transformer"),
     case(
-        models.QkvEncoderDecoderForConditionalGeneration,
+        qkv.QkvEncoderDecoderForConditionalGeneration,
         "AutoModelForSeq2SeqLM",
         translations,
         translator,
         "transformer",
     ),
     case(
-        models.QkvEncoderDecoderForSequenceClassification,
+        qkv.QkvEncoderDecoderForSequenceClassification,
         "AutoModelForSequenceClassification",
         lambda: classes(read_twice()),
         translator,
         "bart",
     ),
     case(
-        models.QkvEncoderDecoderForQuestionAnswering,
+        qkv.QkvEncoderDecoderForQuestionAnswering,
         "AutoModelForQuestionAnswering",
         twice_read_spans,
         translator,
         "marian",
     ),
-    case(models.QkvRecurrentModel, "AutoModel", pairs, recurrent, "rnnsearch"),
-    case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"),
-    case(models.QkvTextEncoderModel, "AutoModel", sentences, reader, "clip"),
-    case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", captions, pair, "clip"),
-    case(models.QkvDetectionModel, "AutoModel", padded_images, detector, "detr"),
-    case(models.QkvDetectionForObjectDetection, "AutoModelForObjectDetection", objects, detector, "detr"),
-    case(models.QkvEncoderForCTC, "AutoModelForCTC", heard, hearer, "speech"),
-    case(models.QkvEncoderDecoderForSpeechSeq2Seq, "AutoModelForSpeechSeq2Seq", heard_words, recogniser, "speech"),
+    case(qkv.QkvRecurrentModel, "AutoModel", pairs, recurrent, "rnnsearch"),
+    case(qkv.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"),
+    case(qkv.QkvTextEncoderModel, "AutoModel", sentences, reader, "clip"),
+    case(qkv.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", captions, pair, "clip"),
+    case(qkv.QkvDetectionModel, "AutoModel", padded_images, detector, "detr"),
+    case(qkv.QkvDetectionForObjectDetection, "AutoModelForObjectDetection", objects, detector, "detr"),
+    case(qkv.QkvAudioEncoderForCTC, "AutoModelForCTC", heard, hearer, "speech"),
+    case(qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq, "AutoModelForSpeechSeq2Seq", heard_words, recogniser, "speech"),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
-    case(models.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "relative"),
+    case(qkv.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "relative"),
     case(
-        models.QkvEncoderForSequenceClassification,
+        qkv.QkvEncoderForSequenceClassification,
         "AutoModelForSequenceClassification",
         lambda: classes(text()),
         encoder,
         "relative",
     ),
-    case(models.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "electra"),
-    case(models.QkvEncoderForReplacedTokenDetection, "AutoModelForPreTraining", replaced_tokens, encoder, "electra"),
+    case(qkv.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "electra"),
+    case(qkv.QkvEncoderForReplacedTokenDetection, "AutoModelForPreTraining", replaced_tokens, encoder, "electra"),
+    case(qkv.QkvEncoderForTokenClassification, "AutoModelForTokenClassification", token_classes, encoder, "modernbert"),
     case(
-        models.QkvEncoderForTokenClassification, "AutoModelForTokenClassification", token_classes, encoder, "modernbert"
-    ),
-    case(
-        models.QkvEncoderForSequenceClassification,
+        qkv.QkvEncoderForSequenceClassification,
         "AutoModelForSequenceClassification",
         lambda: classes(text()),
         encoder,
         "modernbert",
     ),
-    case(models.QkvEncoderModel, "AutoModel", images, vision, "vit"),
+    case(qkv.QkvImageEncoderModel, "AutoModel", images, vision, "vit"),
     *(
         case(
-            models.QkvEncoderForImageClassification,
+            qkv.QkvImageEncoderForImageClassification,
             "AutoModelForImageClassification",
             lambda: classes(images()),
             vision,
@@ -484,24 +481,24 @@ VARIANTS = [
         for kind in ("deit", "mean", "dinov2")
     ),
     *(
-        case(models.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, kind)
+        case(qkv.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, kind)
         for kind in ("llama", "mistral", "bloom", "sparse", "dalle", "neox")
     ),
     *(
-        case(models.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)
+        case(qkv.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)
         for kind in ("t5", "bart", "marian", "deep")
     ),
     *(
-        case(models.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, kind)
+        case(qkv.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, kind)
         for kind in ("luong", "cho", "sutskever")
     ),
-    case(models.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "uneven"),
-    case(models.QkvDetectionForObjectDetection, "AutoModelForObjectDetection", objects, detector, "patches"),
-    case(models.QkvEncoderModel, "AutoModel", lambda: sound(LENGTH), hearer, "speech"),
-    case(models.QkvEncoderForCTC, "AutoModelForCTC", lambda: heard(plain=True), hearer, "plain"),
-    case(models.QkvEncoderDecoderModel, "AutoModel", heard_pairs, recogniser, "speech"),
+    case(qkv.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "uneven"),
+    case(qkv.QkvDetectionForObjectDetection, "AutoModelForObjectDetection", objects, detector, "patches"),
+    case(qkv.QkvAudioEncoderModel, "AutoModel", lambda: sound(LENGTH), hearer, "speech"),
+    case(qkv.QkvAudioEncoderForCTC, "AutoModelForCTC", lambda: heard(plain=True), hearer, "plain"),
+    case(qkv.QkvSpeechEncoderDecoderModel, "AutoModel", heard_pairs, recogniser, "speech"),
     case(
-        models.QkvEncoderDecoderForSpeechSeq2Seq,
+        qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq,
         "AutoModelForSpeechSeq2Seq",
         lambda: heard_words(plain=True),
         recogniser,

@@ -54,10 +54,8 @@ def manager(folder: Path, network: torch.nn.Module | None = None, **fields: obje
     model = network
     if model is None:
         small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 3}
-        config = qkv.QkvEncoderConfig(
-            frontend="patches", image_size=4, patch_size=2, num_channels=1, **small, **DROPOUT
-        )
-        model = qkv.QkvEncoderForImageClassification(config)
+        config = qkv.QkvImageEncoderConfig(image_size=4, patch_size=2, num_channels=1, **small, **DROPOUT)
+        model = qkv.QkvImageEncoderForImageClassification(config)
     data = task()
     loop = Loop.of(Accelerator(cpu=True), model, recipe, data)
     facts = {

@@ -19,7 +19,7 @@ from qkv.scripts.publishing.card.heads import (
     Head,
 )
 
-# Fields of stock configs, by which their frontend is known.
+# Fields of configs, by which their frontend is known.
 NAMED_FRONTENDS = {
     **{"patch_size": "patches", "num_mel_bins": "spectrogram", "input_feat_per_channel": "spectrogram"},
     "backbone_config": "feature_map",
@@ -100,8 +100,7 @@ class CardModel:
         if "vision_config" in self.config:
             return "both"
         config = self.config.get("encoder", self.config)
-        named = next((kind for field, kind in NAMED_FRONTENDS.items() if field in config), "tokens")
-        return str(config.get("frontend", named))
+        return next((kind for field, kind in NAMED_FRONTENDS.items() if field in config), "tokens")
 
     @property
     def head(self) -> Head:

@@ -52,7 +52,7 @@ def flatten(config: PreTrainedConfig) -> FlatCode:
     if not isinstance(config, QkvConfig):
         raise ValueError(f"{type(config).__name__} is not a config of qkv; qkv.from_transformers makes the model one")
     classes = {auto: class_of(reference) for auto, reference in config.auto_map.items()}
-    heads = tuple((auto, owner) for auto, owner in classes.items() if fits(owner, config))
+    heads = tuple((auto, owner) for auto, owner in classes.items())
     return flattened(heads, vocabulary() - words_of(config))
 
 
@@ -89,12 +89,6 @@ def class_of(reference: str) -> type:
     if not isinstance(owner, type):
         raise ValueError(f"auto_map names {reference}, but qkv has no class {name}; leave auto_map out of the config")
     return owner
-
-
-def fits(owner: type, config: QkvConfig) -> bool:
-    """Return whether a head reads what the model reads."""
-    reads = getattr(owner, "reads", None)
-    return reads in (None, getattr(config, "frontend", reads))
 
 
 def vocabulary() -> frozenset[str]:

@@ -68,9 +68,7 @@ def random_inputs(config: Any, generator: torch.Generator, name: str) -> dict[st
     if "vision_config" in config.sub_configs:
         captions = with_eos(tokens(config.text_config, generator), config.text_config)
         return captions | images(config.vision_config, generator, name)
-    frontend = getattr(config, "frontend", "tokens")
-    frontend = "feature_map" if "encoder" in config.sub_configs and frontend == "patches" else frontend
-    return OTHERS[frontend](config, generator, name) if frontend in OTHERS else texts(config, generator, name)
+    return OTHERS.get(config.model_type, texts)(config, generator, name)
 
 
 def texts(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
@@ -115,7 +113,7 @@ def spectrograms(config: Any, generator: torch.Generator, name: str) -> dict[str
     bins_first = encoder.frame_layout == "bins_first"
     size = (encoder.num_mel_bins, frames) if bins_first else (frames, encoder.num_mel_bins)
     found = {"input_features": torch.randn(BATCH, *size, generator=generator)}
-    if encoder.frame_padding != "heard":
+    if encoder.frame_padding != "unmasked":
         real = torch.arange(frames) < frames - frames // 4 * torch.arange(BATCH)[:, None]
         found["attention_mask"] = real.long()
     if config.is_encoder_decoder:
@@ -161,7 +159,12 @@ def padded_images(config: Any, generator: torch.Generator, name: str) -> dict[st
     return {"pixel_values": pixels * mask[:, None], "pixel_mask": mask.long()}
 
 
-OTHERS = {"patches": images, "spectrogram": spectrograms, "feature_map": padded_images}
+OTHERS = {
+    "qkv_image_encoder": images,
+    "qkv_audio_encoder": spectrograms,
+    "qkv_speech_encoder_decoder": spectrograms,
+    "qkv_detection": padded_images,
+}
 
 
 @torch.no_grad()

@@ -315,10 +315,10 @@ def test_nested_undoes_flat(make: Any) -> None:
 
 
 def test_layers_that_are_alike_are_one_pattern() -> None:
-    alike = flat(tiny.decoder("llama", attention_patterns=["sliding", "sliding"], sliding_window=3))
-    assert alike["pattern"] == "sliding" and alike["attention_patterns"] is None
-    mixed = flat(tiny.decoder("llama", attention_patterns=["sliding", "full"], sliding_window=3))
-    assert mixed["attention_patterns"] == ["sliding", "full"]
+    alike = flat(tiny.decoder("llama", pattern=["sliding", "sliding"], sliding_window=3))
+    assert alike["pattern"] == "sliding"
+    mixed = flat(tiny.decoder("llama", pattern=["sliding", "full"], sliding_window=3))
+    assert mixed["pattern"] == ["sliding", "full"]
 
 
 def test_a_field_nobody_knows_is_named() -> None:
@@ -333,7 +333,6 @@ def test_what_says_nothing_does_not_matter() -> None:
     assert matters("decoder.position_offset", flat(tiny.translator("bart")))
     assert matters("decoder.position_offset", flat(tiny.translator("marian")))  # a wave has a start as well
     assert not matters("decoder.attention_multiplier", ours) and not matters("encoder.pad_token_id", ours)
-    assert matters("pad_token_id", flat(tiny.encoder())) and not matters("pad_token_id", flat(tiny.vision()))
 
 
 def test_a_class_is_asked_only_for_what_it_reads() -> None:

@@ -181,7 +181,7 @@ REFUSED = [
         "qwen3",
         "ForCausalLM",
         {"layer_types": ["full_attention", "chunked_attention"]},
-        "attention_patterns='chunked_attention' is not one of full, sliding, block_sparse",
+        "pattern='chunked_attention' is not one of full, sliding, block_sparse",
     ),
     ("t5", "ForConditionalGeneration", {"is_decoder": True}, "is_decoder=True"),
     ("t5", "ForConditionalGeneration", {"feed_forward_proj": "gated-mish"}, "hidden_act='mish' is not one of"),
@@ -228,7 +228,7 @@ def test_label_smoothing_is_no_obstacle(name: str) -> None:
         assert_close(stock(**real).logits, model(**real).logits, rtol=1e-4, atol=1e-4)
 
 
-text, image = qkv.QkvEncoderForSequenceClassification, qkv.QkvEncoderForImageClassification
+text, image = qkv.QkvEncoderForSequenceClassification, qkv.QkvImageEncoderForImageClassification
 decoder, translator = qkv.QkvDecoderForCausalLM, qkv.QkvEncoderDecoderForConditionalGeneration
 UNKNOWN_TO_STOCK = [
     (decoder, tiny.decoder(position="alibi"), "GPT2LMHeadModel, position='alibi' would become 'learned'"),
@@ -242,8 +242,8 @@ UNKNOWN_TO_STOCK = [
     (decoder, tiny.decoder("llama", pattern="block_sparse"), "pattern='block_sparse' would become 'full'"),
     (
         decoder,
-        tiny.decoder("llama", attention_patterns=["full", "sliding"], sliding_window=3),
-        "attention_patterns=",
+        tiny.decoder("llama", pattern=["full", "sliding"], sliding_window=3),
+        "pattern=",
     ),
     (
         decoder,

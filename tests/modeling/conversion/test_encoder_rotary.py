@@ -19,8 +19,8 @@ ROPE = {
 }
 MODERN = {
     **{"position": "rope", "rope_parameters": ROPE, "feed_forward": "glu", "norm_bias": False, "norm_first": True},
-    **{"embedding_norm": True, "skip_first_norm": True, "head_transform": True, "head_bias": False},
-    **{"attention_bias": False, "mlp_bias": False, "attention_patterns": ["full", "sliding"], "sliding_window": 3},
+    **{"embedding_norm": "instead", "head_transform": True, "head_bias": False},
+    **{"attention_bias": False, "mlp_bias": False, "pattern": ["full", "sliding"], "sliding_window": 3},
     **{"residual_dropout": 0.0, "type_vocab_size": 0},
 }
 
@@ -74,11 +74,11 @@ def test_a_modern_encoder_of_ours_is_modernbert(pooling: str) -> None:
     ("fields", "sentence"),
     [
         ({"pooling": "dense"}, "pooling='dense' would become 'first'"),
-        ({"skip_first_norm": False}, "skip_first_norm=False would become True"),
+        ({"embedding_norm": True}, "embedding_norm=True would become 'instead'"),
         ({"head_transform": False}, "head_transform=False would become True"),
         (
-            {"attention_patterns": ["full", "block_sparse"], "rope_parameters": ROPE["full"]},
-            "attention_patterns=",
+            {"pattern": ["full", "block_sparse"], "rope_parameters": ROPE["full"]},
+            "pattern=",
         ),
         ({"residual_dropout": 0.1}, "residual_dropout=0.1 would become 0.0"),
     ],
@@ -96,5 +96,5 @@ def test_one_set_of_rope_parameters_is_that_of_each_type() -> None:
 
 
 def test_one_pattern_is_that_of_each_layer() -> None:
-    assert their_layers(None, {"pattern": "sliding", "num_hidden_layers": 2}) == ["sliding_attention"] * 2
+    assert their_layers("sliding", {"num_hidden_layers": 2}) == ["sliding_attention"] * 2
     assert their_layers(["full", "block_sparse"], {}) == ["full_attention"] * 2

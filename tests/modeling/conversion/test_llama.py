@@ -29,7 +29,7 @@ def test_a_partial_rotation_has_no_llama() -> None:
         ({}, "LlamaForCausalLM"),
         ({"attention_bias": True, "mlp_bias": True}, "LlamaForCausalLM"),
         ({"pattern": "sliding", "sliding_window": 3}, "MistralForCausalLM"),
-        ({"attention_patterns": ["sliding", "sliding"], "sliding_window": 3}, "MistralForCausalLM"),
+        ({"pattern": ["sliding", "sliding"], "sliding_window": 3}, "MistralForCausalLM"),
     ],
 )
 def test_a_window_makes_mistral(fields: dict, class_name: str) -> None:
@@ -44,24 +44,20 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 
 
 @pytest.mark.parametrize(
-    ("fields", "pattern", "patterns"),
+    ("fields", "pattern"),
     [
-        ({}, "full", None),
-        ({**WINDOWS, "max_window_layers": 2}, "full", None),
-        ({**WINDOWS, "max_window_layers": 1}, "full", ["full", "sliding"]),
-        ({**WINDOWS, "max_window_layers": 0}, "sliding", None),
-        ({**WINDOWS, "layer_types": [SLIDING, FULL]}, "full", ["sliding", "full"]),
-        ({"sliding_window": 4, "max_window_layers": 0}, "full", None),
+        ({}, "full"),
+        ({**WINDOWS, "max_window_layers": 2}, "full"),
+        ({**WINDOWS, "max_window_layers": 1}, ["full", "sliding"]),
+        ({**WINDOWS, "max_window_layers": 0}, "sliding"),
+        ({**WINDOWS, "layer_types": [SLIDING, FULL]}, ["sliding", "full"]),
+        ({"sliding_window": 4, "max_window_layers": 0}, "full"),
     ],
 )
-def test_qwens_windows_are_patterns(fields: dict, pattern: str, patterns: list | None) -> None:
+def test_qwens_windows_are_patterns(fields: dict, pattern: str | list[str]) -> None:
     official = variant("qwen2", "ForCausalLM", "", **fields).build()
     ours = qkv.from_transformers(official).config
-    assert (ours.pattern, ours.attention_patterns, ours.sliding_window) == (
-        pattern,
-        patterns,
-        official.config.sliding_window,
-    )
+    assert (ours.pattern, ours.sliding_window) == (pattern, official.config.sliding_window)
     back = qkv.to_transformers(qkv.from_transformers(official)).config
     for name in ("layer_types", "sliding_window", "use_sliding_window"):
         assert getattr(back, name) == getattr(official.config, name)
@@ -70,11 +66,11 @@ def test_qwens_windows_are_patterns(fields: dict, pattern: str, patterns: list |
 @pytest.mark.parametrize(
     ("fields", "class_name"),
     [
-        ({"attention_bias": True, "attention_output_bias": False}, "Qwen2ForCausalLM"),
+        ({"attention_bias": ["q_proj", "k_proj", "v_proj"]}, "Qwen2ForCausalLM"),
         ({"attention_bias": False, "query_key_norm": True}, "Qwen3ForCausalLM"),
         ({"attention_bias": True, "query_key_norm": True}, "Qwen3ForCausalLM"),
         (
-            {"query_key_norm": True, "attention_patterns": ["full", "sliding"], "sliding_window": 3},
+            {"query_key_norm": True, "pattern": ["full", "sliding"], "sliding_window": 3},
             "Qwen3ForCausalLM",
         ),
     ],

@@ -26,9 +26,9 @@ def test_whispers_keys_have_no_bias_and_a_model_with_one_is_refused() -> None:
     attention = ours.model.decoder.layers[0].cross_attn
     assert attention.k_proj.bias is None and attention.q_proj.bias is not None
     config = copy.deepcopy(ours.config)
-    config.decoder.attention_key_bias = True
-    with pytest.raises(ValueError, match="decoder.attention_key_bias=True would become False"):
-        qkv.to_transformers(qkv.QkvEncoderDecoderForSpeechSeq2Seq(config))
+    config.decoder.attention_bias = True
+    with pytest.raises(ValueError, match="decoder.attention_bias=True would become"):
+        qkv.to_transformers(qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(config))
 
 
 def test_embeddings_of_whisper_are_never_scaled() -> None:
@@ -62,16 +62,19 @@ def test_what_speech2text_cannot_mean_is_refused(fields: dict[str, int], sentenc
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({}, "frame_padding='silenced' would become 'masked'"),
-        ({"encoder": {**tiny.RECOGNISERS["speech"]["encoder"], "frame_padding": "heard"}}, "frame_padding='heard'"),
+        ({}, "frame_padding='zeroed' would become 'masked'"),
+        (
+            {"encoder": {**tiny.RECOGNISERS["speech"]["encoder"], "frame_padding": "unmasked"}},
+            "frame_padding='unmasked'",
+        ),
     ],
 )
 def test_what_stock_has_not_is_named(fields: dict, named: str) -> None:
-    model = qkv.QkvEncoderDecoderForSpeechSeq2Seq(tiny.recogniser("speech", position_offset=2, **fields))
+    model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(tiny.recogniser("speech", position_offset=2, **fields))
     with pytest.raises(ValueError, match=named):
         qkv.to_transformers(model)
 
 
 def test_ctc_has_no_counterpart() -> None:
-    with pytest.raises(ValueError, match="QkvEncoderForCTC has no counterpart in stock transformers"):
-        qkv.to_transformers(qkv.QkvEncoderForCTC(tiny.hearer()))
+    with pytest.raises(ValueError, match="QkvAudioEncoderForCTC has no counterpart in stock transformers"):
+        qkv.to_transformers(qkv.QkvAudioEncoderForCTC(tiny.hearer()))

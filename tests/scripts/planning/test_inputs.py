@@ -13,7 +13,6 @@ SIZES = {
     "vit_base_16": {"height": 224, "width": 224},
     "whisper_tiny": {"frames": 3000, "tokens": 448},
     "speech_transformer_s": {"frames": 2048, "tokens": 512},
-    "bert_base frontend=spectrogram": {"frames": 2048, "tokens": 256},
     "clip_vit_b32": {"height": 224, "width": 224, "tokens": 77},
     "detr_r50 num_queries=5": {"height": 800, "width": 1066, "objects": 5},
     "shapes-detect": {"height": 48, "width": 48, "objects": 2},

@@ -19,7 +19,3 @@ HEADS = {
 @pytest.mark.parametrize("name", HEADS)
 def test_a_preset_has_the_head_of_its_paper(name: str) -> None:
     assert find(name, [], None).head == HEADS[name]
-
-
-def test_what_a_preset_reads_may_be_changed() -> None:
-    assert find("bert_base", ["frontend=spectrogram"], None).head == "ForCTC"

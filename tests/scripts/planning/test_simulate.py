@@ -33,10 +33,10 @@ SUBJECTS = {
     "gpt2": ["gpt2", *TEXT],
     "bert_base": ["bert_base", *TEXT],
     "t5_small": ["t5_small", *TEXT, "intermediate_size=128"],
-    "vit_base_16": ["vit_base_16", *WIDE, "image_size=[32, 32]", "patch_size=8"],
+    "vit_base_16": ["vit_base_16", *WIDE[:-1], "image_size=[32, 32]", "patch_size=8"],
     "whisper_tiny": ["whisper_tiny", *WIDE, "pad_token_id=0", "decoder_start_token_id=1", *SHORT],
     "speech": ["spoken-digits", "model.num_hidden_layers=1"],
-    "ctc": ["spoken-digits", "architecture=QkvEncoderForCTC", "model.ctc_zero_infinity=true"],
+    "ctc": ["spoken-digits", "architecture=QkvAudioEncoderForCTC", "model.ctc_zero_infinity=true"],
     "pairs": ["shapes-captions"],
     "objects": ["shapes-detect", f"model.encoder={{num_hidden_layers: 1, backbone_config: {BACKBONE}}}"],
     # torch's own counter of collectives knows no module that is called twice.

@@ -35,9 +35,9 @@ def test_types_are_those_of_the_fields() -> None:
 
 def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("title: Mine\ndata: digits\narchitecture: QkvEncoderForImageClassification\n")
+    path.write_text("title: Mine\ndata: digits\narchitecture: QkvImageEncoderForImageClassification\n")
     assert load(str(path)) == Recipe(
-        "mine", "Mine", "digits", "QkvEncoderForImageClassification", augment=Augmentation()
+        "mine", "Mine", "digits", "QkvImageEncoderForImageClassification", augment=Augmentation()
     )
 
 

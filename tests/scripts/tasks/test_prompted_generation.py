@@ -18,7 +18,7 @@ from qkv.scripts.tasks.prompted_generation import Craft, Maker, prompted
 from qkv.scripts.training.run import Run, train
 
 TINY = ["text.made=40", "text.evaluated=4", "max_steps=2", "warmup_steps=1", "eval_every=2", "batch_size=8",
-        "model.hidden_size=16", "model.num_hidden_layers=2", "model.attention_patterns=[row,column]",
+        "model.hidden_size=16", "model.num_hidden_layers=2", "model.pattern=[row,column]",
         "model.num_attention_heads=2"]  # fmt: skip
 SMALL = recipe.load("tunes", ["holdout=0"])
 

@@ -54,8 +54,8 @@ ALSO = {
     "gpt2-124m": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
     "bert-base": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
     "transformer-base": ["data={here}/lines", "text.column=text", "text.target=text"],
-    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate"), ["model.attention_patterns=[sliding]"]),
-    **dict.fromkeys(("digits-draw", "tunes"), ["model.attention_patterns=[row]"]),
+    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate"), ["model.pattern=[sliding]"]),
+    **dict.fromkeys(("digits-draw", "tunes"), ["model.pattern=[row]"]),
 }
 
 

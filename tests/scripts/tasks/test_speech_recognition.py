@@ -26,7 +26,7 @@ from sine_waves import recordings, tone
 
 TINY = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=2",
         "warmup_steps=1", "batch_size=4", "threads=1"]  # fmt: skip
-KINDS = {"decoder": [], "labels": ["architecture=QkvEncoderForCTC"]}
+KINDS = {"decoder": [], "labels": ["architecture=QkvAudioEncoderForCTC"]}
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_labels_are_the_characters_and_answers_what_stays_once(folder: Path) -> 
     spelt = tokenizer.convert_tokens_to_ids(list("llo<pad>w||<pad>"[:3]) + ["<pad>", "w", "|", "|", "m"])
     logits = torch.nn.functional.one_hot(torch.tensor([spelt, spelt]), len(tokenizer)).float()
     keep = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
-    model = type("Model", (), {"base_model": type("Base", (), {"keep": lambda self, mask, logits: keep})()})()
+    model = type("Model", (), {"base_model": type("Base", (), {"padding_mask": lambda self, mask, logits: keep})()})()
     answers = task.answer(model, type("Outputs", (), {"logits": logits}), batch)
     assert answers == [("low m", "low low"), ("low", "high low")]
 
@@ -123,7 +123,10 @@ def test_sound_of_the_hub_comes_as_bytes(tmp_path: Path) -> None:
     [
         (["text.column=txt"], "has no column 'txt'; did you mean 'text'?"),
         (["streaming=true"], "recordings are listened to before the training, which is no stream; leave out"),
-        ([*KINDS["labels"], "text.tokenizer=bpe"], "text.tokenizer='bpe' is not for QkvEncoderForCTC, which labels"),
+        (
+            [*KINDS["labels"], "text.tokenizer=bpe"],
+            "text.tokenizer='bpe' is not for QkvAudioEncoderForCTC, which labels",
+        ),
     ],
 )
 def test_what_cannot_be_heard_is_refused(words: list[str], said: str, folder: Path) -> None:

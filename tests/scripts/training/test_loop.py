@@ -29,10 +29,8 @@ RECIPE = Recipe("tiny", "", "", "", max_steps=4, batch_size=8, learning_rate=1e-
 
 
 def image_model(**fields: object) -> nn.Module:
-    config = qkv.QkvEncoderConfig(
-        frontend="patches", image_size=4, patch_size=2, num_channels=1, num_labels=3, **TINY, **fields
-    )
-    return qkv.QkvEncoderForImageClassification(config).double()
+    config = qkv.QkvImageEncoderConfig(image_size=4, patch_size=2, num_channels=1, num_labels=3, **TINY, **fields)
+    return qkv.QkvImageEncoderForImageClassification(config).double()
 
 
 def text_model(**fields: object) -> nn.Module:
@@ -82,15 +80,15 @@ def task(examples: Columns, count: Callable[[Batch], int]) -> Task:
 
 
 def sound_model(**fields: object) -> nn.Module:
-    sound = {"frontend": "spectrogram", "num_mel_bins": 5, "conv_channels": 4, "pad_token_id": 0}
-    return qkv.QkvEncoderForCTC(qkv.QkvEncoderConfig(vocab_size=11, **sound, **TINY, **fields)).double()
+    sound = {"num_mel_bins": 5, "conv_channels": 4, "pad_token_id": 0}
+    return qkv.QkvAudioEncoderForCTC(qkv.QkvAudioEncoderConfig(vocab_size=11, **sound, **TINY, **fields)).double()
 
 
 def dictation_model(**fields: object) -> nn.Module:
-    ids = {"pad_token_id": 0, "decoder_start_token_id": 0, "vocab_size": 11, "share_embeddings": False}
-    sound = {"frontend": "spectrogram", "num_mel_bins": 5, "conv_channels": 4}
-    config = qkv.QkvEncoderDecoderConfig(encoder=sound, **ids, **TINY, **fields)
-    return qkv.QkvEncoderDecoderForSpeechSeq2Seq(config).double()
+    ids = {"pad_token_id": 0, "decoder_start_token_id": 0, "vocab_size": 11}
+    sound = {"num_mel_bins": 5, "conv_channels": 4}
+    config = qkv.QkvSpeechEncoderDecoderConfig(encoder=sound, **ids, **TINY, **fields)
+    return qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(config).double()
 
 
 def sound_task() -> Task:
@@ -136,14 +134,14 @@ def test_parts_add_up_to_the_whole_batch(case: str) -> None:
 
 def test_a_mean_of_means_would_be_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = weights_after("images", RECIPE)
-    forward = qkv.QkvEncoderForImageClassification.forward
+    forward = qkv.QkvImageEncoderForImageClassification.forward
 
     def mean_of_parts(self: nn.Module, num_items_in_batch: object = None, **kwargs: object) -> object:
         outputs = forward(self, **kwargs)
         outputs.loss = outputs.loss / 4
         return outputs
 
-    monkeypatch.setattr(qkv.QkvEncoderForImageClassification, "forward", mean_of_parts)
+    monkeypatch.setattr(qkv.QkvImageEncoderForImageClassification, "forward", mean_of_parts)
     assert furthest(whole, weights_after("images", replace(RECIPE, accumulate=4))) > 1e-3
 
 

@@ -50,11 +50,11 @@ def test_attention_is_drawn_for_each_image_and_layer(tmp_path: Path, monkeypatch
         return imshow(self, image, **options)
 
     monkeypatch.setattr(Axes, "imshow", spy)
-    config = qkv.QkvEncoderConfig(
-        frontend="patches", image_size=[4, 6], patch_size=2, num_channels=3, hidden_size=8, num_hidden_layers=2,
+    config = qkv.QkvImageEncoderConfig(
+        image_size=[4, 6], patch_size=2, num_channels=3, hidden_size=8, num_hidden_layers=2,
         num_attention_heads=2, num_labels=3,
     )  # fmt: skip
-    model = qkv.QkvEncoderForImageClassification(config).eval()
+    model = qkv.QkvImageEncoderForImageClassification(config).eval()
     pixels = torch.randn(3, 3, 4, 6)
     draw_attention(model, pixels, ["a", "b", "c"], tmp_path / "attention.png")
     expected = model(pixel_values=pixels, output_attentions=True).attentions

@@ -24,7 +24,7 @@ SPEECH2TEXT = Family(
     "Speech2Text",
     {"Model": recognition, "ForConditionalGeneration": recognition_labels},
     {**SIZES, "input_feat_per_channel": 10, "conv_channels": 28, "decoder_start_token_id": END},
-    {"encoder.frame_padding": "silenced"},
+    {"encoder.frame_padding": "zeroed"},
     sides=("none", "right"),
     translates=True,
     padding_idx=True,

@@ -15,7 +15,7 @@ TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
         (qkv.presets.gpt2(**TINY), "QkvDecoderForCausalLM", ("gpt2", "GPT2LMHeadModel")),
         (qkv.presets.t5_small(head_dim=4, **TINY), "QkvEncoderDecoderForConditionalGeneration",
          ("t5", "T5ForConditionalGeneration")),
-        (qkv.presets.vit_base_16(**TINY), "QkvEncoderForImageClassification", ("vit", "ViTForImageClassification")),
+        (qkv.presets.vit_base_16(**TINY), "QkvImageEncoderForImageClassification", ("vit", "ViTForImageClassification")),
         (qkv.presets.bert_base(position="alibi", **TINY), "QkvEncoderForMaskedLM", None),
     ],
 )  # fmt: skip

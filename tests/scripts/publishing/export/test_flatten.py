@@ -22,7 +22,7 @@ CONFIGS = {
     "llama": qkv.presets.llama_3_2_1b(),
     "mixed": qkv.QkvDecoderConfig(
         num_hidden_layers=3,
-        attention_patterns=["sliding", "block_sparse", "full"],
+        pattern=["sliding", "block_sparse", "full"],
         sliding_window=4,
         position="t5",
         norm="rms",
@@ -39,7 +39,7 @@ CONFIGS = {
     "whisper": qkv.presets.whisper_tiny(),
     "speech": qkv.presets.speech_transformer_s(),
     "detr": qkv.presets.detr_r50(),
-    "detr on patches": qkv.presets.detr_r50(frontend="patches", encoder={"position": "none"}),
+    "detr on patches": qkv.presets.detr_r50(backbone_config=None, encoder={"position": "none"}),
 }
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "open", "__import__", "globals", "input", "breakpoint"}
 FORBIDDEN_NAMES = {
@@ -178,7 +178,7 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
     said = {
         str(value)
         for part in (config, *(getattr(config, sub) for sub in config.sub_configs))
-        for value in vars(part).values()
+        for value in (*vars(part).values(), getattr(part, "frontend", None))
     }
     for owner, word in used.items():
         assert (f"class {owner}(" in text) == (word in said), owner
@@ -230,6 +230,6 @@ def test_the_config_of_somebody_else_is_refused() -> None:
 def test_a_copy_makes_configs_of_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As transformers does for each part of a config."""
     copy = imported("bart", tmp_path, monkeypatch)
-    local = {"num_hidden_layers": 2, "attention_patterns": ["sliding", "full"], "sliding_window": 3}
+    local = {"num_hidden_layers": 2, "pattern": ["sliding", "full"], "sliding_window": 3}
     assert copy.QkvDecoderConfig().layer_patterns == ["full"] * 12
     assert copy.QkvDecoderConfig(**local).layer_types == ["sliding_attention", "full_attention"]

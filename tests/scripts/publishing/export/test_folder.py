@@ -14,11 +14,11 @@ from qkv.scripts.publishing.integrity.manifest import MANIFEST, identity
 
 
 @pytest.fixture
-def model() -> qkv.QkvEncoderForImageClassification:
-    config = qkv.QkvEncoderConfig(
-        frontend="patches", image_size=4, patch_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=2
+def model() -> qkv.QkvImageEncoderForImageClassification:
+    config = qkv.QkvImageEncoderConfig(
+        image_size=4, patch_size=2, hidden_size=8, num_hidden_layers=1, num_attention_heads=2
     )
-    return qkv.QkvEncoderForImageClassification(config)
+    return qkv.QkvImageEncoderForImageClassification(config)
 
 
 def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path) -> None:
@@ -31,11 +31,11 @@ def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path) -> None:
     names = {path.name for path in folder.iterdir()}
     assert {"config.json", "model.safetensors", "preprocessor_config.json", "README.md", "LICENSE"} <= names
     config = AutoConfig.from_pretrained(folder)
-    assert config.auto_map.keys() < qkv.QkvEncoderConfig.auto_classes.keys()  # without heads that read words
+    assert config.auto_map.keys() == qkv.QkvImageEncoderConfig.auto_classes.keys()
     assert {reference.partition(".")[0] + ".py" for reference in config.auto_map.values()} == {
         path.name for path in folder.glob("*.py")
     }
-    assert model.config.auto_map == qkv.QkvEncoderConfig.auto_classes
+    assert model.config.auto_map == qkv.QkvImageEncoderConfig.auto_classes
     assert (folder / "README.md").read_text() == f"# card of {identity(folder)}\n"
     assert "README.md" in read_json(folder / MANIFEST)["files"]
     assert "Apache License" in (folder / "LICENSE").read_text()

@@ -115,7 +115,7 @@ def run_folder(place: Path) -> Path:
     """A finished run, of the model whose card is published."""
     record = json.loads(RECORD.read_text())
     config = qkv.QkvEncoderConfig.from_dict(record["config"])
-    qkv.QkvEncoderForImageClassification(config).save_pretrained(place / "model")
+    qkv.QkvImageEncoderForImageClassification(config).save_pretrained(place / "model")
     ViTImageProcessorPil(size={"height": 8, "width": 8}).save_pretrained(place / "model")
     (place / "record.json").write_text(json.dumps(record))
     for picture in RECORD.parent.glob("*.png"):

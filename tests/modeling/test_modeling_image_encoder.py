@@ -9,7 +9,11 @@ from transformers import PreTrainedModel
 
 import tiny
 from qkv.configuration import presets
-from qkv.modeling import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling, QkvEncoderModel
+from qkv.modeling import (
+    QkvImageEncoderForImageClassification,
+    QkvImageEncoderForMaskedImageModeling,
+    QkvImageEncoderModel,
+)
 
 # sources.md, section 5; DeiT-S as timm and the paper's table 1 (22M) have it.
 PARAMETERS = [
@@ -23,7 +27,7 @@ PARAMETERS = [
 @pytest.mark.parametrize(("preset", "fields", "count"), PARAMETERS)
 def test_the_number_of_parameters_is_the_papers(preset: str, fields: dict, count: int) -> None:
     with torch.device("meta"):
-        model = QkvEncoderForImageClassification(getattr(presets, preset)(**fields))
+        model = QkvImageEncoderForImageClassification(getattr(presets, preset)(**fields))
     assert model.num_parameters() == count
 
 
@@ -37,7 +41,7 @@ def pictures() -> torch.Tensor:
 
 
 def test_patches_are_read_row_by_row_behind_the_class_token() -> None:
-    model, pixels = exact(QkvEncoderModel, "vit", num_hidden_layers=1), pictures()
+    model, pixels = exact(QkvImageEncoderModel, "vit", num_hidden_layers=1), pictures()
     frontend = model.embed_tokens
     tokens = frontend(pixels).hidden
     assert tokens.shape == (tiny.BATCH, 1 + 3 * 4, 32)
@@ -52,7 +56,7 @@ def test_patches_are_read_row_by_row_behind_the_class_token() -> None:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("kind", tiny.VISION)
 def test_images_are_classified_by_what_is_pooled(kind: str, smoothing: float) -> None:
-    model = exact(QkvEncoderForImageClassification, kind, label_smoothing=smoothing)
+    model = exact(QkvImageEncoderForImageClassification, kind, label_smoothing=smoothing)
     labels = torch.tensor([2, 0])
     output, hidden = model(pictures(), labels=labels), model.model(pixel_values=pictures()).last_hidden_state
     assert output.logits.shape == (tiny.BATCH, tiny.LABELS)
@@ -72,7 +76,7 @@ def test_images_are_classified_by_what_is_pooled(kind: str, smoothing: float) ->
 
 
 def test_masked_patches_are_painted_and_only_they_are_judged() -> None:
-    model, pixels = exact(QkvEncoderForMaskedImageModeling, "vit"), pictures()
+    model, pixels = exact(QkvImageEncoderForMaskedImageModeling, "vit"), pictures()
     masked = tiny.masked_patches()["bool_masked_pos"]
     output = model(pixels, masked)
     assert output.reconstruction.shape == pixels.shape
@@ -92,7 +96,7 @@ def test_masked_patches_are_painted_and_only_they_are_judged() -> None:
 
 def test_masked_patches_of_a_step_count_together() -> None:
     """One patch hidden in the first image and four in the second: the mean over both is no mean of their means."""
-    model, pixels = exact(QkvEncoderForMaskedImageModeling, "vit"), pictures()
+    model, pixels = exact(QkvImageEncoderForMaskedImageModeling, "vit"), pictures()
     masked = (torch.arange(12) < torch.tensor([[1], [4]])).bool()
     whole = model(pixel_values=pixels, bool_masked_pos=masked, num_items_in_batch=5)
     assert_close(whole.loss, model(pixel_values=pixels, bool_masked_pos=masked).loss, rtol=1e-6, atol=0)
@@ -109,17 +113,9 @@ def test_masked_patches_of_a_step_count_together() -> None:
         assert_close(one, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("head", [QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling])
-def test_a_head_over_images_refuses_a_config_of_tokens(head: Any) -> None:
-    with pytest.raises(
-        ValueError, match=f"{head.__name__} reads patches, got frontend='tokens'; set frontend='patches'"
-    ):
-        head(tiny.encoder())
-
-
 @pytest.mark.parametrize("learned", [True, False])
 def test_a_base_model_may_have_a_mask_token_of_its_own(learned: bool) -> None:
-    model = tiny.jitter(QkvEncoderModel(tiny.vision(mask_token=learned))).eval()
+    model = tiny.jitter(QkvImageEncoderModel(tiny.vision(mask_token=learned))).eval()
     inputs = tiny.masked_patches()
     inputs.pop("labels", None)
     assert (model.embed_tokens.mask_token is not None) == learned

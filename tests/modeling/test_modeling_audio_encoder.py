@@ -8,15 +8,15 @@ from torch import Tensor
 
 import reference
 import tiny
-from qkv.modeling import QkvEncoderForCTC
+from qkv.modeling import QkvAudioEncoderForCTC
 from qkv.modeling.loss import connectionist
 
 BLANK = 1
 
 
-def hearing(**fields: Any) -> QkvEncoderForCTC:
+def hearing(**fields: Any) -> QkvAudioEncoderForCTC:
     torch.manual_seed(0)
-    return tiny.jitter(QkvEncoderForCTC(tiny.hearer(**fields))).eval()
+    return tiny.jitter(QkvAudioEncoderForCTC(tiny.hearer(**fields))).eval()
 
 
 def test_the_loss_is_that_of_all_alignments() -> None:
@@ -70,7 +70,7 @@ def test_a_row_alone_has_the_scores_it_has_in_a_batch() -> None:
 @pytest.mark.slow
 def test_it_learns_what_is_said() -> None:
     torch.manual_seed(0)
-    model, inputs = QkvEncoderForCTC(tiny.hearer(apply_spec_augment=False)).train(), tiny.heard()
+    model, inputs = QkvAudioEncoderForCTC(tiny.hearer(apply_spec_augment=False)).train(), tiny.heard()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(120):
         optimizer.zero_grad()

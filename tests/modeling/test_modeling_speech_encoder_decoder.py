@@ -135,7 +135,7 @@ def test_features_may_be_named() -> None:
 
 def writer(kind: str = "speech", **fields: Any) -> PreTrainedModel:
     torch.manual_seed(0)
-    model = qkv.QkvEncoderDecoderForSpeechSeq2Seq(
+    model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(
         tiny.recogniser(kind, eos_token_id=None, tie_word_embeddings=False, **fields)
     )
     with torch.no_grad():
@@ -186,7 +186,7 @@ def test_parts_add_up_to_one_big_batch() -> None:
 
 def test_the_vocabulary_can_be_resized() -> None:
     for tied in (True, False):
-        model = qkv.QkvEncoderDecoderForSpeechSeq2Seq(tiny.recogniser(tie_word_embeddings=tied))
+        model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(tiny.recogniser(tie_word_embeddings=tied))
         assert model.get_input_embeddings() is model.model.decoder.embed_tokens
         model.resize_token_embeddings(70)
         assert model.lm_head.out_features == model.config.decoder.vocab_size == model.config.vocab_size == 70

@@ -6,9 +6,12 @@ In training, ours raises the rate of stochastic depth with the layers where stoc
 from dataclasses import replace
 from typing import Any
 
-from ...configuration.configuration_encoder import QkvEncoderConfig
-from ..modeling_encoder import QkvEncoderModel
-from ..modeling_encoder_image import QkvEncoderForImageClassification, QkvEncoderForMaskedImageModeling
+from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
+from ..modeling_image_encoder import (
+    QkvImageEncoderForImageClassification,
+    QkvImageEncoderForMaskedImageModeling,
+    QkvImageEncoderModel,
+)
 from .config import BASE, Architecture, Codec, Fields, Head, activation, canonical, same
 from .encoder import CLASSIFIER, STACK_FIELDS, UNPOOLED, base
 
@@ -16,10 +19,11 @@ IMAGE_FIELDS: Fields = {
     **STACK_FIELDS,
     **same("image_size num_channels"),
     "patch_size": Codec("patch_size", read=lambda size, theirs: canonical(size)),
-    "attention_bias": "qkv_bias",
+    # `qkv_bias` leaves out the first three of the four biases.
+    "attention_bias": Codec(
+        "qkv_bias", lambda biased, theirs: biased or ["o_proj"], lambda biases, ours: biases is True
+    ),
 }
-# `qkv_bias` leaves out the first three of the four biases.
-IMAGE_WORDS = {"frontend": "patches", "attention_output_bias": True, **UNPOOLED}
 VIT_ROWS = (
     ("embed_tokens.class_token", "embeddings.cls_token"),
     ("embed_tokens.mask_token", "embeddings.mask_token"),
@@ -39,15 +43,15 @@ def image_heads(name: str) -> tuple[Head, ...]:
     """The classes in which ViT and DeiT do not differ; the stride of the pixel decoder is the patch size."""
     pixels, stride = (("decoder.projection", "decoder.0"),), {"patch_size": "encoder_stride"}
     return (
-        *base(f"{name}Model"),
-        Head(QkvEncoderForImageClassification, f"{name}ForImageClassification", CLASSIFIER, UNPOOLED),
-        Head(QkvEncoderForMaskedImageModeling, f"{name}ForMaskedImageModeling", pixels, fields=stride),
+        *base(f"{name}Model", QkvImageEncoderModel),
+        Head(QkvImageEncoderForImageClassification, f"{name}ForImageClassification", CLASSIFIER, UNPOOLED),
+        Head(QkvImageEncoderForMaskedImageModeling, f"{name}ForMaskedImageModeling", pixels, fields=stride),
     )
 
 
 VIT = Architecture(
     "vit",
-    QkvEncoderConfig,
+    QkvImageEncoderConfig,
     {
         **IMAGE_FIELDS,
         "head_act": Codec(
@@ -56,7 +60,7 @@ VIT = Architecture(
             write=lambda act, ours: act or "tanh",
         ),
     },
-    IMAGE_WORDS,
+    UNPOOLED,
     VIT_ROWS,
     image_heads("ViT"),
     prefixes=("model.", "vit."),
@@ -70,7 +74,7 @@ DEIT = replace(
     heads=(
         *image_heads("DeiT"),
         Head(
-            QkvEncoderForImageClassification,
+            QkvImageEncoderForImageClassification,
             "DeiTForImageClassificationWithTeacher",
             (("classifier.{class,distillation}_classifier", "{cls,distillation}_classifier"),),
             {"pooling": "distilled"},
@@ -94,7 +98,7 @@ def ratio_of(inner: int, ours: dict[str, Any]) -> int:
 
 DINOV2 = Architecture(
     "dinov2",
-    QkvEncoderConfig,
+    QkvImageEncoderConfig,
     {
         **{name: theirs for name, theirs in IMAGE_FIELDS.items() if name not in ("intermediate_size", "hidden_act")},
         "drop_path_rate": "drop_path_rate",
@@ -118,7 +122,7 @@ DINOV2 = Architecture(
         ),
     },
     # No dropout stands behind its branches.
-    {**IMAGE_WORDS, "interpolate_positions": True},
+    {**UNPOOLED, "interpolate_positions": True},
     (
         ("embed_tokens.class_token", "embeddings.cls_token"),
         ("embed_tokens.mask_token", "embeddings.mask_token", "widen"),
@@ -136,9 +140,9 @@ DINOV2 = Architecture(
         ("norm", "layernorm"),
     ),
     (
-        Head(QkvEncoderModel, "Dinov2Model", words=UNPOOLED, prefixes=BASE),
+        Head(QkvImageEncoderModel, "Dinov2Model", words=UNPOOLED, prefixes=BASE),
         Head(
-            QkvEncoderForImageClassification,
+            QkvImageEncoderForImageClassification,
             "Dinov2ForImageClassification",
             CLASSIFIER,
             {"pooling": "first_mean"},

@@ -1,0 +1,109 @@
+"""Audio encoders: spectrograms read through convolutions, alone (CTC) or before a decoder (Whisper, Speech2Text)."""
+
+from math import prod
+from typing import Any, ClassVar
+
+from .axes import ConvolutionName, FrameLayoutName, FramePaddingName, FrontendName
+from .configuration_base import Derived, at_least, bounded, checked, rate
+from .configuration_stack import StackConfig
+
+
+def are_sizes(sizes: list[int]) -> bool:
+    """Return whether these are one or more whole numbers, none below 1."""
+    return len(sizes) >= 1 and all(type(size) is int and size >= 1 for size in sizes)
+
+
+@checked
+class QkvAudioEncoderConfig(StackConfig):
+    """Configure an audio encoder: spectrogram -> convolutions over time -> bidirectional stack -> head.
+
+    Args:
+        num_mel_bins: Number of mel bins of a frame.
+        frame_layout: Axes of the spectrogram: `frames_first` (batch, frames, bins) or `bins_first` (batch, bins,
+            frames), as Whisper's feature extractor has it.
+        frame_padding: What becomes of padded frames: `zeroed` before every convolution and not attended to, so that a
+            batch gives what its rows give; `masked`, not attended to (Speech2Text); `unmasked` (Whisper).
+        convolution: What follows each convolution: `plain`, a GELU (Whisper); `gated`, a GLU (Speech2Text).
+        conv_kernel_sizes: Width of each convolution in frames; odd.
+        conv_strides: Stride of each convolution in frames; their product is the number of frames for one token.
+        conv_channels: Number of channels between two convolutions. None is `hidden_size`.
+        hop_length: Samples of sound between two frames, from which pipelines compute times.
+        apply_spec_augment: Whether training masks time and frequency (SpecAugment).
+        mask_time_prob: Share of frames that is masked, approximately.
+        mask_time_length: Length of a masked span in frames.
+        mask_time_min_masks: Smallest number of masked spans of a row.
+        mask_feature_prob: Share of mel bins that is masked, approximately.
+        mask_feature_length: Length of a masked span in mel bins.
+        mask_feature_min_masks: Smallest number of masked spans of mel bins.
+        scale_embedding: Whether the output of the convolutions is multiplied by sqrt(hidden_size).
+        vocab_size: Number of tokens that the CTC head scores.
+        lm_head_bias: Whether the CTC head has a bias.
+        classifier_dropout: Dropout probability before the CTC head.
+        ctc_zero_infinity: Whether the loss of a row too short for its labels counts as 0 instead of being an error.
+        pad_token_id: Blank of CTC.
+    """
+
+    model_type = "qkv_audio_encoder"
+    frontend: ClassVar[FrontendName] = "spectrogram"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_audio_encoder.QkvAudioEncoderConfig",
+        "AutoModel": "modeling_audio_encoder.QkvAudioEncoderModel",
+        "AutoModelForCTC": "modeling_audio_encoder.QkvAudioEncoderForCTC",
+    }
+    # Those of texts, images and grids.
+    text_length: ClassVar[int] = 0
+    grid_columns: ClassVar[int] = 32
+    grid_kernel: ClassVar[int] = 11
+    layer_scale: ClassVar[None] = None
+    parallel_residual: ClassVar[bool] = False
+    final_dropout: ClassVar[float] = 0.0
+
+    num_mel_bins: int = at_least(1, 80)
+    frame_layout: FrameLayoutName = "frames_first"
+    frame_padding: FramePaddingName = "zeroed"
+    convolution: ConvolutionName = "gated"
+    conv_kernel_sizes: list[int] | tuple[int, ...] = bounded((5, 5), are_sizes, "be a list of whole numbers above 0")
+    conv_strides: list[int] | tuple[int, ...] = bounded((2, 2), are_sizes, "be a list of whole numbers above 0")
+    conv_channels: Derived = at_least(1)
+    hop_length: int = at_least(1, 160)
+    apply_spec_augment: bool = False
+    mask_time_prob: float | int = rate(0.05)
+    mask_time_length: int = at_least(1, 10)
+    mask_time_min_masks: int = at_least(0, 2)
+    mask_feature_prob: float | int = rate()
+    mask_feature_length: int = at_least(1, 10)
+    mask_feature_min_masks: int = at_least(0, 0)
+    scale_embedding: bool = False
+    vocab_size: int = at_least(1, 32)
+    lm_head_bias: bool = True
+    classifier_dropout: float | int = rate()
+    ctc_zero_infinity: bool = False
+    pad_token_id: int | None = 0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        # JSON knows lists only, and a loaded config equals the saved one.
+        self.conv_kernel_sizes, self.conv_strides = list(self.conv_kernel_sizes), list(self.conv_strides)
+        if self.conv_channels is None:
+            self.conv_channels = self.hidden_size
+        super().__post_init__(**kwargs)
+
+    @property
+    def inputs_to_logits_ratio(self) -> int:
+        """Samples of sound for one token."""
+        return self.hop_length * prod(self.conv_strides)
+
+    def validate_convolutions(self) -> None:
+        """Check that each convolution has a width, which is odd, and a stride."""
+        sizes, strides = self.conv_kernel_sizes, self.conv_strides
+        if len(sizes) != len(strides):
+            raise ValueError(
+                f"conv_kernel_sizes={sizes} and conv_strides={strides} differ in length; give each one both"
+            )
+        if even := [size for size in sizes if size % 2 == 0]:
+            raise ValueError(f"conv_kernel_sizes={sizes} contain {even[0]}; an odd size has its frame in the middle")
+
+    def validate_grid(self) -> None:
+        """Check that no position or pattern wants the tokens in rows and columns."""
+        words = {self.position, *self.layer_patterns}
+        if named := sorted(words & {"grid", "row", "column", "convolutional"}):
+            raise ValueError(f"{named[0]!r} needs tokens in rows and columns, which sound has not; use another word")

@@ -1,0 +1,103 @@
+"""Image encoders: ViT, DeiT, DINOv2 and the image half of CLIP."""
+
+from typing import Any, ClassVar
+
+from .axes import FrontendName, ImagePoolingName
+from .configuration_base import at_least, bounded, checked, rate
+from .configuration_encoder import PooledStackConfig
+
+
+def is_size(size: int | list[int] | tuple[int, ...]) -> bool:
+    """Return whether this is one side or two, none of them empty."""
+    return size >= 1 if isinstance(size, int) else len(size) == 2 and min(size) >= 1
+
+
+@checked
+class QkvImageEncoderConfig(PooledStackConfig):
+    """Configure an image encoder: patches -> bidirectional stack -> head (ViT, DeiT, DINOv2).
+
+    Args:
+        image_size: Side or (height, width) of images in pixels.
+        patch_size: Side of a patch in pixels; it divides `image_size`.
+        num_channels: Number of colour channels.
+        patch_bias: Whether the linear map of patches has a bias (CLIP has none).
+        class_token: Whether a class token stands before the patches.
+        distillation_token: Whether a distillation token follows it (DeiT).
+        mask_token: Whether there is a token to put in place of masked patches; `…ForMaskedImageModeling` always has it.
+        interpolate_positions: Whether images of any size are admitted without `interpolate_pos_encoding=True`.
+        pooling: What a head reads: `first`, the first token; `dense`, that through a linear map and tanh (ViT); `mean`,
+            the mean of all patches; `distilled`, class and distillation token (DeiT); `first_mean`, the class token
+            beside the mean of all patches (DINOv2); `first_norm`, the class token normalized (CLIP).
+        head_transform: Whether a linear map, activation and norm stand before the classifier.
+        classifier_dropout: Dropout probability before the classifier.
+        label_smoothing: Probability that the loss moves from the right class to all of them evenly.
+        max_position_embeddings: Number of patches and of tokens before them; follows from the sizes.
+    """
+
+    model_type = "qkv_image_encoder"
+    frontend: ClassVar[FrontendName] = "patches"
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_image_encoder.QkvImageEncoderConfig",
+        "AutoModel": "modeling_image_encoder.QkvImageEncoderModel",
+        "AutoModelForImageClassification": "modeling_image_encoder.QkvImageEncoderForImageClassification",
+        "AutoModelForMaskedImageModeling": "modeling_image_encoder.QkvImageEncoderForMaskedImageModeling",
+    }
+    has_padding_inside: ClassVar[bool] = True
+    # The last recorded hidden state is that of the last layer, before the norm, as in ViT.
+    tie_last_hidden_states: ClassVar[bool] = False
+    # The grid of `position="grid"` and of patterns is that of the patches.
+    text_length: ClassVar[Any] = property(lambda self: self.num_prefix_tokens)
+    grid_columns: ClassVar[Any] = property(lambda self: self.grid[1])
+
+    image_size: int | list[int] | tuple[int, int] = bounded(224, is_size, "be a side or (height, width) in pixels")
+    patch_size: int = at_least(1, 16)
+    num_channels: int = at_least(1, 3)
+    patch_bias: bool = True
+    class_token: bool = True
+    distillation_token: bool = False
+    mask_token: bool = False
+    interpolate_positions: bool = False
+    pooling: ImagePoolingName = "first"
+    head_transform: bool = False
+    classifier_dropout: float | int = rate()
+    label_smoothing: float | int = rate()
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if isinstance(self.image_size, tuple):
+            # JSON knows lists only, and a loaded config equals the saved one.
+            self.image_size = list(self.image_size)
+        rows, columns = self.grid
+        self.max_position_embeddings = rows * columns + self.num_prefix_tokens
+        super().__post_init__(**kwargs)
+
+    @property
+    def image_shape(self) -> tuple[int, int]:
+        """(height, width) of images in pixels."""
+        size = self.image_size
+        return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """(rows, columns) of patches."""
+        height, width = self.image_shape
+        return height // self.patch_size, width // self.patch_size
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        """Number of tokens before the first patch."""
+        return int(self.class_token) + int(self.distillation_token)
+
+    def validate_patches(self) -> None:
+        """Check that patches tile the image."""
+        height, width = self.image_shape
+        if height % self.patch_size or width % self.patch_size:
+            raise ValueError(
+                f"image_size={self.image_size} is not a multiple of patch_size={self.patch_size}; resize or repatch"
+            )
+
+    def validate_pooling(self) -> None:
+        """Check that the tokens that a head reads are there."""
+        if self.pooling == "distilled" and not (self.class_token and self.distillation_token):
+            raise ValueError("pooling='distilled' needs class_token=True and distillation_token=True")
+        if self.pooling in ("first", "dense", "first_norm", "first_mean") and not self.class_token:
+            raise ValueError(f"pooling={self.pooling!r} reads the class token: set class_token=True or pooling='mean'")

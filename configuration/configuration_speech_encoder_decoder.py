@@ -1,0 +1,59 @@
+"""Encoder-decoders from speech to text: Whisper, Speech2Text."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .axes import TranscriptionName
+from .configuration_audio_encoder import QkvAudioEncoderConfig
+from .configuration_base import at_least, checked
+from .configuration_decoder import QkvDecoderConfig
+from .configuration_encoder_decoder import Seq2SeqConfig
+
+if TYPE_CHECKING:
+    AudioEncoderPart = QkvAudioEncoderConfig
+else:
+    # What may be given; what is read afterwards is always a config.
+    AudioEncoderPart = QkvAudioEncoderConfig | dict | None
+
+
+@checked
+class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
+    """Configure an encoder-decoder from speech to text: Whisper, Speech2Text.
+
+    Any field of `QkvAudioEncoderConfig` and `QkvDecoderConfig` may be given flat for both.
+
+    Args:
+        encoder: Fields of the audio encoder that are not those given flat, or its whole config.
+        transcription: How `generate` transcribes: `short_form`, all of the sound at once; `long_form`, one window of
+            the encoder's length after the other, with Whisper's tokens of task, language and time.
+        median_filter_width: Width in tokens of the filter that smooths the alignment from which `long_form` reads the
+            times of words.
+    """
+
+    model_type = "qkv_speech_encoder_decoder"
+    sub_configs_defaults: ClassVar[dict[str, Any]] = {"encoder": QkvAudioEncoderConfig, "decoder": QkvDecoderConfig}
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_speech_encoder_decoder.QkvSpeechEncoderDecoderConfig",
+        "AutoModel": "modeling_speech_encoder_decoder.QkvSpeechEncoderDecoderModel",
+        "AutoModelForSpeechSeq2Seq": "modeling_speech_encoder_decoder.QkvSpeechEncoderDecoderForSpeechSeq2Seq",
+    }
+    # Sound has no table of embeddings to share.
+    share_embeddings: ClassVar[bool] = False
+
+    encoder: AudioEncoderPart = None  # type: ignore[assignment]  # made in __post_init__
+    transcription: TranscriptionName = "short_form"
+    median_filter_width: int = at_least(1, 7)
+
+    @property
+    def max_source_positions(self) -> int:
+        """Longest input of the encoder in tokens, after its convolutions; transformers' code for Whisper reads it."""
+        return self.encoder.max_position_embeddings
+
+    @property
+    def max_target_positions(self) -> int:
+        """Longest text in tokens; read there as well."""
+        return self.decoder.max_position_embeddings
+
+    @property
+    def decoder_layers(self) -> int:
+        """Number of layers of the decoder, by Whisper's name."""
+        return self.num_hidden_layers
