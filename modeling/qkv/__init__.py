@@ -7,7 +7,7 @@ themselves are imported at their first use, or with the Auto classes, whichever 
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -71,16 +71,27 @@ def __dir__() -> list[str]:
 SEVERAL = {"AutoModelForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection")}
 
 
-class LazyClasses(tuple[str, ...]):
-    """The names of the model classes that an Auto class has for a config; reading one imports it."""
+class LazyClasses(dict[Any, Any]):
+    """Config classes and their models; a model that stands here by its name is imported when it is read."""
 
-    def __iter__(self) -> Iterator[Any]:
-        """Import all."""
-        return map(__getattr__, super().__iter__())
+    def __getitem__(self, config_class: Any) -> Any:
+        """Return the class of a config, or a tuple of several."""
+        return imported(super().__getitem__(config_class))
 
-    def __getitem__(self, index: Any) -> Any:
-        """Import one."""
-        return __getattr__(super().__getitem__(index))
+    def values(self) -> Any:
+        """Return all classes."""
+        return [self[config_class] for config_class in self]
+
+    def items(self) -> Any:
+        """Return all rows."""
+        return [(config_class, self[config_class]) for config_class in self]
+
+
+def imported(found: Any) -> Any:
+    """Return the class of a name, or the classes of several; a class is returned as it is."""
+    if isinstance(found, tuple):
+        return tuple(map(imported, found))
+    return __getattr__(found) if isinstance(found, str) else found
 
 
 def register_models(auto: ModuleType) -> None:
@@ -95,8 +106,11 @@ def register_models(auto: ModuleType) -> None:
             if auto_class != "AutoConfig":
                 # Its file is that of the published copy, where a family is one file.
                 name = reference.rpartition(".")[2]
-                classes = LazyClasses(SEVERAL.get(auto_class, (name,)))
-                getattr(auto, auto_class).register(config_class, classes)
+                owner = getattr(auto, auto_class)
+                # What `register` adds to. transformers' own models stand beside it, by their names too.
+                if not isinstance(owner._model_mapping._extra_content, LazyClasses):
+                    owner._model_mapping._extra_content = LazyClasses(owner._model_mapping._extra_content)
+                owner.register(config_class, SEVERAL.get(auto_class, name))
                 if auto_class in name_tables:
                     name_tables[auto_class][config_class.model_type] = name
 
