@@ -1,6 +1,6 @@
-"""Time loading a published decoder: with its own code, against the installed qkv, in turns and with equal answers.
+"""Time loading a published decoder with its own code against the installed qkv, in turns and with equal outputs.
 
-Every load is a fresh process. What is printed is ratios: both sides run on the same machine in the same minutes.
+Every load is a new process. The printed ratios are of one turn: both sides run on the same machine at the same time.
 """
 
 import json
@@ -28,13 +28,13 @@ Laps = dict[str, list[dict[str, Any]]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """How often, and where the figures go."""
+    """Add the number of loads and the file of the results."""
     parser.add_argument("--runs", type=int, default=9, help="loads of each kind (9)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file, too")
 
 
 def run(arguments: Namespace) -> None:
-    """Measure, print a table, and keep the figures."""
+    """Measure, and print and write the results."""
     if arguments.runs < 1:
         raise ValueError(f"--runs={arguments.runs} measures nothing; use at least 1")
     with tempfile.TemporaryDirectory() as name:
@@ -51,40 +51,40 @@ def run(arguments: Namespace) -> None:
 
 
 def in_turns(folder: Path, auto_class: str, runs: int, home: Path) -> Laps:
-    """Load in turns, after one load of each that counts for nothing; RuntimeError when the answers differ."""
+    """Load in turns after a warm-up of each; RuntimeError when the outputs differ."""
     laps: Laps = {mode: [] for mode in MODES}
     answers = set()
     for turn in range(-1, runs):
-        # Who goes first changes, for the second finds files that are warm.
+        # Who goes first alternates, for the second finds warm files.
         for mode in MODES if turn % 2 else reversed(MODES):
             lap = load(folder, auto_class, mode, home)
             answers.add(lap.pop("answer"))
             laps[mode] += [lap] * (turn >= 0)
     if len(answers) > 1:
-        raise RuntimeError("the published model gives other numbers than the installed one; there is nothing to time")
+        raise RuntimeError("the published model has other outputs than the installed one; there is nothing to time")
     return laps
 
 
 def load(folder: Path, auto_class: str, mode: str, home: Path) -> dict[str, Any]:
-    """One load in a fresh process."""
+    """Load once in a new process."""
     words = [str(folder), auto_class, mode, str(qkv.__file__), qkv.__path__[0]]
     result = subprocess.run(
         [sys.executable, STOPWATCH, *words], env=clean_environment(home), capture_output=True, text=True
     )
     if result.returncode:
         raise RuntimeError(f"{mode} loading failed: {result.stderr.strip()[-500:]}")
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    lap: dict[str, Any] = json.loads(result.stdout)
+    return lap
 
 
 def ratio(laps: Laps, part: str) -> list[float]:
-    """Remote over installed, turn by turn: least, median, most."""
-    found = sorted(one[part] / other[part] for one, other in zip(laps["remote"], laps["installed"], strict=True))
-    return [found[0], median(found), found[-1]]
+    """Return remote over installed, turn by turn: least, median, most."""
+    ratios = sorted(one[part] / other[part] for one, other in zip(laps["remote"], laps["installed"], strict=True))
+    return [ratios[0], median(ratios), ratios[-1]]
 
 
 def rows(laps: Laps, figures: dict[str, list[float]]) -> dict[str, str]:
-    """The table: seconds of both sides, and their ratios."""
+    """Return the rows of the table: seconds of both sides, and their ratios."""
     table = {"answers": "equal bit by bit"}
     for part, (least, middle, most) in figures.items():
         for mode in MODES:

@@ -15,17 +15,17 @@ from qkv.scripts.training.signals import Interrupted
 
 COMMANDS = {
     "train": "train a recipe",
-    "quickstart": "train a recipe, draw and describe the model, build its Hub folder, load that without qkv",
+    "quickstart": "train a recipe, draw figures, write the card, build the Hub folder, load it without qkv",
     "compare": "train a recipe and its stock model from several seeds, and put both on the card",
-    "compare-history": "compare an RNN, an RNN with attention and a Transformer, and what is claimed of them",
-    "plan": "say what a training takes: parameters, FLOPs, memory and traffic of each device, time",
-    "convert": "turn an official checkpoint into a qkv model, or back, and prove that nothing changed",
+    "compare-history": "compare an RNN, an RNN with attention and a Transformer, and test the claims about them",
+    "plan": "predict what a training takes: parameters, FLOPs, memory and communication of each device, time",
+    "convert": "convert an official checkpoint to a qkv model, or back, and check that outputs are equal",
     "publish": "put a model on the Hub, or in a folder, so that people load it without qkv",
     "verify": "check a folder or Hub repository against its manifest: every file, tensor and way of loading",
     "card": "write the model card of a finished run, or all that are published",
-    "benchmark": "time ours against what it stands beside, in turns and with equal answers",
+    "benchmark": "time loading a published model against the installed qkv",
 }
-# What bad input and bad luck raise; anything else is our mistake, and shows where.
+# Errors of input and environment; anything else is a bug, and shows its traceback.
 EXPECTED = (ValueError, OSError, ArithmeticError, RuntimeError, MissingExtraError)
 
 
@@ -58,7 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def dispatch(words: Sequence[str]) -> int:
-    """Import only the command that is asked for: each brings libraries of its own."""
+    """Import and run only the command that is asked for: each brings libraries of its own."""
     if not words or words[0] in ("-h", "--help"):
         print("usage: qkv COMMAND …  (qkv COMMAND --help says more; qkv --version)\n")
         print("\n".join(f"  {name:17}{what}" for name, what in COMMANDS.items()))
@@ -71,7 +71,7 @@ def dispatch(words: Sequence[str]) -> int:
     command = load(f"qkv.scripts.{words[0].replace('-', '_')}")
     parser = Parser(f"qkv {words[0]}", description=command.__doc__, epilog=f"example: {command.EXAMPLE}")
     command.add_arguments(parser)
-    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     arguments = parser.parse_intermixed_args(words[1:])
     arguments.words = shlex.join(["qkv", *words])
     command.run(arguments)

@@ -1,6 +1,6 @@
 """Train a recipe and the stock model of transformers on the same data and steps, from several seeds; then the card.
 
-Ours of the first seed goes the way of `qkv quickstart`: it is drawn, described, put in a Hub folder and loaded again.
+Our model of the first seed is completed as by `qkv quickstart`: figures, card, Hub folder, and that loaded again.
 """
 
 import sys
@@ -18,15 +18,15 @@ EXAMPLE = "qkv compare docs-classify out=runs/areas --also pre-trained init=runs
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """What to train, what to change about it, and how often."""
+    """Add the recipe, further models and the seeds."""
     train.add_arguments(parser)
-    help = "a name and the fields of the recipe that another model to compare with changes; may be given again"
+    help = "name and key=value overrides of another model to compare with; may be repeated"
     parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", "key=value"), help=help)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="a run of each model for each of them")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
 
 
 def run(arguments: Namespace) -> None:
-    """Train all, and print one table: means over the seeds, least and greatest."""
+    """Train all, and print one table: means over the seeds, minimum and maximum."""
     seeds = list(dict.fromkeys(arguments.seeds))
     recipe = load(arguments.recipe, arguments.overrides)
     folder = Path(recipe.out or f"runs/{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")

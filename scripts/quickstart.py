@@ -1,4 +1,4 @@
-"""Take a recipe the whole way: train, compare, draw, write the card, build the Hub folder, load it without qkv."""
+"""Train a recipe, compare, draw, write the card, build the Hub folder, and load it without qkv."""
 
 import shutil
 import sys
@@ -28,16 +28,14 @@ from qkv.scripts.training.run import Run, train
 EXAMPLE = "qkv quickstart digits out=runs/first"
 ATTENTION = {"attention.png": "Attention of the class token in images of some labels, by layer, mean over heads"}
 ALIGNMENT = {"alignment.png": "Cross-attention of each output token to the source, mean over heads"}
-ALIGNED = 3  # texts on that picture
-# Images on the attention picture, one for each of the first labels.
-DRAWN = 6
-ANSWERS = ("logits", "logits_per_image", "pred_boxes")
-# Texts whose scores are compared: those of more words than images have labels.
-TEXTS = 16
+ALIGNED, DRAWN = 3, 6  # texts in the one figure, labels in the other
+OUTPUTS = ("logits", "logits_per_image", "pred_boxes")
+# Examples whose outputs are compared, except images, all of which are.
+COMPARED = 16
 
 
 def run(arguments: Namespace) -> None:
-    """Do it all and print one table; RuntimeError when the folder does not load to the same model."""
+    """Train, complete the run, and print one table; RuntimeError when the folder does not load to the same model."""
     recipe = load(arguments.recipe, arguments.overrides)
     if recipe.model_source != "qkv":
         raise ValueError(f"model_source={recipe.model_source}: the quick start is for models of qkv; use qkv train")
@@ -53,7 +51,7 @@ def complete(finished: Run) -> None:
     finished.record["baselines"] = finished.task.baselines()
     if finished.task.kind == "image-classification":
         draw(finished)
-    elif writes(finished.model) and getattr(finished.model.config, "attention", "") != "none":
+    elif is_seq2seq(finished.model) and getattr(finished.model.config, "attention", "") != "none":
         align(finished)
     save(finished)
     publish(finished)
@@ -68,7 +66,7 @@ def save(finished: Run) -> None:
 
 
 def draw(finished: Run) -> None:
-    """Draw what the class token reads in one image of each label."""
+    """Draw the attention of the class token in one image of each label."""
     examples = batch(finished.task, next(iter(finished.task.splits)))
     labels, names = examples["labels"].tolist(), finished.task.labels
     chosen = [labels.index(label) for label in range(min(DRAWN, len(names)))]
@@ -78,7 +76,7 @@ def draw(finished: Run) -> None:
 
 
 def align(finished: Run) -> None:
-    """Draw what of the first texts of the test, or of what is heard, each token is written from."""
+    """Draw the cross-attention of the first test examples."""
     columns = model_inputs(batch(finished.task, "test", ALIGNED))
     given = {name: value.to(finished.model.device) for name, value in columns.items()}
     tokenizer = getattr(finished.task.processor, "parts", [finished.task.processor])[-1]
@@ -91,7 +89,7 @@ def align(finished: Run) -> None:
 
 
 def publish(finished: Run) -> None:
-    """Build the Hub folder, with the card as its README and the pictures on it; one from before makes room."""
+    """Build the Hub folder, with the card as its README and its figures, in place of an earlier one."""
     target = finished.folder / "hub"
     if target.exists():
         shutil.rmtree(target)
@@ -105,22 +103,22 @@ def publish(finished: Run) -> None:
 
 
 def batch(task: Task, split: str, count: int | None = None) -> Batch:
-    """The first examples of a split, or all of them."""
+    """Return the first examples of a split, or all of them."""
     examples = task.splits[split]
     size = len(examples) if count is None else min(count, len(examples))
     return task.collate(examples.__getitems__(range(size)), None)
 
 
 def compare(finished: Run, split: str) -> dict[str, float]:
-    """Metrics of the Hub folder on a split of images, loaded without qkv; of texts only their scores are compared.
+    """Compute the metrics of the Hub folder, loaded without qkv, on a split of images; of others, compare outputs only.
 
-    RuntimeError unless it is the same model, and its pipeline answers as it does.
+    RuntimeError unless it is the same model, and its pipeline answers alike.
     """
     task, model = finished.task, finished.model
     whole = task.kind == "image-classification"
-    columns = batch(task, split, None if whole else TEXTS)
+    columns = batch(task, split, None if whole else COMPARED)
     given = {name: value for name, value in model_inputs(columns).items() if name != "labels"}
-    if writes(model):
+    if is_seq2seq(model):
         shift: Any = model.prepare_decoder_input_ids_from_labels
         given["decoder_input_ids"] = shift(columns["labels"])
     example = task.example(model)
@@ -129,25 +127,25 @@ def compare(finished: Run, split: str) -> dict[str, float]:
         job = Job(finished.folder / "hub", auto_class(finished.record), given, pipeline=task.kind if example else None,
                   example=shown, pipeline_options=options)  # fmt: skip
         (found,) = load_in_clean_process([job])
-    refuse_difference(found, scores(outputs(model, given)), example)
+    check_equal(found, scores(outputs(model, given)), example)
     if not whole:
         return {}
     sums = task.score(SimpleNamespace(**found.outputs), columns)
     return {name: value.item() / int(task.count(columns)) for name, value in sums.items()}
 
 
-def writes(model: Any) -> bool:
-    """Whether a decoder writes what an encoder has read."""
+def is_seq2seq(model: Any) -> bool:
+    """Tell whether a model is an encoder-decoder that generates."""
     return hasattr(model, "prepare_decoder_input_ids_from_labels")
 
 
-def scores(found: dict[str, torch.Tensor]) -> torch.Tensor:
-    """What a model answers: logits, of a dual encoder those of the texts of each image, and a detector's boxes."""
-    return torch.cat([found[name].flatten() for name in ANSWERS if name in found])
+def scores(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return a model's outputs in one row: logits, of a dual encoder those per image, and a detector's boxes."""
+    return torch.cat([outputs[name].flatten() for name in OUTPUTS if name in outputs])
 
 
 def placed(example: Example | None, folder: Path) -> Path | str | None:
-    """What is handed to a pipeline in another process: a text, or the file of an image or a recording."""
+    """Return what a pipeline in another process is given: a text, or the file of an image or a recording."""
     if example is None:
         return None
     if isinstance(example.given, Image.Image):
@@ -159,8 +157,8 @@ def placed(example: Example | None, folder: Path) -> Path | str | None:
     return str(example.given)
 
 
-def refuse_difference(found: Loaded, expected: torch.Tensor, example: Example | None) -> None:
-    """Raise RuntimeError unless scores are the same bit by bit, and the pipeline answers as the model does."""
+def check_equal(found: Loaded, expected: torch.Tensor, example: Example | None) -> None:
+    """Raise RuntimeError unless outputs are the same bit by bit, and the pipeline answers as the model does."""
     logits = scores(found.outputs)
     if not torch.equal(logits, expected):
         difference = (logits - expected).abs().max().item()

@@ -98,7 +98,7 @@ PENDING: dict[str, int] = {
     "configuration": 43,
     "modeling": 126,
     "modeling/conversion": 34,
-    "scripts": 25,
+    "scripts": 9,
     "scripts/common": 10,
     "scripts/data": 102,
     "scripts/example_data": 51,

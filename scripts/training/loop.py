@@ -129,6 +129,15 @@ class Loop:
         with self.averaged():
             return evaluate(self.accelerator, self.model, self.task, split, self.recipe.batch_size)
 
+    def close(self) -> None:
+        """End the training, on all processes together.
+
+        DDP is freed before its process group: torch 2.13 may deadlock when DDP is the last to hold gloo's threads.
+        """
+        self.model, self.ema = self.accelerator.unwrap_model(self.model), None
+        self.accelerator.free_memory()
+        self.accelerator.end_training()
+
 
 def check_task(task: Task, recipe: Recipe) -> None:
     """Raise ValueError where in-batch negatives would be split into micro-batches, or seen twice."""

@@ -138,7 +138,7 @@ class CheckpointManager:
         """End a training whose state is saved, on all processes; Interrupted says how to resume it."""
         self.wait()
         accelerator, recipe = self.loop.accelerator, self.loop.recipe
-        accelerator.end_training()
+        self.loop.close()
         words = [f"out={self.folder}"] if recipe.out is None else []
         words += ["resume=auto"] if recipe.resume == "never" else []
         command = f"the same command with {' '.join(words)}" if words else "the same command"

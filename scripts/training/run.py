@@ -98,7 +98,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     accelerator.init_trackers(recipe.name)
     seed_ranks(accelerator, recipe.seed)
     fit(loop, run)
-    accelerator.end_training()
+    loop.close()
     if run.is_main:
         run.finish()
     return run

@@ -74,13 +74,13 @@ def test_it_leaves_everything_it_promises(
 def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
     expected, example = torch.tensor([0.0, 2.0, 1.0]), Example("", {"label": "b"})
     same = {"logits": expected.clone()}
-    quickstart.refuse_difference(Loaded({"answer": [{"label": "b"}, {"label": "c"}]}, same), expected, example)
-    quickstart.refuse_difference(Loaded({}, same), expected, None)
+    quickstart.check_equal(Loaded({"answer": [{"label": "b"}, {"label": "c"}]}, same), expected, example)
+    quickstart.check_equal(Loaded({}, same), expected, None)
     with pytest.raises(RuntimeError, match="the Hub folder loads to a model with other logits, by up to 2"):
         other = {"logits": expected.nextafter(expected + 1)}
-        quickstart.refuse_difference(Loaded({"answer": [{"label": "b"}]}, other), expected, example)
+        quickstart.check_equal(Loaded({"answer": [{"label": "b"}]}, other), expected, example)
     with pytest.raises(RuntimeError, match="the pipeline answers the example with label 'c', the model with 'b'"):
-        quickstart.refuse_difference(Loaded({"answer": [{"label": "c"}]}, same), expected, example)
+        quickstart.check_equal(Loaded({"answer": [{"label": "c"}]}, same), expected, example)
 
 
 TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.pattern=null", "text.made=60",
