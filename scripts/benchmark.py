@@ -17,7 +17,7 @@ import torch
 import qkv
 from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.environment import versions
-from qkv.scripts.common.tables import show
+from qkv.scripts.common.tables import print_table
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import clean_environment
 
@@ -44,7 +44,7 @@ def run(arguments: Namespace) -> None:
         laps = in_turns(folder, "AutoModelForCausalLM", arguments.runs, Path(name))
     figures = {part: ratio(laps, part) for part in ("first", "again")}
     size = f"{model.num_parameters() / 1e6:.0f} million weights"
-    show(f"loading a GPT-2 of {size}, {arguments.runs} turns", rows(laps, figures))
+    print_table(f"loading a GPT-2 of {size}, {arguments.runs} turns", rows(laps, figures))
     if arguments.json:
         record = {"versions": versions(), "runs": arguments.runs, "seconds": laps, "remote over installed": figures}
         write_json(arguments.json, record)

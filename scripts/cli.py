@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 import qkv
 from qkv.scripts.common.extras import MissingExtraError, load
-from qkv.scripts.recipes.schema import meant
+from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.training.signals import Interrupted
 
 COMMANDS = {
@@ -67,7 +67,7 @@ def dispatch(words: Sequence[str]) -> int:
         print(f"qkv {qkv.__version__}")
         return 0
     if words[0] not in COMMANDS:
-        raise ValueError(f"there is no command {words[0]!r}; {meant(words[0], list(COMMANDS), 'commands')}")
+        raise ValueError(f"there is no command {words[0]!r}; {did_you_mean(words[0], list(COMMANDS), 'commands')}")
     command = load(f"qkv.scripts.{words[0].replace('-', '_')}")
     parser = Parser(f"qkv {words[0]}", description=command.__doc__, epilog=f"example: {command.EXAMPLE}")
     command.add_arguments(parser)

@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 
 from qkv.scripts import train
-from qkv.scripts.common.tables import compared, show
+from qkv.scripts.common.tables import comparison_rows, print_table
 from qkv.scripts.quickstart import complete
-from qkv.scripts.recipes.schema import load
+from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.comparison import compare
 
 EXAMPLE = "qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm/model --seeds 0 1 2"
@@ -29,13 +29,13 @@ def run(arguments: Namespace) -> None:
     """Train all, and print one table: means over the seeds, minimum and maximum."""
     seeds = list(dict.fromkeys(arguments.seeds))
     recipe = load(arguments.recipe, arguments.overrides)
-    folder = Path(recipe.out or f"runs/{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
+    folder = Path(recipe.output.folder or f"runs/{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
     also = {name: words for name, *words in arguments.also}
     ours = compare(arguments.recipe, arguments.overrides, also, seeds, folder, arguments.words)
     if not ours.is_main:
         return
     complete(ours)
-    show(f"{recipe.name}, seeds {', '.join(map(str, seeds))}", compared(ours.record["comparison"]))
+    print_table(f"{recipe.name}, seeds {', '.join(map(str, seeds))}", comparison_rows(ours.record["comparison"]))
 
 
 if __name__ == "__main__":

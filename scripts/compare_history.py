@@ -9,13 +9,14 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
+from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import write_atomically
-from qkv.scripts.common.tables import show
+from qkv.scripts.common.tables import print_table
 from qkv.scripts.history.claims import verdicts
 from qkv.scripts.history.figures import draw
 from qkv.scripts.history.measure import FULL, QUICK, measure, measure_steps_again
 from qkv.scripts.history.page import page
-from qkv.scripts.training.record import typed, write_record
+from qkv.scripts.training.record import write_record
 
 EXAMPLE = "qkv compare-history --out runs/history"
 RECORD, PAGE = "record.json", "README.md"
@@ -35,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> None:
     """Measure, or read a record, and write the page and figures."""
     folder = arguments.out
-    command = typed(arguments.words)
+    command = public_command(arguments.words)
     if arguments.steps or arguments.page:
         record = read(folder / RECORD)
         record = measure_steps_again(record, command) if arguments.steps else record
@@ -45,7 +46,7 @@ def run(arguments: Namespace) -> None:
         record = measure(QUICK if arguments.quick else FULL, arguments.seed, command)
     write_record(folder, record)
     publish(record, folder)
-    show(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in verdicts(record)})
+    print_table(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in verdicts(record)})
 
 
 def check_new(folder: Path, seed: int) -> None:

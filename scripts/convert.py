@@ -23,7 +23,7 @@ from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
 
 from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, write
 from qkv.modeling.conversion.files import COMPANIONS, CONFIG, INDEX, located, named, read_json, weight_files
-from qkv.scripts.common.tables import files, show
+from qkv.scripts.common.tables import file_rows, print_table
 from qkv.scripts.publishing.export.folder import check_empty, staged
 from qkv.scripts.publishing.integrity.certificate import LIMITS, Certificate, certify, hashes, problems
 
@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> None:
     if found:
         Console().print(table(found))
     title = f"{named(source)[1]} -> {named(arguments.target)[1]}"
-    show(title, {**(summary(found) if found else {}), **files(arguments.target)})
+    print_table(title, {**(summary(found) if found else {}), **file_rows(arguments.target)})
 
 
 def fill(folder: Path, source: Path, arguments: Namespace, step: Callable[[str], None]) -> Certificate | None:

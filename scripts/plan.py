@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from qkv.modeling.conversion.files import write_json
-from qkv.scripts.common.tables import show, show_columns
+from qkv.scripts.common.tables import print_columns, print_table
+from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.planning.collectives import NODE
 from qkv.scripts.planning.devices import DEVICES, UTILIZATION
 from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.predict import Prediction, predict
 from qkv.scripts.planning.simulate import DTYPES, Setup, Step, Strategy
-from qkv.scripts.recipes.schema import meant
 from qkv.scripts.training.accelerator import check_shardable, stack_configs
 from qkv.scripts.training.loop import check_in_batch_negatives
 
@@ -48,15 +48,15 @@ def run(arguments: Namespace) -> None:
     """Print all figures of one setup, or a line for each of several."""
     check_numbers(arguments)
     model = find(arguments.subject, arguments.overrides, arguments.length)
-    steps = arguments.steps or (model.recipe.max_steps if model.recipe else None)
+    steps = arguments.steps or (model.recipe.optimization.max_steps if model.recipe else None)
     predictions = predict(model, setups(arguments, model), arguments.device, arguments.utilization, steps)
     first = predictions[0]
     if len(predictions) == 1:
-        show(title(first), rows(first))
+        print_table(title(first), rows(first))
     else:
-        show(model.name, counts(first))
+        print_table(model.name, counts(first))
         common = f"{batch(first)} each, {first.setup.precision}, {assumption(first)}"
-        show_columns(common, [columns(prediction) for prediction in predictions], LEGEND)
+        print_columns(common, [columns(prediction) for prediction in predictions], LEGEND)
     if arguments.json:
         plans = [prediction.as_json() for prediction in predictions]
         write_json(arguments.json, {"command": arguments.words, "plans": plans})
@@ -78,7 +78,7 @@ def setups(arguments: Namespace, model: PlannedModel) -> list[Setup]:
     worlds = arguments.world_size.split(",")
     for strategy in strategies:
         if strategy not in STRATEGIES:
-            raise ValueError(f"--strategy={strategy} is not known; {meant(strategy, STRATEGIES, 'strategies')}")
+            raise ValueError(f"--strategy={strategy} is not known; {did_you_mean(strategy, STRATEGIES, 'strategies')}")
     for world in worlds:
         if not world.isdecimal() or int(world) < 1:
             raise ValueError(f"--world-size={world} is no number of devices; give one such as 8, or several: 8,64,512")
@@ -90,7 +90,7 @@ def setups(arguments: Namespace, model: PlannedModel) -> list[Setup]:
 def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: Strategy) -> Setup:
     """Return how a step is taken; ValueError where devices cannot share the model or the batch."""
     recipe = model.recipe
-    accumulate = recipe.accumulate if recipe else 1
+    accumulate = recipe.optimization.accumulate if recipe else 1
     if strategy in ("fsdp2", "tp"):
         check_shardable(model.without_weights(), "take --strategy ddp, zero2 or zero3")
     if model.in_batch_negatives:
@@ -100,19 +100,19 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
         strategy=strategy,
         batch=arguments.batch or 1,
         accumulate=accumulate,
-        precision=arguments.precision or (recipe.precision if recipe else "bf16"),
+        precision=arguments.precision or (recipe.compute.precision if recipe else "bf16"),
         fused=arguments.device != "cpu",
         split=tensor_parallel_size(arguments.split, world, model) if strategy == "tp" else 1,
     )
     if recipe is None or arguments.batch:
         return setup
     micro_batches = setup.data_parallel * setup.accumulate
-    if recipe.batch_size % micro_batches:
+    batch_size = recipe.optimization.batch_size
+    if batch_size % micro_batches:
         raise ValueError(
-            f"batch_size={recipe.batch_size} cannot be split into {micro_batches} micro-batches; change it, or give "
-            "--batch"
+            f"batch_size={batch_size} cannot be split into {micro_batches} micro-batches; change it, or give --batch"
         )
-    return replace(setup, batch=recipe.batch_size // micro_batches)
+    return replace(setup, batch=batch_size // micro_batches)
 
 
 def tensor_parallel_size(asked: int | None, world: int, model: PlannedModel) -> int:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from qkv.scripts.common.tables import show
+from qkv.scripts.common.tables import print_table
 from qkv.scripts.convert import DTYPES
 from qkv.scripts.publishing.hub.options import PublishOptions
 from qkv.scripts.publishing.hub.publish import Published, publish
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> None:
     done = publish(arguments.source, arguments.target, **options, step=announce)
     if arguments.dry_run:
         Console().print(listed(done))
-    show("dry run, nothing was written" if arguments.dry_run else "published", summary(done, arguments))
+    print_table("dry run, nothing was written" if arguments.dry_run else "published", summary(done, arguments))
 
 
 def announce(step: str) -> None:

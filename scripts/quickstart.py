@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from qkv.scripts.common.tables import files, measures, show
-from qkv.scripts.data.audio import wav_of
+from qkv.scripts.common.tables import file_rows, print_table, run_rows
+from qkv.scripts.data.audio import write_wav
+from qkv.scripts.data.examples import Batch, model_inputs
 from qkv.scripts.publishing.card.card import auto_class, companions, make_card, write_card
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Job, Loaded, load_in_clean_process
 from qkv.scripts.publishing.integrity.inspector import outputs
-from qkv.scripts.recipes.schema import load
-from qkv.scripts.tasks.task import Batch, Example, Task
+from qkv.scripts.recipes.loading import load
+from qkv.scripts.tasks.task import Example, Task
 from qkv.scripts.train import add_arguments as add_arguments
-from qkv.scripts.training.evaluation import model_inputs
 from qkv.scripts.training.plots import draw_alignment, draw_attention
 from qkv.scripts.training.run import Run, train
 
@@ -37,12 +37,12 @@ COMPARED = 16
 def run(arguments: Namespace) -> None:
     """Train, complete the run, and print one table; RuntimeError when the folder does not load to the same model."""
     recipe = load(arguments.recipe, arguments.overrides)
-    if recipe.model_source != "qkv":
-        raise ValueError(f"model_source={recipe.model_source}: the quick start is for models of qkv; use qkv train")
+    if recipe.model.source != "qkv":
+        raise ValueError(f"model_source={recipe.model.source}: the quick start is for models of qkv; use qkv train")
     finished = train(recipe, arguments.words)
     if finished.is_main:
         complete(finished)
-        show(finished.record["recipe"]["name"], {**measures(finished.record), **files(finished.folder)})
+        print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
 
 
 def complete(finished: Run) -> None:
@@ -152,7 +152,7 @@ def placed(example: Example | None, folder: Path) -> Path | str | None:
         example.given.save(folder / "example.png")
         return folder / "example.png"
     if isinstance(example.given, np.ndarray):
-        (folder / "example.wav").write_bytes(wav_of(example.given))
+        (folder / "example.wav").write_bytes(write_wav(example.given))
         return folder / "example.wav"
     return str(example.given)
 

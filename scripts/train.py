@@ -8,9 +8,9 @@ Accelerate's own `--cpu` starts a single process, however many are asked for.
 import sys
 from argparse import ArgumentParser, Namespace
 
-from qkv.scripts.common.tables import files, measures, show
+from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.publishing.card.card import write_card
-from qkv.scripts.recipes.schema import load, names
+from qkv.scripts.recipes.loading import load, names
 from qkv.scripts.training.run import train
 
 EXAMPLE = "qkv train digits seed=1 max_steps=500 model.position=rope out=runs/rope"
@@ -27,7 +27,7 @@ def run(arguments: Namespace) -> None:
     finished = train(load(arguments.recipe, arguments.overrides), arguments.words)
     if finished.is_main:
         write_card(finished.folder / "record.json", finished.folder / "card.md")
-        show(finished.record["recipe"]["name"], {**measures(finished.record), **files(finished.folder)})
+        print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.training.run import Run, train
 
 WORDS = ["data=reverse", "text.tokenizer=characters", "text.symbols=6", "text.made=3000", "text.evaluated=50",

@@ -132,6 +132,63 @@ def test_imports_have_no_cycle(folder: str) -> None:
     TopologicalSorter({path.stem: siblings(path) for path in parts(folder)}).prepare()
 
 
+# Rooms of scripts/: what stands later may import what stands earlier, and never the other way round.
+ROOMS = [
+    {"common"},
+    {"recipes"},
+    {"data"},
+    {"example_data"},
+    {"tasks"},
+    {"training"},
+    {"planning", "publishing", "history"},
+    {"commands"},
+]
+SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT / "scripts").with_suffix("").parts)
+
+
+def imported_scripts(path: Path) -> set[str]:
+    """The modules of scripts/ that a file imports, wherever in it."""
+    modules = {module_of(other) for other in SCRIPTS}
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("qkv.scripts"):
+            inner = (node.module or "").removeprefix("qkv.scripts").lstrip(".")
+            names |= {inner, *(f"{inner}.{alias.name}".lstrip(".") for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name.removeprefix("qkv.scripts.") for alias in node.names}
+    return names & modules
+
+
+def room_of(module: str) -> str:
+    return module.partition(".")[0] if "." in module else "commands"
+
+
+def level(module: str) -> int:
+    return next(index for index, rooms in enumerate(ROOMS) if room_of(module) in rooms)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
+def test_rooms_import_earlier_rooms_alone(path: Path) -> None:
+    own = module_of(path)
+    wrong = [other for other in imported_scripts(path) if room_of(other) != room_of(own) and level(other) >= level(own)]
+    assert wrong == []
+
+
+def test_scripts_have_no_cycle() -> None:
+    TopologicalSorter({module_of(path): imported_scripts(path) for path in SCRIPTS}).prepare()
+
+
+def test_only_the_registry_joins_a_data_set_with_a_task() -> None:
+    joining = {
+        module_of(path) for path in SCRIPTS if {"example_data", "tasks"} <= set(map(room_of, imported_scripts(path)))
+    }
+    assert {module for module in joining if room_of(module) == "tasks"} == {"tasks.registry"}
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "configuration").glob("*.py")), ids=name_of)
 def test_configuration_knows_no_tensor(path: Path) -> None:
     assert [name for name in imported_names(path) if name.split(".")[0] in ("torch", "safetensors", "accelerate")] == []

@@ -31,7 +31,7 @@ ROOMS = {
     "scripts/training": ("train",),
     "scripts/publishing/card": ("hub",),
 }
-NEED_TRAIN = {"card", "compare", "compare-history", "plan", "publish", "quickstart", "train"}
+NEED_TRAIN = {"compare", "compare-history", "plan", "quickstart", "train"}
 OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
 SOURCES = [path for room in ("configuration", "modeling", "scripts") for path in sorted((ROOT / room).rglob("*.py"))]
 

@@ -39,8 +39,7 @@ import qkv.modeling as qkv_models
 import tiny
 from errors import raises_sentence
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.image import read_image
-from qkv.scripts.data.objects import own_boxes
+from qkv.scripts.data.image import read_image, unpadded_boxes
 from sampling import sampled
 
 CORPUS = [
@@ -416,7 +415,7 @@ def test_the_image_processor_of_detectors_is_resize_normalise_and_pad() -> None:
             notes.append({"image_id": 1, "annotations": [box]})
             center = [(left + wide / 2) / width, (top + high / 2) / height, wide / width, high / height]
             expected.append((resized(images[-1]), center))
-        batch = own_boxes(processor(images, annotations=notes, return_tensors="pt"))
+        batch = unpadded_boxes(processor(images, annotations=notes, return_tensors="pt"))
         for row, (picture, center) in enumerate(expected):
             seen = (np.asarray(picture) / 255 - mean) / std
             height, width = seen.shape[:2]

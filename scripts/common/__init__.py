@@ -1,1 +1,1 @@
-"""What every folder may use: files written whole, tables on screen, words understood."""
+"""Helpers of every folder: durable files, tables of metrics, spelling suggestions, the environment of a run."""

@@ -1,6 +1,7 @@
 """Describe the software, the processor and the commit that numbers come from."""
 
 import platform
+import shlex
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,3 +45,20 @@ def commit() -> str | None:
         return git("rev-parse", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def without_folder(path: str) -> str:
+    """Return the name alone of a path that is absolute or leads upwards; other paths as they are."""
+    return Path(path).resolve().name if Path(path).is_absolute() or ".." in Path(path).parts else path
+
+
+def data_name(where: str) -> str:
+    """Return a public name of data: that of a local file or folder without its path, or the Hub id as it is."""
+    return Path(where).resolve().name if Path(where).exists() else where
+
+
+def public_command(words: str) -> str:
+    """Return a command line without the folders of this machine."""
+    pairs = [word.rpartition("=") for word in shlex.split(words)]
+    known = ((key, equals, data_name(value) if key == "data" else value) for key, equals, value in pairs)
+    return shlex.join(key + equals + without_folder(value) for key, equals, value in known)

@@ -1,4 +1,4 @@
-"""Show results as tables: on a terminal, and in Markdown on cards and pages."""
+"""Tables and formatted metrics, in Markdown for cards and on the screen for commands."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-# Metrics that are no share of anything.
+# Metrics that are not shares, and so not in percent.
 PLAIN = (
     "loss",
     "perplexity",
@@ -22,13 +22,13 @@ SECONDS = "seconds"
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """Format a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def shown(name: str, value: float | None) -> str:
-    """A metric for people: losses and the like as they are, shares in percent."""
+def format_metric(name: str, value: float | None) -> str:
+    """Format a metric: shares in percent, losses and the like as they are."""
     if value is None:
         return ""
     if name == SECONDS:
@@ -36,25 +36,26 @@ def shown(name: str, value: float | None) -> str:
     return f"{value:.4f}" if name in PLAIN else f"{100 * value:.2f} %"
 
 
-def ranged(name: str, values: Sequence[float]) -> str:
-    """The mean of a metric over some runs, and the least and greatest where there are several."""
-    mean, least, greatest = (shown(name, value) for value in (sum(values) / len(values), min(values), max(values)))
+def format_range(name: str, values: Sequence[float]) -> str:
+    """Format the mean of a metric over runs, with the least and the greatest where there are several."""
+    mean, least, greatest = (
+        format_metric(name, value) for value in (sum(values) / len(values), min(values), max(values))
+    )
     return mean if len(values) == 1 else f"{mean} ({least.removesuffix(' %')} to {greatest.removesuffix(' %')})"
 
 
-def show(title: str, rows: Mapping[str, str]) -> None:
-    """Print the rows as a table on standard output."""
+def print_table(title: str, rows: Mapping[str, str]) -> None:
+    """Print names and values as a table on standard output."""
     table = Table(title=title, show_header=False)
     table.add_column()
-    # A path that is cut off is of no use.
-    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")  # a path that is cut off is of no use
     for name, value in rows.items():
         table.add_row(name, value)
     Console().print(table)
 
 
-def show_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str) -> None:
-    """Print lines that have the same columns as a table on standard output, as narrow as can be."""
+def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str) -> None:
+    """Print lines of equal columns as a narrow table on standard output."""
     table = Table(title=title, caption=legend, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in lines[0]:
         table.add_column(name, justify="right", no_wrap=True)
@@ -63,17 +64,17 @@ def show_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str) ->
     Console().print(table)
 
 
-def measures(record: dict[str, Any]) -> dict[str, str]:
-    """How good the model is, beside what it is compared with, and what it cost."""
+def run_rows(record: dict[str, Any]) -> dict[str, str]:
+    """Return the rows of a run: its metrics beside those of baselines, its size and its cost."""
     rows = {}
     others = {"loaded without qkv": record["reload"]} if "reload" in record else {}
     others |= record.get("baselines", {})
     for split, metrics in record["metrics"].items():
         for name, value in metrics.items():
-            rows[f"{split} {name}"] = shown(name, value)
-            for other, found in others.items():
-                if name in found[split]:
-                    rows[f"{split} {name}, {other}"] = shown(name, found[split][name])
+            rows[f"{split} {name}"] = format_metric(name, value)
+            for other, scores in others.items():
+                if name in scores[split]:
+                    rows[f"{split} {name}, {other}"] = format_metric(name, scores[split][name])
         if "reload" in record:
             rows[f"{split} logits, loaded without qkv"] = "equal bit by bit"
     time = record["time"]
@@ -83,21 +84,21 @@ def measures(record: dict[str, Any]) -> dict[str, str]:
     return rows
 
 
-def compared(comparison: dict[str, Any]) -> dict[str, str]:
-    """How good each model is over all seeds, and what it cost."""
+def comparison_rows(comparison: dict[str, Any]) -> dict[str, str]:
+    """Return the rows of a comparison: the metrics of each model over all seeds, its size and its cost."""
     models = comparison["models"]
     rows = {
-        f"{split} {metric}, {source}": ranged(metric, found["metrics"][split][metric])
+        f"{split} {metric}, {source}": format_range(metric, model["metrics"][split][metric])
         for split in models["qkv"]["metrics"]
         for metric in models["qkv"]["metrics"][split]
-        for source, found in models.items()
+        for source, model in models.items()
     }
-    for source, found in models.items():
-        rows[f"parameters, {source}"] = f"{found['parameters']:,}"
-        rows[f"CPU seconds in training, {source}"] = ranged(SECONDS, found["training_cpu_s"])
+    for source, model in models.items():
+        rows[f"parameters, {source}"] = f"{model['parameters']:,}"
+        rows[f"CPU seconds in training, {source}"] = format_range(SECONDS, model["training_cpu_s"])
     return rows
 
 
-def files(folder: Path) -> dict[str, str]:
-    """What the run folder holds, without what the operating system hides."""
+def file_rows(folder: Path) -> dict[str, str]:
+    """Return the files of a run folder by name, without hidden ones."""
     return {path.name: str(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")}

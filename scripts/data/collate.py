@@ -1,54 +1,103 @@
-"""How do rows of different lengths make a batch? Padded to the longest of all once, and cut to the longest of each."""
+"""Collate rows of different lengths: padded to a rectangle, or packed end to end.
 
-from collections.abc import Mapping, Sequence
+Padding to the longest row of a batch is `tokenizer.pad`'s work too; here rows lie padded in one tensor already, labels
+have a padding value of their own, and cutting a slice of it takes a fifth of the time.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from qkv.scripts.tasks.task import Batch, Columns, Record
+from qkv.scripts.data.examples import Batch, Columns, Record
 
-IGNORED = -100
+IGNORED = -100  # the label of what is no target
+Tokens = Sequence[int]
 
 
-def table(rows: Sequence[np.ndarray], fill: int) -> torch.Tensor:
-    """Rows as one table, filled up at the end."""
+def pad_rows(rows: Sequence[np.ndarray], fill: int) -> torch.Tensor:
+    """Pad rows of integers at the end to one tensor."""
     lengths = np.array([len(row) for row in rows])
-    found = np.full((len(rows), int(lengths.max(initial=1))), fill, dtype=np.int64)
-    found[np.arange(found.shape[1]) < lengths[:, None]] = np.concatenate(rows)
-    return torch.from_numpy(found)
+    padded = np.full((len(rows), int(lengths.max(initial=1))), fill, dtype=np.int64)
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    return torch.from_numpy(padded)
 
 
-def padded(columns: Mapping[str, tuple[Sequence[np.ndarray], int]], **others: Sequence[int]) -> Columns:
-    """Examples of columns of rows, each with what fills it up, and of columns of numbers."""
+def padded_columns(columns: Mapping[str, tuple[Sequence[np.ndarray], int]], **numbers: Sequence[int]) -> Columns:
+    """Make examples of columns of rows, each with its padding value, and of columns of numbers."""
     lengths = np.sum([[len(row) for row in rows] for rows, _ in columns.values()], axis=0)
-    tables = {name: table(rows, fill) for name, (rows, fill) in columns.items()}
-    numbers = {name: torch.as_tensor(np.asarray(values, dtype=np.int64)) for name, values in others.items()}
-    return Columns({**tables, **numbers}, lengths.tolist())
+    tensors = {name: pad_rows(rows, fill) for name, (rows, fill) in columns.items()}
+    tensors |= {name: torch.as_tensor(np.asarray(values, dtype=np.int64)) for name, values in numbers.items()}
+    return Columns(tensors, lengths.tolist())
 
 
-def cut(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
-    """A batch in which every column with a filling is as wide as its longest row; the others have one shape."""
+def pad_batch(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
+    """Make a batch whose columns with a padding value are as wide as their longest row; others have one shape."""
     batch = {}
     for name in records[0]:
         column = [torch.as_tensor(record[name]) for record in records]
-        batch[name] = narrow(column, fills[name]) if name in fills else torch.stack(column)
+        batch[name] = trim(column, fills[name]) if name in fills else torch.stack(column)
     return batch
 
 
-def narrow(rows: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
-    """Rows, filled up already or not, as a table without columns that hold nothing but filling."""
-    found = pad_sequence(list(rows), batch_first=True, padding_value=fill)
-    used = (found != fill).any(0)
-    return found[:, : int(used.nonzero().max()) + 1 if used.any() else 1]
+def trim(rows: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
+    """Join rows, padded already or not, without the columns that hold nothing but padding."""
+    padded = pad_sequence(list(rows), batch_first=True, padding_value=fill)
+    used = (padded != fill).any(0)
+    return padded[:, : int(used.nonzero().max()) + 1 if used.any() else 1]
 
 
-def attended(records: Sequence[Record], places: Sequence[int] | None, fills: Mapping[str, int]) -> Batch:
-    """A batch as `cut` makes it, and which of its `input_ids` are no filling."""
-    batch = cut(records, fills)
+def pad_with_mask(records: Sequence[Record], places: Sequence[int] | None, fills: Mapping[str, int]) -> Batch:
+    """Make a batch as `pad_batch` does, with the attention mask of its `input_ids`."""
+    batch = pad_batch(records, fills)
     return {**batch, "attention_mask": (batch["input_ids"] != fills["input_ids"]).long()}
 
 
-def pieces(row: np.ndarray, length: int) -> list[np.ndarray]:
-    """A row cut into pieces of at most that length."""
-    return [row[start : start + length] for start in range(0, len(row), length)]
+class Packer:
+    """Packs documents into rows of `length` tokens as they come; `waiting` are those of the row that is not full."""
+
+    def __init__(self, length: int, waiting: Iterable[Tokens] = ()) -> None:
+        self.length = length
+        self.waiting = [list(document) for document in waiting]
+
+    def add(self, document: Tokens) -> list[Record]:
+        """Return the rows that this document fills."""
+        rows = []
+        left = list(document)
+        while left:
+            room = self.length - sum(map(len, self.waiting))
+            self.waiting.append(left[:room])
+            left = left[room:]
+            if len(self.waiting[-1]) == room:
+                rows.append(packed_row(self.waiting, self.length))
+                self.waiting = []
+        return rows
+
+    def rest(self) -> list[Record]:
+        """Return the row that is not full, padded, if there is one."""
+        return [packed_row(self.waiting, self.length)] if self.waiting else []
+
+
+def pack(documents: Iterable[Tokens], length: int) -> Iterator[Record]:
+    """Pack documents end to end into rows of `length` tokens; only the last row is padded, and no token is lost.
+
+    `position_ids` restart with every document, by which the model keeps documents apart; the part of a document that
+    goes on in the next row is one of its own there. `labels` are -100 at the first token of each document, which
+    nothing predicts, and in padding.
+    """
+    packer = Packer(length)
+    for document in documents:
+        yield from packer.add(document)
+    yield from packer.rest()
+
+
+def packed_row(documents: Sequence[Tokens], length: int) -> Record:
+    """Make one row; its padding is a document of its own, without targets."""
+    ids = np.concatenate([np.asarray(document, dtype=np.int64) for document in documents])
+    missing = length - len(ids)
+    sizes = [*map(len, documents), *([missing] if missing else [])]
+    positions = np.concatenate([np.arange(size) for size in sizes])
+    ids = np.pad(ids, (0, missing))
+    target = (positions > 0) & (np.arange(length) < length - missing)
+    return {"input_ids": ids, "position_ids": positions, "labels": np.where(target, ids, -100)}

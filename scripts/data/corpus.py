@@ -1,62 +1,88 @@
-"""What is read? Texts in splits: alone, each with a label, or each with what is to be written from it."""
+"""Corpora: texts in splits, alone, each with a label, or each with a target text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
-from transformers import PreTrainedTokenizerFast
-
-from qkv.scripts.data.tokenization import fields
-from qkv.scripts.tasks.task import Task
+from qkv.scripts.data.examples import DataSet
+from qkv.scripts.data.validation import RecordValidation
 
 Item = TypeVar("Item")
 Splits = dict[str, list[Item]]
+# Metrics by split, for each method.
+Baselines = dict[str, dict[str, dict[str, float]]]
+# Generates a text for each prompt.
+Generate = Callable[[Sequence[str]], list[str]]
+TEST_EVERY = 10  # every so-many-th record of data without a test split is for the test
 
 
 @dataclass(frozen=True)
-class Corpus:
+class Corpus(DataSet):
     """Texts in splits, `train` and `test` among them, the same ones every time.
 
-    A text is one document. `labels` has the number of its class in `names`, `targets` what is to be written from it.
+    A text is one document. `labels` has the number of its class in `names`, `targets` the text to be written from it.
     """
 
-    name: str
-    title: str
-    source: str
     texts: Splits[str]
     labels: Splits[int] = field(default_factory=dict)
     names: Sequence[str] = ()
     targets: Splits[str] = field(default_factory=dict)
+    invalid_records: RecordValidation = field(default_factory=RecordValidation, compare=False)
+
+    @property
+    def evaluated(self) -> list[str]:
+        """Return the splits that are not for training."""
+        return [name for name in self.texts if name != "train"]
 
     def limited(self, evaluated: int) -> "Corpus":
-        """The same with only the first examples of evaluated splits, or with all of them when that is 0."""
+        """Return it with only the first examples of evaluated splits, or with all of them when that is 0."""
         if not evaluated:
             return self
         texts, labels = first(self.texts, evaluated), first(self.labels, evaluated)
         return replace(self, texts=texts, labels=labels, targets=first(self.targets, evaluated))
 
-    def held_back(self, share: float) -> "Corpus":
-        """The same with that share of the training examples, evenly spread, as `validation` where there is none.
+    def with_holdout(self, share: float) -> "Corpus":
+        """Return it with that share of the training examples, evenly spread, as `validation` where there is none.
 
         ValueError where that is no example at all.
         """
         if not share or "validation" in self.texts:
             return self
-        held = spread(len(self.texts["train"]), share)
-        texts, labels, targets = (dealt(splits, held) for splits in (self.texts, self.labels, self.targets))
+        held = evenly_spread(len(self.texts["train"]), share)
+        texts, labels, targets = (hold_out(splits, held) for splits in (self.texts, self.labels, self.targets))
         return replace(self, texts=texts, labels=labels, targets=targets)
 
 
-def spread(size: int, share: float) -> list[bool]:
-    """Which of that many examples are held back: so large a share of them, evenly spread; ValueError for none."""
+@dataclass(frozen=True)
+class PromptedCorpus:
+    """A corpus whose targets are grids of tokens, such as images and tunes, that a decoder generates after a prompt.
+
+    A target has rows of `columns` tokens, each a `unit` for metrics in bits. `score` (prompts, generated texts) gives
+    metrics of what was generated, and `baselines` those of simpler methods. `products` (generate, folder) leaves
+    pictures or sound in a run's folder and returns {file: caption}; `usage` is a program for the card that generates
+    some, with `model=...` for the published model.
+    """
+
+    corpus: Corpus
+    unit: str
+    columns: int
+    score: Callable[[Sequence[str], Sequence[str]], dict[str, float]]
+    products: Callable[[Generate, Path], dict[str, str]]
+    baselines: Callable[[Corpus], Baselines]
+    usage: str
+
+
+def evenly_spread(size: int, share: float) -> list[bool]:
+    """Choose which of that many examples are held out, evenly spread; ValueError for none."""
     held = [int((index + 1) * share) > int(index * share) for index in range(size)]
     if not any(held):
         raise ValueError(f"holdout={share} of {size} examples is none; make it larger, or give more of them")
     return held
 
 
-def dealt(splits: Splits[Item], held: Sequence[bool]) -> Splits[Item]:
-    """The splits with those training examples as `validation`; none where there are none."""
+def hold_out(splits: Splits[Item], held: Sequence[bool]) -> Splits[Item]:
+    """Move the held training examples to `validation`."""
     if not splits:
         return splits
     parts: dict[bool, list[Item]] = {True: [], False: []}
@@ -66,33 +92,13 @@ def dealt(splits: Splits[Item], held: Sequence[bool]) -> Splits[Item]:
 
 
 def first(splits: Splits[Item], count: int) -> Splits[Item]:
-    """That many examples of every split but the training's, which stays whole."""
+    """Keep that many examples of every split but the training's, which stays whole."""
     return {name: items if name == "train" else items[:count] for name, items in splits.items()}
 
 
-def pairs(name: str, title: str, source: str, found: Sequence[tuple[str, str]]) -> Corpus:
-    """A corpus of texts and what is to be written from them, every tenth pair for the test."""
-    test = list(found[::10])
-    train = [pair for index, pair in enumerate(found) if index % 10]
-    splits = {"train": train, "test": test}
-    return Corpus(
-        name,
-        title,
-        source,
-        texts={split: [text for text, _ in part] for split, part in splits.items()},
-        targets={split: [target for _, target in part] for split, part in splits.items()},
-    )
-
-
-def task_of(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, kind: str, positions: int, **others: Any) -> Task:
-    """A task on a corpus, whose model has so many positions; `config` are further fields of the model's config."""
-    config = {**fields(tokenizer), "max_position_embeddings": positions, **others.pop("config", {})}
-    return Task(
-        name=corpus.name,
-        title=corpus.title,
-        source=corpus.source,
-        kind=kind,
-        processor=tokenizer,
-        config=config,
-        **{"labels": [], **others},
-    )
+def paired(name: str, title: str, source: str, pairs: Sequence[tuple[str, str]]) -> Corpus:
+    """Make a corpus of texts and their targets, every tenth pair for the test."""
+    train = [pair for index, pair in enumerate(pairs) if index % TEST_EVERY]
+    splits = {"train": train, "test": list(pairs[::TEST_EVERY])}
+    texts = {split: [text for text, _ in part] for split, part in splits.items()}
+    return Corpus(name, title, source, texts, targets={s: [target for _, target in p] for s, p in splits.items()})

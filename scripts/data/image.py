@@ -1,37 +1,54 @@
-"""How does a picture's file become what a pipeline sees? Red, green and blue of 8 bits, whatever the file holds.
-
-transformers' pipelines take 16-bit grey for white wherever it is above 255; what is made here they take as it is.
-"""
+"""Read images as pipelines take them, and rescale the boxes of padded ones."""
 
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 
 def read_image(source: str | Path | bytes) -> Image.Image:
-    """The picture of a file or of its bytes, upright, for an image pipeline.
+    """Read the image of a file or of its bytes, upright and in RGB of 8 bits, for an image pipeline.
 
-    Any kind that Pillow opens, with 16 bits of grey as well. Raises ValueError for what is no picture, or is cut short.
+    Any format that Pillow opens, 16-bit grey included, which transformers' pipelines clip to white above 255. Raises
+    ValueError for what is no image, or is truncated.
     """
     name = "these bytes" if isinstance(source, bytes) else str(source)
     data = source if isinstance(source, bytes) else Path(source).read_bytes()
     if not data:
         raise ValueError(f"{name} is empty; copy it again")
     try:
-        with Image.open(BytesIO(data)) as found:
-            return coloured(ImageOps.exif_transpose(found))
+        with Image.open(BytesIO(data)) as image:
+            return to_rgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
-        raise ValueError(f"{name} is no picture of a known kind; save it as PNG") from None
+        raise ValueError(f"{name} is no image of a known format; save it as PNG") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{name} is a damaged picture ({error}); copy it again") from None
+        raise ValueError(f"{name} is a damaged image ({error}); copy it again") from None
 
 
-def coloured(image: Image.Image) -> Image.Image:
-    """The same in red, green and blue of 8 bits; ValueError for numbers of which none is known to be white."""
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Convert an image to RGB of 8 bits; ValueError for a mode whose white is unknown."""
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise ValueError(f"a picture of mode {image.mode!r} does not say which number is white; save it with 8 bits")
+        raise ValueError(f"an image of mode {image.mode!r} does not say which number is white; save it with 8 bits")
     return image.convert("RGB")
+
+
+def unpadded_boxes(batch: dict[str, Any]) -> dict[str, Any]:
+    """Rescale the boxes of a `DetrImageProcessor` batch from parts of the padded image to parts of each image alone.
+
+    The processor reads a model's boxes as the latter but gives the former, so a model trained on these finds the
+    objects of padded images in the wrong place. Shapes: pixel_mask (B, height, width); boxes (N, 4) of each image,
+    center x, center y, width, height.
+    """
+    mask = batch["pixel_mask"]
+    height, width = mask.shape[1:]
+    labels = []
+    for own, target in zip(mask, batch["labels"], strict=True):
+        rows, columns = int(own[:, 0].sum()), int(own[0].sum())
+        scale = torch.tensor([width / columns, height / rows] * 2)
+        labels.append({**target, "boxes": target["boxes"] * scale.to(target["boxes"])})
+    return {**batch, "labels": labels}

@@ -1,4 +1,8 @@
-"""Where are the data? Files, folders and data sets of the Hub, found by `data=` and read as datasets has them."""
+"""Load one split of files, folders and data sets of the Hub as a `datasets` table or stream.
+
+Splits and labels of local files are found here, not by `data_files` patterns, imagefolder or audiofolder: these take
+an image `cat/test_1.png` for a test split, leave out `data.jsonl` beside `test.jsonl`, and need torchcodec for sound.
+"""
 
 import os
 import re
@@ -15,91 +19,91 @@ from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, Image, I
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
-from qkv.scripts.data.columns import kinds, records
-from qkv.scripts.data.readers import FORMATS, ORIGIN, PICTURES, Piece, format_of
-from qkv.scripts.recipes.schema import meant
+from qkv.scripts.common.environment import data_name
+from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.data.column_types import infer_types, records
+from qkv.scripts.data.readers import FORMATS, IMAGES, ORIGIN, Piece, format_of
 
-# How a split is called in names of files and folders.
-NAMES = {"validation": ("validation", "valid", "val", "dev"), "test": ("test", "eval"), "train": ("train", "training")}
+# Words for splits in names of files and folders.
+SPLITS = {"validation": ("validation", "valid", "val", "dev"), "test": ("test", "eval"), "train": ("train", "training")}
 # Author, name, then perhaps a configuration and a revision: allenai/c4:en@1588ec4.
 HUB = re.compile(r"(?P<path>[\w.-]+(/[\w.-]+)?)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w./-]+))?")
-# Bytes of a file that stand for it.
-BEGINNING = 2**16
+IDENTITY_BYTES = 2**16  # of each file, hashed to tell data apart
 Documents = Literal["line", "paragraph", "file"]
 Data: TypeAlias = Dataset | IterableDataset
 
 
 def read(
-    where: str, *, split: str | None = None, streaming: bool = False, documents: Documents = "paragraph",
+    where: str, *, split: str = "train", streaming: bool = False, documents: Documents = "paragraph",
     columns: Sequence[str] | None = None,
 ) -> Data:  # fmt: skip
-    """One split (`train` where none is named) of a file, folder or data set of the Hub.
+    """Read one split of a file, folder or data set of the Hub.
 
-    Files are .jsonl, .csv, .parquet, .txt (`documents` says what one is) and pictures, whose folders are their labels;
+    Files are .jsonl, .csv, .parquet, .txt (`documents` says what one is) and images, whose folders are their labels;
     a folder may also be what `save_to_disk` wrote. Splits are files or folders with train, validation or test in their
-    names. Every record of a file has its origin in columns that begin with an underscore, and bad ones are among them,
-    with what is wrong in `_fault`: see `complaint.py`. ValueError for what is not there, or lacks a split or a column.
+    names. Every record of a file has its origin in columns that begin with an underscore, and invalid ones are among
+    them, with the reason in `_invalid`: see `validation.py`. ValueError for what is not there, or lacks a split or a
+    column.
     """
-    wanted = split or "train"
-    if int(os.environ.get("RANK", 0)):  # one process shows for all how far it is
+    if int(os.environ.get("RANK", 0)):  # the first process shows the progress of all
         datasets.disable_progress_bars()
     if not Path(where).exists():
-        return plain(from_hub(where, wanted, streaming=streaming), columns, where)
-    if saved(Path(where)):
-        return plain(from_disk(where, wanted, streaming=streaming), columns, where)
-    files = splits_of(where)
-    if wanted not in files:
-        raise ValueError(f"{where} has no {wanted} split; it has {', '.join(files)}")
-    pieces = pieces_of(files[wanted], documents)
-    if files[wanted][0].suffix.lower() in PICTURES:
-        pieces, features = labelled(pieces, files, Path(where))
-        found = dict.fromkeys(features, "any")
+        return undecoded(from_hub(where, split, streaming=streaming), columns, where)
+    if is_saved(Path(where)):
+        return undecoded(from_disk(where, split, streaming=streaming), columns, where)
+    files = split_files(where)
+    if split not in files:
+        raise ValueError(f"{where} has no {split} split; it has {', '.join(files)}")
+    pieces = [piece for path in files[split] for piece in format_of(str(path)).cut(path, documents)]
+    if files[split][0].suffix.lower() in IMAGES:
+        pieces, features = with_labels(pieces, files, Path(where))
+        types = dict.fromkeys(features, "any")
     else:
-        found, features = tabular(pieces)
+        types, features = table_types(pieces)
     features = select(features, columns, where)
-    arguments = {"pieces": pieces, "columns": {name: found[name] for name in features}}
+    arguments = {"pieces": pieces, "types": {name: types[name] for name in features}}
     features = Features({**features, **{name: Value(kind) for name, kind in ORIGIN.items()}})
     make = IterableDataset.from_generator if streaming else Dataset.from_generator
-    return make(records, features=features, gen_kwargs=arguments, split=wanted)
+    return make(records, features=features, gen_kwargs=arguments, split=split)
 
 
 def splits(where: str) -> list[str]:
-    """The splits of a file, folder or data set of the Hub."""
+    """Return the splits of a file, folder or data set of the Hub."""
     if not Path(where).exists():
-        return hub(where, datasets.get_dataset_split_names)
-    if saved(Path(where)):
-        found = datasets.load_from_disk(where)
-        return list(found) if isinstance(found, DatasetDict) else ["train"]
-    return list(splits_of(where))
+        return ask_hub(where, datasets.get_dataset_split_names)
+    if is_saved(Path(where)):
+        saved = datasets.load_from_disk(where)
+        return list(saved) if isinstance(saved, DatasetDict) else ["train"]
+    return list(split_files(where))
 
 
-def saved(folder: Path) -> bool:
-    """Is the folder one that datasets wrote?"""
+def is_saved(folder: Path) -> bool:
+    """Whether `save_to_disk` wrote the folder."""
     return (folder / "dataset_dict.json").is_file() or (folder / "dataset_info.json").is_file()
 
 
 def from_disk(where: str, split: str, *, streaming: bool) -> Data:
-    """A split of what `save_to_disk` wrote."""
-    found = datasets.load_from_disk(where)
-    if not isinstance(found, DatasetDict):
-        found = DatasetDict({"train": found})
-    if split not in found:
-        raise ValueError(f"{where} has no {split} split; it has {', '.join(found)}")
-    # In parts, for several readers.
-    return found[split].to_iterable_dataset(num_shards=min(64, len(found[split]))) if streaming else found[split]
+    """Read a split of what `save_to_disk` wrote."""
+    saved = datasets.load_from_disk(where)
+    if not isinstance(saved, DatasetDict):
+        saved = DatasetDict({"train": saved})
+    if split not in saved:
+        raise ValueError(f"{where} has no {split} split; it has {', '.join(saved)}")
+    # In shards, for several readers.
+    return saved[split].to_iterable_dataset(num_shards=min(64, len(saved[split]))) if streaming else saved[split]
 
 
 def from_hub(where: str, split: str, *, streaming: bool) -> Data:
-    """A split of a data set of the Hub, at the revision named after an @."""
+    """Read a split of a data set of the Hub, at the revision named after an @."""
 
     def load(path: str, name: str | None = None, revision: str | None = None) -> Data:
         return datasets.load_dataset(path, name, revision=revision, split=split, streaming=streaming)
 
-    return hub(where, load)
+    return ask_hub(where, load)
 
 
-def hub(where: str, ask: Callable[..., Any]) -> Any:
-    """What a data set of the Hub answers; ValueError in one sentence where there is none of that name."""
+def ask_hub(where: str, ask: Callable[..., Any]) -> Any:
+    """Ask the Hub about a data set; ValueError in one sentence where there is none of that name."""
     parts = HUB.fullmatch(where)
     if parts is None:
         raise ValueError(f"data={where!r} is no file, folder or data set of the Hub; {nearest(Path(where))}")
@@ -112,14 +116,14 @@ def hub(where: str, ask: Callable[..., Any]) -> Any:
 
 
 def nearest(path: Path) -> str:
-    """What is beside a path that is not there, and called much like it."""
-    beside = [found.name for found in path.parent.iterdir()] if path.parent.is_dir() else []
+    """Suggest what lies beside a missing path under a similar name."""
+    beside = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, beside, n=1)
     return f"did you mean {str(path.with_name(close[0]))!r}?" if close else "give a path, or a name such as author/name"
 
 
-def splits_of(where: str) -> dict[str, list[Path]]:
-    """{split: its files} of a file or folder; ValueError where none is of a known kind, or two kinds are mixed."""
+def split_files(where: str) -> dict[str, list[Path]]:
+    """Return {split: its files} of a file or folder; ValueError where none is of a known kind, or kinds are mixed."""
     root = Path(where)
     files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
     hidden = [any(part.startswith(".") for part in path.relative_to(root).parts) for path in files]
@@ -128,106 +132,99 @@ def splits_of(where: str) -> dict[str, list[Path]]:
         raise ValueError(f"{where} holds no data: the files that are read end in {', '.join(FORMATS)}")
     named: dict[str | None, list[Path]] = {}
     for path in files:
-        named.setdefault(split_name(path, root), []).append(path)
+        named.setdefault(split_of(path, root), []).append(path)
     unnamed = named.pop(None, [])
-    found: dict[str, list[Path]] = {name: named[name] for name in ("train", "validation", "test") if name in named}
-    found = found if "train" in found or not unnamed else {"train": unnamed, **found}
-    for split, paths in found.items():
-        refuse_mixture(f"the {split} split of {where}", paths)
-    return found
+    by_split: dict[str, list[Path]] = {name: named[name] for name in ("train", "validation", "test") if name in named}
+    by_split = by_split if "train" in by_split or not unnamed else {"train": unnamed, **by_split}
+    for split, paths in by_split.items():
+        suffixes = {suffix: FORMATS[suffix] for suffix in sorted({path.suffix.lower() for path in paths})}
+        if len(set(suffixes.values())) > 1:
+            raise ValueError(f"the {split} split of {where} mixes {' and '.join(suffixes)}; give the files of one kind")
+    return by_split
 
 
-def split_name(path: Path, root: Path) -> str | None:
-    """The split that a file belongs to by its folder, or its own name where that is no number of a picture."""
+def split_of(path: Path, root: Path) -> str | None:
+    """Return the split that a file belongs to by its folder, or by its own name unless it is an image."""
     folders = [folder.lower() for folder in path.relative_to(root).parent.parts[:1]]
-    stem = [] if path.suffix.lower() in PICTURES else re.split("[^a-z]+", path.stem.lower())
-    return next((split for word in (*folders, *stem) for split, names in NAMES.items() if word in names), None)
+    stem = [] if path.suffix.lower() in IMAGES else re.split("[^a-z]+", path.stem.lower())
+    return next((split for word in (*folders, *stem) for split, names in SPLITS.items() if word in names), None)
 
 
-def refuse_mixture(what: str, paths: Sequence[Path]) -> None:
-    """Raise ValueError for files that are not all read alike."""
-    suffixes = {suffix: FORMATS[suffix] for suffix in sorted({path.suffix.lower() for path in paths})}
-    if len(set(suffixes.values())) > 1:
-        raise ValueError(f"{what} mixes {' and '.join(suffixes)}; give the files of one kind")
-
-
-def pieces_of(paths: Sequence[Path], documents: Documents) -> list[Piece]:
-    """The files of a split in pieces."""
-    return [piece for path in paths for piece in format_of(str(path)).cut(path, documents)]
-
-
-def labelled(pieces: Sequence[Piece], files: dict[str, list[Path]], root: Path) -> tuple[list[Piece], Features]:
-    """Pictures with the numbers of their labels: the folders they lie in, of all splits, by name."""
+def with_labels(pieces: Sequence[Piece], files: dict[str, list[Path]], root: Path) -> tuple[list[Piece], Features]:
+    """Give images the numbers of their labels: the folders they lie in, of all splits, by name."""
     labels = sorted({label for paths in files.values() for path in paths if (label := label_of(path, root))})
     features = Features({"image": Image(decode=False)} | ({"label": ClassLabel(names=labels)} if labels else {}))
-    found = [label_of(Path(piece.path), root) for piece in pieces]
-    numbers = [labels.index(label) if label else None for label in found]
+    own = [label_of(Path(piece.path), root) for piece in pieces]
+    numbers = [labels.index(label) if label else None for label in own]
     return [replace(piece, label=label) for piece, label in zip(pieces, numbers, strict=True)], features
 
 
 def label_of(path: Path, root: Path) -> str | None:
-    """The folder of a picture, below that of its split."""
+    """Return the folder of an image, below that of its split."""
     folders = path.relative_to(root).parent.parts
-    return folders[-1] if len(folders) > (split_name(path, root) is not None) else None
+    return folders[-1] if len(folders) > (split_of(path, root) is not None) else None
 
 
-def tabular(pieces: Sequence[Piece]) -> tuple[dict[str, str], Features]:
-    """What the columns of files hold, in our words and in those of datasets."""
+def table_types(pieces: Sequence[Piece]) -> tuple[dict[str, str], Features]:
+    """Return the types of the columns of files, in our words and in those of datasets."""
     if Path(pieces[0].path).suffix.lower() == ".parquet":
         features = Features.from_arrow_schema(pq.read_schema(pieces[0].path))
-        plain = {name: undecoded(kind) for name, kind in features.items()}
-        return dict.fromkeys(plain, "any"), Features(plain)
-    found = kinds(pieces)
-    return found, Features({name: Value("string" if kind == "json" else kind) for name, kind in found.items()})
+        stored = {name: stored_type(kind) for name, kind in features.items()}
+        return dict.fromkeys(stored, "any"), Features(stored)
+    types = infer_types(pieces)
+    return types, Features({name: Value("string" if kind == "json" else kind) for name, kind in types.items()})
 
 
-def plain(data: Data, columns: Sequence[str] | None, where: str) -> Data:
-    """The wanted columns, with pictures and sound as stored: one that is damaged must not end the reading."""
-    features = data.features
-    if features is None:  # a stream of the Hub that must be read to know them
+def stored_type(kind: Any) -> Any:
+    """Return a column's type as it is stored; to write sound of its own type, datasets asks for torchcodec."""
+    if isinstance(kind, Image):
+        return Image(decode=False)
+    return {"bytes": Value("binary"), "path": Value("string")} if isinstance(kind, Audio) else kind
+
+
+def undecoded(data: Data, columns: Sequence[str] | None, where: str) -> Data:
+    """Select columns, with images and sound as stored: a damaged one must not end the reading."""
+    if data.features is None:  # a stream of the Hub that must be read to know them
         return data
     if columns is not None:
-        data = data.select_columns(list(select(features, columns, where)))
+        data = data.select_columns(list(select(data.features, columns, where)))
     for name, kind in data.features.items():
         if isinstance(kind, Image | Audio):
             data = data.cast_column(name, type(kind)(decode=False))
     return data
 
 
-def undecoded(kind: Any) -> Any:
-    """A column's kind as it is stored; to write sound of its own kind, datasets would ask for torchcodec."""
-    if isinstance(kind, Image):
-        return Image(decode=False)
-    return {"bytes": Value("binary"), "path": Value("string")} if isinstance(kind, Audio) else kind
-
-
 def select(features: Features, columns: Sequence[str] | None, where: str) -> Features:
-    """The wanted columns; ValueError for one that is not there."""
+    """Select columns; ValueError for one that is not there."""
     for name in columns or ():
         if name not in features:
-            raise ValueError(f"{where} has no column {name!r}; {meant(name, list(features), 'columns')}")
+            raise ValueError(f"{where} has no column {name!r}; {did_you_mean(name, list(features), 'columns')}")
     return Features({name: kind for name, kind in features.items() if columns is None or name in columns})
 
 
-def called(where: str) -> str:
-    """How data are spoken of where others read: a file or folder by its name alone, and not by its place here."""
-    return Path(where).resolve().name if Path(where).exists() else where
+def public_names(where: str) -> dict[str, Any]:
+    """Return name, title and source of data that are no example data, as records and cards have them."""
+    return {"name": data_name(where), "title": data_name(where), "source": home_page(where)}
+
+
+def home_page(where: str) -> str:
+    """Return the address of data of the Hub; nothing for local ones."""
+    return "" if Path(where).exists() else "https://huggingface.co/datasets/" + re.split("[:@]", where)[0]
 
 
 def identity(where: str) -> str:
-    """What says which data these are: a commit of the Hub, or a hash over names, sizes and beginnings of files."""
+    """Return what tells data apart: a commit of the Hub, or a hash over names, sizes and beginnings of files."""
     path = Path(where)
     if not path.exists():
-        return hub(where, commit)
-    files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+        return ask_hub(where, commit)
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     digest = sha256()
     for file in files:
         with file.open("rb") as opened:
-            digest.update(f"{file.relative_to(path)} {file.stat().st_size}".encode() + opened.read(BEGINNING))
+            digest.update(f"{file.relative_to(path)} {file.stat().st_size}".encode() + opened.read(IDENTITY_BYTES))
     return f"{path.name} {digest.hexdigest()}"
 
 
 def commit(path: str, name: str | None, revision: str | None) -> str:
-    """A data set of the Hub at the commit that a revision is now."""
-    found = HfApi().dataset_info(path, revision=revision).sha
-    return f"{path}{f':{name}' if name else ''}@{found}"
+    """Return a data set of the Hub with the commit that a revision is now."""
+    return f"{path}{f':{name}' if name else ''}@{HfApi().dataset_info(path, revision=revision).sha}"

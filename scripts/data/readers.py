@@ -1,8 +1,8 @@
-"""How does a file become records? Thin readers of JSONL, CSV, text, parquet and pictures that say which row is bad.
+"""Readers of JSONL, CSV, text, parquet and images that yield every row with its number, and say which row is invalid.
 
-datasets' own readers give up a whole file for one bad line. These yield every row with its file and number, and for a
-row that cannot be read what is wrong with it. A file is read in pieces of some megabytes, so that several can read it
-and a reader can go on in its middle.
+They stay beside those of `datasets`, whose json, csv and parquet builders give up the whole file for one bad line and
+keep neither file nor row. Files are read in pieces of some megabytes, so that several processes can share one and a
+stream can resume in its middle.
 """
 
 import csv
@@ -10,28 +10,27 @@ import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Record = dict[str, Any]
-# Bytes of a piece.
-PIECE = 2**22
+from qkv.scripts.data.examples import Record
+
+PIECE_BYTES = 2**22
 # A document may stand in a cell, and csv's own limit is 128 KiB.
 csv.field_size_limit(2**31 - 1)
-PICTURES = (".png", ".jpg", ".jpeg")
+IMAGES = (".png", ".jpg", ".jpeg")
 # Where a record is from, and what is wrong with it. `_row` counts from 1, from the byte `_begin` of the file on.
-ORIGIN = {"_file": "string", "_begin": "int64", "_row": "int64", "_fault": "string"}
+ORIGIN = {"_file": "string", "_begin": "int64", "_row": "int64", "_invalid": "string"}
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a file: bytes of text from `begin` to `end`, row groups of parquet, or whole files.
+    """A part of a file: the bytes of text from `begin` to `end`, row groups of parquet, or a whole file.
 
-    `stamp` is the file's size and time of change, so that what was made of an older one is not taken for its content.
+    `stamp` is the file's size and time of change, so that a cache made of an older one is not taken for its content.
     """
 
     path: str
@@ -42,7 +41,7 @@ class Piece:
     label: int | None = None
 
 
-class Fault(Exception):
+class InvalidRecord(Exception):
     """What is wrong with one record, in a few words."""
 
 
@@ -50,28 +49,28 @@ class Cell(str):
     """A value of a CSV file, which may be a number."""
 
 
-# A row of a piece: its number there, and its values or what is wrong with it.
-Row = tuple[int, "Record | Fault"]
+# The number of a row in its piece, and its values or what is wrong with it.
+Row = tuple[int, Record | InvalidRecord]
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """What tells a file from a changed one."""
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    """Return the size of a file and when it was changed."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
-def whole(path: Path, documents: str) -> list[Piece]:
-    """A file in one piece."""
+def one_piece(path: Path, documents: str) -> list[Piece]:
+    """Return a file as one piece."""
     return [Piece(str(path), 0, path.stat().st_size, stamp(path), documents)]
 
 
-def by_lines(path: Path, documents: str) -> list[Piece]:
-    """A file of lines, or of paragraphs between blank lines, cut where one ends."""
+def line_pieces(path: Path, documents: str) -> list[Piece]:
+    """Cut a file of lines, or of paragraphs between blank lines, where one ends."""
     size, cuts = path.stat().st_size, [0]
     with path.open("rb") as file:
-        while documents != "file" and cuts[-1] + PIECE < size:
+        while documents != "file" and cuts[-1] + PIECE_BYTES < size:
             # From the byte before on, for a line may begin right there.
-            file.seek(cuts[-1] + PIECE - 1)
+            file.seek(cuts[-1] + PIECE_BYTES - 1)
             file.readline()
             while documents == "paragraph" and file.readline().strip():
                 pass
@@ -81,8 +80,17 @@ def by_lines(path: Path, documents: str) -> list[Piece]:
     return [piece for piece in pieces if piece.begin < piece.end] or pieces[:1]
 
 
+def row_group_pieces(path: Path, documents: str) -> list[Piece]:
+    """Cut a parquet file into its row groups; ValueError where its footer is missing."""
+    try:
+        count = pq.ParquetFile(path).num_row_groups
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path} is no whole parquet file ({error}); make or fetch it again") from None
+    return [Piece(str(path), group, group + 1, stamp(path)) for group in range(count)]
+
+
 def lines(piece: Piece) -> Iterator[tuple[int, bytes]]:
-    """The lines of a piece and their numbers."""
+    """Yield the lines of a piece with their numbers."""
     with open(piece.path, "rb") as file:
         file.seek(piece.begin)
         left = piece.end - piece.begin
@@ -94,42 +102,8 @@ def lines(piece: Piece) -> Iterator[tuple[int, bytes]]:
             yield number, line.removeprefix(BOM_UTF8) if piece.begin == 0 and number == 1 else line
 
 
-def decoded(data: bytes) -> str:
-    """Text in UTF-8; Fault where it is something else."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Fault(f"not UTF-8 from its byte {error.start} on") from None
-
-
-def json_object(line: bytes) -> Record:
-    """The JSON object of a line; Fault where there is none."""
-    try:
-        found = json.loads(decoded(line))
-    except (ValueError, RecursionError) as error:
-        raise Fault(f"not JSON: {getattr(error, 'msg', error)}") from None
-    if not isinstance(found, dict):
-        raise Fault(f"a JSON {type(found).__name__}, not an object")
-    return found
-
-
-def attempt(make: Callable[[bytes], Record], data: bytes) -> "Record | Fault":
-    """What is made of the data, or what is wrong with it."""
-    try:
-        return make(data)
-    except Fault as fault:
-        return fault
-
-
-def jsonl(piece: Piece) -> Iterator[Row]:
-    """An object in each line; blank lines are no records."""
-    for number, line in lines(piece):
-        if line.strip():
-            yield number, attempt(json_object, line)
-
-
 def paragraphs(piece: Piece) -> Iterator[tuple[int, bytes]]:
-    """What stands between blank lines, with the number of its first line."""
+    """Yield what stands between blank lines, with the number of its first line."""
     first, gathered = 0, list[bytes]()
     for number, line in lines(piece):
         if line.strip():
@@ -142,19 +116,53 @@ def paragraphs(piece: Piece) -> Iterator[tuple[int, bytes]]:
         yield first, b"".join(gathered)
 
 
-def text(piece: Piece) -> Iterator[Row]:
-    """Documents of plain text: lines, paragraphs, or the file."""
+def decode(data: bytes) -> str:
+    """Decode UTF-8; InvalidRecord for anything else."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(f"not UTF-8 from its byte {error.start} on") from None
+
+
+def parse_json(line: bytes) -> Record:
+    """Parse the JSON object of a line; InvalidRecord where there is none."""
+    try:
+        value = json.loads(decode(line))
+    except (ValueError, RecursionError) as error:
+        raise InvalidRecord(f"not JSON: {getattr(error, 'msg', error)}") from None
+    if not isinstance(value, dict):
+        raise InvalidRecord(f"a JSON {type(value).__name__}, not an object")
+    return value
+
+
+def attempt(make: Callable[[], Record]) -> Record | InvalidRecord:
+    """Return a record, or what is wrong with it."""
+    try:
+        return make()
+    except InvalidRecord as error:
+        return error
+
+
+def read_jsonl(piece: Piece) -> Iterator[Row]:
+    """Read an object from each line; blank lines are no records."""
+    for number, line in lines(piece):
+        if line.strip():
+            yield number, attempt(partial(parse_json, line))
+
+
+def read_text(piece: Piece) -> Iterator[Row]:
+    """Read documents of plain text: lines, paragraphs, or the file."""
     if piece.documents == "file":
-        found: Iterator[tuple[int, bytes]] = iter([(1, Path(piece.path).read_bytes())])
+        documents: Iterator[tuple[int, bytes]] = iter([(1, Path(piece.path).read_bytes())])
     else:
-        found = paragraphs(piece) if piece.documents == "paragraph" else lines(piece)
-    for number, data in found:
+        documents = paragraphs(piece) if piece.documents == "paragraph" else lines(piece)
+    for number, data in documents:
         if data.strip() or piece.documents == "file":
-            yield number, attempt(lambda data: {"text": decoded(data).rstrip("\r\n")}, data)
+            yield number, attempt(lambda data=data: {"text": decode(data).rstrip("\r\n")})  # type: ignore[misc]
 
 
-def table(piece: Piece) -> Iterator[Row]:
-    """A CSV file with a header; rows are numbered by the line they end on."""
+def read_csv(piece: Piece) -> Iterator[Row]:
+    """Read a CSV file with a header; rows are numbered by the line they end on."""
     with open(piece.path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         while True:
@@ -163,42 +171,20 @@ def table(piece: Piece) -> Iterator[Row]:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield reader.line_num, Fault(f"not CSV: {error}")
+                yield reader.line_num, InvalidRecord(f"not CSV: {error}")
                 continue
-            yield reader.line_num, cells(row)
+            yield reader.line_num, attempt(partial(cells, row))
 
 
-def cells(row: Record) -> "Record | Fault":
-    """A row of a CSV file."""
+def cells(row: Record) -> Record:
+    """Return the cells of a row of a CSV file."""
     if None in row or None in row.values():
-        return Fault("more or fewer fields than the header")
-    try:
-        return {name: Cell(decoded(value.encode(errors="surrogateescape"))) for name, value in row.items()}
-    except Fault as fault:
-        return fault
+        raise InvalidRecord("more or fewer fields than the header")
+    return {name: Cell(decode(value.encode(errors="surrogateescape"))) for name, value in row.items()}
 
 
-def number(value: str) -> int | float | str:
-    """The number that a text spells, or the text."""
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            pass
-    return str(value)
-
-
-def row_groups(path: Path, documents: str) -> list[Piece]:
-    """A parquet file by its row groups; ValueError where its end, which says what it holds, is missing."""
-    try:
-        count = pq.ParquetFile(path).num_row_groups
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is no whole parquet file ({error}); make or fetch it again") from None
-    return [Piece(str(path), group, group + 1, stamp(path)) for group in range(count)]
-
-
-def parquet(piece: Piece) -> Iterator[Row]:
-    """The rows of a row group; where it is damaged, each of them is bad."""
+def read_parquet(piece: Piece) -> Iterator[Row]:
+    """Read the rows of a row group; where it is damaged, each of them is invalid."""
     file = pq.ParquetFile(piece.path)
     sizes = [file.metadata.row_group(group).num_rows for group in range(piece.end)]
     first, size, done = sum(sizes[:-1]) + 1, sizes[-1], 0
@@ -208,50 +194,50 @@ def parquet(piece: Piece) -> Iterator[Row]:
             done += len(batch)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        yield from ((row, Fault(f"damaged parquet: {reason}")) for row in range(first + done, first + size))
+        yield from ((row, InvalidRecord(f"damaged parquet: {reason}")) for row in range(first + done, first + size))
 
 
-def pictures(piece: Piece) -> Iterator[Row]:
-    """A picture, which is read when it is looked at."""
+def read_image(piece: Piece) -> Iterator[Row]:
+    """Yield the path of an image, which is decoded later, and its label."""
     label = {} if piece.label is None else {"label": piece.label}
     yield 1, {"image": {"path": piece.path, "bytes": None}, **label}
 
 
 @dataclass(frozen=True)
 class Format:
-    """How files of a kind are cut, and how a piece of them is read."""
+    """How files of a kind are cut into pieces, and how a piece is read."""
 
     cut: Callable[[Path, str], list[Piece]]
     rows: Callable[[Piece], Iterator[Row]]
 
 
-LINES = Format(lambda path, documents: by_lines(path, "line"), jsonl)
+JSONL = Format(lambda path, documents: line_pieces(path, "line"), read_jsonl)
 FORMATS = {
-    ".jsonl": LINES,
-    ".ndjson": LINES,
-    ".txt": Format(by_lines, text),
-    ".csv": Format(whole, table),
-    ".parquet": Format(row_groups, parquet),
-    **dict.fromkeys(PICTURES, Format(whole, pictures)),
+    ".jsonl": JSONL,
+    ".ndjson": JSONL,
+    ".txt": Format(line_pieces, read_text),
+    ".csv": Format(one_piece, read_csv),
+    ".parquet": Format(row_group_pieces, read_parquet),
+    **dict.fromkeys(IMAGES, Format(one_piece, read_image)),
 }
 
 
-def rows_of(piece: Piece) -> Iterator[Row]:
-    """The rows of a piece of any format."""
-    return format_of(piece.path).rows(piece)
-
-
 def format_of(path: str) -> Format:
-    """How a file of that name is read."""
+    """Return the format of a file by its suffix."""
     return FORMATS[Path(path).suffix.lower()]
 
 
+def rows_of(piece: Piece) -> Iterator[Row]:
+    """Read the rows of a piece of any format."""
+    return format_of(piece.path).rows(piece)
+
+
 @cache
-def line_before(path: str, begin: int) -> int:
-    """How many lines of a file end before that byte."""
-    left, found = begin, 0
+def lines_before(path: str, begin: int) -> int:
+    """Count the lines of a file that end before a byte."""
+    left, count = begin, 0
     with open(path, "rb") as file:
         while left and (block := file.read(min(left, 2**24))):
-            found += block.count(b"\n")
+            count += block.count(b"\n")
             left -= len(block)
-    return found
+    return count

@@ -1,44 +1,56 @@
-"""How do texts become tokens? A tokenizer trained on the spot, the same one every time, as transformers loads it.
+"""Train tokenizers on the spot, the same ones every time, load trained ones, and tokenize texts.
 
 Source: byte-level BPE: Radford et al. 2019, §2.2, Language Models are Unsupervised Multitask Learners. WordPiece:
     Schuster & Nakajima 2012, https://doi.org/10.1109/ICASSP.2012.6289079
 """
 
+import json
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
+from datasets import Dataset
+from datasets.fingerprint import Hasher
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from qkv.scripts.recipes.schema import Recipe, meant
+from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.recipes.schema import Recipe
 
 PAD, END, START, UNKNOWN, MASK = SPECIAL = ("<pad>", "</s>", "<s>", "<unk>", "<mask>")
-# How encoders are given a text, and how encoder-decoders.
-AROUND, AFTER = f"{START} $A {END}", f"$A {END}"
+# The templates of encoders, and of encoder-decoders.
+ENCODER_TEMPLATE, SEQ2SEQ_TEMPLATE = f"{START} $A {END}", f"$A {END}"
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+CACHE_FOLDER = "qkv-tokens"  # in datasets' own cache
 
 
 def tokenizer_for(
     recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = ()
 ) -> PreTrainedTokenizerFast:
-    """The recipe's tokenizer, trained on these texts, or that of the folder in `init`.
+    """Return the recipe's tokenizer, trained on these texts, or that of the folder in `init`.
 
     `template` says which special tokens stand around a text, and `needs` are the kinds of special tokens that there
     have to be, such as "mask". ValueError for a folder without a tokenizer, and for a tokenizer without these.
     """
-    if recipe.init is not None:
-        return having(needs, saved(Path(recipe.init), recipe.text.length))
+    length, init = recipe.text.length, recipe.model.init
+    if init is not None:
+        if not (Path(init) / "tokenizer.json").is_file():
+            raise ValueError(f"init={init!r} holds no tokenizer.json; give the model folder of a run, runs/…/model")
+        return check_special_tokens(load_tokenizer(init, length), needs)
     if recipe.text.tokenizer not in MAKERS:
-        return having(needs, loaded(recipe.text.tokenizer, recipe.text.length))
+        return check_special_tokens(load_tokenizer(recipe.text.tokenizer, length), needs)
     tokenizer = MAKERS[recipe.text.tokenizer](texts, recipe.text.vocab_size)
     numbers = [(word, tokenizer.token_to_id(word)) for word in (START, END)]
     tokenizer.post_processor = TemplateProcessing(single=template, pair=f"{template} $B", special_tokens=numbers)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        model_max_length=recipe.text.length,
+        model_max_length=length,
         model_input_names=["input_ids", "attention_mask"],
         clean_up_tokenization_spaces=False,
         pad_token=PAD, eos_token=END, sep_token=END, bos_token=START, cls_token=START, unk_token=UNKNOWN,
@@ -46,8 +58,8 @@ def tokenizer_for(
     )  # fmt: skip
 
 
-def having(needs: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
-    """The tokenizer; ValueError for one that lacks a special token."""
+def check_special_tokens(tokenizer: PreTrainedTokenizerFast, needs: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Return the tokenizer; ValueError for one that lacks a special token."""
     for kind in needs:
         if getattr(tokenizer, f"{kind}_token_id") is None:
             raise ValueError(
@@ -57,34 +69,27 @@ def having(needs: Sequence[str], tokenizer: PreTrainedTokenizerFast) -> PreTrain
     return tokenizer
 
 
-def saved(folder: Path, length: int) -> PreTrainedTokenizerFast:
-    """The tokenizer of a model folder; ValueError where there is none."""
-    if not (folder / "tokenizer.json").is_file():
-        raise ValueError(f"init={str(folder)!r} holds no tokenizer.json; give the model folder of a run, runs/…/model")
-    return loaded(str(folder), length)
-
-
-def loaded(where: str, length: int) -> PreTrainedTokenizerFast:
-    """The tokenizer of a folder or of the Hub; ValueError where there is none."""
-    hint = meant(where, list(MAKERS), "tokenizers that are trained here")
+def load_tokenizer(where: str, length: int) -> PreTrainedTokenizerFast:
+    """Load the tokenizer of a folder or of the Hub; ValueError where there is none."""
+    hint = did_you_mean(where, list(MAKERS), "tokenizers that are trained here")
     if "/" not in where and not Path(where).is_dir():
         # The Hub would be asked for it, again and again where there is no network.
-        raise ValueError(f"text.tokenizer={where!r} is neither made here nor a folder or author/name; {hint}")
+        raise ValueError(f"text.tokenizer={where!r} is neither trained here nor a folder or author/name; {hint}")
     try:
-        found: Any = AutoTokenizer.from_pretrained(where)
+        loaded: Any = AutoTokenizer.from_pretrained(where)
     except (OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"text.tokenizer={where!r} cannot be had ({reason}); {hint}") from None
-    found.model_max_length = length
-    if found.pad_token_id is None:
-        # What fills rows up is never looked at, so any token will do.
-        found.pad_token = found.eos_token
-    tokenizer: PreTrainedTokenizerFast = found
+        raise ValueError(f"text.tokenizer={where!r} cannot be loaded ({reason}); {hint}") from None
+    loaded.model_max_length = length
+    if loaded.pad_token_id is None:
+        # Padding is masked, so any token will do.
+        loaded.pad_token = loaded.eos_token
+    tokenizer: PreTrainedTokenizerFast = loaded
     return tokenizer
 
 
-def byte_pairs(texts: Sequence[str], size: int) -> Tokenizer:
-    """Pairs of bytes that stand together often, within words: any text can be spelt, and is spelt without loss."""
+def byte_level_bpe(texts: Sequence[str], size: int) -> Tokenizer:
+    """Train byte-level BPE, which encodes any text without loss."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -96,7 +101,7 @@ def byte_pairs(texts: Sequence[str], size: int) -> Tokenizer:
 
 
 def single_bytes(texts: Sequence[str], size: int) -> Tokenizer:
-    """The 256 bytes."""
+    """Make a token of each of the 256 bytes."""
     vocabulary = {word: index for index, word in enumerate((*SPECIAL, *ALPHABET))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -105,68 +110,113 @@ def single_bytes(texts: Sequence[str], size: int) -> Tokenizer:
     return tokenizer
 
 
-def characters(texts: Sequence[str], size: int) -> Tokenizer:
-    """The characters that occur in the texts, of which there are few enough."""
-    found = sorted(set().union(*texts))
-    vocabulary = {word: index for index, word in enumerate((*SPECIAL, *found))}
+def word_level(units: set[str], size: int, what: str) -> Tokenizer:
+    """Make a token of each of these units; ValueError where there are too many."""
+    vocabulary = {word: index for index, word in enumerate((*SPECIAL, *sorted(units)))}
     if len(vocabulary) > size:
-        raise ValueError(f"text.vocab_size={size} is less than the {len(vocabulary)} that {len(found)} characters need")
-    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
+        raise ValueError(f"text.vocab_size={size} is less than the {len(vocabulary)} that {len(units)} {what} need")
+    return Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
+
+
+def characters(texts: Sequence[str], size: int) -> Tokenizer:
+    """Make a token of each character that occurs in the texts."""
+    tokenizer = word_level(set().union(*texts), size, "characters")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 
 
-def word_pieces(texts: Sequence[str], size: int) -> Tokenizer:
-    """Lower-case words cut into pieces, of which all but the first begin with ##."""
+def whole_words(texts: Sequence[str], size: int) -> Tokenizer:
+    """Make a token of each word between spaces that occurs in the texts."""
+    tokenizer = word_level({word for text in texts for word in text.split()}, size, "words")
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(list(SPECIAL))
+    return tokenizer
+
+
+def wordpiece(texts: Sequence[str], size: int) -> Tokenizer:
+    """Train WordPiece on lower-case words; pieces within a word begin with ##."""
     normalizer, splitter = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    apprentice = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-    apprentice.normalizer, apprentice.pre_tokenizer = normalizer, splitter
+    trained = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    trained.normalizer, trained.pre_tokenizer = normalizer, splitter
     letters = sorted(set().union(*(normalizer.normalize_str(text) for text in texts)) - {" "})
     # Its trainer numbers continuations as it meets them, and that in an order that differs from process to process.
     first = [*SPECIAL, *(f"##{letter}" for letter in letters)]
-    apprentice.train_from_iterator(
+    trained.train_from_iterator(
         texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
     )
-    tokenizer = Tokenizer(models.WordPiece(vocab=apprentice.get_vocab(), unk_token=UNKNOWN))
+    tokenizer = Tokenizer(models.WordPiece(vocab=trained.get_vocab(), unk_token=UNKNOWN))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
     tokenizer.decoder = decoders.WordPiece()
     tokenizer.add_special_tokens(list(SPECIAL))
     return tokenizer
 
 
-def whole_words(texts: Sequence[str], size: int) -> Tokenizer:
-    """The words that occur in the texts, of which there are few enough; they stand between spaces."""
-    found = sorted({word for text in texts for word in text.split()})
-    vocabulary = {word: index for index, word in enumerate((*SPECIAL, *found))}
-    if len(vocabulary) > size:
-        raise ValueError(f"text.vocab_size={size} is less than the {len(vocabulary)} that {len(found)} words need")
-    tokenizer = Tokenizer(models.WordLevel(vocab=vocabulary, unk_token=UNKNOWN))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.add_special_tokens(list(SPECIAL))
-    return tokenizer
-
-
 MAKERS: dict[str, Callable[[Sequence[str], int], Tokenizer]] = {
-    "bpe": byte_pairs,
-    "wordpiece": word_pieces,
+    "bpe": byte_level_bpe,
+    "wordpiece": wordpiece,
     "characters": characters,
     "words": whole_words,
     "bytes": single_bytes,
 }
 
 
-def ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
-    """The tokens of each text, with those of the template around them."""
-    if not texts:  # of a stream, where all records that were read together were bad
+def tokenize(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
+    """Return the ids of each text, with those of the template around them."""
+    if not texts:  # of a stream, where all records of a chunk were invalid
         return []
-    found = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
-    return [np.asarray(row, dtype=np.int64) for row in found]
+    rows = tokenizer(list(texts), return_attention_mask=False, verbose=False, **options)["input_ids"]
+    return [np.asarray(row, dtype=np.int64) for row in rows]
+
+
+@dataclass(frozen=True)
+class CachedTokenizer:
+    """Tokenizes the texts of a table: with `processes`, these do it together, and the result is cached on disk.
+
+    The cache is keyed by the texts, by what the tokenizer does, and by the options of the call.
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    processes: int = 0
+
+    def __call__(self, texts: Sequence[str], **options: Any) -> list[np.ndarray]:
+        """Return the ids of each text, as `tokenize` does."""
+        if not self.processes:
+            return tokenize(self.tokenizer, texts, **options)
+        # The tokenizer's own threads, which its training may have started, do not survive a fork.
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        table = Dataset.from_dict({"text": list(texts)}).map(
+            partial(tokenize_batch, tokenizer=self.tokenizer, options=options),
+            batched=True,
+            remove_columns="text",
+            num_proc=self.processes,
+            cache_file_name=str(self.cache_file(texts, options)),
+            desc="tokenizing",
+        )
+        return list(table.with_format("numpy")["input_ids"])
+
+    def cache_file(self, texts: Sequence[str], options: dict[str, Any]) -> Path:
+        """Return where the tokens of these texts are cached."""
+        name = Hasher.hash((list(texts), tokenizer_hash(self.tokenizer), sorted(options.items())))
+        folder = Path(datasets.config.HF_DATASETS_CACHE) / CACHE_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{name}.arrow"
+
+
+def tokenize_batch(batch: dict[str, list[str]], tokenizer: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Tokenize a column of texts."""
+    return {"input_ids": tokenize(tokenizer, batch["text"], **options)}
+
+
+def tokenizer_hash(tokenizer: PreTrainedTokenizerFast) -> str:
+    """Hash what a tokenizer does, without the truncation and padding that earlier calls left behind."""
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    return Hasher.hash({name: part for name, part in content.items() if name not in ("truncation", "padding")})
 
 
 def byte_counts(tokenizer: PreTrainedTokenizerFast) -> np.ndarray | None:
-    """How many bytes of text each token spells, by its id; None where a tokenizer does not spell by bytes."""
+    """Return how many bytes of text each token stands for, by its id; None unless the tokenizer is byte-level."""
     if not isinstance(tokenizer.backend_tokenizer.pre_tokenizer, pre_tokenizers.ByteLevel):
         return None
     counts = np.zeros(len(tokenizer), dtype=np.int64)
@@ -176,7 +226,7 @@ def byte_counts(tokenizer: PreTrainedTokenizerFast) -> np.ndarray | None:
     return counts
 
 
-def fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """What a model's config says about its tokens."""
+def config_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return what a model's config says about its tokens."""
     names = ("pad_token_id", "bos_token_id", "eos_token_id")
     return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}}

@@ -1,4 +1,4 @@
-"""Which records cannot be learned from? They are counted, written down with file and row, and skipped while few."""
+"""Log and skip invalid records, up to a maximum share."""
 
 import json
 from collections import Counter
@@ -14,118 +14,109 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from qkv.scripts.data.audio import read_wav
-from qkv.scripts.data.image import coloured
-from qkv.scripts.data.readers import ORIGIN, Fault, Record, line_before
+from qkv.scripts.data.examples import Record
+from qkv.scripts.data.image import to_rgb
+from qkv.scripts.data.readers import ORIGIN, InvalidRecord, lines_before
 
-# What a column must hold: gives the value back, or raises Fault.
+# What a column must hold: gives the value as it is used, or raises InvalidRecord.
 Check = Callable[[Any], Any]
 Checks = Mapping[str, Check]
-# Samples of a recording, of which no fewer make features.
-SHORTEST = 800
+MIN_SAMPLES = 800  # of a recording, of which fewer make no features
 
 
-def text(value: Any) -> str:
-    """A text that is not empty."""
+def check_text(value: Any) -> str:
+    """Return a text that is not empty."""
     if not isinstance(value, str):
-        raise Fault("missing" if value is None else f"{type(value).__name__}, expected a text")
+        raise InvalidRecord("missing" if value is None else f"{type(value).__name__}, expected a text")
     if not value.strip():
-        raise Fault("empty")
+        raise InvalidRecord("empty")
     return value
 
 
-def label(names: Sequence[str]) -> Check:
-    """The number of a class, which may be given by its name."""
-    return partial(number_of, names=tuple(names))
-
-
-def number_of(value: Any, names: Sequence[str]) -> int:
-    """The number of one of these classes."""
+def check_label(value: Any, names: Sequence[str]) -> int:
+    """Return the number of a class, which may be given by its name."""
     if isinstance(value, str):
         if value not in names:
-            raise Fault(f"label {value!r} is not known")
+            raise InvalidRecord(f"label {value!r} is not known")
         return names.index(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise Fault("missing" if value is None else f"{type(value).__name__}, expected a label")
+        raise InvalidRecord("missing" if value is None else f"{type(value).__name__}, expected a label")
     if not 0 <= value < len(names):
-        raise Fault(f"label {value} is not in 0 to {len(names) - 1}")
+        raise InvalidRecord(f"label {value} is not in 0 to {len(names) - 1}")
     return value
 
 
-def picture(value: Any) -> Image.Image:
-    """The picture of a file or of its bytes, decoded to its last pixel, in red, green and blue."""
+def check_image(value: Any) -> Image.Image:
+    """Return the image of a file or of its bytes, decoded to its last pixel, in RGB."""
     opened = isinstance(value, Image.Image)
     if not opened and not (isinstance(value, dict) and (value.get("bytes") or value.get("path"))):
-        raise Fault("missing" if value is None else "no picture")
+        raise InvalidRecord("missing" if value is None else "no image")
     try:
         if opened:
-            return coloured(value)
-        with Image.open(BytesIO(value["bytes"]) if value.get("bytes") else value["path"]) as found:
-            return coloured(found)
+            return to_rgb(value)
+        with Image.open(BytesIO(value["bytes"]) if value.get("bytes") else value["path"]) as image:
+            return to_rgb(image)
     except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         unknown = isinstance(error, UnidentifiedImageError)
-        # What the system says names the file, which stands beside the reason.
-        reason = "no picture of a known kind" if unknown else getattr(error, "strerror", None) or error
-        raise Fault(f"damaged picture: {reason}") from None
+        # The system's message names the file, which is logged beside the reason.
+        reason = "no image of a known format" if unknown else getattr(error, "strerror", None) or error
+        raise InvalidRecord(f"damaged image: {reason}") from None
 
 
-def recorded(value: Any) -> bytes:
-    """The bytes of a wav file, which may be given by its path."""
+def wav_bytes(value: Any) -> bytes:
+    """Return the bytes of a wav file, which may be given by its path."""
     if isinstance(value, dict) and value.get("bytes"):
         return bytes(value["bytes"])
     path = value.get("path") if isinstance(value, dict) else value
     if not isinstance(path, str) or not path:
-        raise Fault("missing" if value is None else "no recording")
+        raise InvalidRecord("missing" if value is None else "no recording")
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise Fault(f"damaged recording: {error.strerror}") from None
+        raise InvalidRecord(f"damaged recording: {error.strerror}") from None
 
 
-def sound(value: Any) -> NDArray[np.float32]:
-    """The samples of a wav file or of its bytes, 16,000 a second; Fault where there are few, or nothing is heard."""
+def check_audio(value: Any) -> NDArray[np.float32]:
+    """Return the samples of a wav file or of its bytes at 16 kHz; InvalidRecord for one too short, or silent."""
     try:
-        samples = read_wav(recorded(value))["raw"]
+        samples: NDArray[np.float32] = read_wav(wav_bytes(value))["raw"]
     except ValueError as error:
-        raise Fault(f"damaged recording: {error}") from None
-    if len(samples) < SHORTEST:
-        raise Fault(f"{len(samples) / 16:.0f} ms of sound, expected {SHORTEST / 16:.0f} or more")
+        raise InvalidRecord(f"damaged recording: {error}") from None
+    if len(samples) < MIN_SAMPLES:
+        raise InvalidRecord(f"{len(samples) / 16:.0f} ms of sound, expected {MIN_SAMPLES / 16:.0f} or more")
     if samples.min() == samples.max():
-        raise Fault("silent all along")
-    found: NDArray[np.float32] = samples
-    return found
+        raise InvalidRecord("silent all along")
+    return samples
 
 
-def checked(record: Record, checks: Checks) -> Record:
-    """The record's own columns, as the checks give them; Fault names the first that is wrong."""
-    if record.get("_fault") is not None:
-        raise Fault(record["_fault"])
-    own = {name: value for name, value in record.items() if name not in ORIGIN}
-    return own | {name: held(record, name, check) for name, check in checks.items()}
+def validate(record: Record, checks: Checks) -> Record:
+    """Return the record's own columns, as the checks give them; InvalidRecord names the first that is wrong."""
+    if record.get("_invalid") is not None:
+        raise InvalidRecord(record["_invalid"])
+    columns = {name: value for name, value in record.items() if name not in ORIGIN}
+    for name, check in checks.items():
+        try:
+            columns[name] = check(record.get(name))
+        except InvalidRecord as error:
+            raise InvalidRecord(f"{name}: {error}") from None
+    return columns
 
 
-def held(record: Record, name: str, check: Check) -> Any:
-    """What a column of the record holds."""
-    try:
-        return check(record.get(name))
-    except Fault as fault:
-        raise Fault(f"{name}: {fault}") from None
+class RecordValidation:
+    """The invalid records of a run, logged in `bad-records.jsonl` of its folder, and their summary for its record.
 
-
-class Complaints:
-    """Bad records of a run: in `bad-records.jsonl` of its folder which, and with a summary for its record.
-
-    More than a `share` of them ends the run with a ValueError that names the first. A record is written down once,
-    however often a stream or a resumed run comes by it.
+    More than a `share` of them ends the run with a ValueError that names the first. A record is logged once, however
+    often a stream or a resumed run reads it.
     """
 
     def __init__(self, share: float = 0.0) -> None:
         self.share = share
         self.path: Path | None = None
-        self.found: set[tuple[str, int]] = set()
+        self.known: set[tuple[str, int]] = set()
         self.skipped: list[Record] = []
 
     def open(self, folder: Path, *, is_main: bool) -> None:
-        """Write down what was found so far, by one process for all, and from here on what each finds."""
+        """Log what was gathered so far, by one process for all, and from here on what each gathers."""
         self.path = folder / "bad-records.jsonl"
         before = read_lines(self.path)
         written = {(line["file"], line["row"]) for line in before}
@@ -135,13 +126,15 @@ class Complaints:
             partial = self.path.with_suffix(".partial")
             partial.write_text("".join(json.dumps(line) + "\n" for line in before + new), encoding="utf-8")
             partial.replace(self.path)
-        self.found |= written
+        self.known |= written
 
-    def note(self, origin: Mapping[str, Any], reason: str) -> str:
-        """Take note of a bad record; its place and what is wrong, in words."""
-        file, row = place(origin)
-        if (file, row) not in self.found:
-            self.found.add((file, row))
+    def add(self, record: Mapping[str, Any], reason: str) -> str:
+        """Log an invalid record; return its file, row and reason in words."""
+        file, row = record["_file"], record["_row"]
+        if record["_begin"]:
+            row += lines_before(file, record["_begin"])
+        if (file, row) not in self.known:
+            self.known.add((file, row))
             line = {"file": file, "row": row, "reason": reason}
             self.skipped.append(line)
             if self.path:
@@ -150,69 +143,61 @@ class Complaints:
                     opened.write(json.dumps(line) + "\n")
         return f"{file}, row {row}: {reason}"
 
-    def judge(self, bad: int, seen: int, first: str, allowed: float = 0) -> None:
-        """Raise ValueError where more records are bad than their share, and than `allowed` for want of others."""
-        if bad > max(self.share * seen, allowed):
+    def check_share(self, invalid: int, total: int, first: str, allowed: float = 0) -> None:
+        """Raise ValueError where more records are invalid than their share, and than `allowed` in a small sample."""
+        if invalid > max(self.share * total, allowed):
             raise ValueError(
-                f"{bad} of {seen} records are bad, more than bad_records={self.share} allows; the first is {first}"
+                f"{invalid} of {total} records are bad, more than bad_records={self.share} allows; the first is {first}"
             )
 
     def summary(self) -> dict[str, Any]:
-        """How many records were skipped, and why most."""
+        """Return how many records were skipped, and the most frequent reasons."""
         lines = read_lines(self.path) if self.path else self.skipped
         reasons = Counter(line["reason"] for line in lines)
         return {"skipped": len(lines), "reasons": dict(reasons.most_common(10))}
 
 
 def read_lines(path: Path) -> list[Record]:
-    """The whole lines of a file, if it is there: a kill may have cut the last."""
+    """Read the whole lines of a file, if it is there: a kill may have cut the last."""
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
-def place(origin: Mapping[str, Any]) -> tuple[str, int]:
-    """The file of a record, and its row there."""
-    begin = origin["_begin"]
-    return origin["_file"], origin["_row"] + (line_before(origin["_file"], begin) if begin else 0)
+def valid_rows(data: Dataset, checks: Checks, log: RecordValidation, *, processes: int | None = None) -> Dataset:
+    """Return the valid records of a table, without the columns of their origin.
 
-
-def sift(data: Dataset, checks: Checks, complaints: Complaints, *, processes: int | None = None) -> Dataset:
-    """The good records of a table, without the columns that say where they are from.
-
-    All are looked at once, before the training; a second run finds the answer in datasets' cache. ValueError where too
-    many are bad.
+    All are validated once, before the training; a second run finds the result in datasets' cache. ValueError where too
+    many are invalid.
     """
-    find = partial(faults, checks=dict(checks))
-    # Said beforehand: of reasons that are all missing at first nobody could tell that they are texts.
-    kind = Features({"_reason": Value("string")})
-    found = data.map(find, batched=True, batch_size=100, remove_columns=data.column_names, features=kind,
-                     num_proc=processes, desc="looking for bad records")  # fmt: skip
-    reasons = found["_reason"][:]
-    bad = [index for index, reason in enumerate(reasons) if reason is not None]
-    origins = [index_origin(data, index) for index in bad]
-    said = [complaints.note(origin, reasons[index]) for origin, index in zip(origins, bad, strict=True)]
-    complaints.judge(len(bad), len(data), said[0] if said else "")
-    good = data.select([index for index, reason in enumerate(reasons) if reason is None]) if bad else data
-    return good.remove_columns([name for name in ORIGIN if name in good.column_names])
+    # Typed beforehand: a first batch of reasons that are all missing does not say that they are texts.
+    features = Features({"_reason": Value("string")})
+    mapped = data.map(partial(reasons_of, checks=dict(checks)), batched=True, batch_size=100, features=features,
+                      remove_columns=data.column_names, num_proc=processes, desc="validating records")  # fmt: skip
+    reasons = mapped["_reason"][:]
+    invalid = [index for index, reason in enumerate(reasons) if reason is not None]
+    messages = [log.add(origin_of(data, index), reasons[index]) for index in invalid]
+    log.check_share(len(invalid), len(data), messages[0] if messages else "")
+    valid = data.select([index for index, reason in enumerate(reasons) if reason is None]) if invalid else data
+    return valid.remove_columns([name for name in ORIGIN if name in valid.column_names])
 
 
-def index_origin(data: Dataset, index: int) -> Mapping[str, Any]:
-    """Where a record of a table is from: data sets that were not read from files have but their order."""
+def origin_of(data: Dataset, index: int) -> Mapping[str, Any]:
+    """Return the origin of a record; that of data sets not read from files is their order."""
     if "_file" not in data.column_names:
         return {"_file": str(data.info.dataset_name or "data"), "_begin": 0, "_row": index + 1}
     return data.select_columns(list(ORIGIN))[index]
 
 
-def faults(batch: Mapping[str, Sequence[Any]], checks: Checks) -> dict[str, list[str | None]]:
-    """What is wrong with each record of a batch."""
+def reasons_of(batch: Mapping[str, Sequence[Any]], checks: Checks) -> dict[str, list[str | None]]:
+    """Return why each record of a batch is invalid, or None."""
     records = (dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True))
-    return {"_reason": [fault_of(record, checks) for record in records]}
+    return {"_reason": [reason_of(record, checks) for record in records]}
 
 
-def fault_of(record: Record, checks: Checks) -> str | None:
-    """What is wrong with a record, or None."""
+def reason_of(record: Record, checks: Checks) -> str | None:
+    """Return why a record is invalid, or None."""
     try:
-        checked(record, checks)
-    except Fault as fault:
-        return str(fault)
+        validate(record, checks)
+    except InvalidRecord as error:
+        return str(error)
     return None

@@ -1,4 +1,4 @@
-"""How is a digit drawn? scikit-learn's digits as captions and the grey levels of their pixels, one word for each.
+"""scikit-learn's digits as captions and sequences of grey levels, a token for each pixel.
 
 Source: Ramesh et al. 2021, Zero-Shot Text-to-Image Generation, https://arxiv.org/abs/2102.12092; pixels as tokens: Chen
     et al. 2020, Generative Pretraining from Pixels
@@ -16,18 +16,15 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import cross_val_score
 from sklearn.svm import SVC
 
-from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.example_data.digits import split_off
+from qkv.scripts.data.corpus import Baselines, Corpus, Generate, PromptedCorpus
+from qkv.scripts.data.examples import Columns
+from qkv.scripts.example_data.digits import HOME, split_off
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import Baselines, evaluated
-from qkv.scripts.tasks.prompted_generation import Craft, Maker, prompted
-from qkv.scripts.tasks.task import Columns, Task
 
 NAMES = "zero one two three four five six seven eight nine".split()
 SIDE, LEVELS = 8, 17
 STROKES = ("light", "bold")
-# Drawings of each caption on the picture.
-DRAWN = 6
+DRAWN = 6  # images of each caption on the picture
 PICTURE = {
     "drawings.png": f"Drawn by the model, {DRAWN} for each caption, and on the right as many by people (test split)"
 }
@@ -42,12 +39,12 @@ Image.frombytes("L", (8, 8), bytes(15 * level for level in levels)).resize((256,
 print(levels)"""
 
 
-def digit_drawings(recipe: Recipe) -> Task:
-    """Captions such as "a bold seven" and what they are captions of: 8x8 pixels in 17 grey levels, row by row.
+def digit_drawings(recipe: Recipe) -> PromptedCorpus:
+    """Make captions such as "a bold seven" of digits, whose targets are 8x8 pixels in 17 grey levels, row by row.
 
-    A digit is bold when it has more ink than half of those of its kind in training. The test split is that of the
-    recipe digits. Judges are support vector machines that know nothing of the model: one that has learned to read from
-    the training images, and one that learns to tell drawings from them.
+    A digit is bold when it has more ink than half of those of its class in training. The test split is that of the
+    recipe digits. Generated images are scored by support vector machines: one trained to classify the training images,
+    and one to tell generated images from them.
     """
     bundled = load_digits()
     whole = Columns({"levels": torch.from_numpy(bundled.data).long(), "labels": torch.from_numpy(bundled.target)})
@@ -60,38 +57,37 @@ def digit_drawings(recipe: Recipe) -> Task:
     corpus = Corpus(
         "digit-drawings",
         "scikit-learn digits and captions",
-        "https://scikit-learn.org/stable/modules/generated/sklearn.datasets.load_digits.html",
+        HOME,
         texts={name: [caption(*image, ink) for image in images] for name, images in splits.items()},
-        targets={name: [written(levels.tolist()) for levels, _ in images] for name, images in splits.items()},
+        targets={name: [as_words(levels.tolist()) for levels, _ in images] for name, images in splits.items()},
     )
-    judge = partial(judged, train["levels"].numpy(), train["labels"].numpy(), ink)
-    craft = Craft("pixel", SIDE, judge, partial(pictures, corpus), partial(simpler, judge), USAGE)
-    return prompted(recipe, corpus, craft)
+    score = partial(score_drawings, train["levels"].numpy(), train["labels"].numpy(), ink)
+    return PromptedCorpus(corpus, "pixel", SIDE, score, partial(draw, corpus), partial(baselines, score), USAGE)
 
 
 def caption(levels: torch.Tensor, digit: int, ink: Sequence[float]) -> str:
-    """What an image is said to show."""
+    """Return the caption of an image."""
     return f"a {STROKES[int(levels.sum() > ink[digit])]} {NAMES[digit]}"
 
 
-def written(levels: Sequence[int]) -> str:
-    """An image as words."""
+def as_words(levels: Sequence[int]) -> str:
+    """Write the levels of an image as words."""
     return " ".join(map(str, levels))
 
 
-def read(drawing: str) -> np.ndarray:
-    """The levels of an image that is written in words (64,)."""
+def parse(drawing: str) -> np.ndarray:
+    """Read the levels (64,) of an image that is written in words."""
     return np.array([int(word) for word in drawing.split()])
 
 
-def judged(
+def score_drawings(
     people: np.ndarray, labels: np.ndarray, ink: Sequence[float], prompts: Sequence[str], drawings: Sequence[str]
 ) -> dict[str, float]:
-    """Shares of drawings that are what was asked for, digit and ink, and of those that can be told from people's.
+    """Return the shares of images with the digit and the ink of their caption, and of those told from people's.
 
-    Half can be told by tossing a coin.
+    The last is 0.5 by chance.
     """
-    levels = np.stack([read(drawing) for drawing in drawings])
+    levels = np.stack([parse(drawing) for drawing in drawings])
     both = np.concatenate((levels, people[: len(levels)]))
     sides = np.arange(len(both)) < len(levels)
     machine = SVC(gamma=0.001).fit(people, labels)
@@ -105,35 +101,35 @@ def judged(
     }
 
 
-def simpler(judge: partial[dict[str, float]], corpus: Corpus) -> Baselines:
-    """What people drew, under the same judge, and pixels that know their caption and place and not each other."""
+def baselines(score: partial[dict[str, float]], corpus: Corpus) -> Baselines:
+    """Score what people drew, and images whose pixels depend on caption and place alone."""
     chances = histogram(corpus)
     random = np.random.default_rng(0)
     people, alone = {}, {}
-    for name in evaluated(corpus):
+    for name in corpus.evaluated:
         prompts, drawings = corpus.texts[name], corpus.targets[name]
-        people[name] = judge(prompts, drawings)
+        people[name] = score(prompts, drawings)
         tables = np.stack([chances[prompt] for prompt in prompts])  # (N, 64, 17)
-        seen = np.take_along_axis(tables, np.stack(list(map(read, drawings)))[..., None], axis=2)
+        seen = np.take_along_axis(tables, np.stack(list(map(parse, drawings)))[..., None], axis=2)
         draws = (tables.cumsum(2) < random.uniform(size=(*tables.shape[:2], 1))).sum(2).clip(max=LEVELS - 1)
         bits = float(-np.log2(seen).mean())
-        alone[name] = {"loss": bits / log2(np.e), "bits_per_pixel": bits} | judge(prompts, list(map(written, draws)))
+        alone[name] = {"loss": bits / log2(np.e), "bits_per_pixel": bits} | score(prompts, list(map(as_words, draws)))
     return {"what people drew": people, "each pixel by itself": alone}
 
 
 def histogram(corpus: Corpus) -> dict[str, np.ndarray]:
-    """How likely each level is at each pixel under a caption, (64, 17), with a tenth of an image of every level."""
+    """Count how likely each level is at each pixel by caption, (64, 17), smoothed by a tenth of an image."""
     counts: dict[str, np.ndarray] = {}
     for prompt, drawing in zip(corpus.texts["train"], corpus.targets["train"], strict=True):
-        found = counts.setdefault(prompt, np.full((SIDE * SIDE, LEVELS), 0.1))
-        found[np.arange(SIDE * SIDE), read(drawing)] += 1
-    return {prompt: found / found.sum(1, keepdims=True) for prompt, found in counts.items()}
+        count = counts.setdefault(prompt, np.full((SIDE * SIDE, LEVELS), 0.1))
+        count[np.arange(SIDE * SIDE), parse(drawing)] += 1
+    return {prompt: count / count.sum(1, keepdims=True) for prompt, count in counts.items()}
 
 
-def pictures(corpus: Corpus, maker: Maker, folder: Path) -> dict[str, str]:
-    """Draw a picture of drawings: a row for each digit, light ones before bold ones, and then those of people."""
+def draw(corpus: Corpus, generate: Generate, folder: Path) -> dict[str, str]:
+    """Draw generated images: a row for each digit, light ones, bold ones, and those of people."""
     captions = [f"a {stroke} {name}" for name in NAMES for stroke in STROKES]
-    drawn = maker([text for text in captions for _ in range(DRAWN)])
+    drawn = generate([text for text in captions for _ in range(DRAWN)])
     ours = [tile(drawn[start : start + DRAWN]) for start in range(0, len(drawn), DRAWN)]
     theirs = [
         tile([target for text, target in zip(corpus.texts["test"], corpus.targets["test"], strict=True)
@@ -152,5 +148,7 @@ def pictures(corpus: Corpus, maker: Maker, folder: Path) -> dict[str, str]:
 
 
 def tile(drawings: Sequence[str]) -> np.ndarray:
-    """Images side by side, with a line of blank pixels between them."""
-    return np.concatenate([np.pad(read(drawing).reshape(SIDE, SIDE), ((0, 1), (0, 1))) for drawing in drawings], axis=1)
+    """Join images side by side, with a line of blank pixels between them."""
+    return np.concatenate(
+        [np.pad(parse(drawing).reshape(SIDE, SIDE), ((0, 1), (0, 1))) for drawing in drawings], axis=1
+    )

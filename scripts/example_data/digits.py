@@ -1,10 +1,9 @@
-"""What are the digits? scikit-learn's images, their changes in training, and what a support vector machine answers."""
+"""The digits of scikit-learn, random affine changes of them for training, and the accuracy of an SVM."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,67 +13,65 @@ from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import ViTImageProcessorPil
 
+from qkv.scripts.data.corpus import Baselines
+from qkv.scripts.data.examples import Batch, Columns, Record, stack
+from qkv.scripts.data.image_data import ImageData, image_processor
 from qkv.scripts.recipes.schema import Augmentation, Recipe
-from qkv.scripts.tasks.task import Batch, Columns, Example, Examples, Record, Task, stack
+
+HOME = "https://scikit-learn.org/stable/modules/generated/sklearn.datasets.load_digits.html"
 
 
-def digits(recipe: Recipe) -> Task:
-    """scikit-learn's digits: 1,797 handwritten 8x8 images in 17 grey levels, every fifth for the test.
+def digits(recipe: Recipe) -> ImageData:
+    """Load scikit-learn's digits: 1,797 handwritten 8x8 images in 17 grey levels, every fifth for the test.
 
     A `holdout` is taken from the rest. Training images are changed as the recipe's `augment` says.
     """
     bundled = load_digits()
-    processor = ViTImageProcessorPil(
-        size={"height": 8, "width": 8}, image_mean=[0.5] * 3, image_std=[0.5] * 3, do_convert_rgb=True
-    )
+    processor = image_processor(8)
     levels = (bundled.images * (255 / 16)).round().astype(np.uint8)
     pixels = processor([Image.fromarray(level) for level in levels], return_tensors="pt")["pixel_values"]
     train, test = split_off(Columns({"pixel_values": pixels, "labels": torch.from_numpy(bundled.target)}), 0.2)
-    train, *held_out = split_off(train, recipe.holdout) if recipe.holdout else (train,)
-    task = Task(
+    holdout = recipe.data.holdout
+    train, *held_out = split_off(train, holdout) if holdout else (train,)
+    splits = {**dict(zip(["validation"], held_out, strict=False)), "test": test}
+    return ImageData(
         name="digits",
         title="scikit-learn digits",
-        kind="image-classification",
-        source="https://scikit-learn.org/stable/modules/generated/sklearn.datasets.load_digits.html",
+        source=HOME,
         train=train,
-        splits={**dict(zip(["validation"], held_out, strict=False)), "test": test},
+        splits=splits,
         labels=[str(label) for label in bundled.target_names],
         processor=processor,
-        count=lambda batch: int((batch["labels"] != -100).sum()),
-        score=lambda outputs, batch: {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()},
-        collate=partial(changed, recipe=recipe) if recipe.augment != Augmentation() else stack,
-        example=lambda model: recognised(model, train, task.labels),
-        baselines=lambda: {"SVM (scikit-learn)": support_vectors(task)},
+        collate=partial(augment_batch, recipe=recipe) if recipe.data.augment != Augmentation() else stack,
+        sample=to_image(train.columns["pixel_values"][0]),
+        baselines=partial(support_vectors, train, splits),
     )
-    return task
 
 
 def split_off(examples: Columns, share: float) -> tuple[Columns, Columns]:
-    """(the rest, that share), both with the same proportion of each label; the same ones every time."""
-    parts = train_test_split(
+    """Split into (the rest, that share), both with the same proportion of each label; the same ones every time."""
+    rest, part = train_test_split(
         np.arange(len(examples)), test_size=share, random_state=0, stratify=examples.columns["labels"].numpy()
     )
-    rest, part = (Columns({name: column[part] for name, column in examples.columns.items()}) for part in parts)
-    return rest, part
+    return examples.select(rest), examples.select(part)
 
 
-def changed(records: Sequence[Record], places: Sequence[int] | None, recipe: Recipe) -> Batch:
-    """A batch of images; in training each changed by numbers that its place in the order decides."""
+def augment_batch(records: Sequence[Record], places: Sequence[int] | None, recipe: Recipe) -> Batch:
+    """Make a batch of images; in training each is changed by random numbers that follow from its place."""
     batch = stack(records)
     if places is None:
         return batch
-    draws = [np.random.default_rng((recipe.seed, place)).uniform(-1, 1, 6) for place in places]
-    pixels = distort(batch["pixel_values"], recipe.augment, torch.tensor(np.stack(draws, axis=1), dtype=torch.float32))
-    return {**batch, "pixel_values": pixels}
+    numbers = [np.random.default_rng((recipe.seed, place)).uniform(-1, 1, 6) for place in places]
+    draws = torch.tensor(np.stack(numbers, axis=1), dtype=torch.float32)
+    return {**batch, "pixel_values": affine(batch["pixel_values"], recipe.data.augment, draws)}
 
 
-def distort(pixels: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
-    """An affine change of each image (B, C, height, width); its darkest value fills what enters at the border.
+def affine(pixels: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
+    """Change each image (B, C, height, width) affinely; its darkest value fills what enters at the border.
 
-    `draws` (6, B) in [-1, 1] are shares of what the augmentation allows: of the turn, of the stretch of width and of
-    height, of the slant, of the shift to the right and of that down.
+    `draws` (6, B) in [-1, 1] are shares of the augmentation's bounds: of the rotation, the scale of width and of
+    height, the shear, the shift to the right and that down.
     """
     height, width = pixels.shape[2:]
     degrees, shift, scale, shear = astuple(augmentation)
@@ -90,28 +87,20 @@ def distort(pixels: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor
     return F.grid_sample(pixels - dark, grid, padding_mode="zeros", align_corners=False) + dark
 
 
-def recognised(model: Any, digits: Columns, labels: list[str]) -> Example:
-    """The first image, and what the model sees in it."""
-    pixels = digits.columns["pixel_values"][:1]
-    with torch.no_grad():
-        label = int(model(pixel_values=pixels.to(model.device)).logits.argmax())
-    return Example(to_image(pixels[0]), {"label": labels[label]})
-
-
 def to_image(pixels: Tensor) -> Image.Image:
-    """The picture whose processed pixels (3, height, width) in [-1, 1] these are."""
+    """Return the image of processed pixels (3, height, width) in [-1, 1]."""
     levels = ((pixels + 1) * 127.5).round().to(torch.uint8)
     return Image.fromarray(levels.permute(1, 2, 0).numpy())
 
 
-def support_vectors(task: Task) -> dict[str, dict[str, float]]:
-    """Accuracy on each evaluated split of scikit-learn's support vector machine, set as in its own digits example."""
-    machine = SVC(gamma=0.001).fit(*grey_levels(task.examples()))
-    return {name: {"accuracy": float(machine.score(*grey_levels(split)))} for name, split in task.splits.items()}
+def support_vectors(train: Columns, splits: dict[str, Columns]) -> Baselines:
+    """Measure the accuracy of scikit-learn's support vector machine, set as in its own digits example."""
+    machine = SVC(gamma=0.001).fit(*grey_levels(train))
+    scores = {name: {"accuracy": float(machine.score(*grey_levels(split)))} for name, split in splits.items()}
+    return {"SVM (scikit-learn)": scores}
 
 
-def grey_levels(digits: Examples) -> tuple[np.ndarray, np.ndarray]:
-    """The digits as scikit-learn has them, rows of 64 levels from 0 to 16, and their labels."""
-    batch = stack(digits.__getitems__(range(len(digits))))
-    levels = (batch["pixel_values"][:, 0].flatten(1) + 1) * 8
-    return levels.numpy(), batch["labels"].numpy()
+def grey_levels(digits: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Return digits as scikit-learn has them, rows of 64 levels from 0 to 16, and their labels."""
+    levels = (digits.columns["pixel_values"][:, 0].flatten(1) + 1) * 8
+    return levels.numpy(), digits.columns["labels"].numpy()

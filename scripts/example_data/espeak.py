@@ -1,7 +1,7 @@
-"""Who speaks? espeak-ng, in a process of its own: run by path, it says what it reads from standard input.
+"""Speak lines with espeak-ng in a process of its own: run by path, it reads them from standard input.
 
-Its library draws breath at random and keeps its oscillators' phases from one text to the next, however often it is
-initialised: only a fresh process with a fixed seed says the same texts with the same samples.
+Its library draws random numbers and keeps its oscillators' phases from one text to the next, however often it is
+initialized: only a fresh process with a fixed seed speaks the same texts with the same samples.
 """
 
 import ctypes
@@ -14,34 +14,32 @@ import numpy as np
 # Of espeak-ng's speak_lib.h: samples are handed over as they are made, text is UTF-8, positions count characters.
 SYNCHRONOUS, UTF8, CHARACTERS, RATE, PITCH = 2, 1, 1, 1, 3
 SEED = 7
+Speech = tuple["np.ndarray[Any, Any]", list[int], int]
 
 
-Heard = tuple["np.ndarray[Any, Any]", list[int], int]
-
-
-def speak(library: Any, home: str, lines: list[Any]) -> Heard:
-    """The samples of every [text, voice, words a minute, pitch], how many each has, and how many make a second."""
+def speak(library: Any, home: str, lines: list[Any]) -> Speech:
+    """Return the samples of every [text, voice, words a minute, pitch], the length of each, and the sampling rate."""
     rate = library.espeak_Initialize(SYNCHRONOUS, 0, home.encode(), 0)
-    heard: list[Any] = []
+    parts: list[Any] = []
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
-    def hear(samples: Any, count: int, events: Any) -> int:
+    def receive(samples: Any, count: int, events: Any) -> int:
         if samples and count:
-            heard.append(np.ctypeslib.as_array(samples, (count,)).copy())
+            parts.append(np.ctypeslib.as_array(samples, (count,)).copy())
         return 0
 
-    library.espeak_SetSynthCallback(hear)
+    library.espeak_SetSynthCallback(receive)
     library.espeak_ng_SetRandSeed(ctypes.c_long(SEED))
     lengths = []
     for text, voice, speed, pitch in lines:
-        first = len(heard)
+        first = len(parts)
         say(library, text, voice, {RATE: speed, PITCH: pitch})
-        lengths.append(sum(map(len, heard[first:])))
-    return np.concatenate(heard), lengths, rate
+        lengths.append(sum(map(len, parts[first:])))
+    return np.concatenate(parts), lengths, rate
 
 
 def say(library: Any, text: str, voice: str, parameters: dict[int, int]) -> None:
-    """One text; RuntimeError where espeak-ng knows no such voice."""
+    """Speak one text; RuntimeError where espeak-ng knows no such voice."""
     if library.espeak_SetVoiceByName(voice.encode()):
         raise RuntimeError(f"espeak-ng has no voice {voice!r}")
     for number, value in parameters.items():
@@ -52,7 +50,7 @@ def say(library: Any, text: str, voice: str, parameters: dict[int, int]) -> None
 
 
 def main(path: str) -> None:
-    """Say what there is to say, and write down how it sounds."""
+    """Speak the lines of standard input, and write the samples to a file."""
     import espeakng_loader
 
     library = ctypes.CDLL(espeakng_loader.get_library_path())

@@ -1,4 +1,4 @@
-"""What is heard? Digits that espeak-ng says with many voices and at many speeds; some voices are in the test alone."""
+"""Spoken digits: espeak-ng with many voices and at many speeds, some voices in the test alone."""
 
 import hashlib
 import json
@@ -18,51 +18,49 @@ from numpy.typing import NDArray
 
 from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import make_durable
-from qkv.scripts.data.audio import resampled, wav_of
+from qkv.scripts.data.audio import SpeechData, resample, write_wav
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.speech_recognition import Source
 
-SPEAKER = Path(__file__).with_name("espeak.py")
+ESPEAK = Path(__file__).with_name("espeak.py")
 PACKAGE, HOME = "espeakng-loader", "https://github.com/espeak-ng/espeak-ng"
 DIGITS = "zero one two three four five six seven eight nine".split()
 ACCENTS = ("en-us", "en-gb-x-rp", "en-gb-scotland", "en-029", "en-gb-x-gbclan")
 VOICES = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "f1", "f2", "f3", "f4", "f5")
-# Every third voice is never trained on.
-HELD_OUT = VOICES[1::3]
-TESTED = 400  # utterances of the voices that are held out
-LONGEST = 4  # digits of an utterance
+HELD_OUT = VOICES[1::3]  # voices of the test alone
+TEST_SIZE = 400  # utterances
+MAX_DIGITS = 4  # of an utterance
 SPEED, PITCH, NOISE = (140, 230), (20, 80), (10.0, 35.0)  # words a minute, of a hundred, decibels below the voice
 SAMPLING_RATE = 16_000
 
 
-def spoken_digits(recipe: Recipe) -> Source:
-    """A folder of `text.made` utterances to learn from and 400 to be tested on, made when it is not there.
+def spoken_digits(recipe: Recipe) -> SpeechData:
+    """Make a folder of `text.made` utterances for training and 400 for the test, unless it is there.
 
     ModuleNotFoundError without the package that brings espeak-ng.
     """
     require("espeakng_loader")
-    facts = [recipe.text.made, version(PACKAGE), SPEAKER.read_text(encoding="utf-8"), Path(__file__).read_text("utf-8")]
+    facts = [recipe.text.made, version(PACKAGE), ESPEAK.read_text(encoding="utf-8"), Path(__file__).read_text("utf-8")]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv" / f"spoken-digits-{name}"
     if not folder.is_dir():
         make(recipe.text.made, folder)
-    return Source(str(folder), "spoken-digits", "digits synthesised by espeak-ng", HOME)
+    return SpeechData("spoken-digits", "digits synthesised by espeak-ng", HOME, str(folder))
 
 
 def make(count: int, folder: Path) -> None:
     """Write the data of both splits, whole or not at all."""
-    trained = [voice for voice in VOICES if voice not in HELD_OUT]
+    train_voices = [voice for voice in VOICES if voice not in HELD_OUT]
     # First, so that the test is the same whatever else is made.
     splits = {
-        "test": drawn(TESTED, HELD_OUT, np.random.default_rng(1)),
-        "train": drawn(count, trained, np.random.default_rng(0)),
+        "test": draw(TEST_SIZE, HELD_OUT, np.random.default_rng(1)),
+        "train": draw(count, train_voices, np.random.default_rng(0)),
     }
-    sounds = iter(spoken([line for lines in splits.values() for line in lines]))
+    sounds = iter(speak([line for lines in splits.values() for line in lines]))
     random = np.random.default_rng(2)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as place:
         for name, lines in splits.items():
-            audio = [{"bytes": wav_of(noisy(next(sounds), random)), "path": ""} for _ in lines]
+            audio = [{"bytes": write_wav(add_noise(next(sounds), random)), "path": ""} for _ in lines]
             columns = {"audio": audio, "text": [line[0] for line in lines], "voice": [line[1] for line in lines]}
             pq.write_table(pa.table(columns), Path(place) / f"{name}.parquet")
         make_durable(Path(place))
@@ -70,32 +68,32 @@ def make(count: int, folder: Path) -> None:
             os.rename(place, folder)
 
 
-def drawn(count: int, voices: Any, random: np.random.Generator) -> list[list[Any]]:
-    """That many texts of one to four digits, each with a voice, a speed and a pitch."""
+def draw(count: int, voices: Any, random: np.random.Generator) -> list[list[Any]]:
+    """Draw texts of one to four digits, each with a voice, a speed and a pitch."""
     lines = []
     for _ in range(count):
-        digits = random.integers(0, len(DIGITS), random.integers(1, LONGEST + 1))
+        digits = random.integers(0, len(DIGITS), random.integers(1, MAX_DIGITS + 1))
         voice = f"{random.choice(ACCENTS)}+{random.choice(voices)}"
         speed, pitch = (int(random.integers(low, high + 1)) for low, high in (SPEED, PITCH))
         lines.append([" ".join(DIGITS[digit] for digit in digits), voice, speed, pitch])
     return lines
 
 
-def spoken(lines: list[list[Any]]) -> list[NDArray[np.float32]]:
-    """The sound of each line at our rate; RuntimeError with espeak-ng's last words when it fails."""
+def speak(lines: list[list[Any]]) -> list[NDArray[np.float32]]:
+    """Return the samples of each line at 16 kHz; RuntimeError with the end of espeak-ng's output when it fails."""
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "sound.npz"
-        words = [sys.executable, str(SPEAKER), str(path)]
+        words = [sys.executable, str(ESPEAK), str(path)]
         result = subprocess.run(words, input=json.dumps(lines), capture_output=True, text=True)
         if result.returncode:
             raise RuntimeError(f"espeak-ng failed: {result.stderr.strip()[-500:]}")
         with np.load(path) as found:
             samples, ends, rate = found["samples"], np.cumsum(found["lengths"]), int(found["rate"])
     parts = np.split(samples.astype(np.float32) / 32768, ends[:-1])
-    return [resampled(part, rate, SAMPLING_RATE) for part in parts]
+    return [resample(part, rate, SAMPLING_RATE) for part in parts]
 
 
-def noisy(sound: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
-    """The sound in a room with noise."""
+def add_noise(sound: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
+    """Add white noise of a random level."""
     level = np.sqrt((sound**2).mean()) * 10 ** (-random.uniform(*NOISE) / 20)
     return np.asarray(sound + level * random.standard_normal(len(sound)), np.float32)

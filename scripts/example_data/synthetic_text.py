@@ -1,13 +1,29 @@
-"""How are days written? In six languages and several forms each, and once for all in ISO 8601."""
+"""Synthetic texts and their targets: copies, reversals, number words in French, dates in ISO 8601."""
 
+import math
+import string
 from collections.abc import Iterator
 from datetime import date, timedelta
 
 import numpy as np
 
-from qkv.scripts.data.corpus import Corpus, pairs
+from qkv.scripts.data.corpus import Corpus, paired
 from qkv.scripts.recipes.schema import Recipe
 
+LETTERS = np.array(list(string.ascii_lowercase))
+LETTERS_HOME = "https://docs.python.org/3/library/string.html#string.ascii_lowercase"
+LIMIT = 1_000_000
+RULES = "https://en.wikipedia.org/wiki/French_numerals"
+ENGLISH = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+ENGLISH_TENS = ". . twenty thirty forty fifty sixty seventy eighty ninety".split()
+FRENCH = (
+    "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept dix-huit "
+    "dix-neuf"
+).split()
+FRENCH_TENS = ". . vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt".split()
 FIRST, DAYS = date(1900, 1, 1), 73049  # up to the end of 2099
 MONTHS = {
     "en": "January February March April May June July August September October November December",
@@ -36,27 +52,109 @@ FORMS = {
 }
 
 
+def copy(recipe: Recipe) -> Corpus:
+    """Make texts of `text.symbols` random letters, whose targets are the same."""
+    count = recipe.text.symbols
+    made = [(letters, letters) for letters in draw_strings(recipe.text.made, count, count)]
+    return paired("copy", f"copies of {count} random letters", LETTERS_HOME, made)
+
+
+def reverse(recipe: Recipe) -> Corpus:
+    """Make texts of up to `text.symbols` random letters, and at least half of it, whose targets are their reversals."""
+    count = recipe.text.symbols
+    made = [(letters, letters[::-1]) for letters in draw_strings(recipe.text.made, (count + 1) // 2, count)]
+    return paired("reverse", f"reversals of up to {count} random letters", LETTERS_HOME, made)
+
+
+def draw_strings(count: int, shortest: int, longest: int) -> list[str]:
+    """Draw different texts of random letters, the same ones every time; ValueError where there are not so many."""
+    if longest < 9 and count > len(LETTERS) ** longest // 2:
+        raise ValueError(f"text.made={count} different texts of {longest} letters are too many; make text.symbols more")
+    random, found = np.random.default_rng(0), dict[str, None]()
+    while len(found) < count:
+        length = random.integers(shortest, longest + 1)
+        found["".join(LETTERS[random.integers(0, len(LETTERS), length)])] = None
+    return list(found)
+
+
+def numbers(recipe: Recipe) -> Corpus:
+    """Make English number words whose targets are French: different numbers, as many of three digits as of six."""
+    count = recipe.text.made
+    if count > LIMIT // 20:
+        raise ValueError(f"text.made={count} is more than {LIMIT // 20} different numbers; make fewer")
+    random, found = np.random.default_rng(0), dict[int, None]()
+    while len(found) < count:
+        found[int(math.exp(random.uniform(0, math.log(LIMIT)))) - 1] = None
+    written = [(english(number), french(number)) for number in found]
+    return paired("numbers", "English and French number words", RULES, written)
+
+
+def english(number: int) -> str:
+    """Spell a number below a million in English."""
+    if number < 20:
+        return ENGLISH[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        return ENGLISH_TENS[tens] + (f"-{ENGLISH[ones]}" if ones else "")
+    size, name = (100, "hundred") if number < 1000 else (1000, "thousand")
+    many, rest = divmod(number, size)
+    joint = " and " if 0 < rest < 100 else " "
+    return f"{english(many)} {name}" + (joint + english(rest) if rest else "")
+
+
+def french(number: int) -> str:
+    """Spell a number below a million in French, as before 1990."""
+    if number < 100:
+        return french_tens(number)
+    if number < 1000:
+        many, rest = divmod(number, 100)
+        hundred = "cent" if many == 1 else f"{FRENCH[many]} cent"
+        return f"{hundred} {french_tens(rest)}" if rest else hundred + "s" * (many > 1)
+    many, rest = divmod(number, 1000)
+    # Before mille, which is a number itself, vingt and cent take no plural.
+    thousand = "mille" if many == 1 else f"{french(many).removesuffix('s') if plural(many) else french(many)} mille"
+    return f"{thousand} {french(rest)}" if rest else thousand
+
+
+def plural(number: int) -> bool:
+    """Whether the French for a number below 1000 ends in the plural of vingt or cent."""
+    return number % 100 == 80 or (number % 100 == 0 and number > 100)
+
+
+def french_tens(number: int) -> str:
+    """Spell a number below a hundred in French: 70 and 90 count on from 60 and 80."""
+    if number < 20:
+        return FRENCH[number]
+    tens, ones = divmod(number, 10)
+    if tens in (7, 9):
+        ones += 10
+    if ones == 0:
+        return FRENCH_TENS[tens] + "s" * (tens == 8)
+    joint = " et " if ones in (1, 11) and tens < 8 else "-"
+    return FRENCH_TENS[tens] + joint + FRENCH[ones]
+
+
 def dates(recipe: Recipe) -> Corpus:
-    """Days of two centuries, each written in one of the forms of a language, and their ISO dates."""
+    """Make days of two centuries in one of the formats of a language, whose targets are ISO dates."""
     if recipe.text.made > DAYS:
         raise ValueError(f"text.made={recipe.text.made} is more than the {DAYS} days that there are; make fewer")
-    return pairs(
-        "dates", "dates in six languages and ISO 8601", "https://cldr.unicode.org", list(drawn(recipe.text.made))
+    return paired(
+        "dates", "dates in six languages and ISO 8601", "https://cldr.unicode.org", list(draw_dates(recipe.text.made))
     )
 
 
-def drawn(count: int) -> Iterator[tuple[str, str]]:
-    """That many different days, each in a form drawn for it, and its ISO date; the same ones every time."""
+def draw_dates(count: int) -> Iterator[tuple[str, str]]:
+    """Draw different days, each in a random format, and their ISO dates; the same ones every time."""
     random = np.random.default_rng(0)
     languages = list(FORMS)
     for offset in random.permutation(DAYS)[:count]:
         day = FIRST + timedelta(days=int(offset))
         language = languages[random.integers(len(languages))]
-        yield written(day, language, int(random.integers(len(FORMS[language])))), day.isoformat()
+        yield format_date(day, language, int(random.integers(len(FORMS[language])))), day.isoformat()
 
 
-def written(day: date, language: str, form: int) -> str:
-    """A day in one of the forms of a language."""
+def format_date(day: date, language: str, form: int) -> str:
+    """Write a day in one of the formats of a language."""
     month, weekday = MONTHS[language].split()[day.month - 1], WEEKDAYS[language].split()[day.weekday()]
     pattern = FORMS[language][form]
     return pattern.format(day=day.day, number=day.month, year=day.year, month=month, weekday=weekday)

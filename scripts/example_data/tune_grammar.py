@@ -1,7 +1,7 @@
-"""What is a tune? Eight bars by rules of chance, which say of every next word how likely it is.
+"""A probabilistic grammar of tunes of eight bars, which says of every next token how likely it is.
 
-A bar is a row of nine words: its chord, and for each of its eighths a note that begins, "-" where one is held, "."
-where none sounds. Tunes are drawn from the rules; since these are known, so is what no model can be better than.
+A bar is a row of nine tokens: its chord, and for each of its eighths a note that begins, "-" where one is held, "."
+where none sounds. Since the grammar is known, so is the loss that no model can go below.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ PROMPTS = [f"{tonic} {mode} {form}" for tonic in NAMES for mode in STEPS for for
 
 
 def following(prompt: str, words: Sequence[str]) -> dict[str, float]:
-    """What may come next in a tune that keeps to the rules, and how likely."""
+    """Return the probabilities of the next token of a tune."""
     tonic, mode, form = prompt.split()
     bar, place = divmod(len(words), ROW)
     if bar == BARS - 1:
@@ -57,7 +57,7 @@ def following(prompt: str, words: Sequence[str]) -> dict[str, float]:
 
 
 def cadence(tonic: str, mode: str, words: Sequence[str], place: int) -> str:
-    """The last bar: the tonic, that which is nearest to where the melody is, and its chord."""
+    """Return a token of the last bar: the chord of the tonic, and the tonic nearest to the melody, held."""
     if place == 0:
         return chord(tonic, mode, 0)
     if place > 1:
@@ -68,13 +68,13 @@ def cadence(tonic: str, mode: str, words: Sequence[str], place: int) -> str:
 
 
 def last_note(words: Sequence[str]) -> str | None:
-    """The last note of the melody so far."""
+    """Return the last note of the melody so far."""
     return next((word for word in reversed(words) if word[0].isalpha()), None)
 
 
 @cache
 def chords_after(tonic: str, mode: str, last: str | None) -> dict[str, float]:
-    """The chords of the next bar; a tune begins with that of the tonic."""
+    """Return the probabilities of the next bar's chord; a tune begins with that of the tonic."""
     if last is None:
         return {chord(tonic, mode, 0): 1.0}
     names = {chord(tonic, mode, degree): degree for degree in CHORDS[mode]}
@@ -83,7 +83,7 @@ def chords_after(tonic: str, mode: str, last: str | None) -> dict[str, float]:
 
 @cache
 def melody(tonic: str, mode: str, harmony: str, eighth: int, last: str | None, *, sounding: bool) -> dict[str, float]:
-    """A note, a hold or a rest: notes on the beat more often, and on the half of a bar rather those of its chord."""
+    """Return the probabilities of a note, a hold or a rest: on the beat more notes, on half bars more of the chord."""
     on_beat = eighth % 2 == 0
     rest = 0.06 if sounding or eighth == 0 else 0.2
     hold = (0.34 if on_beat else 0.5) if sounding else 0.0
@@ -100,43 +100,43 @@ def melody(tonic: str, mode: str, harmony: str, eighth: int, last: str | None, *
 
 
 def tonic_key(tonic: str) -> int:
-    """The tonic's key on a piano, that nearest to middle C, 60."""
+    """Return the tonic's key on a piano nearest to middle C, 60."""
     place = NAMES.index(tonic)
     return 60 + place if place <= 6 else 48 + place
 
 
 def note(tonic: str, mode: str, degree: int) -> str:
-    """The name of a degree of the scale, such as Eb4."""
+    """Return the name of a degree of the scale, such as Eb4."""
     octave, step = divmod(degree, 7)
-    return spelt(tonic_key(tonic) + 12 * octave + STEPS[mode][step])
+    return key_name(tonic_key(tonic) + 12 * octave + STEPS[mode][step])
 
 
-def spelt(key: int) -> str:
-    """The name of a key; middle C is C4."""
+def key_name(key: int) -> str:
+    """Return the name of a key; middle C is C4."""
     return f"{NAMES[key % 12]}{key // 12 - 1}"
 
 
 def chord(tonic: str, mode: str, degree: int) -> str:
-    """The name of the triad on a degree, such as [Am]."""
+    """Return the name of the triad on a degree, such as [Am]."""
     root, third = (STEPS[mode][each % 7] + 12 * (each // 7) for each in (degree, degree + 2))
     return f"[{NAMES[(NAMES.index(tonic) + root) % 12]}{'m' if third - root == 3 else ''}]"
 
 
 @cache
 def scale(tonic: str, mode: str) -> list[str]:
-    """The notes that a melody may use, from low to high."""
+    """Return the notes that a melody may use, from low to high."""
     return [note(tonic, mode, degree) for degree in DEGREES]
 
 
 def vocabulary() -> set[str]:
-    """The words that tunes are made of."""
+    """Return all tokens of tunes."""
     keys = [(tonic, mode) for tonic in NAMES for mode in STEPS]
     chords = {chord(tonic, mode, degree) for tonic, mode in keys for degree in CHORDS[mode]}
     return {HOLD, REST, *chords, *(word for key in keys for word in scale(*key))}
 
 
 def compose(prompt: str, random: np.random.Generator) -> list[str]:
-    """A tune, drawn word by word."""
+    """Draw a tune token by token."""
     words: list[str] = []
     while len(words) < BARS * ROW:
         chances = following(prompt, words)
@@ -145,7 +145,7 @@ def compose(prompt: str, random: np.random.Generator) -> list[str]:
 
 
 def bits(prompt: str, words: Sequence[str]) -> float:
-    """What a tune costs whoever knows the rules, infinite where it breaks one."""
+    """Return the bits of a tune under the grammar, infinite where it breaks a rule."""
     if len(words) != BARS * ROW:
         return inf
     total = 0.0

@@ -1,28 +1,31 @@
-"""How does a tune go on? Keys and forms, and tunes in them, word by word: a small relative of MuseNet.
+"""Tunes in a key and a form as sequences of tokens, their metrics, and MIDI files of them.
 
 Source: Payne 2019, MuseNet, https://openai.com/index/musenet; events and their grid: Huang et al. 2019, Music
     Transformer, §2, https://arxiv.org/abs/1809.04281
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import isfinite, log, log2
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from qkv.scripts.common.extras import require
-from qkv.scripts.data.corpus import Corpus, pairs
-from qkv.scripts.example_data.midi import Note, write_midi
+from qkv.scripts.common.files import sync
+from qkv.scripts.data.corpus import Baselines, Corpus, Generate, PromptedCorpus, paired
 from qkv.scripts.example_data.tune_grammar import BARS, FORMS, HOLD, NAMES, PROMPTS, ROW, bits, compose, scale
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import Baselines, evaluated
-from qkv.scripts.tasks.prompted_generation import Craft, Maker, prompted
-from qkv.scripts.tasks.task import Task
+
+if TYPE_CHECKING:
+    from mido import MidiTrack
 
 SHOWN = [f"{key} {form}" for key, form in zip(("G major", "A minor", "Eb major", "E minor"), FORMS, strict=True)]
-ANY = "*"  # word, where the one before last does not matter
+ANY = "*"  # in place of the token before last where it does not matter
+TICKS = 480  # of a quarter note
 PRODUCTS = {
     "tunes.png": "Tunes by the model as a piano would play them: melody above, chords below, each bar a column",
     "tunes.mid": "The same tunes, one after the other, to be played",
@@ -49,21 +52,30 @@ MidiFile(tracks=[track]).save("tune.mid")
 print(" ".join(words))"""
 
 
-def tunes(recipe: Recipe) -> Task:
-    """`text.made` tunes by the rules of `tune_rules`, each with its key and form as prompt; every tenth for the test.
+@dataclass(frozen=True)
+class Note:
+    """A key of a piano, 60 being middle C, from `start` to `end` in quarter notes."""
 
-    What is made is judged by the rules: by its notes, by the bars that its form repeats, and as a whole.
+    key: int
+    start: float
+    end: float
+    velocity: int = 80
+
+
+def tunes(recipe: Recipe) -> PromptedCorpus:
+    """Draw `text.made` tunes from `tune_grammar`, each with its key and form as prompt; every tenth for the test.
+
+    Generated tunes are scored by the rules: their notes, the bars that their form repeats, and the whole.
     """
     require("mido")
     random = np.random.default_rng(0)
-    found = [(prompt, " ".join(compose(prompt, random))) for prompt in random.choice(PROMPTS, recipe.text.made)]
-    here = "https://github.com/mido/mido"
-    corpus = pairs("tunes", f"tunes of {BARS} bars, made by rules", here, found)
-    return prompted(recipe, corpus, Craft("event", ROW, judged, listened, simpler, USAGE))
+    pairs = [(prompt, " ".join(compose(prompt, random))) for prompt in random.choice(PROMPTS, recipe.text.made)]
+    corpus = paired("tunes", f"tunes of {BARS} bars, made by rules", "https://github.com/mido/mido", pairs)
+    return PromptedCorpus(corpus, "event", ROW, score_tunes, write_tunes, baselines, USAGE)
 
 
-def judged(prompts: Sequence[str], made: Sequence[str]) -> dict[str, float]:
-    """Which share of notes is in the key, which of the bars to be repeated is, and which of tunes breaks no rule."""
+def score_tunes(prompts: Sequence[str], made: Sequence[str]) -> dict[str, float]:
+    """Return the shares of notes in the key, of repeated bars that are repeated, and of tunes that break no rule."""
     notes, repeated, lawful = [], [], []
     for prompt, words in zip(prompts, map(str.split, made), strict=True):
         tonic, mode, _ = prompt.split()
@@ -72,39 +84,39 @@ def judged(prompts: Sequence[str], made: Sequence[str]) -> dict[str, float]:
                      for bar, first in repeats(prompt)]  # fmt: skip
         lawful.append(isfinite(bits(prompt, words)))
     shares = {"notes_in_key": notes, "bars_in_form": repeated, "lawful": lawful}
-    return {name: float(np.mean(found)) if found else 0.0 for name, found in shares.items()}
+    return {name: float(np.mean(values)) if values else 0.0 for name, values in shares.items()}
 
 
 def repeats(prompt: str) -> list[tuple[int, int]]:
-    """The bars that a form repeats, and those that they repeat; the last bar ends the tune whatever it is."""
+    """Return the bars that a form repeats, each with the first; the last bar ends the tune whatever it is."""
     form = prompt.split()[2]
     firsts = [(bar, 2 * form.index(form[bar // 2]) + bar % 2) for bar in range(BARS - 1)]
     return [(bar, first) for bar, first in firsts if first < bar]
 
 
-def simpler(corpus: Corpus) -> Baselines:
-    """The rules themselves, which nothing can be better than, and a guess from the last two words."""
+def baselines(corpus: Corpus) -> Baselines:
+    """Score the rules themselves, which are the optimum, and a trigram model."""
     lawful, near = {}, {}
-    counts = pairs_counted(corpus)
+    counts = count_contexts(corpus)
     kinds = len({word for text in corpus.targets["train"] for word in text.split()})
-    for name in evaluated(corpus):
+    for name in corpus.evaluated:
         prompts, made = corpus.texts[name], corpus.targets[name]
         exact = float(np.mean([bits(*pair) for pair in zip(prompts, map(str.split, made), strict=True)])) / (BARS * ROW)
-        lawful[name] = {"loss": exact * log(2), "bits_per_event": exact, **judged(prompts, made)}
-        guesses = [guessed(counts, kinds, *step) for text in made for step in contexts(text)]
+        lawful[name] = {"loss": exact * log(2), "bits_per_event": exact, **score_tunes(prompts, made)}
+        guesses = [probability(counts, kinds, *step) for text in made for step in contexts(text)]
         guess = -float(np.mean([log2(chance) for chance in guesses]))
         near[name] = {"loss": guess * log(2), "bits_per_event": guess}
     return {"the rules": lawful, "the last two words": near}
 
 
 def contexts(text: str) -> list[tuple[tuple[str, ...], str]]:
-    """Each word of a tune after its place in the bar and the two words before it, the last one first."""
+    """Return each token of a tune after its place in the bar and the two tokens before it, the last one first."""
     words = ["", "", *text.split()]
     return [((str(i % ROW), words[i + 1], words[i]), words[i + 2]) for i in range(len(words) - 2)]
 
 
-def pairs_counted(corpus: Corpus) -> Counter[tuple[str, ...]]:
-    """How often each word was seen in training after what, and how often what was."""
+def count_contexts(corpus: Corpus) -> Counter[tuple[str, ...]]:
+    """Count in training how often each token followed a context, and how often each context came."""
     counts: Counter[tuple[str, ...]] = Counter()
     for text in corpus.targets["train"]:
         for context, word in contexts(text):
@@ -112,15 +124,15 @@ def pairs_counted(corpus: Corpus) -> Counter[tuple[str, ...]]:
     return counts
 
 
-def guessed(counts: Counter[tuple[str, ...]], kinds: int, context: tuple[str, ...], word: str) -> float:
-    """How likely a word is after two others: as often as it was seen there, and a little as often as after the last."""
+def probability(counts: Counter[tuple[str, ...]], kinds: int, context: tuple[str, ...], word: str) -> float:
+    """Return the probability of a token after two others, smoothed by that after the last one alone."""
     wider = (counts[(*context[:2], ANY, word)] + 1.0 / kinds) / (counts[context[:2]] + 1.0)
     return (counts[(*context, word)] + 2.0 * wider) / (counts[context] + 2.0)
 
 
-def listened(maker: Maker, folder: Path) -> dict[str, str]:
-    """Leave tunes of every form, to be looked at and listened to."""
-    made = [words.split() for words in maker(SHOWN)]
+def write_tunes(generate: Generate, folder: Path) -> dict[str, str]:
+    """Generate a tune of every form, as a picture and a MIDI file."""
+    made = [words.split() for words in generate(SHOWN)]
     figure = Figure(figsize=(10, 6), layout="constrained")
     parts: tuple[list[Note], list[Note]] = ([], [])
     for axis, prompt, words in zip(figure.subplots(2, 2).flat, SHOWN, made, strict=True):
@@ -138,7 +150,7 @@ def listened(maker: Maker, folder: Path) -> dict[str, str]:
 
 
 def melody(words: Sequence[str]) -> list[Note]:
-    """The notes of a tune; whatever is no note where one may be is silence."""
+    """Return the notes of a tune; what is no note where one may be is silence."""
     found: list[Note] = []
     held = False
     eighths = [word for place, word in enumerate(words) if place % ROW]
@@ -153,7 +165,7 @@ def melody(words: Sequence[str]) -> list[Note]:
 
 
 def harmony(words: Sequence[str]) -> list[Note]:
-    """The chords of a tune, a bar long and softer than the melody; silence where a bar begins with none."""
+    """Return the chords of a tune, a bar long and softer than the melody; silence where a bar begins with none."""
     found = []
     for bar, word in enumerate(words[::ROW]):
         name = word.strip("[]")
@@ -162,3 +174,36 @@ def harmony(words: Sequence[str]) -> list[Note]:
             root = 48 + NAMES.index(name.removesuffix("m"))
             found += [Note(root + up, 4.0 * bar, 4.0 * bar + 4, 50) for up in (0, 3 if minor else 4, 7)]
     return found
+
+
+def write_midi(path: Path, parts: Iterable[Sequence[Note]], *, tempo: float = 110.0) -> None:
+    """Write a MIDI file of parts that sound together, `tempo` quarter notes a minute, whole or not at all."""
+    from mido import MetaMessage, MidiFile, bpm2tempo
+
+    file = MidiFile(ticks_per_beat=TICKS)
+    for channel, notes in enumerate(parts):
+        file.tracks.append(track(notes, channel))
+    file.tracks[0].insert(0, MetaMessage("set_tempo", tempo=bpm2tempo(tempo)))
+    partial = path.with_suffix(".partial")
+    file.save(str(partial))
+    sync(partial)
+    partial.replace(path)
+
+
+def track(notes: Sequence[Note], channel: int) -> "MidiTrack":
+    """Return the events of a part, each so many ticks after the one before."""
+    from mido import Message, MidiTrack
+
+    # Notes end before others begin at the same time, or a repeated key would fall silent.
+    events = sorted(
+        [(note.end, 0, note) for note in notes] + [(note.start, 1, note) for note in notes],
+        key=lambda event: event[:2],
+    )
+    events_track, now = MidiTrack(), 0
+    for time, begins, note in events:
+        tick = round(time * TICKS)
+        velocity = note.velocity if begins else 0
+        kind = "note_on" if begins else "note_off"
+        events_track.append(Message(kind, channel=channel, note=note.key, velocity=velocity, time=tick - now))
+        now = tick
+    return events_track

@@ -26,8 +26,8 @@ from qkv.scripts.planning.inputs import (
     part_configs,
 )
 from qkv.scripts.planning.recipe_sizes import data_sizes
-from qkv.scripts.recipes import schema as recipes
-from qkv.scripts.recipes.schema import Recipe, read
+from qkv.scripts.recipes import loading as recipes
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.run import architecture_of, config_factory, merged
 
 # The heads that papers train; of those that take a config a preset has the first that reads what it does.
@@ -127,7 +127,7 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
     else:
         recipe = load_recipe(name, words)
         model_class, data = architecture_of(recipe), data_sizes(recipe, architecture_of(recipe))
-        config, sizes = config_factory(recipe, model_class)(**merged(data.fields, recipe.model)), data.sizes
+        config, sizes = config_factory(recipe, model_class)(**merged(data.fields, recipe.model.config)), data.sizes
         name = recipe.name
     example, _ = HEADS[head_of(model_class.__name__)]
     sizes = example.sizes(config, {**LARGEST, **LARGEST_BY_FAMILY.get(config.model_type, {}), **sizes})
@@ -150,7 +150,7 @@ def config_fields(words: Sequence[str]) -> dict[str, Any]:
         key, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"{word!r} is not key=value; write for example num_hidden_layers=24")
-        fields[key.removeprefix("model.")] = read(value, word)
+        fields[key.removeprefix("model.")] = recipes.parse(value, word)
     return fields
 
 

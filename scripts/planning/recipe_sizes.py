@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qkv.scripts.data.tokenization import MAKERS, SPECIAL
-from qkv.scripts.example_data import digit_drawings, documentation, shapes, spoken_digits, symbols, tune_grammar
+from qkv.scripts.example_data import digit_drawings, documentation, shapes, spoken_digits, synthetic_text, tune_grammar
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import contrastive
 
@@ -25,7 +25,7 @@ def vocabulary(recipe: Recipe, tokenizer: str, count: int) -> dict[str, int]:
 
 def letters(recipe: Recipe) -> DataSizes:
     """Return the sizes of copies and reversals."""
-    return DataSizes(vocabulary(recipe, "characters", len(symbols.LETTERS)))
+    return DataSizes(vocabulary(recipe, "characters", len(synthetic_text.LETTERS)))
 
 
 def grids(recipe: Recipe, count: int, columns: int, length: int) -> DataSizes:
@@ -50,14 +50,14 @@ def tunes(recipe: Recipe) -> DataSizes:
 def pairs(recipe: Recipe) -> DataSizes:
     """Return the sizes of images and captions, whose tokenizer is quickly made."""
     texts = [shapes.caption(pair) for part in shapes.pairs(recipe.text.symbols) for pair in part]
-    tokenizer = contrastive.processor_for(texts).tokenizer
-    fields = {"text_config": contrastive.text_fields(tokenizer), "vision_config": {"image_size": shapes.SIDE}}
+    tokenizer = contrastive.clip_processor(texts, shapes.CAPTION_SIDE, shapes.VOCAB_SIZE).tokenizer
+    fields = {"text_config": contrastive.text_config(tokenizer), "vision_config": {"image_size": shapes.CAPTION_SIDE}}
     return DataSizes(fields, {"tokens": max(map(len, tokenizer(texts)["input_ids"]))})
 
 
 def scenes(recipe: Recipe) -> DataSizes:
     """Return the sizes of square images of one or two shapes."""
-    return DataSizes({"num_labels": recipe.text.symbols}, {"width": recipe.shortest_edge, "objects": 2})
+    return DataSizes({"num_labels": recipe.text.symbols}, {"width": recipe.data.shortest_edge, "objects": 2})
 
 
 def spoken(recipe: Recipe) -> DataSizes:
@@ -87,8 +87,9 @@ def data_sizes(recipe: Recipe, model_class: Any) -> DataSizes:
     fields: dict[str, Any] = {}
     if recipe.text.tokenizer in MAKERS:
         fields["vocab_size"] = recipe.text.vocab_size
-    sizes = {"tokens": recipe.text.length, "height": recipe.shortest_edge, "width": recipe.shortest_edge * 4 // 3}
-    data = GENERATED[recipe.data](recipe) if recipe.data in GENERATED else DataSizes()
+    edge, source = recipe.data.shortest_edge, recipe.data.source
+    sizes = {"tokens": recipe.text.length, "height": edge, "width": edge * 4 // 3}
+    data = GENERATED[source](recipe) if source in GENERATED else DataSizes()
     known = {"num_labels", *model_class.config_class.known_fields()}
     return DataSizes(
         {name: value for name, value in (fields | data.fields).items() if name in known}, sizes | data.sizes

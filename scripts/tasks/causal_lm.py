@@ -1,4 +1,4 @@
-"""What comes next? Causal language modeling on rows of text, or on texts and what is to be written after them."""
+"""Causal language modeling on packed rows of text, or on texts and the targets that follow them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,122 +9,118 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from qkv.scripts.data.collate import IGNORED, cut, padded
-from qkv.scripts.data.corpus import Corpus, task_of
-from qkv.scripts.data.packing import pack
-from qkv.scripts.data.text_columns import streamed
-from qkv.scripts.data.tokenization import byte_counts, tokenizer_for
-from qkv.scripts.data.tokens import Encoder
+from qkv.scripts.data.collate import IGNORED, pack, pad_batch, padded_columns
+from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.data.examples import Batch, Columns, Record, stack
+from qkv.scripts.data.text_columns import stream_texts
+from qkv.scripts.data.tokenization import CachedTokenizer, byte_counts, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import byte_model
+from qkv.scripts.tasks.baselines import byte_ngram
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import Answer, Batch, Columns, Example, Record, Task, stack
+from qkv.scripts.tasks.task import Answer, Example, Task, text_task
 
 KIND = "text-generation"
-# Words of a test document that a pipeline goes on from, and tokens that it writes.
-PROMPT, WRITTEN = 8, 12
+PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
 
 
-def language(recipe: Recipe, corpus: Corpus) -> Task:
-    """A causal language model's task on a corpus.
+def causal_lm(recipe: Recipe, corpus: Corpus) -> Task:
+    """Make the task of a causal language model on a corpus.
 
-    Documents, each ended by a token, follow one another in rows of `text.length` and do not see each other; bits per
-    byte are over the bytes of all tokens that are predicted, which is all but the first of a document or a row. Of
-    texts with targets only the targets count, and `exact_match` says how many are right to the last token: those that
-    greedy decoding would write.
+    Documents, each with an end token, are packed into rows of `text.length` and do not attend to each other; bits per
+    byte are over the bytes of all predicted tokens, which are all but the first of a document or a row. Of texts with
+    targets only the targets count, and `exact_match` is the share whose every token is predicted: those that greedy
+    decoding would generate.
     """
     if corpus.targets:
-        return answering(recipe, corpus)
+        return targets_task(recipe, corpus)
     tokenizer = tokenizer_for(recipe, corpus.texts["train"], needs=["eos"])
-    encoder, length = Encoder(tokenizer, recipe.workers), recipe.text.length
-    splits = {name: rows(encoder, texts, length) for name, texts in corpus.texts.items()}
-    shown = {
-        "baselines": partial(byte_model, corpus),
-        "example": partial(continued, tokenizer, corpus.texts["test"][0]),
-    }
+    tokenize, length = CachedTokenizer(tokenizer, recipe.data.workers), recipe.text.length
+    splits = {name: packed_rows(tokenize, texts, length) for name, texts in corpus.texts.items()}
     train = splits.pop("train")
-    return task_of(corpus, tokenizer, KIND, length, train=train, splits=splits, **shown, **ROWS)
+    return text_task(
+        corpus, tokenizer, KIND, length, train=train, splits=splits, baselines=partial(byte_ngram, corpus),
+        example=partial(continuation, tokenizer, corpus.texts["test"][0]), **ROWS,
+    )  # fmt: skip
 
 
-def streamed_language(recipe: Recipe) -> Task:
-    """A causal language model's task on texts that are read as they are needed, packed into rows."""
+def streamed_causal_lm(recipe: Recipe) -> Task:
+    """Make the task of a causal language model on a stream of texts, packed into rows."""
     tokenizer = tokenizer_for(recipe, [], needs=["eos"])
-    encoder, length = Encoder(tokenizer), recipe.text.length
+    tokenize, length = CachedTokenizer(tokenizer), recipe.text.length
 
     def prepare(texts: Sequence[str], targets: Sequence[str]) -> list[list[Record]]:
-        return [[{"input_ids": document}] for document in documents(encoder, texts)]
+        return [[{"input_ids": document}] for document in documents(tokenize, texts)]
 
-    stream, corpus = streamed(recipe, prepare, length)
-    splits = {name: rows(encoder, texts, length) for name, texts in corpus.texts.items()}
-    held = {"splits": splits, "complaints": stream.complaints}
-    return task_of(corpus, tokenizer, KIND, length, train=stream, **held, **ROWS)
+    stream, corpus = stream_texts(recipe, prepare, length)
+    splits = {name: packed_rows(tokenize, texts, length) for name, texts in corpus.texts.items()}
+    return text_task(corpus, tokenizer, KIND, length, train=stream, splits=splits, **ROWS)
 
 
-def answering(recipe: Recipe, corpus: Corpus) -> Task:
-    """The task of writing the target after the text that it belongs to."""
+def targets_task(recipe: Recipe, corpus: Corpus) -> Task:
+    """Make the task of writing each target after its text."""
     tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"], needs=["bos", "eos"])
-    encoder = Encoder(tokenizer, recipe.workers)
-    splits = {name: answers(encoder, texts, corpus.targets[name]) for name, texts in corpus.texts.items()}
+    tokenize = CachedTokenizer(tokenizer, recipe.data.workers)
+    splits = {name: texts_with_targets(tokenize, texts, corpus.targets[name]) for name, texts in corpus.texts.items()}
     longest = max(split.columns["input_ids"].shape[1] for split in splits.values())
-    return task_of(
+    return text_task(
         corpus,
         tokenizer,
         KIND,
         max(recipe.text.length, longest),
         train=splits.pop("train"),
         splits=splits,
-        count=targeted,
-        score=score_answers,
-        measure=measure_answers,
+        count=count_targets,
+        score=score_targets,
+        measure=measure_targets,
         collate=collate,
-        example=partial(continued, tokenizer, corpus.texts["test"][0]),
+        example=partial(continuation, tokenizer, corpus.texts["test"][0]),
     )
 
 
-def documents(encoder: Encoder, texts: Sequence[str]) -> list[list[int]]:
-    """The tokens of each text, and one that ends it."""
-    end = encoder.tokenizer.eos_token_id
-    return [[*row.tolist(), end] for row in encoder(texts)]
+def documents(tokenize: CachedTokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Return the tokens of each text, and an end token."""
+    end = tokenize.tokenizer.eos_token_id
+    return [[*row.tolist(), end] for row in tokenize(texts)]
 
 
-def rows(encoder: Encoder, texts: Sequence[str], length: int) -> Columns:
-    """Documents packed into rows, with the number of bytes that are predicted in each."""
-    found = Columns(stack(list(pack(documents(encoder, texts), length))))
-    counts = byte_counts(encoder.tokenizer)
+def packed_rows(tokenize: CachedTokenizer, texts: Sequence[str], length: int) -> Columns:
+    """Pack documents into rows, with the number of bytes that are predicted in each."""
+    rows = Columns(stack(list(pack(documents(tokenize, texts), length))))
+    counts = byte_counts(tokenize.tokenizer)
     if counts is not None:
-        labels = found.columns["labels"]
-        found.columns["_bytes"] = torch.from_numpy(counts)[labels.clamp(min=0)].where(labels != IGNORED, 0).sum(1)
-    return found
+        labels = rows.columns["labels"]
+        rows.columns["_bytes"] = torch.from_numpy(counts)[labels.clamp(min=0)].where(labels != IGNORED, 0).sum(1)
+    return rows
 
 
-def answers(encoder: Encoder, texts: Sequence[str], targets: Sequence[str]) -> Columns:
-    """Each text, a token that asks for its target, the target, and a token that ends it."""
-    start, end = encoder.tokenizer.bos_token_id, encoder.tokenizer.eos_token_id
-    given = [np.append(row, start) for row in encoder(texts)]
-    wanted = [np.append(row, end) for row in encoder(targets)]
-    both = [np.concatenate(pair) for pair in zip(given, wanted, strict=True)]
-    labels = [np.append(np.full(len(one), IGNORED), other) for one, other in zip(given, wanted, strict=True)]
-    return padded({"input_ids": (both, encoder.tokenizer.pad_token_id), "labels": (labels, IGNORED)})
+def texts_with_targets(tokenize: CachedTokenizer, texts: Sequence[str], targets: Sequence[str]) -> Columns:
+    """Join each text, a start token, its target and an end token."""
+    start, end = tokenize.tokenizer.bos_token_id, tokenize.tokenizer.eos_token_id
+    prompts = [np.append(row, start) for row in tokenize(texts)]
+    answers = [np.append(row, end) for row in tokenize(targets)]
+    both = [np.concatenate(pair) for pair in zip(prompts, answers, strict=True)]
+    labels = [np.append(np.full(len(one), IGNORED), other) for one, other in zip(prompts, answers, strict=True)]
+    return padded_columns({"input_ids": (both, tokenize.tokenizer.pad_token_id), "labels": (labels, IGNORED)})
 
 
-def targeted(batch: Batch) -> int:
-    """How many tokens are to be predicted."""
+def count_targets(batch: Batch) -> int:
+    """Return how many tokens are to be predicted."""
     return int((batch["labels"][:, 1:] != IGNORED).sum())
 
 
 def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-    """A batch; what fills it up comes last, where a causal model's other tokens do not see it."""
-    batch = cut(records, {"labels": IGNORED})
+    """Make a batch, padded on the right, where a causal model's other tokens do not see it."""
+    batch = pad_batch(records, {"labels": IGNORED})
     return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
 
 
 def score_rows(outputs: Any, batch: Batch) -> dict[str, Tensor]:
-    """Bytes that were predicted."""
+    """Return the number of predicted bytes."""
     return {"_bytes": batch["_bytes"].sum()} if "_bytes" in batch else {}
 
 
-def score_answers(outputs: Any, batch: Batch) -> dict[str, Tensor]:
-    """Right tokens, and texts of which all are right."""
+def score_targets(outputs: Any, batch: Batch) -> dict[str, Tensor]:
+    """Return the number of right tokens, and of targets of which all are right."""
     wanted = batch["labels"][:, 1:]
     due = wanted != IGNORED
     right = (outputs.logits[:, :-1].argmax(-1) == wanted) & due
@@ -132,31 +128,31 @@ def score_answers(outputs: Any, batch: Batch) -> dict[str, Tensor]:
 
 
 def measure_rows(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-    """Loss, perplexity by token, and bits per byte where tokens spell bytes."""
-    found = measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])
+    """Return the loss, the perplexity by token, and bits per byte of a byte-level tokenizer."""
+    metrics = measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])
     if sums.get("_bytes"):
-        found |= measure(["bits_per_byte"], [sums["loss"]], [int(sums["_bytes"])])
-    return {"loss": sums["loss"] / sums["targets"], **found}
+        metrics |= measure(["bits_per_byte"], [sums["loss"]], [int(sums["_bytes"])])
+    return {"loss": sums["loss"] / sums["targets"], **metrics}
 
 
-def measure_answers(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-    """Loss and accuracy by token, and exact matches by text."""
+def measure_targets(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+    """Return loss and accuracy by token, and exact matches by text."""
     by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
     return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
 
 
-# What is asked of rows, whether they are in a table or a stream.
-ROWS = {"count": targeted, "score": score_rows, "measure": measure_rows}
+# How packed rows are scored, in a table or a stream.
+ROWS = {"count": count_targets, "score": score_rows, "measure": measure_rows}
 
 
-def continued(tokenizer: PreTrainedTokenizerFast, text: str, model: Any) -> Example:
-    """The first words of a text, and how the model goes on without chance."""
+def continuation(tokenizer: PreTrainedTokenizerFast, text: str, model: Any) -> Example:
+    """Return the first words of a text, and the model's greedy continuation."""
     room = tokenizer.model_max_length
-    prompt = " ".join(text.split(" ")[:PROMPT])[: room // 4]
+    prompt = " ".join(text.split(" ")[:PROMPT_WORDS])[: room // 4]
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
-    options = {"max_new_tokens": min(WRITTEN, room - inputs["input_ids"].shape[1]), "do_sample": False}
+    options = {"max_new_tokens": min(NEW_TOKENS, room - inputs["input_ids"].shape[1]), "do_sample": False}
     with torch.no_grad():
-        written = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
+        tokens = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
     return Example(
-        prompt, {"generated_text": prompt + str(tokenizer.decode(written, skip_special_tokens=True))}, options
+        prompt, {"generated_text": prompt + str(tokenizer.decode(tokens, skip_special_tokens=True))}, options
     )

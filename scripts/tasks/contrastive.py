@@ -1,159 +1,155 @@
-"""Which text is about which picture? Pairs of both, each of which has to find the other among all of a step."""
+"""Contrastive learning of images and captions with in-batch negatives, for a dual encoder.
+
+Source: Radford et al. 2021, CLIP, https://arxiv.org/abs/2103.00020
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from tokenizers import trainers
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import CLIPImageProcessorPil, CLIPProcessor, CLIPTokenizer
 
-from qkv.scripts.data.tokenization import ALPHABET
-from qkv.scripts.example_data.shapes import SIDE, caption, gallery, pairs
+from qkv.scripts.data.examples import Batch, Record
+from qkv.scripts.data.image_data import CaptionData
+from qkv.scripts.data.tokenization import ALPHABET, config_fields
+from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import Answer, Batch, Columns, Example, Record, Task, stack
+from qkv.scripts.tasks.task import Answer, Example, Task
 
-TESTED = 400  # pictures of pairs that are trained on, and as many of others
-CHOICE = 32  # captions to choose from
-HERE = "https://pillow.readthedocs.io/en/stable/reference/ImageDraw.html"
+CANDIDATES = 32  # captions to choose from in evaluation
 
 
-def captions(recipe: Recipe) -> Task:
-    """Shapes and what they are called: `text.made` pictures of `text.symbols` shapes in eight colours.
+def contrastive(recipe: Recipe, data: CaptionData) -> Task:
+    """Make the task of matching images and captions.
 
-    Measured is how often the caption is found among 32 different ones: of colours and shapes that were seen together,
-    and of some that never were. A `holdout` is taken from the training pictures.
+    Measured is how often an image's caption is found among 32 different ones: of those that occur in training, and of
+    those that do not.
     """
-    seen, unseen = pairs(recipe.text.symbols)
-    texts = [caption(pair) for pair in (*seen, *unseen)]
-    processor = processor_for(texts)
-    rows = processor.tokenizer(texts, padding=True, return_tensors="pt")
-    pictures = {"train": gallery(seen, recipe.text.made, 0), "seen": gallery(seen, TESTED, 1)}
-    levels, numbers = gallery(unseen, TESTED, 2)
-    pictures["unseen"] = (levels, [len(seen) + number for number in numbers])
-    train = columns([pictures["train"]])
-    held = int(recipe.text.made * recipe.holdout)
-    splits = {"validation": part(train, slice(0, held))} if held else {}
-    judge = Judge(rows, len(seen))
+    processor = clip_processor(data.captions, data.side, data.vocab_size)
+    tokens = dict(processor.tokenizer(data.captions, padding=True, truncation=True, return_tensors="pt"))
+    retrieval = Retrieval(tokens, data.seen)
     return Task(
-        name="shapes-captions",
-        title=f"{recipe.text.symbols} shapes in eight colours, and captions",
+        name=data.name,
+        title=data.title,
         kind="zero-shot-image-classification",
-        source=HERE,
-        train=part(train, slice(held, None)),
-        splits={**splits, "test": columns([pictures["seen"], pictures["unseen"]])},
+        source=data.source,
+        train=data.train,
+        splits=data.splits,
         labels=[],
         processor=processor,
         count=lambda batch: len(batch["pixel_values"]),
-        score=lambda outputs, batch: {"loss": own_loss(outputs)},
-        answer=judge.answer,
-        measure=judge.measured,
-        collate=partial(together, rows=dict(rows), processor=processor.image_processor),
-        config={"text_config": text_fields(processor.tokenizer), "vision_config": {"image_size": SIDE}},
-        example=lambda model: recognised(model, pictures["seen"][0][0], texts, processor),
-        contested=True,
+        score=lambda outputs, batch: {"loss": batch_loss(outputs)},
+        answer=retrieval.answer,
+        measure=retrieval.measure,
+        collate=partial(collate, tokens=tokens, processor=processor.image_processor),
+        config={"text_config": text_config(processor.tokenizer), "vision_config": {"image_size": data.side}},
+        example=partial(best_caption, data, processor),
+        in_batch_negatives=True,
+        invalid_records=data.invalid_records,
     )
 
 
-def processor_for(texts: Sequence[str]) -> CLIPProcessor:
-    """CLIP's own, with pairs of bytes that are found in these texts, the same ones every time."""
+def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPProcessor:
+    """Return CLIP's processor with byte pairs trained on these captions, the same ones every time."""
     untrained = CLIPTokenizer().backend_tokenizer
     # The trainer numbers what ends words as it meets it, and that in an order that differs from process to process.
     first = [CLIPTokenizer().bos_token, CLIPTokenizer().eos_token, *(f"{letter}</w>" for letter in ALPHABET)]
     trainer = trainers.BpeTrainer(
-        vocab_size=700, special_tokens=first, initial_alphabet=ALPHABET, end_of_word_suffix="</w>", show_progress=False
-    )
-    untrained.train_from_iterator(texts, trainer)
+        vocab_size=vocab_size, special_tokens=first, initial_alphabet=ALPHABET, end_of_word_suffix="</w>",
+        show_progress=False,
+    )  # fmt: skip
+    untrained.train_from_iterator(captions, trainer)
     model = json.loads(untrained.to_str())["model"]
     merges: Any = [(one, other) for one, other in model["merges"]]
     tokenizer = CLIPTokenizer(model["vocab"], merges, model_max_length=77)
-    size = {"height": SIDE, "width": SIDE}
-    return CLIPProcessor(CLIPImageProcessorPil(size={"shortest_edge": SIDE}, crop_size=size), tokenizer)
+    size = {"height": side, "width": side}
+    return CLIPProcessor(CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=size), tokenizer)
 
 
-def text_fields(tokenizer: Any) -> dict[str, Any]:
-    """What the config of the text half says of its tokens."""
-    names = ("pad_token_id", "bos_token_id", "eos_token_id")
-    ids = {name: getattr(tokenizer, name) for name in names}
-    return {"vocab_size": len(tokenizer), "max_position_embeddings": tokenizer.model_max_length, **ids}
+def text_config(tokenizer: Any) -> dict[str, Any]:
+    """Return the fields of the text encoder's config that follow from its tokenizer."""
+    return {"max_position_embeddings": tokenizer.model_max_length, **config_fields(tokenizer)}
 
 
-def columns(parts: Sequence[tuple[Any, list[int]]]) -> Columns:
-    """Pictures as they are, the numbers of their captions, and their own."""
-    levels = torch.from_numpy(np.concatenate([levels for levels, _ in parts]))
-    numbers = torch.tensor([number for _, numbers in parts for number in numbers])
-    return Columns({"levels": levels, "caption": numbers, "place": torch.arange(len(numbers))})
-
-
-def part(examples: Columns, which: slice) -> Columns:
-    """Some of the examples."""
-    return Columns({name: column[which] for name, column in examples.columns.items()})
-
-
-def together(records: Sequence[Record], places: Sequence[int] | None, rows: Any, processor: Any) -> Batch:
-    """Pictures, their captions, and in training that they are to be compared; as the processor makes them."""
-    batch = stack(records)
-    mean, deviation = (torch.tensor(values)[:, None, None] for values in (processor.image_mean, processor.image_std))
-    pixels = (batch["levels"].permute(0, 3, 1, 2).float() * processor.rescale_factor - mean) / deviation
-    texts = {name: values[batch["caption"]] for name, values in rows.items()}
+def collate(records: Sequence[Record], places: Sequence[int] | None, tokens: Any, processor: Any) -> Batch:
+    """Make a batch of images and captions, in training with `return_loss`."""
+    numbers, own = (torch.as_tensor([int(record[name]) for record in records]) for name in ("caption", "place"))
+    if "levels" in records[0]:
+        levels = torch.stack([record["levels"] for record in records])
+        mean, deviation = (
+            torch.tensor(values)[:, None, None] for values in (processor.image_mean, processor.image_std)
+        )
+        pixels = (levels.permute(0, 3, 1, 2).float() * processor.rescale_factor - mean) / deviation
+    else:
+        images = [check_image(record["image"]) for record in records]
+        pixels = processor(images, return_tensors="pt")["pixel_values"]
+    texts = {name: values[numbers] for name, values in tokens.items()}
     asked = {} if places is None else {"return_loss": torch.tensor(data=True)}
-    return {"pixel_values": pixels, **texts, **asked, "_caption": batch["caption"], "_place": batch["place"]}
+    return {"pixel_values": pixels, **texts, **asked, "_caption": numbers, "_place": own}
 
 
-def own_loss(outputs: Any) -> Tensor:
-    """The loss of the pairs of this batch among themselves, whatever other processes look at."""
+def batch_loss(outputs: Any) -> Tensor:
+    """Sum the loss of the pairs of this batch, whose negatives are its own and not those of other processes."""
     labels = torch.arange(len(outputs.logits_per_image), device=outputs.logits_per_image.device)
     sides = (outputs.logits_per_image, outputs.logits_per_text)
     return sum((F.cross_entropy(side.float(), labels, reduction="sum") for side in sides), labels.new_zeros(())) / 2
 
 
-def others(own: int, count: int, place: int) -> list[int]:
-    """The captions among which that of a picture has to be found, other ones for each place."""
+def negatives(own: int, count: int, place: int) -> list[int]:
+    """Return the captions among which that of an image has to be found, other ones for each place."""
     rest = [number for number in range(count) if number != own]
-    return [int(number) for number in np.random.default_rng(place).permutation(rest)[: CHOICE - 1]]
+    return [int(number) for number in np.random.default_rng(place).permutation(rest)[: CANDIDATES - 1]]
 
 
 @dataclass(frozen=True)
-class Judge:
-    """Lets a model choose among captions, of which `rows` are the tokens and the first `seen` were trained on."""
+class Retrieval:
+    """Lets a model choose among captions, of which these are the tokens; the first `seen` occur in training."""
 
-    rows: Any
+    tokens: Mapping[str, Tensor]
     seen: int
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
-        """The caption that is nearest to each picture among its own and 31 others, and its own."""
-        rows = {name: values.to(model.device) for name, values in self.rows.items()}
-        texts = F.normalize(model.get_text_features(**rows).pooler_output, dim=-1)
-        near = outputs.image_embeds @ texts.T
-        found = []
-        for scores, own, place in zip(near, batch["_caption"].tolist(), batch["_place"].tolist(), strict=True):
-            among = [own, *others(own, len(scores), place)]
-            found.append((among[int(scores[among].argmax())], own))
-        return found
+        """Return the caption nearest to each image among its own and 31 others, and its own."""
+        count = len(self.tokens["input_ids"])
+        pairs = zip(batch["_caption"].tolist(), batch["_place"].tolist(), strict=True)
+        candidates = [[own, *negatives(own, count, place)] for own, place in pairs]
+        wanted = sorted({number for numbers in candidates for number in numbers})
+        texts = {name: values[wanted].to(model.device) for name, values in self.tokens.items()}
+        near = outputs.image_embeds @ F.normalize(model.get_text_features(**texts).pooler_output, dim=-1).T
+        column = {number: index for index, number in enumerate(wanted)}
+        answers = []
+        for scores, numbers in zip(near, candidates, strict=True):
+            best = int(scores[[column[number] for number in numbers]].argmax())
+            answers.append((numbers[best], numbers[0]))
+        return answers
 
-    def measured(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-        """The loss of a pair, and how often pairs that were seen and others are found."""
-        found = {"loss": sums["loss"] / sums["targets"]}
+    def measure(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+        """Return the loss of a pair, and the accuracy for captions that occur in training and others."""
+        metrics = {"loss": sums["loss"] / sums["targets"]}
         for name, wanted in {"seen": True, "unseen": False}.items():
             chosen = [answer for answer in answers if (answer[1] < self.seen) == wanted]
             if chosen:
                 predictions, references = zip(*chosen, strict=True)
-                found[f"retrieval_{name}"] = measure(["accuracy"], predictions, references)["accuracy"]
-        return found
+                metrics[f"retrieval_{name}"] = measure(["accuracy"], predictions, references)["accuracy"]
+        return metrics
 
 
-def recognised(model: Any, levels: NDArray[np.uint8], texts: list[str], processor: CLIPProcessor) -> Example:
-    """The first picture of the test, and the caption that the model gives it."""
-    image = Image.fromarray(levels)
-    inputs = processor(text=texts, images=image, padding=True, return_tensors="pt").to(model.device)
+def best_caption(data: CaptionData, processor: CLIPProcessor, model: Any) -> Example:
+    """Return the first image of the test, and the caption that the model gives it among the first ones."""
+    (record,) = data.splits["test"].__getitems__([0])
+    made = "levels" in record
+    image = Image.fromarray(record["levels"].numpy()) if made else check_image(record["image"])
+    texts = data.captions if made else data.captions[:CANDIDATES]
+    inputs = processor(text=texts, images=image, padding=True, truncation=True, return_tensors="pt").to(model.device)
     with torch.no_grad():
         best = int(model(**inputs).logits_per_image.argmax())
     return Example(image, {"label": texts[best]}, {"candidate_labels": texts, "hypothesis_template": "{}"})

@@ -1,4 +1,4 @@
-"""What is on the picture? Folders of images and data sets of the Hub, cropped at random in training."""
+"""Classification of images, cropped at random in training where they have no other augmentation."""
 
 import math
 from collections.abc import Sequence
@@ -7,99 +7,85 @@ from typing import Any
 
 import numpy as np
 import torch
-from datasets import ClassLabel
 from PIL import Image
-from transformers import ViTImageProcessorPil
 
-from qkv.scripts.data.loading import called, read, splits
-from qkv.scripts.data.stream import Stream
-from qkv.scripts.data.text_columns import address
-from qkv.scripts.data.validation import Complaints, label, picture, sift
+from qkv.scripts.data.collate import IGNORED
+from qkv.scripts.data.examples import Batch, Record
+from qkv.scripts.data.image_data import ImageData
+from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Batch, Record, Task
+from qkv.scripts.tasks.task import Example, Task
 
-COLUMNS = ("image", "label")
-# Of a crop: the least share of the picture, and how far from a square it may be. Szegedy et al. 2015, §6.
-LEAST_AREA, WIDEST = 0.08, 4 / 3
-# Of the shorter side, what is seen in evaluation.
-CENTRE = 224 / 256
+# Of a crop: the least share of the image, and its largest aspect ratio. Szegedy et al. 2015, §6.
+MIN_AREA, MAX_RATIO = 0.08, 4 / 3
+CENTER = 224 / 256  # the share of the shorter side that is seen in evaluation
 
 
-def images(recipe: Recipe) -> Task:
-    """Pictures and their classes; ValueError where the data name no classes, or there is nothing to evaluate on."""
-    there = [name for name in ("validation", "test") if name in splits(recipe.data) and is_labelled(recipe, name)]
-    if not there:
-        raise ValueError(
-            f"data={recipe.data!r} has no validation and no test split with labels; put images in folders of that name"
-        )
-    found: Any = read(recipe.data, streaming=recipe.streaming, columns=list(COLUMNS))
-    kind = (found.features or {}).get("label")
-    if not isinstance(kind, ClassLabel):
-        raise ValueError(f"data={recipe.data!r} names no classes in its column 'label'; give a folder for each class")
-    complaints, checks = Complaints(recipe.bad_records), {"image": picture, "label": label(kind.names)}
-    tables: Any = {name: read(recipe.data, split=name, columns=list(COLUMNS)) for name in there}
-    side = recipe.model.get("image_size", 224)
-    processor = ViTImageProcessorPil(
-        size={"height": side, "width": side}, image_mean=[0.5] * 3, image_std=[0.5] * 3, do_convert_rgb=True
-    )
+def image_classification(recipe: Recipe, data: ImageData) -> Task:
+    """Make the task of classifying images."""
+
+    def example(model: Any) -> Example | None:
+        if data.sample is None:
+            return None
+        inputs = data.processor(data.sample, return_tensors="pt").to(model.device)
+        with torch.no_grad():
+            label = int(model(**inputs).logits.argmax())
+        return Example(data.sample, {"label": data.labels[label]})
+
     return Task(
-        name=called(recipe.data),
-        title=called(recipe.data),
+        name=data.name,
+        title=data.title,
         kind="image-classification",
-        source=address(recipe),
-        train=Stream.of(recipe, complaints, checks) if recipe.streaming else sift(found, checks, complaints),
-        splits={name: sift(table, checks, complaints) for name, table in tables.items()},
-        complaints=complaints,
-        labels=list(kind.names),
-        processor=processor,
-        count=lambda batch: int((batch["labels"] != -100).sum()),
+        source=data.source,
+        train=data.train,
+        splits=data.splits,
+        labels=data.labels,
+        processor=data.processor,
+        count=lambda batch: int((batch["labels"] != IGNORED).sum()),
         score=lambda outputs, batch: {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()},
-        collate=Crop(processor, recipe.seed),
-        config={"image_size": side},
+        collate=data.collate or RandomCrop(data.processor, recipe.seed),
+        config=data.config,
+        baselines=data.baselines,
+        example=example,
+        invalid_records=data.invalid_records,
     )
-
-
-def is_labelled(recipe: Recipe, split: str) -> bool:
-    """Whether the answers of a split are known: those of a competition's test are -1, as in ImageNet's."""
-    records = read(recipe.data, split=split, streaming=True, columns=list(COLUMNS))
-    return next((record["label"] != -1 for record in records), False)
 
 
 @dataclass(frozen=True)
-class Crop:
-    """Makes batches of square pixels: in training of a part that a picture's place decides, else of its centre."""
+class RandomCrop:
+    """Makes batches of square images: in training of a crop that follows from an image's place, else of its center."""
 
     processor: Any
     seed: int
 
     def __call__(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Pixels and labels."""
-        found = [picture(record["image"]) for record in records]
+        """Return pixels and labels."""
+        images = [check_image(record["image"]) for record in records]
         if places is None:
-            squares = [centre(image) for image in found]
+            squares = [center_crop(image) for image in images]
         else:
             draws = [np.random.default_rng((self.seed, place)).random(5) for place in places]
-            squares = [part(image, draw) for image, draw in zip(found, draws, strict=True)]
+            squares = [random_crop(image, draw) for image, draw in zip(images, draws, strict=True)]
         labels = torch.tensor([record["label"] for record in records])
         return {"pixel_values": self.processor(squares, return_tensors="pt")["pixel_values"], "labels": labels}
 
 
-def centre(image: Image.Image) -> Image.Image:
-    """The square in the middle."""
+def center_crop(image: Image.Image) -> Image.Image:
+    """Crop the square in the middle."""
     width, height = image.size
-    side = min(image.size) * CENTRE
+    side = min(image.size) * CENTER
     left, top = (width - side) / 2, (height - side) / 2
     return image.crop((round(left), round(top), round(left + side), round(top + side)))
 
 
-def part(image: Image.Image, draws: np.ndarray) -> Image.Image:
-    """A part of the picture, and half of the time its mirror image, as five numbers in [0, 1) decide."""
+def random_crop(image: Image.Image, draws: np.ndarray) -> Image.Image:
+    """Crop a part of the image, and mirror it half of the time, by five numbers in [0, 1)."""
     width, height = image.size
-    area = width * height * (LEAST_AREA + draws[0] * (1 - LEAST_AREA))
-    ratio = WIDEST ** (2 * draws[1] - 1)
+    area = width * height * (MIN_AREA + draws[0] * (1 - MIN_AREA))
+    ratio = MAX_RATIO ** (2 * draws[1] - 1)
     wide, high = (
         min(max(round(math.sqrt(size)), 1), most) for size, most in ((area * ratio, width), (area / ratio, height))
     )
     left, top = int(draws[2] * (width - wide + 1)), int(draws[3] * (height - high + 1))
-    found = image.crop((left, top, left + wide, top + high))
-    return found.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if draws[4] < 0.5 else found
+    part = image.crop((left, top, left + wide, top + high))
+    return part.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if draws[4] < 0.5 else part

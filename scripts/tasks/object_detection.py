@@ -1,205 +1,168 @@
-"""What is where in the picture? Boxes and classes of objects, which a detector has to find as a set."""
+"""Object detection: boxes and classes, which a detector predicts as a set."""
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from math import isfinite
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from accelerate.utils import send_to_device
-from datasets import ClassLabel, Dataset
+from datasets import Dataset
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
 from torch import Tensor
 from transformers import DetrImageProcessorPil
 
 from qkv.modeling.matching import corners
 from qkv.scripts.common.extras import require
-from qkv.scripts.data.loading import called, read, splits
-from qkv.scripts.data.objects import own_boxes
-from qkv.scripts.data.readers import Fault
-from qkv.scripts.data.text_columns import address, divided
-from qkv.scripts.data.validation import Checks, Complaints, number_of, picture, sift
-from qkv.scripts.example_data.scenes import scenes
+from qkv.scripts.data.examples import Batch, Record, model_inputs
+from qkv.scripts.data.image import unpadded_boxes
+from qkv.scripts.data.image_data import Box, ObjectData, check_objects
+from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import Answer, Batch, Example, Record, Task
-from qkv.scripts.training.evaluation import model_inputs
-from qkv.scripts.training.plots import draw_objects
+from qkv.scripts.tasks.task import Answer, Example, Task
 
-COLUMNS = ("image", "objects")
-FORM = "[left, top, width, height] in pixels"
-MADE = "shapes-detect"
-HERE = "https://pillow.readthedocs.io/en/stable/reference/ImageDraw.html"
-# The longer side of an image at most, by its shorter one: 1333 for 800, as DETR has it.
-LONGEST = 1333 / 800
-SHOWN = 12  # pictures that are drawn with what was found on them
-MIRRORED = 0.5  # how often a picture is seen as a mirror shows it
+MAX_RATIO = 1333 / 800  # the longest side of an image over `shortest_edge`, as in DETR
+DRAWN, PER_ROW = 12, 6  # images that are drawn with the predictions
+MIN_SCORE = 0.5  # of a prediction that is drawn
+FLIP = 0.5  # the probability that a training image is mirrored
 PICTURE = {"objects.png": "Detections in images of the test split, with scores; dashed: ground truth"}
-Box = tuple[list[float], int]
 
 
-def detection(recipe: Recipe) -> Task:
-    """Pictures with boxes: of shapes that are drawn here, or of `data=` in columns `image` and `objects`.
+def object_detection(recipe: Recipe, data: ObjectData) -> Task:
+    """Make the task of detecting objects, measured by COCO's average precision.
 
-    `objects` hold of each object a `bbox` (left, top, width, height in pixels) and its `category`, as data sets of the
-    Hub do. Images are shrunk or enlarged to `shortest_edge`, and half of those that are trained on mirrored. Where
-    there is no test split every tenth record is for it; measured is COCO's average precision. ValueError where a column
-    is missing, or too many records are bad.
+    Images are resized to `shortest_edge`, and half of those for training mirrored.
     """
     require("pycocotools")
-    complaints, made = Complaints(recipe.bad_records), recipe.data == MADE
-    found = scenes(recipe) if made else given(recipe)
-    labels = names(found["train"], recipe.data)
-    checks: Checks = {"image": picture, "objects": partial(boxed, names=labels)}
-    tables: Any = divided({name: sift(table, checks, complaints) for name, table in found.items()}, recipe)
-    edges = {"shortest_edge": recipe.shortest_edge, "longest_edge": int(recipe.shortest_edge * LONGEST)}
-    look = Look(DetrImageProcessorPil(size=edges, do_convert_rgb=True), tuple(labels), recipe.seed)
+    edge = recipe.data.shortest_edge
+    edges = {"shortest_edge": edge, "longest_edge": int(edge * MAX_RATIO)}
+    batches = Detection(DetrImageProcessorPil(size=edges, do_convert_rgb=True), tuple(data.labels), recipe.seed)
+    splits: Any = dict(data.tables)
     return Task(
-        name=called(recipe.data),
-        title="shapes in boxes" if made else called(recipe.data),
+        name=data.name,
+        title=data.title,
         kind="object-detection",
-        source=HERE if made else address(recipe),
-        train=tables.pop("train"),
-        splits=tables,
-        labels=labels,
-        processor=look.processor,
-        count=counted,
+        source=data.source,
+        train=splits.pop("train"),
+        splits=splits,
+        labels=data.labels,
+        processor=batches.processor,
+        count=count_objects,
         score=lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])},
-        answer=look.answer,
-        measure=measured,
-        collate=look,
-        example=partial(look.example, tables["test"][0]),
-        products=partial(look.drawn, tables["test"].select(range(min(SHOWN, len(tables["test"]))))),
-        complaints=complaints,
+        answer=batches.answer,
+        measure=measure_detection,
+        collate=batches,
+        example=partial(batches.example, splits["test"][0]),
+        products=partial(batches.draw, splits["test"].select(range(min(DRAWN, len(splits["test"]))))),
+        invalid_records=data.invalid_records,
     )
 
 
-def given(recipe: Recipe) -> dict[str, Any]:
-    """The splits of pictures of files, folders and the Hub; ValueError for a stream, and where a column is missing."""
-    if recipe.streaming:
-        raise ValueError("boxes are looked through before the training, which is no stream; leave out streaming=true")
-    return {name: read(recipe.data, split=name, columns=list(COLUMNS)) for name in splits(recipe.data)}
-
-
-def names(table: Dataset, where: str) -> list[str]:
-    """The classes of the objects: those that the data name, or all that occur, by name; ValueError for mere numbers."""
-    kind: Any = table.features["objects"]
-    kind = getattr(kind, "feature", kind)
-    kind = kind.get("category") if isinstance(kind, Mapping) else None
-    kind = getattr(kind, "feature", kind)
-    if isinstance(kind, ClassLabel):
-        return list(kind.names)
-    found: set[str] = set()
-    for value in table["objects"]:
-        with suppress(Fault):  # of which there will be word
-            found |= {name for _, name in listed(value) if isinstance(name, str)}
-    if not found:
-        raise ValueError(f"{where} does not name the classes of its objects; give each 'category' as a word")
-    return sorted(found)
-
-
-def listed(value: Any) -> list[tuple[Any, Any]]:
-    """Box and class of each object, from lists of both, a list of objects, or what JSON has of either."""
-    try:
-        value = json.loads(value) if isinstance(value, str) else value
-        rows = value if isinstance(value, list) else [
-            {"bbox": box, "category": name} for box, name in zip(value["bbox"], value["category"], strict=True)
-        ]  # fmt: skip
-        return [(row["bbox"], row["category"]) for row in rows]
-    except (ValueError, TypeError, KeyError):
-        raise Fault(f"expected a 'bbox' {FORM} and a 'category' of each object") from None
-
-
-def boxed(value: Any, names: Sequence[str]) -> list[Box]:
-    """The objects of a picture: boxes of some size, and the numbers of their classes."""
-    found = []
-    for box, name in listed(value):
-        sides = isinstance(box, list) and len(box) == 4 and all(isinstance(side, int | float) for side in box)
-        if not sides or not all(map(isfinite, box)) or min(box[2:]) <= 0:
-            raise Fault(f"box {box}, expected {FORM}, of some width and height")
-        found.append(([float(side) for side in box], number_of(name, names)))
-    return found
-
-
-def mirrored(image: Image.Image, objects: Sequence[Box]) -> tuple[Image.Image, list[Box]]:
-    """The picture as a mirror shows it."""
+def mirror(image: Image.Image, objects: Sequence[Box]) -> tuple[Image.Image, list[Box]]:
+    """Mirror an image and its boxes."""
     return ImageOps.mirror(image), [
         ([image.width - left - width, top, width, height], label) for (left, top, width, height), label in objects
     ]
 
 
 @dataclass(frozen=True)
-class Look:
-    """Makes batches of pictures and their objects, in training some as their mirror image, and reads answers."""
+class Detection:
+    """Makes batches of images and their objects, in training with random flips, and decodes predictions."""
 
     processor: Any
     names: tuple[str, ...]
     seed: int
 
     def __call__(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Pixels, which of them are no padding, and of each picture its objects."""
-        images = [picture(record["image"]) for record in records]
-        objects = [boxed(record["objects"], self.names) for record in records]
+        """Return pixels, the mask of padding, and the objects of each image."""
+        images = [check_image(record["image"]) for record in records]
+        objects = [check_objects(record["objects"], self.names) for record in records]
         for index, place in enumerate(places or ()):
-            if np.random.default_rng((self.seed, place)).random() < MIRRORED:
-                images[index], objects[index] = mirrored(images[index], objects[index])
-        batch = own_boxes(self.processor(images, annotations=list(map(annotated, objects)), return_tensors="pt"))
-        labels: Any = [{name: found[name] for name in ("class_labels", "boxes")} for found in batch["labels"]]
+            if np.random.default_rng((self.seed, place)).random() < FLIP:
+                images[index], objects[index] = mirror(images[index], objects[index])
+        batch = unpadded_boxes(self.processor(images, annotations=list(map(coco, objects)), return_tensors="pt"))
+        labels: Any = [{name: target[name] for name in ("class_labels", "boxes")} for target in batch["labels"]]
         sizes = torch.tensor([image.size[::-1] for image in images])
         return {**{name: batch[name] for name in ("pixel_values", "pixel_mask")}, "labels": labels, "_size": sizes}
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
-        """What is found in each picture, however unsure, and what is there: left, top, right, bottom in pixels."""
+        """Return all predictions for each image and its labels, boxes as left, top, right, bottom in pixels."""
         sizes = batch["_size"]
-        found = self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sizes)
-        wanted = [
-            {"labels": there["class_labels"], "boxes": corners(there["boxes"]) * size.flip(0).repeat(2)}
-            for there, size in zip(batch["labels"], sizes, strict=True)
+        predictions = self.processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sizes)
+        references = [
+            {"labels": target["class_labels"], "boxes": corners(target["boxes"]) * size.flip(0).repeat(2)}
+            for target, size in zip(batch["labels"], sizes, strict=True)
         ]
-        return [(plain(one), plain(other)) for one, other in zip(found, wanted, strict=True)]
+        return [(as_lists(one), as_lists(other)) for one, other in zip(predictions, references, strict=True)]
 
-    def asked(self, model: Any, records: Sequence[Record]) -> list[Answer]:
-        """The answer to some records."""
+    def predict(self, model: Any, records: Sequence[Record]) -> list[Answer]:
+        """Return the answers for some records."""
         batch = send_to_device(self(records, None), model.device)
         with torch.no_grad():
             return self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
     def example(self, record: Record, model: Any) -> Example:
-        """A picture, and what the first slot finds in it."""
-        ((found, _),) = self.asked(model, [record])
+        """Return an image, and the prediction of the first object query."""
+        ((prediction, _),) = self.predict(model, [record])
         sides = ("xmin", "ymin", "xmax", "ymax")
-        box = dict(zip(sides, map(int, found["boxes"][0]), strict=True))
-        expected = {"label": self.names[found["labels"][0]], "box": box}
-        return Example(picture(record["image"]), expected, {"threshold": 0.0})
+        box = dict(zip(sides, map(int, prediction["boxes"][0]), strict=True))
+        expected = {"label": self.names[prediction["labels"][0]], "box": box}
+        return Example(check_image(record["image"]), expected, {"threshold": 0.0})
 
-    def drawn(self, records: Dataset, model: Any, folder: Path) -> dict[str, str]:
-        """Draw what is found in some pictures."""
-        answers = self.asked(model, list(records))
-        draw_objects([picture(record["image"]) for record in records], answers, self.names, folder / "objects.png")
+    def draw(self, records: Dataset, model: Any, folder: Path) -> dict[str, str]:
+        """Draw the predictions on some images."""
+        answers = self.predict(model, list(records))
+        images = [check_image(record["image"]) for record in records]
+        draw_objects(images, answers, self.names, folder / "objects.png")
         return dict(PICTURE)
 
 
-def annotated(objects: Sequence[Box]) -> dict[str, Any]:
-    """Objects as the image processor takes them, in the words of COCO."""
-    found = [{"bbox": box, "category_id": label, "area": box[2] * box[3], "iscrowd": 0} for box, label in objects]
-    return {"image_id": 0, "annotations": found}
+def coco(objects: Sequence[Box]) -> dict[str, Any]:
+    """Return objects as COCO annotations, which the image processor takes."""
+    rows = [{"bbox": box, "category_id": label, "area": box[2] * box[3], "iscrowd": 0} for box, label in objects]
+    return {"image_id": 0, "annotations": rows}
 
 
-def plain(found: Mapping[str, Tensor]) -> dict[str, list[Any]]:
-    """The same as lists."""
-    return {name: values.tolist() for name, values in found.items()}
+def as_lists(tensors: Mapping[str, Tensor]) -> dict[str, list[Any]]:
+    """Return tensors as lists."""
+    return {name: values.tolist() for name, values in tensors.items()}
 
 
-def counted(batch: Batch) -> Tensor:
-    """The objects and the images of a batch."""
-    return torch.tensor([sum(len(found["boxes"]) for found in batch["labels"]), len(batch["labels"])])
+def count_objects(batch: Batch) -> Tensor:
+    """Return the number of objects and of images of a batch."""
+    return torch.tensor([sum(len(target["boxes"]) for target in batch["labels"]), len(batch["labels"])])
 
 
-def measured(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-    """The loss, a mean over images, and average precision."""
+def measure_detection(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+    """Return the loss, a mean over images, and average precision."""
     return {"loss": sums["loss"] / sums["targets"], **measure(["average_precision"], *zip(*answers, strict=True))}
+
+
+def draw_objects(images: Sequence[Any], answers: Sequence[Answer], names: Sequence[str], path: Path) -> None:
+    """Draw predictions with scores from 0.5 on, a colour for each class, and the labels dashed."""
+    figure = Figure(figsize=(2 * PER_ROW, 2.1 * ceil(len(images) / PER_ROW)), layout="constrained")
+    axes = figure.subplots(ceil(len(images) / PER_ROW), PER_ROW, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, image, (prediction, reference) in zip(axes.flat, images, answers, strict=False):
+        # From edge to edge, as boxes are measured, and not from the middle of the first pixel.
+        axis.imshow(image, extent=(0, image.width, image.height, 0))
+        for box in reference["boxes"]:
+            axis.add_patch(frame(box, edgecolor="white", linestyle="--", linewidth=2.5))
+        for box, label, score in zip(*(prediction[name] for name in ("boxes", "labels", "scores")), strict=True):
+            if score >= MIN_SCORE:
+                axis.add_patch(frame(box, edgecolor=f"C{label}", linewidth=1.5))
+                axis.text(box[0], box[1] - 1, f"{names[label]} {score:.2f}", color=f"C{label}", fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
+def frame(box: Sequence[float], **style: Any) -> Rectangle:
+    """Return the outline of a box."""
+    left, top, right, bottom = box
+    return Rectangle((left, top), right - left, bottom - top, fill=False, **style)

@@ -1,109 +1,119 @@
-"""What is learned from? The data sets that a recipe can name, each made into the task of the recipe's head."""
+"""The registry: joins the data that a recipe names with the task of its architecture's head."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.data.text_columns import outside
-from qkv.scripts.data.validation import Complaints
-from qkv.scripts.example_data import docstrings, number_words, symbols
-from qkv.scripts.example_data import documentation as django_docs
-from qkv.scripts.example_data import synthetic_text as dates
+from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.data.audio import SpeechData
+from qkv.scripts.data.corpus import Corpus, PromptedCorpus
+from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
+from qkv.scripts.data.text_columns import read_corpus
+from qkv.scripts.example_data import documentation, shapes, synthetic_text
 from qkv.scripts.example_data.digit_drawings import digit_drawings
 from qkv.scripts.example_data.digits import digits
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
-from qkv.scripts.recipes.schema import Recipe, meant
-from qkv.scripts.tasks.causal_lm import language, streamed_language
-from qkv.scripts.tasks.contrastive import captions
-from qkv.scripts.tasks.image_classification import images
-from qkv.scripts.tasks.masked_lm import masked, streamed_masked
-from qkv.scripts.tasks.object_detection import detection
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.causal_lm import causal_lm, streamed_causal_lm
+from qkv.scripts.tasks.contrastive import contrastive
+from qkv.scripts.tasks.image_classification import image_classification
+from qkv.scripts.tasks.masked_lm import masked_lm, streamed_masked_lm
+from qkv.scripts.tasks.object_detection import object_detection
+from qkv.scripts.tasks.prompted_generation import prompted_generation
 from qkv.scripts.tasks.seq2seq import seq2seq
-from qkv.scripts.tasks.speech_recognition import Source, given, speech
+from qkv.scripts.tasks.speech_recognition import read_speech, speech_recognition
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.tasks.text_classification import classification
-from qkv.scripts.tasks.transcription import READINGS
+from qkv.scripts.tasks.text_classification import text_classification
+from qkv.scripts.tasks.transcription import CTCTranscriber, Seq2SeqTranscriber
 
-IMAGES: dict[str, Callable[[Recipe], Task]] = {
-    "digits": digits,
-    "shapes-captions": captions,
-    "shapes-detect": detection,
+# Example data by name, by what they hold.
+EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
+    ImageData: {"digits": digits},
+    CaptionData: {"shapes-captions": shapes.captioned_shapes},
+    ObjectData: {"shapes-detect": shapes.scenes},
+    SpeechData: {"spoken-digits": spoken_digits},
+    PromptedCorpus: {"digit-drawings": digit_drawings, "tunes": tunes},
+    Corpus: {
+        "copy": synthetic_text.copy,
+        "reverse": synthetic_text.reverse,
+        "numbers": synthetic_text.numbers,
+        "dates": synthetic_text.dates,
+        "docstrings": documentation.docstrings,
+        "django-docs": documentation.documents,
+        "django-paragraphs": documentation.paragraphs,
+    },
 }
-# What is learned from pictures of files, folders and the Hub, by the end of the head's name.
-SEEN: dict[str, Callable[[Recipe], Task]] = {"ForImageClassification": images, "ForObjectDetection": detection}
-SOUNDS: dict[str, Callable[[Recipe], Source]] = {"spoken-digits": spoken_digits}
-# What a decoder makes of a prompt.
-PROMPTED: dict[str, Callable[[Recipe], Task]] = {"digit-drawings": digit_drawings, "tunes": tunes}
-TEXTS: dict[str, Callable[[Recipe], Corpus]] = {
-    "copy": symbols.copy,
-    "reverse": symbols.reverse,
-    "numbers": number_words.numbers,
-    "dates": dates.dates,
-    "docstrings": docstrings.docstrings,
-    "django-docs": django_docs.documents,
-    "django-paragraphs": django_docs.paragraphs,
-}
-# What a head is trained for, by the end of its name.
-TASKS: dict[str, Callable[[Recipe, Corpus], Task]] = {
-    "ForCausalLM": language,
-    "ForMaskedLM": masked,
-    "ForSequenceClassification": classification,
-    "ForConditionalGeneration": seq2seq,
-}
-# Those of them that need not have all texts at once.
-STREAMS: dict[str, Callable[[Recipe], Task]] = {"ForCausalLM": streamed_language, "ForMaskedLM": streamed_masked}
+NAMES = [name for makers in EXAMPLE_DATA.values() for name in makers]
+CONTENTS = {
+    ImageData: "images", CaptionData: "captions", ObjectData: "boxes", SpeechData: "recordings",
+    PromptedCorpus: "prompts", Corpus: "texts",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a head, by the end of its architecture's name, learns from, its task, and how `data=` is read for it.
+
+    `streams` says that `read` can stream; `stream` makes the task of a stream by itself.
+    """
+
+    ending: str
+    data: type
+    task: Callable[[Recipe, Any], Task]
+    read: Callable[[Recipe], Any] | None = None
+    streams: bool = False
+    stream: Callable[[Recipe], Task] | None = None
+
+
+HEADS = (
+    Head("ForImageClassification", ImageData, image_classification, read_images, streams=True),
+    Head("ForObjectDetection", ObjectData, object_detection, read_objects),
+    Head("DualEncoderModel", CaptionData, contrastive, read_captions),
+    Head("ForSpeechSeq2Seq", SpeechData, partial(speech_recognition, Seq2SeqTranscriber), read_speech),
+    Head("ForCTC", SpeechData, partial(speech_recognition, CTCTranscriber), read_speech),
+    Head("ForCausalLM", PromptedCorpus, prompted_generation),
+    Head("ForCausalLM", Corpus, causal_lm, read_corpus, stream=streamed_causal_lm),
+    Head("ForMaskedLM", Corpus, masked_lm, read_corpus, stream=streamed_masked_lm),
+    Head("ForSequenceClassification", Corpus, text_classification, read_corpus),
+    Head("ForConditionalGeneration", Corpus, seq2seq, read_corpus),
+)
 
 
 def load(recipe: Recipe) -> Task:
-    """The recipe's data, as its architecture learns from it.
+    """Load the recipe's data as the task of its architecture.
 
-    ValueError when there is no data set of that name, and for an architecture that does not learn from texts.
+    ValueError when there is no data set of that name, and for an architecture that does not learn from it.
     """
-    known = [*IMAGES, *PROMPTED, *SOUNDS, *TEXTS]
-    if recipe.data not in known and not elsewhere(recipe.data):
-        raise ValueError(f"there is no data set {recipe.data!r}; {meant(recipe.data, known, 'data sets')}")
-    found = seen_or_heard(recipe)
-    if found is not None:
-        return found
-    table = STREAMS if recipe.streaming else TASKS
-    ending = next((name for name in table if recipe.architecture.endswith(name)), None)
-    if ending is None:
+    where = recipe.data.source
+    made = next((kind for kind, makers in EXAMPLE_DATA.items() if where in makers), None)
+    if made is None and "/" not in where and not Path(where).exists():
+        raise ValueError(f"there is no data set {where!r}; {did_you_mean(where, NAMES, 'data sets')}")
+    head = head_of(recipe, made)
+    if recipe.data.streaming and (made or not (head.streams or head.stream)):
         raise ValueError(
-            f"architecture={recipe.architecture!r} does not learn from the texts of data={recipe.data!r}"
-            f"{' as a stream' if recipe.streaming else ''}; take one that ends in {', '.join(table)}"
+            f"streaming=true is not for architecture={recipe.model.architecture!r} on data={where!r}: all records are "
+            "read before the training; leave it out"
         )
-    if recipe.streaming:
-        return STREAMS[ending](recipe)
-    complaints = Complaints(recipe.bad_records)
-    corpus = TEXTS[recipe.data](recipe) if recipe.data in TEXTS else outside(recipe, complaints)
-    corpus = corpus.held_back(recipe.holdout).limited(recipe.text.evaluated)
-    return replace(TASKS[ending](recipe, corpus), complaints=complaints)
+    if recipe.data.streaming and head.stream:
+        return head.stream(recipe)
+    data = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
+    if isinstance(data, Corpus):
+        data = data.with_holdout(recipe.data.holdout).limited(recipe.text.evaluated)
+    return head.task(recipe, data)
 
 
-def refuse_other_heads(recipe: Recipe) -> None:
-    """Raise ValueError unless the architecture writes after a prompt."""
-    if not recipe.architecture.endswith("ForCausalLM"):
+def head_of(recipe: Recipe, made: type | None) -> Head:
+    """Return the head of the architecture for that kind of example data, or for other data; ValueError for none."""
+    fitting = [head for head in HEADS if (head.data is made if made else head.read)]
+    architecture = recipe.model.architecture
+    head = next((head for head in fitting if architecture.endswith(head.ending)), None)
+    if head is None:
+        what = f"the {CONTENTS[made]} of " if made else ""
         raise ValueError(
-            f"architecture={recipe.architecture!r} makes nothing of the prompts of data={recipe.data!r}; take "
-            "QkvDecoderForCausalLM"
+            f"architecture={architecture!r} does not learn from {what}data={recipe.data.source!r}; take one that ends "
+            f"in {', '.join(head.ending for head in fitting)}"
         )
-
-
-def seen_or_heard(recipe: Recipe) -> Task | None:
-    """The task of data that are no texts alone."""
-    if recipe.data in IMAGES:
-        return IMAGES[recipe.data](recipe)
-    if recipe.data in PROMPTED:
-        refuse_other_heads(recipe)
-        return PROMPTED[recipe.data](recipe)
-    if recipe.data in SOUNDS or (recipe.data not in TEXTS and recipe.architecture.endswith(tuple(READINGS))):
-        return speech(recipe, SOUNDS.get(recipe.data, given))
-    ending = next((name for name in SEEN if recipe.architecture.endswith(name)), None)
-    return SEEN[ending](recipe) if ending and recipe.data not in TEXTS else None
-
-
-def elsewhere(where: str) -> bool:
-    """Whether data are a file, a folder or a name on the Hub, which has an author, and no word of ours."""
-    return "/" in where or Path(where).exists()
+    return head

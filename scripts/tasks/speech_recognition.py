@@ -1,6 +1,6 @@
-"""What was said? Recordings and their texts: written down by a decoder, or labelled moment by moment (CTC)."""
+"""Speech recognition: recordings as log-mel features, and their transcriptions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -12,34 +12,27 @@ from datasets import Dataset, Features, List, Value
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Speech2TextFeatureExtractor
 
+from qkv.scripts.data.audio import SpeechData
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.loading import called, read, select, splits
-from qkv.scripts.data.text_columns import address, divided
-from qkv.scripts.data.validation import Complaints, recorded, sift, sound, text
+from qkv.scripts.data.examples import Batch, Record, model_inputs
+from qkv.scripts.data.loading import public_names, read, select, splits
+from qkv.scripts.data.text_columns import add_splits
+from qkv.scripts.data.validation import RecordValidation, check_audio, check_text, valid_rows, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.seq2seq import measured
-from qkv.scripts.tasks.task import Batch, Example, Record, Task
-from qkv.scripts.tasks.transcription import Reading, reading_of
-from qkv.scripts.training.evaluation import model_inputs
+from qkv.scripts.tasks.seq2seq import measure_generated
+from qkv.scripts.tasks.task import Example, Task
+from qkv.scripts.tasks.transcription import Transcriber
 
 METRICS = ("wer", "exact_match")
-# What a column of recordings is called: on the Hub, and in the table of a folder of sound.
-COLUMNS = ("audio", "file_name")
+COLUMNS = ("audio", "file_name")  # of recordings: on the Hub, and in the table of a folder
+FEATURES = Features(
+    {"text": Value("string"), "features": List(Value("float32")), "length": Value("int64"), "identity": Value("string")}
+)
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where recordings are, and what they are called where others read."""
-
-    where: str
-    name: str
-    title: str
-    home: str
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What a model hears: features worked out once, the text, and the number of it among those of all splits."""
+class Recordings:
+    """Examples of features, computed once, the text, and its number among those of all splits."""
 
     table: Dataset
     first: int
@@ -48,30 +41,29 @@ class Heard:
         return len(self.table)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Record]:
-        found = self.table.with_format("numpy", ["features"], output_all_columns=True)[list(indices)]
-        numbers = [self.first + index for index in indices]
-        columns = (found["features"], found["text"], numbers)
-        return [{"features": row, "text": said, "_target": number} for row, said, number in zip(*columns, strict=True)]
+        rows = self.table.with_format("numpy", ["features"], output_all_columns=True)[list(indices)]
+        columns = zip(rows["features"], rows["text"], indices, strict=True)
+        return [{"features": row, "text": text, "_target": self.first + index} for row, text, index in columns]
 
     @property
     def lengths(self) -> list[int]:
-        """Frames of each."""
+        """Return the number of frames of each."""
         return list(self.table["length"])
 
     @property
     def texts(self) -> list[str]:
-        """What is said in each."""
+        """Return the transcription of each."""
         return list(self.table["text"])
 
     def contents(self) -> Iterator[bytes]:
-        """Recordings by their files and texts: the last bits of features are another machine's own."""
+        """Yield recordings by their files and texts: the last bits of features differ between machines."""
         for name in ("identity", "text"):
             yield "\n".join(self.table[name]).encode()
 
 
 @dataclass(frozen=True)
 class Processor:
-    """What makes features of sound, and texts of tokens: a folder of a model holds both."""
+    """A feature extractor and a tokenizer, which the folder of a model holds both."""
 
     parts: tuple[Any, ...]
 
@@ -81,103 +73,95 @@ class Processor:
             part.save_pretrained(folder)
 
 
-def given(recipe: Recipe) -> Source:
-    """Recordings of files, folders and the Hub."""
-    return Source(recipe.data, called(recipe.data), called(recipe.data), address(recipe))
+def read_speech(recipe: Recipe) -> SpeechData:
+    """Name the recordings of files, folders and the Hub."""
+    return SpeechData(**public_names(recipe.data.source), where=recipe.data.source)
 
 
-def speech(recipe: Recipe, find: Callable[[Recipe], Source] = given) -> Task:
-    """Recordings and texts of `data=`; ValueError where a column is missing, or too many records are bad.
+def speech_recognition(kind: Callable[..., Transcriber], recipe: Recipe, data: SpeechData) -> Task:
+    """Make the task of transcribing recordings; ValueError where a column is missing.
 
-    Features are worked out once and kept in datasets' cache. Where there is no test split every tenth record is for it,
-    and WER is of what the model writes by itself.
+    Features are computed once and kept in datasets' cache. Where there is no test split every tenth record is for it,
+    and WER is of what the model generates.
     """
-    kind, found = reading_of(recipe), find(recipe)
-    complaints, extractor = Complaints(recipe.bad_records), Speech2TextFeatureExtractor()
-    names = [name for name in ("train", "validation", "test") if name in ("train", *splits(found.where))]
-    tables = divided({name: opened(recipe, found.where, name, complaints) for name in names}, recipe)
-    heard = dict(numbered({name: features(table, extractor, recipe.workers) for name, table in tables.items()}))
-    reading: Reading = kind(recipe, {name: split.texts for name, split in heard.items()})
-    collate = partial(together, labels=reading.labels, bins=extractor.num_mel_bins)
-    first = collate(heard["test"].__getitems__([0]))
+    invalid, extractor = RecordValidation(recipe.data.bad_records), Speech2TextFeatureExtractor()
+    names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
+    tables = add_splits({name: valid_recordings(recipe, data.where, name, invalid) for name in names}, recipe)
+    examples = numbered({name: features(table, extractor, recipe.data.workers) for name, table in tables.items()})
+    transcriber = kind(recipe, {name: split.texts for name, split in examples.items()})
+    collate_split = partial(collate, labels=transcriber.labels, bins=extractor.num_mel_bins)
+    first = collate_split(examples["test"].__getitems__([0]))
     return Task(
-        name=found.name,
-        title=found.title,
-        source=found.home,
+        name=data.name,
+        title=data.title,
+        source=data.source,
         kind="automatic-speech-recognition",
-        train=heard.pop("train"),
-        splits=heard,
+        train=examples.pop("train"),
+        splits=examples,
         labels=[],
-        processor=Processor((extractor, reading.tokenizer)),
+        processor=Processor((extractor, transcriber.tokenizer)),
         count=lambda batch: int((batch["labels"] != IGNORED).sum()),
-        answer=reading.answer,
-        measure=partial(measured, METRICS),
-        collate=collate,
-        config={**reading.config, "num_mel_bins": extractor.num_mel_bins},
-        example=partial(said, recording=tables["test"][0]["audio"], first=first, reading=reading),
-        complaints=complaints,
+        answer=transcriber.answer,
+        measure=partial(measure_generated, METRICS),
+        collate=collate_split,
+        config={**transcriber.config, "num_mel_bins": extractor.num_mel_bins},
+        example=partial(transcription, recording=tables["test"][0]["audio"], first=first, transcriber=transcriber),
+        invalid_records=invalid,
     )
 
 
-def opened(recipe: Recipe, where: str, split: str, complaints: Complaints) -> Dataset:
-    """The good records of a split: `audio` and `text`, whatever the columns are called."""
-    found: Any = read(where, split=split)
-    column = next((name for name in COLUMNS if name in found.column_names), COLUMNS[0])
+def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordValidation) -> Dataset:
+    """Read the valid records of a split as `audio` and `text`, whatever the columns are called."""
+    table: Any = read(where, split=split)
+    column = next((name for name in COLUMNS if name in table.column_names), COLUMNS[0])
     names = {column: "audio", recipe.text.column: "text"}
-    select(found.features, list(names), where)
-    found = found.remove_columns([name for name in found.column_names if name not in names and name[0] != "_"])
-    found = found.rename_columns({name: new for name, new in names.items() if name != new})
-    return sift(located(found), {"audio": sound, "text": text}, complaints, processes=recipe.workers or None)
+    select(table.features, list(names), where)
+    table = table.remove_columns([name for name in table.column_names if name not in names and name[0] != "_"])
+    table = table.rename_columns({name: new for name, new in names.items() if name != new})
+    checks = {"audio": check_audio, "text": check_text}
+    return valid_rows(with_paths(table), checks, invalid, processes=recipe.data.workers or None)
 
 
-def located(table: Dataset) -> Dataset:
-    """The same where the files that a table names are looked for beside it."""
+def with_paths(table: Dataset) -> Dataset:
+    """Complete the names of files by the folder of the table that names them."""
     if table.features["audio"] != Value("string") or "_file" not in table.column_names:
         return table
 
     def beside(record: Record) -> Record:
         return {"audio": record["audio"] and str(Path(record["_file"]).parent / record["audio"])}
 
-    return table.map(beside, desc="looking for sound")
+    return table.map(beside, desc="locating recordings")
 
 
 def features(table: Dataset, extractor: Any, processes: int) -> Dataset:
-    """The table with features (frames x bins in one row), how many frames they are, and what the recording was."""
-    kinds = Features(
-        {
-            "text": Value("string"),
-            "features": List(Value("float32")),
-            "length": Value("int64"),
-            "identity": Value("string"),
-        }
-    )
-    return table.map(partial(extracted, extractor=extractor), batched=True, batch_size=100, features=kinds,
-                     remove_columns="audio", num_proc=processes or None, desc="listening")  # fmt: skip
+    """Compute features (frames x bins in one row), their number of frames, and the hash of each recording."""
+    return table.map(partial(extract, extractor=extractor), batched=True, batch_size=100, features=FEATURES,
+                     remove_columns="audio", num_proc=processes or None, desc="extracting features")  # fmt: skip
 
 
-def extracted(batch: dict[str, list[Any]], extractor: Any) -> dict[str, list[Any]]:
-    """What is heard in the recordings of a batch."""
-    rows = [
-        extractor(sound(value), sampling_rate=extractor.sampling_rate)["input_features"][0] for value in batch["audio"]
-    ]
+def extract(batch: Mapping[str, list[Any]], extractor: Any) -> dict[str, list[Any]]:
+    """Compute the features of a batch of recordings."""
+    samples = map(check_audio, batch["audio"])
+    rows = [extractor(each, sampling_rate=extractor.sampling_rate)["input_features"][0] for each in samples]
     return {
         "text": batch["text"],
         "features": [row.flatten() for row in rows],
         "length": [len(row) for row in rows],
-        "identity": [sha256(recorded(value)).hexdigest() for value in batch["audio"]],
+        "identity": [sha256(wav_bytes(value)).hexdigest() for value in batch["audio"]],
     }
 
 
-def numbered(tables: dict[str, Dataset]) -> Iterator[tuple[str, Heard]]:
-    """Each split, which knows where its texts begin among those of all."""
-    first = 0
+def numbered(tables: Mapping[str, Dataset]) -> dict[str, Recordings]:
+    """Return the examples of each split, which know where their texts begin among those of all."""
+    examples, first = {}, 0
     for name, table in tables.items():
-        yield name, Heard(table, first)
+        examples[name] = Recordings(table, first)
         first += len(table)
+    return examples
 
 
-def together(records: Sequence[Record], places: Sequence[int] | None = None, *, labels: Any, bins: int) -> Batch:
-    """A batch of recordings, padded to the longest, and of what is said in them."""
+def collate(records: Sequence[Record], places: Sequence[int] | None = None, *, labels: Any, bins: int) -> Batch:
+    """Make a batch of recordings, padded to the longest, and their transcriptions."""
     rows = [torch.tensor(record["features"]).view(-1, bins) for record in records]
     lengths = torch.tensor([len(row) for row in rows])
     return {
@@ -188,9 +172,9 @@ def together(records: Sequence[Record], places: Sequence[int] | None = None, *, 
     }
 
 
-def said(model: Any, recording: Any, first: Batch, reading: Reading) -> Example:
-    """The first recording of the test, and what the model says of it."""
+def transcription(model: Any, recording: Any, first: Batch, transcriber: Transcriber) -> Example:
+    """Return the first recording of the test, and the model's transcription."""
     batch = {name: value.to(model.device) for name, value in first.items()}
     with torch.no_grad():
-        ((text, _),) = reading.answer(model, model(**model_inputs(batch)), batch)
-    return Example(sound(recording), {"text": text}, reading.options(batch))
+        ((text, _),) = transcriber.answer(model, model(**model_inputs(batch)), batch)
+    return Example(check_audio(recording), {"text": text}, transcriber.options(batch))

@@ -48,23 +48,23 @@ def build_accelerator(recipe: Recipe) -> Accelerator:
     # Without being told that there is only a CPU, several processes would each train alone.
     cpu = not torch.accelerator.is_available()
     check_strategies(recipe)
-    check_tracker(recipe.tracker)
+    check_tracker(recipe.output.tracker)
     if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
         deepspeed.check_installed()
     fsdp = fsdp_plugin(recipe)
     accelerator = Accelerator(
         cpu=cpu,
-        mixed_precision=PRECISIONS[recipe.precision],
-        dynamo_backend="inductor" if recipe.compile else "no",
-        log_with=recipe.tracker,
+        mixed_precision=PRECISIONS[recipe.compute.precision],
+        dynamo_backend="inductor" if recipe.compute.compile else "no",
+        log_with=recipe.output.tracker,
         project_dir="runs",  # replaced by the run folder, which is opened later
         fsdp_plugin=fsdp,
     )
     check_parallelism_config(accelerator.parallelism_config)
     if fsdp is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
         enable_fsdp_on_cpu(accelerator, fsdp)
-    if recipe.tensor_parallel > 1:
-        accelerator.state.parallelism_config = tensor_parallelism(recipe.tensor_parallel, accelerator.num_processes)
+    if (size := recipe.compute.tensor_parallel) > 1:
+        accelerator.state.parallelism_config = tensor_parallelism(size, accelerator.num_processes)
     if cpu and parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
         deepspeed.enable_on_cpu(accelerator)
     if deepspeed.is_deepspeed(accelerator):
@@ -90,8 +90,9 @@ def check_tracker(name: str | None) -> None:
 
 def check_strategies(recipe: Recipe) -> None:
     """Raise ValueError where the recipe and the launcher's config file name two strategies."""
-    own = [f"tensor_parallel={recipe.tensor_parallel}"] if recipe.tensor_parallel > 1 else []
-    own += [f"strategy={recipe.strategy}"] if recipe.strategy != "auto" else []
+    compute = recipe.compute
+    own = [f"tensor_parallel={compute.tensor_parallel}"] if compute.tensor_parallel > 1 else []
+    own += [f"strategy={compute.strategy}"] if compute.strategy != "auto" else []
     others = [f"the launcher's {name}" for key, name in LAUNCHER_STRATEGIES.items() if parse_flag_from_env(key)]
     if own and len(own + others) > 1:
         raise ValueError(f"{' and '.join((own + others)[:2])} are two distributed strategies; leave one out")
@@ -99,7 +100,7 @@ def check_strategies(recipe: Recipe) -> None:
 
 def fsdp_plugin(recipe: Recipe) -> FullyShardedDataParallelPlugin | None:
     """Return FSDP2 as `scripts/accelerate/fsdp2.yaml` or the launcher's own file configures it; None without FSDP."""
-    if recipe.strategy == "fsdp2":
+    if recipe.compute.strategy == "fsdp2":
         plugin = FullyShardedDataParallelPlugin(
             fsdp_version=2, auto_wrap_policy="transformer_based_wrap", cpu_ram_efficient_loading=True
         )
@@ -107,7 +108,7 @@ def fsdp_plugin(recipe: Recipe) -> FullyShardedDataParallelPlugin | None:
         plugin = FullyShardedDataParallelPlugin()
     else:
         return None
-    if recipe.precision == "bf16" and plugin.fsdp_version == 2:
+    if recipe.compute.precision == "bf16" and plugin.fsdp_version == 2:
         # Accelerate would round the loss to bfloat16 too, and reduce gradients in it.
         plugin.mixed_precision_policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
     return plugin
@@ -231,10 +232,9 @@ def check_tensor_parallel(config: PreTrainedConfig, recipe: Recipe, size: int) -
             if heads % size:
                 raise ValueError(f"tensor_parallel={size} does not divide {name}={heads}; take a divisor of it")
         # transformers reduces the gradients of these norms after each micro-batch, with those of earlier ones.
-        if stack.query_key_norm and recipe.accumulate > 1:
+        if stack.query_key_norm and (count := recipe.optimization.accumulate) > 1:
             raise ValueError(
-                f"query_key_norm with tensor_parallel={size} takes one micro-batch; got accumulate={recipe.accumulate},"
-                " so set it to 1"
+                f"query_key_norm with tensor_parallel={size} takes one micro-batch; got accumulate={count}, set it to 1"
             )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qkv.scripts.recipes.schema import load
+from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.run import Run, train
 

@@ -47,12 +47,12 @@ def configure(accelerator: Accelerator, recipe: Recipe) -> None:
     plugin = accelerator.state.deepspeed_plugin
     if plugin.zero_stage == 0:
         raise ValueError("zero_stage: 0 shares nothing but the data; leave DeepSpeed out, which is strategy=ddp")
-    if recipe.ema_decay:
+    if recipe.optimization.ema_decay:
         raise ValueError("ema_decay does not work with DeepSpeed; leave it out, or set strategy=fsdp2")
     settings = plugin.deepspeed_config
-    settings["gradient_clipping"] = recipe.max_grad_norm
-    micro_batches = accelerator.num_processes * recipe.accumulate
-    settings["train_micro_batch_size_per_gpu"] = max(recipe.batch_size // micro_batches, 1)
+    settings["gradient_clipping"] = recipe.optimization.max_grad_norm
+    micro_batches = accelerator.num_processes * recipe.optimization.accumulate
+    settings["train_micro_batch_size_per_gpu"] = max(recipe.optimization.batch_size // micro_batches, 1)
     settings.pop("train_batch_size", None)
     # Or transformers would shard each new model, also the one that is saved at the end.
     unset_hf_deepspeed_config()

@@ -9,13 +9,9 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object, send_to_device
 from torch import Tensor, nn
 
-from qkv.scripts.tasks.task import Answer, Batch, Examples, Task
+from qkv.scripts.data.examples import Batch, Examples, model_inputs
+from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training.accelerator import data_parallel, reshard, tensor_parallel_size
-
-
-def model_inputs(batch: Batch) -> Batch:
-    """Return the columns of a batch that the model takes: those whose names begin with no underscore."""
-    return {name: value for name, value in batch.items() if not name.startswith("_")}
 
 
 def no_cache(accelerator: Accelerator, model: nn.Module) -> dict[str, bool]:

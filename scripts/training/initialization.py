@@ -15,7 +15,8 @@ import qkv
 from qkv import modeling
 from qkv.modeling.loss import classification, contrastive, cross_entropy, next_token
 from qkv.modeling.matching import set_loss
-from qkv.scripts.recipes.schema import Recipe, refuse_unknown
+from qkv.scripts.common.words import check_known
+from qkv.scripts.recipes.schema import Recipe
 
 # The Auto class of stock models for each of our heads, and the loss of ours.
 HEADS: dict[str, tuple[str, Any]] = {
@@ -34,17 +35,17 @@ DATA_FIELDS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "de
 
 def initialize(recipe: Recipe, model: Any) -> PreTrainedModel:
     """Return the model that the recipe starts from; ValueError where there is no such model or no such weights."""
-    if recipe.model_source == "stock":
+    if recipe.model.source == "stock":
         return stock_model(recipe, model)
-    if recipe.init is not None:
-        load_matching_weights(model, Path(recipe.init))
+    if recipe.model.init is not None:
+        load_matching_weights(model, Path(recipe.model.init))
     return model
 
 
 def model_class(recipe: Recipe, model: Any) -> Any:
     """Return the class of the trained model, whatever subclass FSDP2 has made of it."""
-    if recipe.model_source == "qkv":
-        return getattr(modeling, recipe.architecture)
+    if recipe.model.source == "qkv":
+        return getattr(modeling, recipe.model.architecture)
     return next(base for base in type(model).__mro__ if base.__module__.startswith("transformers."))
 
 
@@ -70,11 +71,11 @@ def stock_model(recipe: Recipe, model: Any) -> PreTrainedModel:
 
     ValueError where stock transformers has no such architecture and the recipe names no other.
     """
-    head = next((name for name in HEADS if recipe.architecture.endswith(name)), None)
+    head = next((name for name in HEADS if recipe.model.architecture.endswith(name)), None)
     if head is None:
-        raise ValueError(f"model_source=stock has nothing to compare {recipe.architecture} with")
+        raise ValueError(f"model_source=stock has nothing to compare {recipe.model.architecture} with")
     auto_class, loss = HEADS[head]
-    if recipe.stock:
+    if recipe.model.stock:
         stock = getattr(transformers, auto_class).from_config(stock_config(recipe, model.config))
     else:
         equal = qkv.to_transformers(without_label_smoothing(model))
@@ -96,10 +97,10 @@ def without_label_smoothing(model: Any) -> Any:
 
 def stock_config(recipe: Recipe, ours: Any) -> Any:
     """Return the recipe's stock config, with the sizes and ids that follow from the data."""
-    fields = dict(recipe.stock)
+    fields = dict(recipe.model.stock)
     if "model_type" not in fields:
         raise ValueError("stock has no model_type; add for example stock.model_type=gpt2")
-    refuse_unknown(fields["model_type"], list(transformers.CONFIG_MAPPING))
+    check_known(fields["model_type"], list(transformers.CONFIG_MAPPING))
     if hasattr(ours, "text_config"):
         fields["text_config"] = {**data_fields(ours.text_config), **fields.get("text_config", {})}
     return AutoConfig.for_model(**{**data_fields(ours), **fields})

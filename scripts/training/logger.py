@@ -35,7 +35,7 @@ class MetricLogger:
             TextColumn("{task.description}"), *columns, TextColumn("{task.fields[state]}"),
             console=Console(stderr=True), disable=not accelerator.is_main_process,
         )  # fmt: skip
-        self.bar = self.progress.add_task(recipe.name, total=recipe.max_steps, state="")
+        self.bar = self.progress.add_task(recipe.name, total=recipe.optimization.max_steps, state="")
 
     def log_step(self, step: Step) -> None:
         """Log a step, every `log_every` of them; FloatingPointError when its loss is not finite."""
@@ -44,7 +44,7 @@ class MetricLogger:
             raise FloatingPointError(f"the loss is {loss} at step {step.number}; try a lower learning_rate")
         self.losses.append(loss)
         self.tokens += int(step.tokens)
-        if step.number % self.recipe.log_every == 0 or step.number == self.recipe.max_steps:
+        if step.number % self.recipe.output.log_every == 0 or step.number == self.recipe.optimization.max_steps:
             self.shown["loss"] = sum(self.losses) / len(self.losses)
             self.losses.clear()
             self.write(
@@ -52,7 +52,7 @@ class MetricLogger:
                 loss=self.shown["loss"],
                 lr=step.learning_rate,
                 grad_norm=step.grad_norm.item(),
-                samples=step.number * self.recipe.batch_size,
+                samples=step.number * self.recipe.optimization.batch_size,
                 tokens=self.tokens,
             )
         self.show(step.number)

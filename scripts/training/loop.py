@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from qkv.scripts.data.examples import Batch, Examples, model_inputs
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Batch, Examples, Task
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import data_parallel, prepare, reduce_sum
 from qkv.scripts.training.ema import EMA
-from qkv.scripts.training.evaluation import evaluate, model_inputs, no_cache
+from qkv.scripts.training.evaluation import evaluate, no_cache
 from qkv.scripts.training.sampler import Loader, Share
 from qkv.scripts.training.schedule import make_schedule
 from qkv.scripts.training.stream_loader import make_loader
@@ -63,22 +64,27 @@ class Loop:
         """Wrap the model for its devices, with AdamW and a schedule; ValueError for a batch that cannot be split."""
         check_task(task, recipe)
         loader = make_loader(task, recipe, Share.of(accelerator, recipe))
-        if recipe.gradient_checkpointing:
+        if recipe.compute.gradient_checkpointing:
             model.activation_checkpointing_enable()
-        optimizer = torch.optim.AdamW(parameter_groups(model, recipe.weight_decay), lr=recipe.learning_rate, fused=True)
+        optimizer = torch.optim.AdamW(
+            parameter_groups(model, recipe.optimization.weight_decay), lr=recipe.optimization.learning_rate, fused=True
+        )
         prepared, optimizer = prepare(accelerator, model, optimizer)
         # Not prepared: Accelerate would advance it once for each process.
-        schedule = make_schedule(optimizer, recipe)
-        ema = EMA(prepared, recipe.ema_decay) if recipe.ema_decay else None
+        schedule = make_schedule(optimizer, recipe.schedule, recipe.optimization.max_steps)
+        ema = EMA(prepared, recipe.optimization.ema_decay) if recipe.optimization.ema_decay else None
         return cls(accelerator, prepared, optimizer, schedule, recipe, task, loader, ema)
 
     def steps(self) -> Iterator[Step]:
         """Take the steps that are left, and yield after each of them."""
         batches = self.loader.micro_batches(self.done)
         self.model.train()
-        while self.done < self.recipe.max_steps:
+        while self.done < self.recipe.optimization.max_steps:
             learning_rate = self.schedule.get_last_lr()[0]
-            step = [send_to_device(next(batches), self.accelerator.device) for _ in range(self.recipe.accumulate)]
+            step = [
+                send_to_device(next(batches), self.accelerator.device)
+                for _ in range(self.recipe.optimization.accumulate)
+            ]
             results = self.step(step)
             self.done += 1
             yield Step(self.done, learning_rate, *results)
@@ -106,7 +112,7 @@ class Loop:
                 # Gradients are averaged over processes, but each holds its part of one sum.
                 accelerator.backward(loss * processes)
             losses.append(loss.detach())
-        norm = clip_gradients(accelerator, self.model, self.recipe.max_grad_norm)
+        norm = clip_gradients(accelerator, self.model, self.recipe.optimization.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
@@ -127,7 +133,7 @@ class Loop:
     def evaluate(self, split: Examples) -> dict[str, float]:
         """Compute the metrics of the model as it is now over a split."""
         with self.averaged():
-            return evaluate(self.accelerator, self.model, self.task, split, self.recipe.batch_size)
+            return evaluate(self.accelerator, self.model, self.task, split, self.recipe.optimization.batch_size)
 
     def close(self) -> None:
         """End the training, on all processes together.
@@ -141,12 +147,12 @@ class Loop:
 
 def check_task(task: Task, recipe: Recipe) -> None:
     """Raise ValueError where in-batch negatives would be split into micro-batches, or seen twice."""
-    if task.contested:
-        check_in_batch_negatives(f"the pairs of {task.name}", recipe.accumulate)
-    if task.contested and recipe.tensor_parallel > 1:
+    if task.in_batch_negatives:
+        check_in_batch_negatives(f"the pairs of {task.name}", recipe.optimization.accumulate)
+    if task.in_batch_negatives and recipe.compute.tensor_parallel > 1:
         raise ValueError(
-            f"tensor_parallel={recipe.tensor_parallel} would make each pair of {task.name} a negative of itself; set "
-            "tensor_parallel=1"
+            f"tensor_parallel={recipe.compute.tensor_parallel} would make each pair of {task.name} a negative of "
+            "itself; set tensor_parallel=1"
         )
 
 

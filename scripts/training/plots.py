@@ -1,21 +1,16 @@
 """How does a training look? The loss curve, what the class token attends to, and what is looked at for each word."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from math import ceil
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from qkv.scripts.data.collate import IGNORED
-
-BESIDE = 6  # images in a row
-SURE = 0.5  # from what score on an object is drawn
 
 
 def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
@@ -65,34 +60,6 @@ def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[st
     for axis in axes.flat:
         axis.set_axis_off()
     figure.savefig(path, dpi=150)
-
-
-def draw_objects(images: Sequence[Any], answers: Sequence[Any], names: Sequence[str], path: Path) -> None:
-    """What is found in images, with scores from 0.5 on, a colour for each class; dashed is what is there.
-
-    An answer is what is found and what is there, boxes as left, top, right and bottom in pixels.
-    """
-    rows = ceil(len(images) / BESIDE)
-    figure = Figure(figsize=(2 * BESIDE, 2.1 * rows), layout="constrained")
-    axes = figure.subplots(rows, BESIDE, squeeze=False)
-    for axis in axes.flat:
-        axis.set_axis_off()
-    for axis, image, (found, there) in zip(axes.flat, images, answers, strict=False):
-        # From edge to edge, as boxes are measured, and not from the middle of the first pixel.
-        axis.imshow(image, extent=(0, image.width, image.height, 0))
-        for box in there["boxes"]:
-            axis.add_patch(frame(box, edgecolor="white", linestyle="--", linewidth=2.5))
-        for box, label, score in zip(found["boxes"], found["labels"], found["scores"], strict=True):
-            if score >= SURE:
-                axis.add_patch(frame(box, edgecolor=f"C{label}", linewidth=1.5))
-                axis.text(box[0], box[1] - 1, f"{names[label]} {score:.2f}", color=f"C{label}", fontsize=8)
-    figure.savefig(path, dpi=150)
-
-
-def frame(box: Sequence[float], **style: Any) -> Rectangle:
-    """The lines around a box."""
-    left, top, right, bottom = box
-    return Rectangle((left, top), right - left, bottom - top, fill=False, **style)
 
 
 def draw_alignment(

@@ -3,9 +3,8 @@
 import json
 import os
 import platform
-import shlex
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
-from qkv.scripts.common.environment import commit, processor, versions
+from qkv.scripts.common.environment import commit, data_name, processor, versions, without_folder
 from qkv.scripts.common.files import write_atomically
-from qkv.scripts.data.loading import called
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.schema import Recipe, flat
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.initialization import model_class
 
@@ -109,23 +107,11 @@ class EnergyMeter:
         return {"training_j": round(joules, 1), "counters": [counter.name for counter in self.counters]}
 
 
-def placeless(path: str) -> str:
-    """A file or folder of this machine by its name alone: its place is nobody's business, and changes no number."""
-    return Path(path).resolve().name if Path(path).is_absolute() or ".." in Path(path).parts else path
-
-
-def typed(words: str) -> str:
-    """A command as others may read it."""
-    pairs = [word.rpartition("=") for word in shlex.split(words)]
-    known = ((key, equals, called(value) if key == "data" else value) for key, equals, value in pairs)
-    return shlex.join(key + equals + placeless(value) for key, equals, value in known)
-
-
 def recipe_fields(recipe: Recipe) -> dict[str, Any]:
     """Return the fields of a recipe, without the folders of this machine."""
-    fields = asdict(recipe) | {"data": called(recipe.data)}
+    fields = flat(recipe) | {"data": data_name(recipe.data.source)}
     for group, name in ((fields, "out"), (fields, "init"), (fields["text"], "tokenizer")):
-        group[name] = placeless(group[name]) if group[name] else group[name]
+        group[name] = without_folder(group[name]) if group[name] else group[name]
     return fields
 
 

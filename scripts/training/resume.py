@@ -35,8 +35,8 @@ def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
 
     def opened() -> Path:
-        folder = Path(recipe.out or value_of_first_attempt("out", f"runs/{recipe.name}-{stamp}"))
-        ours = recipe.resume == "auto" and any((folder / name).exists() for name in (FOLDER, RECORD))
+        folder = Path(recipe.output.folder or value_of_first_attempt("out", f"runs/{recipe.name}-{stamp}"))
+        ours = recipe.output.resume == "auto" and any((folder / name).exists() for name in (FOLDER, RECORD))
         if not ours and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FileExistsError(f"{folder} is not empty; give another out=, or remove it")
         # This marks it as ours from the start, whatever else is written first.
@@ -98,7 +98,7 @@ class CheckpointManager:
 
     def __post_init__(self) -> None:
         recipe, self.folder = self.loop.recipe, self.logger.path.parent
-        self.checkpoints = Checkpoints(self.folder / FOLDER, recipe.keep, background=recipe.async_save)
+        self.checkpoints = Checkpoints(self.folder / FOLDER, recipe.output.keep, background=recipe.output.async_save)
 
     def update(self, results: dict[str, dict[str, float]]) -> bool:
         """Log an evaluation, and return whether it is the best so far of the watched metric, and so to be saved."""
@@ -139,8 +139,8 @@ class CheckpointManager:
         self.wait()
         accelerator, recipe = self.loop.accelerator, self.loop.recipe
         self.loop.close()
-        words = [f"out={self.folder}"] if recipe.out is None else []
-        words += ["resume=auto"] if recipe.resume == "never" else []
+        words = [f"out={self.folder}"] if recipe.output.folder is None else []
+        words += ["resume=auto"] if recipe.output.resume == "never" else []
         command = f"the same command with {' '.join(words)}" if words else "the same command"
         message = f"stopped at step {self.loop.done}; {command} resumes from there"
         raise Interrupted(message if accelerator.is_main_process else "", handler.number or signal.SIGTERM)

@@ -12,7 +12,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from qkv import modeling
 from qkv.configuration import presets
-from qkv.scripts.recipes.schema import Recipe, meant, refuse_unknown
+from qkv.scripts.common.environment import public_command
+from qkv.scripts.common.words import check_known, did_you_mean
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, make_model, seed_ranks
@@ -22,7 +24,7 @@ from qkv.scripts.training.initialization import initialize, model_class
 from qkv.scripts.training.logger import MetricLogger, read_metrics
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.plots import draw_curve
-from qkv.scripts.training.record import Clock, EnergyMeter, describe, typed, write_record
+from qkv.scripts.training.record import Clock, EnergyMeter, describe, write_record
 from qkv.scripts.training.resume import CheckpointManager, finished_record, open_folder
 from qkv.scripts.training.signals import SignalHandler
 from qkv.scripts.training.state import load_kept_weights
@@ -79,16 +81,16 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     ValueError and FileExistsError come before anything is written.
     """
     clock = clock or Clock(cpu=0.0)
-    if recipe.threads:
-        torch.set_num_threads(recipe.threads)
+    if recipe.compute.threads:
+        torch.set_num_threads(recipe.compute.threads)
     init_elastic_process_group()
     accelerator = build_accelerator(recipe)
     task = load_task(recipe)
-    check_metric(recipe.watch, task.splits)
+    check_metric(recipe.output.watch, task.splits)
     set_seed(recipe.seed)
     model = make_model(accelerator, recipe, lambda: build(recipe, task))
     loop = Loop.of(accelerator, model, recipe, task)
-    record = describe(recipe, task, model, accelerator) | {"command": typed(command)}
+    record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
     folder = open_folder(recipe, accelerator)
     run = Run(folder, model, task, record, clock, accelerator.is_main_process)
     earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
@@ -106,20 +108,20 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
 
 def load_task(recipe: Recipe) -> Task:
     """Load the recipe's data; what workers cache on disk, one process of each machine makes for all."""
-    cached = recipe.workers and not recipe.streaming
+    cached = recipe.data.workers and not recipe.data.streaming
     return local_main_first(lambda: registry.load(recipe)) if cached else registry.load(recipe)
 
 
 def architecture_of(recipe: Recipe) -> Any:
     """Return the recipe's model class; ValueError for an unknown one, or an unknown field of its config."""
     architectures = [name for name in modeling.__all__ if "For" in name or name in HEADLESS]
-    if recipe.architecture not in architectures:
-        hint = meant(recipe.architecture, architectures, "architectures")
-        raise ValueError(f"there is no architecture {recipe.architecture!r}; {hint}")
-    architecture: Any = getattr(modeling, recipe.architecture)
+    if recipe.model.architecture not in architectures:
+        hint = did_you_mean(recipe.model.architecture, architectures, "architectures")
+        raise ValueError(f"there is no architecture {recipe.model.architecture!r}; {hint}")
+    architecture: Any = getattr(modeling, recipe.model.architecture)
     known = architecture.config_class.known_fields()
-    for key in recipe.model:
-        refuse_unknown(f"model.{key}", [f"model.{name}" for name in sorted(known)])
+    for key in recipe.model.config:
+        check_known(f"model.{key}", [f"model.{name}" for name in sorted(known)])
     return architecture
 
 
@@ -133,10 +135,12 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
         id2label = dict(enumerate(task.labels))
         label2id = {label: index for index, label in id2label.items()}
         fields = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} | fields
-    config = config_factory(recipe, architecture)(**merged(fields, recipe.model))
+    config = config_factory(recipe, architecture)(**merged(fields, recipe.model.config))
     if not isinstance(config, architecture.config_class):
         kind, wanted = type(config).__name__, architecture.config_class.__name__
-        raise ValueError(f"preset={recipe.preset!r} is a {kind}, and {recipe.architecture} takes a {wanted}")
+        raise ValueError(
+            f"preset={recipe.model.preset!r} is a {kind}, and {recipe.model.architecture} takes a {wanted}"
+        )
     return initialize(recipe, architecture(config))
 
 
@@ -148,18 +152,19 @@ def merged(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 def config_factory(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:
     """Return what makes a config of the recipe's fields: its preset, or the config class."""
-    if recipe.preset is None:
+    preset = recipe.model.preset
+    if preset is None:
         return architecture.config_class
-    if recipe.preset not in presets.names():
-        raise ValueError(f"there is no preset {recipe.preset!r}; {meant(recipe.preset, presets.names(), 'presets')}")
-    return getattr(presets, recipe.preset)
+    if preset not in presets.names():
+        raise ValueError(f"there is no preset {preset!r}; {did_you_mean(preset, presets.names(), 'presets')}")
+    return getattr(presets, preset)
 
 
 def fit(loop: Loop, run: Run) -> None:
     """Take the steps that are left, evaluate, and put the results into the run's record."""
-    run.task.complaints.open(run.folder, is_main=run.is_main)
+    run.task.invalid_records.open(run.folder, is_main=run.is_main)
     logger = MetricLogger(run.folder, loop.recipe, loop.accelerator)
-    early_stopping = EarlyStopping(loop.recipe.watch, loop.recipe.patience)
+    early_stopping = EarlyStopping(loop.recipe.output.watch, loop.recipe.output.patience)
     manager = CheckpointManager(loop, logger, early_stopping, run.record)
     logger.print(manager.resume())
     run.clock.add(manager.earlier)
@@ -175,7 +180,7 @@ def fit(loop: Loop, run: Run) -> None:
     run.record |= {
         "metrics": {**early_stopping.results, **tested},
         "steps": {"taken": loop.done, "kept": early_stopping.step},
-        "bad_records": run.task.complaints.summary(),
+        "bad_records": run.task.invalid_records.summary(),
         # The counters know nothing of what was before.
         "energy": None if manager.resumed else energy.read(),
         "resumed": list(manager.resumed),
@@ -192,10 +197,10 @@ def take_steps(manager: CheckpointManager, energy: EnergyMeter) -> None:
         for step in () if manager.early_stopping.should_stop else loop.steps():
             manager.logger.log_step(step)
             energy.update()
-            last, best = step.number == recipe.max_steps, False
-            if last or step.number % recipe.eval_every == 0:
+            last, best = step.number == recipe.optimization.max_steps, False
+            if last or step.number % recipe.output.eval_every == 0:
                 best = manager.update({name: loop.evaluate(split) for name, split in validation.items()})
-            if last or best or step.stop or (recipe.save_every and step.number % recipe.save_every == 0):
+            if last or best or step.stop or (recipe.output.save_every and step.number % recipe.output.save_every == 0):
                 manager.save()
             if step.stop and not last:
                 manager.interrupt(handler)

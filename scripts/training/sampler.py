@@ -10,8 +10,9 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
+from qkv.scripts.data.examples import Batch
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Batch, Task
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import data_parallel
 
 # The place of an example in the endless order, and its index.
@@ -48,7 +49,7 @@ class Share:
     @classmethod
     def of(cls, accelerator: Accelerator, recipe: Recipe) -> "Share":
         """Return this process's share; ValueError when the batch cannot be split evenly."""
-        share = cls(*data_parallel(accelerator), recipe.accumulate, recipe.batch_size)
+        share = cls(*data_parallel(accelerator), recipe.optimization.accumulate, recipe.optimization.batch_size)
         if share.batch_size % (share.count * share.accumulate):
             raise ValueError(
                 f"batch_size={share.batch_size} cannot be split over {share.count} processes with "
@@ -72,7 +73,7 @@ class Sampler:
     """
 
     def __init__(self, size: int, recipe: Recipe, lengths: Sequence[int] | None = None) -> None:
-        self.size, self.seed, self.batch_size = size, recipe.seed, recipe.batch_size
+        self.size, self.seed, self.batch_size = size, recipe.seed, recipe.optimization.batch_size
         self.lengths = lengths
 
     def steps(self, done: int = 0) -> Iterator[list[Place]]:
@@ -107,8 +108,8 @@ class MapLoader:
     """Load one process's share of examples that have an index; the number of steps alone says where it is."""
 
     def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
-        self.task, self.share, self.workers = task, share, recipe.workers
-        lengths = task.lengths() if recipe.group_by_length else None
+        self.task, self.share, self.workers = task, share, recipe.data.workers
+        lengths = task.lengths() if recipe.optimization.group_by_length else None
         self.sampler = Sampler(len(task.examples()), recipe, lengths)
 
     def micro_batches(self, done: int) -> Iterator[Batch]:

@@ -4,25 +4,25 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import get_scheduler
 
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.schema import Schedule
 
 
-def make_schedule(optimizer: Optimizer, recipe: Recipe) -> LRScheduler:
+def make_schedule(optimizer: Optimizer, schedule: Schedule, max_steps: int) -> LRScheduler:
     """Return the recipe's schedule: transformers' own, but for Noam's.
 
     `wsd` is a warm-up, a plateau, and a linear decay over the last `decay_steps`.
 
     Source: Hu et al. 2024, MiniCPM, §4.2, https://arxiv.org/abs/2404.06395
     """
-    if recipe.schedule == "noam":
-        return noam(optimizer, recipe.warmup_steps)
-    wsd = recipe.schedule == "wsd"
+    if schedule.name == "noam":
+        return noam(optimizer, schedule.warmup_steps)
+    wsd = schedule.name == "wsd"
     return get_scheduler(
-        "warmup_stable_decay" if wsd else recipe.schedule,
+        "warmup_stable_decay" if wsd else schedule.name,
         optimizer,
-        recipe.warmup_steps,
-        recipe.max_steps,
-        scheduler_specific_kwargs={"num_decay_steps": recipe.decay_steps, "decay_type": "linear"} if wsd else None,
+        schedule.warmup_steps,
+        max_steps,
+        scheduler_specific_kwargs={"num_decay_steps": schedule.decay_steps, "decay_type": "linear"} if wsd else None,
     )
 
 

@@ -11,9 +11,10 @@ from functools import partial
 from itertools import count, islice
 from typing import Any, TypeVar
 
+from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.stream import Position, Shard, Stream
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Batch, Record, Task
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.sampler import Loader, MapLoader, Share
 
 # Steps that are prepared in advance.
@@ -29,7 +30,7 @@ class StreamLoader:
             raise TypeError(f"{type(task.train).__name__} is no Stream")
         check_shards(recipe, share)
         self.task, self.stream, self.recipe, self.share = task, task.train, recipe, share
-        size = recipe.shards // share.count
+        size = recipe.data.shards // share.count
         self.own = range(share.rank * size, (share.rank + 1) * size)
         self.states: dict[str, dict[str, Any]] = {str(number): vars(Position()) for number in self.own}
 
@@ -42,13 +43,13 @@ class StreamLoader:
 
     def steps(self, done: int) -> Generator[tuple[list[Batch], dict[str, dict[str, Any]]]]:
         """Yield the batches of each step, and the positions of the shards after it."""
-        with ThreadPoolExecutor(self.recipe.workers) if self.recipe.workers else nullcontext() as pool:
+        with ThreadPoolExecutor(self.recipe.data.workers) if self.recipe.data.workers else nullcontext() as pool:
             shards = [self.shard(number, pool) for number in self.own]
             streams = [shard.examples() for shard in shards]
-            size = self.recipe.batch_size // self.recipe.shards
+            size = self.recipe.optimization.batch_size // self.recipe.data.shards
             for step in count(done):
                 records = [record for stream in streams for record in islice(stream, size)]
-                first = step * self.recipe.batch_size + self.own.start * size
+                first = step * self.recipe.optimization.batch_size + self.own.start * size
                 batches = [self.batch(records, first, index) for index in range(self.share.accumulate)]
                 yield batches, {str(shard.number): shard.state() for shard in shards}
 
@@ -73,8 +74,8 @@ class StreamLoader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the positions of all shards, of which this process may read others now."""
         shards = state["shards"]
-        if len(shards) != self.recipe.shards:
-            raise ValueError(f"the checkpoint has {len(shards)} shards, the recipe shards={self.recipe.shards}")
+        if len(shards) != self.recipe.data.shards:
+            raise ValueError(f"the checkpoint has {len(shards)} shards, the recipe shards={self.recipe.data.shards}")
         self.states = {str(number): shards[str(number)] for number in self.own}
 
 
@@ -98,10 +99,10 @@ def prefetch(make: Callable[[], Generator[Item]], ahead: int) -> Iterator[Item]:
 
 def check_shards(recipe: Recipe, share: Share) -> None:
     """Raise ValueError where a step cannot hold as many examples of each shard, or processes cannot share them."""
-    if recipe.batch_size % recipe.shards or recipe.shards % share.count:
+    shards, batch_size = recipe.data.shards, recipe.optimization.batch_size
+    if batch_size % shards or shards % share.count:
         raise ValueError(
-            f"shards={recipe.shards} must divide batch_size={recipe.batch_size} and be a multiple of the "
-            f"{share.count} processes"
+            f"shards={shards} must divide batch_size={batch_size} and be a multiple of the {share.count} processes"
         )
 
 

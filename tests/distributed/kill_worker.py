@@ -21,10 +21,10 @@ import conftest  # noqa: F401  makes the checkout importable
 import torch
 
 from qkv.scripts.cli import main
-from qkv.scripts.example_data.digits import digits
-from qkv.scripts.recipes.schema import load
+from qkv.scripts.data.examples import Batch
+from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.task import Batch, Task
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training import run
 from qkv.scripts.training.checkpoint import Checkpoints
 from qkv.scripts.training.loop import Loop
@@ -41,7 +41,7 @@ GRACE = 20
 @cache
 def loaded() -> Task:
     """The digits with the place of each, made once for all children."""
-    task = digits(load(WORDS[0], WORDS[1:]))
+    task = data.load(load(WORDS[0], WORDS[1:]))
 
     def collate(records: list, places: list | None) -> Batch:
         batch = task.collate(records, places)

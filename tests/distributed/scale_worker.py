@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,18 +26,19 @@ from transformers import PreTrainedModel
 
 import qkv.modeling as models
 import tiny
+from qkv.scripts.data.examples import Batch, stack
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.contrastive import own_loss
-from qkv.scripts.tasks.task import Answer, Batch, Task, mean, stack
+from qkv.scripts.tasks.contrastive import batch_loss
+from qkv.scripts.tasks.task import Answer, Task, mean
 from qkv.scripts.training import loop as loop_module
 from qkv.scripts.training.accelerator import build_accelerator, data_parallel, full_model, make_model, seed_ranks
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.state import capture, restore
+from recipes import recipe_of
 
 NO_DROPOUT = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout": 0.0}
-RECIPE = Recipe(
-    "scale", "", "", "", batch_size=8, learning_rate=1e-3, warmup_steps=3, weight_decay=0.1, max_grad_norm=0.5
-)
+RECIPE = recipe_of(name="scale", batch_size=8, learning_rate=1e-3, warmup_steps=3, weight_decay=0.1, max_grad_norm=0.5)
 ENGINES: dict[str, dict[str, Any]] = {
     "ddp": {"strategy": "ddp", "accumulate": 2},
     "fsdp2": {"strategy": "fsdp2", "accumulate": 2},
@@ -227,7 +227,7 @@ def contest(data: Rows, count: Any, stacked: Any, measure: Any) -> Task:
     def collate(records: Any, places: Any) -> Batch:
         return stacked(records, places) | ({} if places is None else {"return_loss": torch.tensor(True)})
 
-    options = {"score": lambda outputs, batch: {"loss": own_loss(outputs)}, "contested": True}
+    options = {"score": lambda outputs, batch: {"loss": batch_loss(outputs)}, "in_batch_negatives": True}
     return Task("t", "t", "t", "t", data, {"test": data}, [], None, count, collate=collate, measure=measure, **options)
 
 
@@ -244,7 +244,7 @@ def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tu
 
     answers: list[Answer] = []
     task = taught(name, getattr(torch, dtype), answers)
-    start = partial(begin, replace(RECIPE, max_steps=steps, **fields), build, task)
+    start = partial(begin, changed(RECIPE, max_steps=steps, **fields), build, task)
     loop = start()
     taken = list(islice(loop.steps(), halt))
     loop = resumed(loop, start) if halt else loop

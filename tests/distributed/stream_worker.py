@@ -10,11 +10,12 @@ from torch import Tensor
 
 import checkout  # noqa: F401
 import qkv
+from qkv.scripts.data.examples import Record
 from qkv.scripts.data.stream import Stream
-from qkv.scripts.data.validation import Complaints, text
-from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Record, Task
+from qkv.scripts.data.validation import RecordValidation, check_text
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import Loop
+from recipes import recipe_of
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 
@@ -27,16 +28,15 @@ def letters(records: list[Record]) -> list[list[Record]]:
 def prepared(path: Path, shards: int) -> Loop:
     """A training on the lines of a file."""
     torch.manual_seed(0)
-    recipe = Recipe(
-        "tiny", "", str(path), "", max_steps=12, batch_size=8, accumulate=2, learning_rate=1e-2, shards=shards, buffer=5,
+    recipe = recipe_of(data=str(path), max_steps=12, batch_size=8, accumulate=2, learning_rate=1e-2, shards=shards, buffer=5,
         documents="line", bad_records=0.1, workers=1,
     )  # fmt: skip
-    complaints = Complaints(recipe.bad_records)
-    stream = Stream.of(recipe, complaints, {"text": text}, prepare=letters, length=10)
+    invalid_records = RecordValidation(recipe.data.bad_records)
+    stream = Stream.of(recipe, invalid_records, {"text": check_text}, prepare=letters, length=10)
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=30, **TINY)).double()
     task = Task(
         "t", "t", "t", "t", stream, {}, [], None,
-        lambda batch: int((batch["labels"][:, 1:] != -100).sum()), complaints=complaints,
+        lambda batch: int((batch["labels"][:, 1:] != -100).sum()), invalid_records=invalid_records,
     )  # fmt: skip
     return Loop.of(Accelerator(cpu=True), model, recipe, task)
 

@@ -1,4 +1,4 @@
-"""Read data sets from the Hub: the client's side of `scripts/data/test_loading.py`."""
+"""Read data sets of the Hub: the client's side of `scripts/data/test_loading.py`."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from PIL import Image
 import checkout  # noqa: F401
 from client import main, named
 from qkv.scripts.data.loading import identity, read, splits
-from qkv.scripts.data.validation import picture
+from qkv.scripts.data.validation import check_image
 
 api = HfApi()
 disable_progress_bars()
@@ -69,7 +69,8 @@ def pictures() -> Any:
     try:
         found = {"table": read(name), "stream": read(name, streaming=True)}
         return {
-            form: [[record["label"], picture(record["image"]).size] for record in data] for form, data in found.items()
+            form: [[record["label"], check_image(record["image"]).size] for record in data]
+            for form, data in found.items()
         }
     finally:
         api.delete_repo(name, repo_type="dataset")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from qkv.scripts.data.audio import wav_of
+from qkv.scripts.data.audio import write_wav
 
 WORDS = ("low", "mid", "high")
 
@@ -24,7 +24,7 @@ def recordings(folder: Path, count: int = 12) -> Path:
         (folder / split).mkdir(parents=True)
         lines = []
         for number in range(count if split == "train" else 4):
-            (folder / split / f"{number}.wav").write_bytes(wav_of(tone(15 + 3 * number, number)))
+            (folder / split / f"{number}.wav").write_bytes(write_wav(tone(15 + 3 * number, number)))
             lines.append(json.dumps({"file_name": f"{number}.wav", "text": f"{WORDS[number % 3]} {WORDS[number % 2]}"}))
         (folder / split / "metadata.jsonl").write_text("\n".join(lines))
     return folder

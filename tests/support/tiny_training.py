@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,16 +11,18 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 import qkv
-from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Batch, Columns, Record, Task, stack
+from qkv.scripts.data.examples import Batch, Columns, Record, stack
+from qkv.scripts.recipes.loading import changed
+from qkv.scripts.recipes.schema import flat
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.resume import CheckpointManager
 from qkv.scripts.training.run import take_steps as take
+from recipes import recipe_of
 
-RECIPE = Recipe(
-    "tiny", "", "", "", max_steps=10, batch_size=4, learning_rate=1e-2, warmup_steps=2, log_every=3, eval_every=5,
+RECIPE = recipe_of(max_steps=10, batch_size=4, learning_rate=1e-2, warmup_steps=2, log_every=3, eval_every=5,
     save_every=2,
 )  # fmt: skip
 NO_ENERGY = SimpleNamespace(update=lambda: None)
@@ -49,7 +50,7 @@ def task() -> Task:
 
 def manager(folder: Path, network: torch.nn.Module | None = None, **fields: object) -> CheckpointManager:
     """A training at its start, as `train` has it when the run folder is open."""
-    recipe = replace(RECIPE, **fields)
+    recipe = changed(RECIPE, **fields)
     set_seed(recipe.seed)
     model = network
     if model is None:
@@ -59,14 +60,14 @@ def manager(folder: Path, network: torch.nn.Module | None = None, **fields: obje
     data = task()
     loop = Loop.of(Accelerator(cpu=True), model, recipe, data)
     facts = {
-        "recipe": asdict(recipe),
+        "recipe": flat(recipe),
         "config": json.loads(model.config.to_json_string()),
         "data": {"sha256": data.fingerprint()},
     }
     set_seed(recipe.seed, device_specific=True)
     folder.mkdir(exist_ok=True)
     logger = MetricLogger(folder, recipe, loop.accelerator)
-    return CheckpointManager(loop, logger, EarlyStopping(recipe.watch, recipe.patience), facts)
+    return CheckpointManager(loop, logger, EarlyStopping(recipe.output.watch, recipe.output.patience), facts)
 
 
 def go(folder: Path, **fields: object) -> str:
@@ -82,7 +83,7 @@ def take_steps(found: CheckpointManager) -> None:
     take(found, NO_ENERGY)
 
 
-def result(folder: Path, step: int = RECIPE.max_steps) -> dict[str, str]:
+def result(folder: Path, step: int = RECIPE.optimization.max_steps) -> dict[str, str]:
     """A digest of the metrics, and of the weights, moments and random numbers after a step."""
     last = folder / "checkpoints" / f"step-{step:06}"
     paths = [folder / "metrics.jsonl", *sorted(last.glob("*.safetensors"))]

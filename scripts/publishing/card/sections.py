@@ -2,13 +2,13 @@
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict
 from typing import Any
 
 from qkv.configuration import presets
-from qkv.scripts.common.tables import SECONDS, markdown_table, ranged, shown
-from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.record import typed
+from qkv.scripts.common.environment import public_command
+from qkv.scripts.common.tables import SECONDS, format_metric, format_range, markdown_table
+from qkv.scripts.recipes.schema import GROUPS
 
 Record = dict[str, Any]
 # Recipe fields that stand elsewhere on the card.
@@ -56,9 +56,9 @@ def results(name: str, record: Record) -> str:
     tables = []
     for split, metrics in record["metrics"].items():
         header = (f"{split} split, n = {record['data']['sizes'][split]:,}", *metrics)
-        rows = [(name, *(shown(metric, value) for metric, value in metrics.items()))]
+        rows = [(name, *(format_metric(metric, value) for metric, value in metrics.items()))]
         for other, scores in record.get("baselines", {}).items():
-            rows.append((other, *(shown(metric, scores.get(split, {}).get(metric)) for metric in metrics)))
+            rows.append((other, *(format_metric(metric, scores.get(split, {}).get(metric)) for metric in metrics)))
         tables.append(markdown_table(header, rows))
     return "\n\n".join(tables)
 
@@ -73,8 +73,8 @@ def comparison(record: Record) -> str:
             (
                 f"`{model['architecture']}`" + f", {name}" * (name not in ("qkv", "stock")),
                 f"{model['parameters']:,}",
-                ranged(SECONDS, model["training_cpu_s"]),
-                *(ranged(metric, model["metrics"][split][metric]) for metric in metrics),
+                format_range(SECONDS, model["training_cpu_s"]),
+                *(format_range(metric, model["metrics"][split][metric]) for metric in metrics),
             )
             for name, model in models.items()
         ]
@@ -127,7 +127,7 @@ def energy(measured: Record | None) -> str:
 
 def published(command: str) -> str:
     """Return a command without the paths of a machine."""
-    return typed(shlex.join(word for word in shlex.split(command) if not word.startswith("out=")))
+    return public_command(shlex.join(word for word in shlex.split(command) if not word.startswith("out=")))
 
 
 def settings(recipe: Record) -> str:
@@ -135,8 +135,7 @@ def settings(recipe: Record) -> str:
 
     A group of defaults is left out.
     """
-    groups: dict[str, Any] = {each.name: each.default_factory for each in fields(Recipe)}
-    usual = {name: asdict(group()) for name, group in groups.items() if isinstance(group, type) and is_dataclass(group)}
+    usual = {name: asdict(group()) for name, group in GROUPS.items()}
     rows: list[tuple[str, str]] = []
     for name, value in recipe.items():
         if name in ELSEWHERE or value is None or value == {} or value == usual.get(name):

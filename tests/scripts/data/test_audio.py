@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qkv.scripts.data.audio import read_wav, wav_of
+from qkv.scripts.data.audio import read_wav, write_wav
 
 RATE = 16_000
 TONE = 0.5 * np.sin(2 * np.pi * 440 * np.arange(RATE) / RATE)
@@ -96,6 +96,6 @@ def test_broken_files_are_told_in_a_sentence(name: str) -> None:
 
 def test_what_is_written_is_read_again_as_it_was() -> None:
     samples = np.array([0.0, 0.5, -1.0, 1 / 32768], np.float32)
-    assert np.array_equal(read_wav(wav_of(samples))["raw"], samples)
-    assert np.array_equal(read_wav(wav_of(np.array([1.0], np.float32)))["raw"], [32767 / 32768])
-    assert len(read_wav(wav_of(np.zeros(80, np.float32), 8_000))["raw"]) == 160
+    assert np.array_equal(read_wav(write_wav(samples))["raw"], samples)
+    assert np.array_equal(read_wav(write_wav(np.array([1.0], np.float32)))["raw"], [32767 / 32768])
+    assert len(read_wav(write_wav(np.zeros(80, np.float32), 8_000))["raw"]) == 160

@@ -2,8 +2,12 @@
 
 import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from qkv.scripts.data.collate import attended, cut, padded, pieces, table
+import qkv
+from qkv.scripts.data.collate import Packer, pack, pad_batch, pad_rows, pad_with_mask, padded_columns
+from qkv.scripts.data.examples import Record, stack
 
 
 def rows(*lengths: int) -> list[np.ndarray]:
@@ -11,33 +15,99 @@ def rows(*lengths: int) -> list[np.ndarray]:
 
 
 def test_a_table_holds_every_row() -> None:
-    assert table(rows(2, 0, 3), -7).tolist() == [[1, 2, -7], [-7] * 3, [1, 2, 3]]
+    assert pad_rows(rows(2, 0, 3), -7).tolist() == [[1, 2, -7], [-7] * 3, [1, 2, 3]]
 
 
 def test_examples_know_how_long_they_are() -> None:
-    examples = padded({"one": (rows(2, 4), 0), "two": (rows(3, 1), -100)}, number=[5, 6])
+    examples = padded_columns({"one": (rows(2, 4), 0), "two": (rows(3, 1), -100)}, number=[5, 6])
     assert examples.lengths == [5, 5] and len(examples) == 2
     assert examples.__getitems__([1])[0]["number"] == 6
 
 
 def test_a_batch_is_as_wide_as_its_longest_row() -> None:
-    examples = padded({"one": (rows(2, 4, 1), 0)})
-    assert cut(examples.__getitems__([0, 2]), {"one": 0})["one"].tolist() == [[1, 2], [1, 0]]
-    assert cut(examples.__getitems__([1]), {"one": 0})["one"].tolist() == [[1, 2, 3, 4]]
+    examples = padded_columns({"one": (rows(2, 4, 1), 0)})
+    assert pad_batch(examples.__getitems__([0, 2]), {"one": 0})["one"].tolist() == [[1, 2], [1, 0]]
+    assert pad_batch(examples.__getitems__([1]), {"one": 0})["one"].tolist() == [[1, 2, 3, 4]]
 
 
 def test_rows_of_their_own_length_make_the_same_batch() -> None:
-    examples = padded({"input_ids": (rows(2, 4, 1), 0)})
+    examples = padded_columns({"input_ids": (rows(2, 4, 1), 0)})
     own = [{"input_ids": row} for row in rows(2, 4, 1)]
-    one, other = (attended(found, None, {"input_ids": 0}) for found in (examples.__getitems__([0, 2]), own[::2]))
+    one, other = (pad_with_mask(found, None, {"input_ids": 0}) for found in (examples.__getitems__([0, 2]), own[::2]))
     assert one["attention_mask"].tolist() == [[1, 1], [1, 0]]
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 def test_nothing_but_filling_is_one_column() -> None:
-    assert cut([{"one": torch.zeros(4).long()}], {"one": 0})["one"].tolist() == [[0]]
+    assert pad_batch([{"one": torch.zeros(4).long()}], {"one": 0})["one"].tolist() == [[0]]
 
 
-def test_pieces_are_the_row() -> None:
-    found = pieces(np.arange(7), 3)
-    assert [len(piece) for piece in found] == [3, 3, 1] and np.array_equal(np.concatenate(found), np.arange(7))
+LENGTHS = st.lists(st.integers(0, 20), max_size=12)
+
+
+def documents(lengths: list[int]) -> list[list[int]]:
+    """Documents of these lengths, in which no token comes twice."""
+    ends = np.cumsum(lengths).tolist()
+    return [list(range(end - length + 1, end + 1)) for end, length in zip(ends, lengths, strict=True)]
+
+
+def same(one: list[Record], other: list[Record]) -> bool:
+    return len(one) == len(other) and all(
+        np.array_equal(left[name], right[name]) for left, right in zip(one, other, strict=True) for name in left
+    )
+
+
+@given(lengths=LENGTHS, length=st.integers(1, 9))
+def test_every_token_stands_in_one_row_in_order(lengths: list[int], length: int) -> None:
+    rows = list(pack(documents(lengths), length))
+    tokens = [token for row in rows for token in row["input_ids"].tolist()]
+    assert all(len(row[name]) == length for row in rows for name in row)
+    assert tokens[: sum(lengths)] == list(range(1, sum(lengths) + 1)) and set(tokens[sum(lengths) :]) <= {0}
+    assert len(rows) == -(-sum(lengths) // length)
+
+
+@given(lengths=LENGTHS, length=st.integers(1, 9))
+def test_positions_restart_and_first_tokens_are_no_targets(lengths: list[int], length: int) -> None:
+    firsts = {document[0] for document in documents(lengths) if document}
+    for row in pack(documents(lengths), length):
+        for place, (token, position, label) in enumerate(zip(*row.values(), strict=True)):
+            begins = place == 0 or token in firsts or (token == 0 and row["input_ids"][place - 1] != 0)
+            assert position == (0 if begins else row["position_ids"][place - 1] + 1)
+            assert label == (-100 if begins or token == 0 else token)
+
+
+@given(lengths=LENGTHS, length=st.integers(1, 9), cut=st.integers(0, 12))
+def test_a_packer_goes_on_from_what_waits(lengths: list[int], length: int, cut: int) -> None:
+    found = documents(lengths)
+    first = Packer(length)
+    rows = [row for document in found[:cut] for row in first.add(document)]
+    second = Packer(length, first.waiting)
+    rows += [row for document in found[cut:] for row in second.add(document)] + second.rest()
+    assert same(rows, list(pack(found, length)))
+
+
+def test_documents_cannot_see_each_other() -> None:
+    tiny = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=50, **tiny)).eval()
+    first, second, third = [3, 4, 5, 6, 7], [8, 9, 10, 11], [12, 13]
+
+    def logits(*found: list[int]) -> torch.Tensor:
+        batch = stack(list(pack(found, 16)))
+        with torch.no_grad():
+            return model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits[0]
+
+    whole, other = logits(first, second, third), logits([20, 21, 22, 23, 24], second, third)
+    assert torch.equal(whole[5:], other[5:]) and not torch.equal(whole[:5], other[:5])
+    alone = model(input_ids=torch.tensor([second])).logits[0]
+    assert torch.allclose(whole[5:9], alone, atol=1e-6)
+
+
+def test_the_loss_of_packed_rows_is_that_of_the_documents() -> None:
+    tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=50, **tiny)).double().eval()
+    found = [[3, 4, 5, 6, 7], [8, 9, 10, 11], [12]]
+    batch = stack(list(pack(found, 12)))
+    targets = int((batch["labels"] != -100).sum())
+    packed = model(**batch, num_items_in_batch=targets).loss
+    apart = [model(input_ids=torch.tensor([d]), labels=torch.tensor([d])).loss * (len(d) - 1) for d in found[:2]]
+    assert targets == 7 and abs(packed - sum(apart) / 7) < 1e-10

@@ -7,8 +7,9 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, Image, Value, concatenate_datasets
 
+from qkv.scripts.data.examples import Columns
 from qkv.scripts.data.fingerprint import contents
-from qkv.scripts.tasks.task import Columns, Task
+from qkv.scripts.tasks.task import Task
 
 WORDS = {"text": [f"word {n}" for n in range(2500)], "n": [None, *range(2499)]}
 

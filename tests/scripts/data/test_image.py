@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from qkv.scripts.data.image import coloured, read_image
+from qkv.scripts.data.image import read_image, to_rgb, unpadded_boxes
 
 NOISE = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 GREY = NOISE[..., 0]
@@ -57,8 +58,8 @@ def test_prints_and_turned_photographs_are_as_they_are_meant(tmp_path: Path) -> 
     ("data", "sentence"),
     [
         (b"", "these bytes is empty; copy it again"),
-        (b"no picture", "these bytes is no picture of a known kind; save it as PNG"),
-        (saved(Image.fromarray(NOISE.repeat(9, 0).repeat(9, 1)))[:300], "is a damaged picture .*; copy it again"),
+        (b"no picture", "these bytes is no image of a known format; save it as PNG"),
+        (saved(Image.fromarray(NOISE.repeat(9, 0).repeat(9, 1)))[:300], "is a damaged image .*; copy it again"),
         (saved(Image.fromarray(np.float32(GREY)), "TIFF"), "mode 'F' does not say which number is white"),
     ],
 )
@@ -69,4 +70,15 @@ def test_what_is_none_is_refused(data: bytes, sentence: str) -> None:
 
 def test_whole_numbers_without_a_white_are_refused() -> None:
     with pytest.raises(ValueError, match="mode 'I' does not say"):
-        coloured(Image.fromarray(np.int32(GREY)))
+        to_rgb(Image.fromarray(np.int32(GREY)))
+
+
+def test_boxes_are_parts_of_the_image_without_its_padding() -> None:
+    mask = torch.zeros(2, 10, 20, dtype=torch.long)
+    mask[0], mask[1, :5, :8] = 1, 1
+    boxes = torch.tensor([[0.2, 0.25, 0.1, 0.2]])
+    batch = {"pixel_mask": mask, "labels": [{"boxes": boxes, "class_labels": torch.tensor([1])}] * 2}
+    whole, padded = unpadded_boxes(batch)["labels"]
+    assert torch.equal(whole["boxes"], boxes)
+    assert torch.allclose(padded["boxes"], torch.tensor([[0.5, 0.5, 0.25, 0.4]]))
+    assert torch.equal(padded["class_labels"], torch.tensor([1])) and torch.equal(batch["labels"][1]["boxes"], boxes)

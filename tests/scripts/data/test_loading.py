@@ -43,7 +43,7 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str, streaming: bool) 
     path = write(tmp_path / name, WORDS)
     found = list(read(str(path), streaming=streaming))
     assert [record["text"] for record in found] == WORDS
-    assert all(record.keys() >= ORIGIN.keys() and record["_fault"] is None for record in found)
+    assert all(record.keys() >= ORIGIN.keys() and record["_invalid"] is None for record in found)
     if path.suffix != ".txt":
         assert [record["n"] for record in found] == [0, 1, 2]
         assert set(read(str(path), columns=["text"], streaming=streaming).features) == {"text", *ORIGIN}

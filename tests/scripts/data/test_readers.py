@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qkv.scripts.data import readers as reading
-from qkv.scripts.data.readers import Fault, Piece, format_of, line_before, rows_of
+from qkv.scripts.data.readers import InvalidRecord, Piece, format_of, lines_before, rows_of
 
 LINES = st.lists(st.sampled_from([b"", b"a", b'{"n": 1}', b"some more words", b"  "]), max_size=20)
 
@@ -21,7 +21,7 @@ def pieces(path: Path, documents: str = "line") -> list[Piece]:
 def rows(path: Path, documents: str = "line") -> list[tuple[int, object]]:
     """(row in the file, values or what is wrong)."""
     return [
-        (line_before(piece.path, piece.begin) + row, str(found) if isinstance(found, Fault) else found)
+        (lines_before(piece.path, piece.begin) + row, str(found) if isinstance(found, InvalidRecord) else found)
         for piece in pieces(path, documents)
         for row, found in rows_of(piece)
     ]
@@ -70,10 +70,10 @@ def test_text_that_is_not_utf_8_is_one_bad_document(tmp_path: Path) -> None:
 def test_pieces_make_up_the_file(tmp_path: Path, documents: str, lines: list[bytes], size: int) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes(b"\n".join(lines))
-    line_before.cache_clear()
+    lines_before.cache_clear()
     whole = rows(path, documents)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "PIECE", size)
+        patch.setattr(reading, "PIECE_BYTES", size)
         cut = pieces(path, documents)
         assert [piece.begin for piece in cut[1:]] == [piece.end for piece in cut[:-1]]
         assert rows(path, documents) == whole

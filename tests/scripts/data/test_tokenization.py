@@ -5,14 +5,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
 from checkout import PYTHONPATH
-from qkv.scripts.data.tokenization import AROUND, MAKERS, SPECIAL, byte_counts, fields, having, ids, tokenizer_for
-from qkv.scripts.example_data.number_words import english, french
-from qkv.scripts.recipes.schema import Recipe, Text
+from qkv.scripts.data import tokenization
+from qkv.scripts.data.tokenization import (
+    ENCODER_TEMPLATE,
+    MAKERS,
+    SPECIAL,
+    CachedTokenizer,
+    byte_counts,
+    check_special_tokens,
+    config_fields,
+    tokenize,
+    tokenizer_for,
+    tokenizer_hash,
+)
+from qkv.scripts.example_data.synthetic_text import english, french
+from qkv.scripts.recipes.schema import Recipe
+from recipes import recipe_of
 
 TEXTS = [f"{english(number)}, {french(number)}.\n" for number in range(0, 9000, 37)]
 SAME = {
@@ -26,11 +40,11 @@ OTHER = "Où est  la gare?\nthirty-three 東"
 
 
 def recipe(kind: str, **options: object) -> Recipe:
-    return Recipe("r", "", "", "", text=Text(**{"tokenizer": kind, "vocab_size": 400, **options}))
+    return recipe_of(text={"tokenizer": kind, "vocab_size": 400, **options})
 
 
 def digest(kind: str) -> str:
-    text = tokenizer_for(recipe(kind), TEXTS, AROUND).backend_tokenizer.to_str()
+    text = tokenizer_for(recipe(kind), TEXTS, ENCODER_TEMPLATE).backend_tokenizer.to_str()
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -51,7 +65,7 @@ def test_another_process_makes_the_same() -> None:
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_it_is_loaded_as_it_was_saved(kind: str, tmp_path: Path) -> None:
-    made = tokenizer_for(recipe(kind), TEXTS, AROUND)
+    made = tokenizer_for(recipe(kind), TEXTS, ENCODER_TEMPLATE)
     made.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
     assert loaded(OTHER)["input_ids"] == made(OTHER)["input_ids"] and list(loaded(OTHER)) == [
@@ -60,28 +74,28 @@ def test_it_is_loaded_as_it_was_saved(kind: str, tmp_path: Path) -> None:
     ]
     assert loaded.convert_tokens_to_ids(list(SPECIAL)) == list(range(5)) and loaded.model_max_length == 128
     assert (loaded.pad_token_id, loaded.eos_token_id, loaded.mask_token_id) == (0, 1, 4)
-    again = tokenizer_for(Recipe("r", "", "", "", init=str(tmp_path), text=Text(length=7)), ["something else"])
+    again = tokenizer_for(recipe_of(init=str(tmp_path), text=dict(length=7)), ["something else"])
     assert again.get_vocab() == made.get_vocab() and again.model_max_length == 7
 
 
 @pytest.mark.parametrize("kind", ["bpe", "bytes"])
 def test_any_text_is_spelt_without_loss(kind: str) -> None:
-    tokenizer = tokenizer_for(recipe(kind), TEXTS, AROUND)
-    (row,) = ids(tokenizer, [OTHER])
+    tokenizer = tokenizer_for(recipe(kind), TEXTS, ENCODER_TEMPLATE)
+    (row,) = tokenize(tokenizer, [OTHER])
     assert tokenizer.decode(row, skip_special_tokens=True) == OTHER and row[0] == 2 and row[-1] == 1
-    assert ids(tokenizer, []) == []
+    assert tokenize(tokenizer, []) == []
     assert byte_counts(tokenizer)[row].sum() == len(OTHER.encode())
     assert kind == "bpe" or np.array_equal(byte_counts(tokenizer)[row[1:-1]], np.ones(len(OTHER.encode())))
 
 
 def test_pairs_are_fewer_tokens_than_bytes() -> None:
-    pairs, single = (ids(tokenizer_for(recipe(kind), TEXTS), TEXTS[-1:])[0] for kind in ("bpe", "bytes"))
+    pairs, single = (tokenize(tokenizer_for(recipe(kind), TEXTS), TEXTS[-1:])[0] for kind in ("bpe", "bytes"))
     assert len(pairs) < len(single) / 2
 
 
 def test_characters_are_those_of_the_texts() -> None:
     tokenizer = tokenizer_for(recipe("characters"), ["ab", "b\n c"])
-    (row,) = ids(tokenizer, ["cab\n a?"])
+    (row,) = tokenize(tokenizer, ["cab\n a?"])
     assert tokenizer.convert_ids_to_tokens(row) == ["c", "a", "b", "\n", " ", "a", "<unk>"]
     assert tokenizer.decode(row[:-1]) == "cab\n a" and byte_counts(tokenizer) is None
     with pytest.raises(ValueError, match="text.vocab_size=6 is less than the 10 that 5 characters need"):
@@ -90,23 +104,62 @@ def test_characters_are_those_of_the_texts() -> None:
 
 def test_word_pieces_are_those_of_bert() -> None:
     tokenizer = tokenizer_for(recipe("wordpiece"), TEXTS)
-    words = tokenizer.convert_ids_to_tokens(ids(tokenizer, ["Thirty-three! xyz"])[0])
+    words = tokenizer.convert_ids_to_tokens(tokenize(tokenizer, ["Thirty-three! xyz"])[0])
     assert words[:3] == ["thirty", "-", "three"] and any(word.startswith("##") or word == "<unk>" for word in words[3:])
-    assert tokenizer.decode(ids(tokenizer, ["Thirty"])[0]) == "thirty"
+    assert tokenizer.decode(tokenize(tokenizer, ["Thirty"])[0]) == "thirty"
 
 
 def test_a_config_is_told_what_there_is() -> None:
     tokenizer = tokenizer_for(recipe("bytes"), TEXTS)
-    assert fields(tokenizer) == {"vocab_size": 261, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
+    assert config_fields(tokenizer) == {"vocab_size": 261, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
 
 
 def test_a_tokenizer_without_the_tokens_that_are_needed_is_refused() -> None:
     tokenizer = tokenizer_for(recipe("bytes"), TEXTS, needs=["mask", "eos"])
     tokenizer.mask_token = None
     with pytest.raises(ValueError, match="has no mask token, which this architecture learns with; take another, or"):
-        having(["eos", "mask"], tokenizer)
+        check_special_tokens(tokenizer, ["eos", "mask"])
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no tokenizer.json; give the model folder of a run"):
-        tokenizer_for(Recipe("r", "", "", "", init=str(tmp_path)), TEXTS)
+        tokenizer_for(recipe_of(init=str(tmp_path)), TEXTS)
+
+
+SHORT = ["a b c", "b", "a a a a a a a", "", "c c c c"]
+
+
+def encoder(texts: list[str] = SHORT, processes: int = 1) -> CachedTokenizer:
+    return CachedTokenizer(tokenizer_for(recipe_of(text=dict(tokenizer="characters")), texts), processes)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    return tmp_path / tokenization.CACHE_FOLDER
+
+
+@pytest.mark.parametrize("processes", [0, 1, 2])
+def test_several_processes_make_what_one_makes(processes: int, cache: Path) -> None:
+    made, expected = encoder(processes=processes)(SHORT), tokenize(encoder().tokenizer, SHORT)
+    assert [row.dtype for row in made] == [np.int64] * 5 and list(map(list, made)) == list(map(list, expected))
+    assert len(list(cache.glob("*.arrow"))) == processes
+
+
+def test_what_was_made_is_found_again_and_else_is_made_anew(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = encoder()
+    first = used(SHORT, truncation=True, max_length=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenization, "tokenize", None)
+        again = encoder()(SHORT, truncation=True, max_length=3)
+        assert list(map(list, again)) == list(map(list, first))
+        for other, texts in ((used, SHORT[1:]), (encoder(["cab x"]), SHORT)):
+            with pytest.raises(TypeError):
+                other(texts, truncation=True, max_length=3)
+    assert max(map(len, first)) == 3 and max(map(len, used(SHORT))) == 13
+
+
+def test_a_tokenizer_is_known_by_what_it_does_not_by_what_it_did() -> None:
+    one, two = encoder().tokenizer, encoder().tokenizer
+    two(SHORT, padding=True, truncation=True, max_length=3)
+    assert tokenizer_hash(one) == tokenizer_hash(two) != tokenizer_hash(encoder(["cab x"]).tokenizer)

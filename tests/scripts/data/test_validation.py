@@ -2,6 +2,7 @@
 
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,18 @@ from datasets import Dataset
 from PIL import Image
 
 from qkv.scripts.data.loading import read
-from qkv.scripts.data.readers import Fault
-from qkv.scripts.data.validation import Check, Complaints, checked, label, picture, sift, text
+from qkv.scripts.data.readers import InvalidRecord
+from qkv.scripts.data.validation import (
+    Check,
+    RecordValidation,
+    check_image,
+    check_label,
+    check_text,
+    valid_rows,
+    validate,
+)
 
-CATS = label(["cat", "dog"])
+CATS = partial(check_label, names=("cat", "dog"))
 
 
 def png(size: int = 30) -> bytes:
@@ -25,33 +34,33 @@ def png(size: int = 30) -> bytes:
 @pytest.mark.parametrize(
     ("check", "value", "said"),
     [
-        (text, "", "empty"),
-        (text, " \n", "empty"),
-        (text, None, "missing"),
-        (text, 5, "int, expected a text"),
+        (check_text, "", "empty"),
+        (check_text, " \n", "empty"),
+        (check_text, None, "missing"),
+        (check_text, 5, "int, expected a text"),
         (CATS, 2, "label 2 is not in 0 to 1"),
         (CATS, -1, "label -1 is not in 0 to 1"),
         (CATS, "cow", "label 'cow' is not known"),
         (CATS, None, "missing"),
         (CATS, True, "bool, expected a label"),
         (CATS, 0.5, "float, expected a label"),
-        (picture, None, "missing"),
-        (picture, {"bytes": None, "path": None}, "no picture"),
-        (picture, {"bytes": b"PNG?", "path": None}, "damaged picture: no picture of a known kind"),
-        (picture, Image.new("F", (2, 2)), "damaged picture: a picture of mode 'F'"),
-        (picture, {"bytes": png()[:200], "path": None}, "damaged picture: "),
-        (picture, {"bytes": None, "path": "nowhere.png"}, "damaged picture: No such file or directory"),
+        (check_image, None, "missing"),
+        (check_image, {"bytes": None, "path": None}, "no image"),
+        (check_image, {"bytes": b"PNG?", "path": None}, "damaged image: no image of a known format"),
+        (check_image, Image.new("F", (2, 2)), "damaged image: an image of mode 'F'"),
+        (check_image, {"bytes": png()[:200], "path": None}, "damaged image: "),
+        (check_image, {"bytes": None, "path": "nowhere.png"}, "damaged image: No such file or directory"),
     ],
 )
 def test_every_kind_of_bad_value_is_told(check: Check, value: Any, said: str) -> None:
-    with pytest.raises(Fault) as fault:
-        checked({"a": value}, {"a": check})
+    with pytest.raises(InvalidRecord) as fault:
+        validate({"a": value}, {"a": check})
     assert str(fault.value).startswith(f"a: {said}")
 
 
 def test_good_values_come_back_as_they_are_used() -> None:
-    record = {"a": "x", "b": "dog", "c": {"bytes": png(), "path": None}, "d": 5, "_file": "x", "_fault": None}
-    found = checked(record, {"a": text, "b": CATS, "c": picture})
+    record = {"a": "x", "b": "dog", "c": {"bytes": png(), "path": None}, "d": 5, "_file": "x", "_invalid": None}
+    found = validate(record, {"a": check_text, "b": CATS, "c": check_image})
     assert found.pop("c").size == (30, 30)
     assert found == {"a": "x", "b": 1, "d": 5}
     assert CATS(0) == 0
@@ -68,11 +77,11 @@ def damaged(folder: Path) -> Path:
 
 
 def test_a_table_is_sifted_before_the_training(tmp_path: Path) -> None:
-    path, complaints = damaged(tmp_path), Complaints(0.2)
-    good = sift(read(str(path)), {"text": text, "label": CATS}, complaints)
+    path, invalid_records = damaged(tmp_path), RecordValidation(0.2)
+    good = valid_rows(read(str(path)), {"text": check_text, "label": CATS}, invalid_records)
     assert good["text"][:] == [f"t{n}" for n in range(20) if n not in (3, 7, 8, 11)]
     assert good.column_names == ["text", "label"]
-    complaints.open(tmp_path, is_main=True)
+    invalid_records.open(tmp_path, is_main=True)
     assert [json.loads(line) for line in (tmp_path / "bad-records.jsonl").read_text().splitlines()] == [
         {"file": str(path), "row": row, "reason": reason}
         for row, reason in [
@@ -82,13 +91,13 @@ def test_a_table_is_sifted_before_the_training(tmp_path: Path) -> None:
             (12, "label: label 9 is not in 0 to 1"),
         ]
     ]
-    assert complaints.summary()["skipped"] == 4 and complaints.summary()["reasons"]["text: empty"] == 1
+    assert invalid_records.summary()["skipped"] == 4 and invalid_records.summary()["reasons"]["text: empty"] == 1
 
 
 def test_more_than_the_share_are_fatal_and_the_first_is_named(tmp_path: Path) -> None:
     data = read(str(damaged(tmp_path)))
     with pytest.raises(ValueError) as error:
-        sift(data, {"text": text, "label": CATS}, Complaints(0.19))
+        valid_rows(data, {"text": check_text, "label": CATS}, RecordValidation(0.19))
     assert str(error.value) == (
         f"4 of 20 records are bad, more than bad_records=0.19 allows; the first is {tmp_path / 'x.jsonl'}, row 4: "
         "text: empty"
@@ -96,28 +105,28 @@ def test_more_than_the_share_are_fatal_and_the_first_is_named(tmp_path: Path) ->
 
 
 def test_a_table_from_elsewhere_is_known_by_its_order() -> None:
-    complaints = Complaints(0.5)
-    good = sift(Dataset.from_dict({"text": ["a", "", "b"]}), {"text": text}, complaints)
+    invalid_records = RecordValidation(0.5)
+    good = valid_rows(Dataset.from_dict({"text": ["a", "", "b"]}), {"text": check_text}, invalid_records)
     assert good["text"][:] == ["a", "b"]
-    assert [(line["row"], line["reason"]) for line in complaints.skipped] == [(2, "text: empty")]
+    assert [(line["row"], line["reason"]) for line in invalid_records.skipped] == [(2, "text: empty")]
 
 
 def test_several_processes_find_the_same(tmp_path: Path) -> None:
-    checks = {"text": text, "label": CATS}
-    one, two = Complaints(0.2), Complaints(0.2)
-    alone = sift(read(str(damaged(tmp_path))), checks, one)
+    checks = {"text": check_text, "label": CATS}
+    one, two = RecordValidation(0.2), RecordValidation(0.2)
+    alone = valid_rows(read(str(damaged(tmp_path))), checks, one)
     data = read(str(tmp_path / "x.jsonl")).select(range(20))
-    assert sift(data, checks, two, processes=2)[:] == alone[:] and two.skipped == one.skipped
+    assert valid_rows(data, checks, two, processes=2)[:] == alone[:] and two.skipped == one.skipped
 
 
 def test_damaged_pictures_of_a_folder_are_sifted(tmp_path: Path) -> None:
     for name, data in {"cat/1": png(), "cat/2": png()[:200], "dog/1": b"", "dog/2": png()}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.png").write_bytes(data)
-    complaints = Complaints(0.5)
-    good = sift(read(str(tmp_path)), {"image": picture, "label": CATS}, complaints)
+    invalid_records = RecordValidation(0.5)
+    good = valid_rows(read(str(tmp_path)), {"image": check_image, "label": CATS}, invalid_records)
     assert good["label"][:] == [0, 1]
-    assert [Path(line["file"]).name for line in complaints.skipped] == ["2.png", "1.png"]
+    assert [Path(line["file"]).name for line in invalid_records.skipped] == ["2.png", "1.png"]
 
 
 def test_records_are_written_once_by_whoever_finds_them(tmp_path: Path) -> None:
@@ -126,33 +135,35 @@ def test_records_are_written_once_by_whoever_finds_them(tmp_path: Path) -> None:
     def lines() -> list[int]:
         return [json.loads(line)["row"] for line in (tmp_path / "bad-records.jsonl").read_text().splitlines()]
 
-    first, second = Complaints(0.5), Complaints(0.5)
-    first.note(origins[0], "early")
-    second.note(origins[0], "early")
+    first, second = RecordValidation(0.5), RecordValidation(0.5)
+    first.add(origins[0], "early")
+    second.add(origins[0], "early")
     first.open(tmp_path, is_main=True)
     second.open(tmp_path, is_main=False)
-    second.note(origins[1], "late")
-    second.note(origins[1], "late")
+    second.add(origins[1], "late")
+    second.add(origins[1], "late")
     assert lines() == [1, 2]
     # A run that was killed while it wrote goes on.
     with (tmp_path / "bad-records.jsonl").open("a") as file:
         file.write('{"file": "x", "ro')
-    third = Complaints(0.5)
-    third.note(origins[0], "early")
+    third = RecordValidation(0.5)
+    third.add(origins[0], "early")
     third.open(tmp_path, is_main=True)
-    third.note(origins[1], "late")
-    third.note(origins[2], "new")
+    third.add(origins[1], "late")
+    third.add(origins[2], "new")
     assert lines() == [1, 2, 3]
     assert third.summary() == {"skipped": 3, "reasons": {"early": 1, "late": 1, "new": 1}}
 
 
 def test_rows_are_counted_from_the_beginning_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("one\ntwo\nthree\n")
-    said = Complaints().note({"_file": str(tmp_path / "x"), "_begin": 8, "_row": 1}, "wrong")
+    said = RecordValidation().add({"_file": str(tmp_path / "x"), "_begin": 8, "_row": 1}, "wrong")
     assert said == f"{tmp_path / 'x'}, row 3: wrong"
 
 
 def test_a_bad_record_late_in_the_data_is_told_too() -> None:
     data = Dataset.from_list([{"a": "words"}] * 1100 + [{"a": ""}])
-    complaints = Complaints(0.01)
-    assert len(sift(data, {"a": text}, complaints)) == 1100 and complaints.summary()["reasons"] == {"a: empty": 1}
+    invalid_records = RecordValidation(0.01)
+    assert len(valid_rows(data, {"a": check_text}, invalid_records)) == 1100 and invalid_records.summary()[
+        "reasons"
+    ] == {"a: empty": 1}

@@ -9,9 +9,9 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.example_data.digit_drawings import NAMES, judged, pictures, read, written
+from qkv.scripts.example_data.digit_drawings import NAMES, as_words, draw, parse, score_drawings
 from qkv.scripts.example_data.digits import grey_levels
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
 
@@ -30,7 +30,7 @@ def test_drawings_are_the_images_of_the_recipe_digits(task: Task) -> None:
     levels, labels = grey_levels(data.load(recipe.load("digits", ["holdout=0"])).splits["test"])
     for text, image, label in zip(texts(task, "test"), levels.round(), labels, strict=False):
         _, _, name, *words = text.split()
-        assert name == NAMES[label] and np.array_equal(read(" ".join(words)), image)
+        assert name == NAMES[label] and np.array_equal(parse(" ".join(words)), image)
 
 
 def test_captions_tell_half_of_each_digit_bold(task: Task) -> None:
@@ -42,7 +42,7 @@ def test_captions_tell_half_of_each_digit_bold(task: Task) -> None:
         assert abs(len(ink["light"]) - len(ink["bold"])) <= 0.1 * len(ink["bold"])
 
 
-def test_judges_know_people_from_noise(task: Task) -> None:
+def test_baselines_know_people_from_noise(task: Task) -> None:
     found = task.baselines()
     people, alone = found["what people drew"]["test"], found["each pixel by itself"]["test"]
     assert people["drawn_accuracy"] > 0.95 and people["stroke_accuracy"] == 1.0
@@ -52,8 +52,8 @@ def test_judges_know_people_from_noise(task: Task) -> None:
 
 def test_a_drawing_of_something_else_is_wrong() -> None:
     images, labels = load_digits(return_X_y=True)
-    judge = partial(judged, images[:600], labels[:600], [0.0] * 10)
-    drawings = [written(image) for image in images[600:660].astype(int)]
+    judge = partial(score_drawings, images[:600], labels[:600], [0.0] * 10)
+    drawings = [as_words(image) for image in images[600:660].astype(int)]
     right = judge([f"a bold {NAMES[label]}" for label in labels[600:660]], drawings)
     wrong = judge([f"a light {NAMES[label - 1]}" for label in labels[600:660]], drawings)
     assert right["drawn_accuracy"] > 0.9 and right["stroke_accuracy"] == 1.0
@@ -63,12 +63,12 @@ def test_a_drawing_of_something_else_is_wrong() -> None:
 def test_the_picture_holds_drawings_of_every_caption(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def maker(prompts: list[str]) -> list[str]:
+    def generate(prompts: list[str]) -> list[str]:
         asked.extend(prompts)
-        return [written([16] * 64)] * len(prompts)
+        return [as_words([16] * 64)] * len(prompts)
 
     people = {"test": [f"a bold {name}" for name in NAMES for _ in range(6)]}
-    corpus = Corpus("d", "d", "s", texts=people, targets={"test": [written([8] * 64)] * 60})
-    products = pictures(corpus, maker, tmp_path)
+    corpus = Corpus("d", "d", "s", texts=people, targets={"test": [as_words([8] * 64)] * 60})
+    products = draw(corpus, generate, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(products) == {"drawings.png"}
     assert len(set(asked)) == 20 and Image.open(tmp_path / "drawings.png").width > 600

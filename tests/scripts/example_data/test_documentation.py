@@ -2,15 +2,16 @@
 
 import hashlib
 import io
+import platform
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from qkv.scripts.example_data import documentation as django_docs
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.example_data import documentation
+from recipes import recipe_of
 
-RECIPE = Recipe("r", "", "", "")
+RECIPE = recipe_of()
 LONG = "words that say something about the topic, over and over, until there are enough of them for number"
 
 
@@ -39,13 +40,13 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     content = source()
     (tmp_path / "index" / "django").mkdir(parents=True)
     (tmp_path / "index" / "files").mkdir()
-    (tmp_path / "index" / "files" / django_docs.ARCHIVE).write_bytes(content)
+    (tmp_path / "index" / "files" / documentation.ARCHIVE).write_bytes(content)
     address = (tmp_path / "index").as_uri()
-    link = f'<a href="../files/{django_docs.ARCHIVE}#sha256=x">d</a><a href="../files/django-5.2.18.tar.gz">d</a>'
+    link = f'<a href="../files/{documentation.ARCHIVE}#sha256=x">d</a><a href="../files/django-5.2.18.tar.gz">d</a>'
     page = tmp_path / "index" / "django" / "index.html"
     page.write_text(link)
-    monkeypatch.setattr(django_docs, "urlopen", opener(page))
-    monkeypatch.setattr(django_docs, "SHA256", hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr(documentation, "urlopen", opener(page))
+    monkeypatch.setattr(documentation, "SHA256", hashlib.sha256(content).hexdigest())
     monkeypatch.setenv("PIP_INDEX_URL", address)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "index"
@@ -64,15 +65,15 @@ def opener(page: Path) -> object:
 
 
 def test_pages_are_documents_and_what_changes_is_left_out(index: Path) -> None:
-    corpus = django_docs.documents(RECIPE)
+    corpus = documentation.documents(RECIPE)
     assert len(corpus.texts["train"]) + len(corpus.texts["test"]) == 31 and len(corpus.texts["test"]) == 3
     assert not any("left out" in text for texts in corpus.texts.values() for text in texts)
-    (index / "files" / django_docs.ARCHIVE).unlink()
-    assert django_docs.documents(RECIPE) == corpus  # from the cache
+    (index / "files" / documentation.ARCHIVE).unlink()
+    assert documentation.documents(RECIPE) == corpus  # from the cache
 
 
 def test_paragraphs_know_their_subject_and_blocks_stay_together(index: Path) -> None:
-    corpus = django_docs.paragraphs(RECIPE)
+    corpus = documentation.paragraphs(RECIPE)
     train, test = (dict(zip(corpus.texts[name], corpus.labels[name], strict=True)) for name in ("train", "test"))
     assert not train.keys() & test.keys() and len(test) > 30 and f"{LONG} x" in train.keys() | test.keys()
     assert {corpus.names[label] for label in test.values()} == {"models", "forms"}
@@ -82,13 +83,13 @@ def test_paragraphs_know_their_subject_and_blocks_stay_together(index: Path) -> 
 
 
 def test_a_file_of_another_hash_is_not_used(index: Path) -> None:
-    cached = django_docs.archive()
+    cached = documentation.archive()
     cached.write_bytes(b"something else")
-    assert hashlib.sha256(django_docs.archive().read_bytes()).hexdigest() == django_docs.SHA256
+    assert hashlib.sha256(documentation.archive().read_bytes()).hexdigest() == documentation.SHA256
     cached.unlink()
-    (index / "files" / django_docs.ARCHIVE).write_bytes(b"something else")
+    (index / "files" / documentation.ARCHIVE).write_bytes(b"something else")
     with pytest.raises(OSError, match="django-5.2.19.tar.gz has SHA-256 .*, expected .*; use data=docstrings instead"):
-        django_docs.archive()
+        documentation.archive()
     assert list(cached.parent.iterdir()) == []
 
 
@@ -96,19 +97,78 @@ def test_without_a_network_one_sentence_says_what_works(index: Path, monkeypatch
     def refuse(*args: object, **kwargs: object) -> None:
         raise OSError("Network is\nunreachable")
 
-    monkeypatch.setattr(django_docs, "urlopen", refuse)
+    monkeypatch.setattr(documentation, "urlopen", refuse)
     with pytest.raises(
         OSError, match=r"cannot be fetched \(Network is unreachable\); use data=docstrings, which needs"
     ):
-        django_docs.documents(RECIPE)
+        documentation.documents(RECIPE)
 
 
 def test_an_index_without_it_says_so(index: Path) -> None:
     (index / "django" / "index.html").write_text("nothing")
     with pytest.raises(OSError, match="the package index does not have django-5.2.19.tar.gz"):
-        django_docs.archive()
+        documentation.archive()
 
 
 def test_the_index_is_the_one_that_pip_is_set_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://index.invalid/simple")
-    assert django_docs.index() == "https://index.invalid/simple"
+    assert documentation.index() == "https://index.invalid/simple"
+
+
+SOURCE = '''"""The module."""
+
+
+class Thing:
+    """A thing.
+
+    first
+        indented
+    """
+
+    async def act(self):
+        """Act."""
+
+
+def act():
+    """Act."""
+    """No docstring."""
+
+
+def silent(): ...
+'''
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "test").mkdir()
+    (tmp_path / "a" / "module.py").write_text(SOURCE)
+    (tmp_path / "broken.py").write_text("def (")
+    (tmp_path / "bytes.py").write_bytes(b'"""\xff"""')
+    (tmp_path / "test" / "left_out.py").write_text('"""Left out."""')
+    for number in range(12):
+        (tmp_path / f"m{number:02}.py").write_text(f'"""Number {number}."""\ndef f():\n    """Act."""\n')
+    monkeypatch.setattr(documentation, "library", lambda: tmp_path)
+    return tmp_path
+
+
+def test_each_string_is_read_once_and_cleaned(library: Path) -> None:
+    found = list(documentation.new_docstrings(library / "a" / "module.py", set()))
+    assert found == ["The module.", "A thing.\n\nfirst\n    indented", "Act."]
+    assert (
+        list(documentation.docstrings_of(library / "broken.py"))
+        == list(documentation.docstrings_of(library / "bytes.py"))
+        == []
+    )
+
+
+def test_a_module_is_a_document_and_no_text_is_in_both_splits(library: Path) -> None:
+    corpus = documentation.docstrings(recipe_of())
+    assert corpus.texts["test"] == ["The module.\n\nA thing.\n\nfirst\n    indented\n\nAct.", "Number 9."]
+    assert corpus.texts["train"] == [f"Number {number}." for number in (*range(9), 10, 11)]
+    assert platform.python_version() in corpus.title
+
+
+def test_the_library_of_this_python_is_found() -> None:
+    found = documentation.source_files(documentation.library() / "json")
+    assert [path.stem for path in found] == ["__init__", "decoder", "encoder", "scanner", "tool"]

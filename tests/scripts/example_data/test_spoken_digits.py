@@ -7,26 +7,26 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.audio import SpeechData, read_wav
 from qkv.scripts.example_data import spoken_digits as digits
-from qkv.scripts.recipes.schema import Recipe, Text
+from recipes import recipe_of
 from sine_waves import tone
 
-RECIPE = Recipe("r", "", "", "", text=Text(made=30))
+RECIPE = recipe_of(text=dict(made=30))
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the data go, with tones for voices."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(digits, "spoken", lambda lines: [tone(len(line[0]), line[2]) for line in lines])
-    monkeypatch.setattr(digits, "TESTED", 20)
+    monkeypatch.setattr(digits, "speak", lambda lines: [tone(len(line[0]), line[2]) for line in lines])
+    monkeypatch.setattr(digits, "TEST_SIZE", 20)
     monkeypatch.setattr(digits, "version", lambda name: "1")
     monkeypatch.setattr(digits, "require", lambda module: None)
     return tmp_path / "cache" / "qkv"
 
 
-def rows(source: digits.Source) -> dict[str, list[dict[str, Any]]]:
+def rows(source: SpeechData) -> dict[str, list[dict[str, Any]]]:
     return {split: pq.read_table(Path(source.where) / f"{split}.parquet").to_pylist() for split in ("train", "test")}
 
 
@@ -45,9 +45,9 @@ def test_the_same_data_come_every_time_and_are_made_once(cache: Path, monkeypatc
     before = rows(first)
     Path(first.where).rename(cache / "before")
     assert rows(digits.spoken_digits(RECIPE)) == before
-    more = digits.spoken_digits(Recipe("r", "", "", "", text=Text(made=40)))
+    more = digits.spoken_digits(recipe_of(text=dict(made=40)))
     assert more.where != first.where and rows(more)["test"] == before["test"]
-    monkeypatch.setattr(digits, "spoken", None)
+    monkeypatch.setattr(digits, "speak", None)
     assert digits.spoken_digits(RECIPE) == first
     assert sorted(path.name for path in cache.iterdir()) == sorted(
         ["before", Path(first.where).name, Path(more.where).name]
@@ -56,10 +56,10 @@ def test_the_same_data_come_every_time_and_are_made_once(cache: Path, monkeypatc
 
 def test_noise_is_as_loud_as_drawn(cache: Path) -> None:
     line = rows(digits.spoken_digits(RECIPE))["train"][0]
-    found, clean = read_wav(line["audio"]["bytes"])["raw"], digits.spoken([[line["text"], "", 0]])[0]
+    found, clean = read_wav(line["audio"]["bytes"])["raw"], digits.speak([[line["text"], "", 0]])[0]
     assert len(found) == len(clean)
     sound = np.sin(np.arange(20_000) / 10).astype(np.float32)
-    levels = [10 * np.log10((sound**2).mean() / ((digits.noisy(sound, random) - sound) ** 2).mean())
+    levels = [10 * np.log10((sound**2).mean() / ((digits.add_noise(sound, random) - sound) ** 2).mean())
               for random in map(np.random.default_rng, range(30))]  # fmt: skip
     low, high = digits.NOISE
     assert low - 0.5 < min(levels) < low + 5 and high - 5 < max(levels) < high + 0.5
@@ -68,10 +68,10 @@ def test_noise_is_as_loud_as_drawn(cache: Path) -> None:
 def test_what_is_said_goes_through_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = "import json, sys, numpy\nlines = json.load(sys.stdin)\n"
     script += "numpy.savez(sys.argv[1], samples=numpy.full(60, 16384, 'int16'), lengths=[20, 40], rate=16000)"
-    (tmp_path / "speaker.py").write_text(script)
-    monkeypatch.setattr(digits, "SPEAKER", tmp_path / "speaker.py")
-    found = digits.spoken([["a", "v", 1, 1], ["b", "v", 1, 1]])
+    (tmp_path / "espeak.py").write_text(script)
+    monkeypatch.setattr(digits, "ESPEAK", tmp_path / "espeak.py")
+    found = digits.speak([["a", "v", 1, 1], ["b", "v", 1, 1]])
     assert [len(part) for part in found] == [20, 40] and set(found[0].tolist()) == {0.5}
-    (tmp_path / "speaker.py").write_text("raise SystemExit('no voice')")
+    (tmp_path / "espeak.py").write_text("raise SystemExit('no voice')")
     with pytest.raises(RuntimeError, match="espeak-ng failed: no voice"):
-        digits.spoken([["a", "v", 1, 1]])
+        digits.speak([["a", "v", 1, 1]])

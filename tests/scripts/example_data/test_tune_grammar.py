@@ -14,8 +14,8 @@ from qkv.scripts.example_data.tune_grammar import (
     chord,
     compose,
     following,
+    key_name,
     scale,
-    spelt,
     vocabulary,
 )
 
@@ -23,7 +23,7 @@ TUNES = [(prompt, compose(prompt, np.random.default_rng(index))) for index, prom
 
 
 def test_names() -> None:
-    assert [spelt(key) for key in (59, 60, 61, 72)] == ["B3", "C4", "Db4", "C5"]
+    assert [key_name(key) for key in (59, 60, 61, 72)] == ["B3", "C4", "Db4", "C5"]
     assert scale("C", "major") == "G3 A3 B3 C4 D4 E4 F4 G4 A4 B4 C5 D5 E5".split()
     assert scale("A", "minor")[3:10] == "A3 B3 C4 D4 E4 F4 G4".split()
     assert [chord("C", "major", degree) for degree in range(6)] == ["[C]", "[Dm]", "[Em]", "[F]", "[G]", "[Am]"]

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 from mido import MidiFile
 
-from qkv.scripts.example_data.midi import Note
 from qkv.scripts.example_data.tune_grammar import ROW
-from qkv.scripts.example_data.tunes import harmony, judged, listened, melody
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.example_data.tunes import TICKS, Note, harmony, melody, score_tunes, write_midi, write_tunes
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
 
@@ -40,10 +39,10 @@ def test_nothing_is_better_than_the_rules(task: Task) -> None:
 def test_what_is_wrong_is_counted() -> None:
     bar = "[C] C4 - - - - - - -".split()
     prompt, tune = "C major AABA", bar * 8
-    assert judged([prompt], [" ".join(tune)]) == {"notes_in_key": 1.0, "bars_in_form": 1.0, "lawful": 0.0}
+    assert score_tunes([prompt], [" ".join(tune)]) == {"notes_in_key": 1.0, "bars_in_form": 1.0, "lawful": 0.0}
     other = [*tune[: 2 * ROW + 1], "Db4", *tune[2 * ROW + 2 :]]
-    assert judged([prompt], [" ".join(other)]) == {"notes_in_key": 7 / 8, "bars_in_form": 2 / 3, "lawful": 0.0}
-    assert judged([prompt], [". " * 72])["notes_in_key"] == 0.0
+    assert score_tunes([prompt], [" ".join(other)]) == {"notes_in_key": 7 / 8, "bars_in_form": 2 / 3, "lawful": 0.0}
+    assert score_tunes([prompt], [". " * 72])["notes_in_key"] == 0.0
 
 
 def test_words_become_notes_and_chords() -> None:
@@ -56,7 +55,39 @@ def test_words_become_notes_and_chords() -> None:
 
 
 def test_tunes_are_left_to_be_seen_and_heard(tmp_path: Path) -> None:
-    products = listened(lambda prompts: [" ".join(TUNE)] * len(prompts), tmp_path)
+    products = write_tunes(lambda prompts: [" ".join(TUNE)] * len(prompts), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(products) == {"tunes.png", "tunes.mid"}
     played = [message.note for message in MidiFile(tmp_path / "tunes.mid").tracks[0] if message.type == "note_on"]
     assert played == [60, 64, 67, 57, 57] * 4
+
+
+def heard(path: Path) -> list[tuple[int, float, float, int]]:
+    """(key, start, end, channel) of each note, in quarter notes, as mido reads them."""
+    found, down = [], {}
+    for track in MidiFile(path).tracks:
+        now = 0
+        for message in track:
+            now += message.time
+            if message.type == "note_on":
+                down[message.channel, message.note] = now
+            elif message.type == "note_off":
+                start = down.pop((message.channel, message.note))
+                found.append((message.note, start / TICKS, now / TICKS, message.channel))
+    assert not down
+    return sorted(found, key=lambda note: (note[3], note[1:]))
+
+
+def test_notes_and_chords_come_out_as_they_went_in(tmp_path: Path) -> None:
+    melody = [Note(60, 0.0, 0.5), Note(60, 0.5, 1.5), Note(64, 2.0, 3.0)]  # one key twice, without a pause
+    chords = [Note(48, 0.0, 4.0, 50), Note(52, 0.0, 4.0, 50)]
+    write_midi(tmp_path / "a.mid", [melody, chords], tempo=90)
+    assert heard(tmp_path / "a.mid") == [(60, 0.0, 0.5, 0), (60, 0.5, 1.5, 0), (64, 2.0, 3.0, 0), (48, 0.0, 4.0, 1),
+                                         (52, 0.0, 4.0, 1)]  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == ["a.mid"]
+    # Four quarters at 90 a minute.
+    assert abs(MidiFile(tmp_path / "a.mid").length - 4 * 60 / 90) < 0.01
+
+
+def test_silence_is_a_file_too(tmp_path: Path) -> None:
+    write_midi(tmp_path / "a.mid", [[], []])
+    assert heard(tmp_path / "a.mid") == []

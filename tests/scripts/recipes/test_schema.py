@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from qkv.scripts.recipes.schema import Augmentation, Recipe, load, names
+from qkv.scripts.recipes.loading import changed, load, names
+from qkv.scripts.recipes.schema import Recipe, flat, known_types
+from recipes import recipe_of
 
 
 @pytest.mark.parametrize("name", names())
@@ -23,21 +25,24 @@ def test_overrides_change_fields_groups_and_the_model() -> None:
         "model.norm_eps=1e-6",
     ]
     recipe = load("digits", words)
-    assert (recipe.seed, recipe.learning_rate, recipe.out) == (7, 1e-3, None)
-    assert recipe.augment.degrees == 0.0 and recipe.augment.shift == load("digits").augment.shift
-    assert recipe.model["position"] == "rope" and recipe.model["hidden_size"] == 64
+    assert (recipe.seed, recipe.optimization.learning_rate, recipe.output.folder) == (7, 1e-3, None)
+    assert recipe.data.augment.degrees == 0.0 and recipe.data.augment.shift == load("digits").data.augment.shift
+    assert recipe.model.config["position"] == "rope" and recipe.model.config["hidden_size"] == 64
 
 
 def test_types_are_those_of_the_fields() -> None:
     recipe = load("digits", ["learning_rate=1", "batch_size=64.0", "out=3"])
-    assert [type(value) for value in (recipe.learning_rate, recipe.batch_size, recipe.out)] == [float, int, str]
+    assert [
+        type(value)
+        for value in (recipe.optimization.learning_rate, recipe.optimization.batch_size, recipe.output.folder)
+    ] == [float, int, str]
 
 
 def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("title: Mine\ndata: digits\narchitecture: QkvImageEncoderForImageClassification\n")
-    assert load(str(path)) == Recipe(
-        "mine", "Mine", "digits", "QkvImageEncoderForImageClassification", augment=Augmentation()
+    assert load(str(path)) == recipe_of(
+        name="mine", title="Mine", data="digits", architecture="QkvImageEncoderForImageClassification"
     )
 
 
@@ -57,7 +62,7 @@ def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ("batch_size=0", "batch_size=0 must be at least 1"),
         ("learning_rate=0", "learning_rate=0.0 must be above 0"),
         ("learning_rate=fast", "learning_rate='fast' is not a number"),
-        ("augment.scale=-1", "scale=-1.0 must be 0 or more"),
+        ("augment.scale=-1", "augment.scale=-1.0 must be 0 or more"),
         ("augment=3", "augment=3 is not a group of keys"),
         ("title.x=3", "'title.x' is not a recipe key: 'title' holds a single value"),
         ("holdout=1", "holdout=1.0 leaves nothing to train on; give a share below 1, such as 0.2"),
@@ -72,6 +77,15 @@ def test_a_wrong_word_is_refused_in_one_sentence(word: str, message: str) -> Non
     with pytest.raises(ValueError) as error:
         load("digits", [word])
     assert str(error.value).startswith(message) and "\n" not in str(error.value)
+
+
+def test_every_part_of_the_tree_is_written_under_names_of_its_own() -> None:
+    recipe = load("digits", ["out=here", "model_source=stock"])
+    values = flat(recipe)
+    assert values.keys() == known_types().keys() and changed(recipe, **values) == recipe
+    assert (values["data"], values["schedule"], values["out"], values["model_source"]) == (
+        recipe.data.source, recipe.schedule.name, recipe.output.folder, recipe.model.source,
+    )  # fmt: skip
 
 
 def test_an_unknown_recipe_is_refused() -> None:

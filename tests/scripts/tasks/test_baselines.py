@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from qkv.scripts.data.corpus import Corpus, pairs
+from qkv.scripts.data.corpus import Corpus, paired
+from qkv.scripts.data.examples import Columns
 from qkv.scripts.tasks import baselines
-from qkv.scripts.tasks.task import Columns
 
 
 def slow_bits(train: bytes, test: bytes, order: int) -> float:
@@ -41,9 +41,9 @@ def test_what_repeats_is_cheap_and_noise_is_not() -> None:
     assert baselines.bits(noise, noise[::-1]) > 7.5
 
 
-def test_the_byte_model_is_of_each_split() -> None:
+def test_the_byte_ngram_is_of_each_split() -> None:
     corpus = Corpus("c", "t", "s", {"train": ["abc" * 50], "test": ["abc" * 9], "validation": ["é"]})
-    (found,) = baselines.byte_model(corpus).values()
+    (found,) = baselines.byte_ngram(corpus).values()
     assert found.keys() == {"test", "validation"} and found["test"]["bits_per_byte"] < 1
 
 
@@ -56,8 +56,8 @@ def test_words_tell_topics_apart() -> None:
 
 
 def test_a_copy_is_right_where_nothing_changes() -> None:
-    corpus = pairs("c", "t", "s", [("a", "a"), ("b", "c")] * 10)
-    assert baselines.copied(corpus, ["exact_match"]) == {"the source, copied": {"test": {"exact_match": 1.0}}}
+    corpus = paired("c", "t", "s", [("a", "a"), ("b", "c")] * 10)
+    assert baselines.copy_source(corpus, ["exact_match"]) == {"the source, copied": {"test": {"exact_match": 1.0}}}
 
 
 def test_the_most_frequent_token_is_no_special_one() -> None:

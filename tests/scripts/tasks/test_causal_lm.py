@@ -7,18 +7,18 @@ import pytest
 import torch
 
 import qkv
-from qkv.scripts.data.corpus import Corpus, pairs
-from qkv.scripts.recipes.schema import Recipe, Text
-from qkv.scripts.tasks.causal_lm import IGNORED, language
+from qkv.scripts.data.corpus import Corpus, paired
+from qkv.scripts.tasks.causal_lm import IGNORED, causal_lm
 from qkv.scripts.tasks.task import Task
+from recipes import recipe_of
 
 TEXTS = {"train": ["one two three, ééé", "four\nfive"], "test": ["six seven eight nine ten", "eleven"]}
 CORPUS = Corpus("c", "t", "s", TEXTS)
-ECHO = pairs("e", "t", "s", [("ab", "ba"), ("abc", "cba"), ("b", "b")])
+ECHO = paired("e", "t", "s", [("ab", "ba"), ("abc", "cba"), ("b", "b")])
 
 
 def task(corpus: Corpus = CORPUS, kind: str = "bytes") -> Task:
-    return language(Recipe("r", "", "", "", text=Text(tokenizer=kind, length=8)), corpus)
+    return causal_lm(recipe_of(text=dict(tokenizer=kind, length=8)), corpus)
 
 
 def model(made: Task) -> torch.nn.Module:

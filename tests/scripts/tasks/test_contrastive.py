@@ -8,9 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.recipes import loading as recipe
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.contrastive import CHOICE, Judge, others, own_loss
+from qkv.scripts.tasks.contrastive import CANDIDATES, Retrieval, batch_loss, negatives
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import check_task
 from qkv.scripts.training.run import build, train
@@ -46,39 +47,41 @@ def test_splits_hold_what_they_say(task: Task) -> None:
 
 
 def test_a_caption_is_chosen_among_32_different_ones() -> None:
-    assert len({5, *others(5, 48, 0)}) == CHOICE == 32 and others(5, 48, 0) != others(5, 48, 1)
-    assert set(others(5, 32, 0)) == set(range(32)) - {5}
+    assert len({5, *negatives(5, 48, 0)}) == CANDIDATES == 32 and negatives(5, 48, 0) != negatives(5, 48, 1)
+    assert set(negatives(5, 32, 0)) == set(range(32)) - {5}
 
 
 def test_judged_is_the_nearest_caption(task: Task) -> None:
     """A model whose pictures lie at one caption each."""
     texts = torch.eye(32)
-    model = SimpleNamespace(device="cpu", get_text_features=lambda **rows: SimpleNamespace(pooler_output=3 * texts))
+    model = SimpleNamespace(
+        device="cpu", get_text_features=lambda **rows: SimpleNamespace(pooler_output=3 * texts[rows["input_ids"]])
+    )
     outputs = SimpleNamespace(image_embeds=texts[[3, 3, 30]])
     batch = {"_caption": torch.tensor([3, 4, 30]), "_place": torch.arange(3)}
-    judge = Judge({}, 24)
-    answers = judge.answer(model, outputs, batch)
+    retrieval = Retrieval({"input_ids": torch.arange(32)}, 24)
+    answers = retrieval.answer(model, outputs, batch)
     assert answers == [(3, 3), (3, 4), (30, 30)]
-    found = judge.measured({"loss": 6.0, "targets": 3.0}, answers)
+    found = retrieval.measure({"loss": 6.0, "targets": 3.0}, answers)
     assert found == {"loss": 2.0, "retrieval_seen": 0.5, "retrieval_unseen": 1.0}
-    assert "retrieval_unseen" not in judge.measured({"loss": 6.0, "targets": 3.0}, answers[:2])
+    assert "retrieval_unseen" not in retrieval.measure({"loss": 6.0, "targets": 3.0}, answers[:2])
 
 
 @pytest.mark.parametrize("source", ["qkv", "stock"])
 def test_both_models_compete_alike(source: str, task: Task) -> None:
     """The loss that a step is taken by is that of the outputs, summed over pairs and divided by their number."""
-    model = build(replace(RECIPE, model_source=source), task).eval()
+    model = build(changed(RECIPE, model_source=source), task).eval()
     batch = task.collate(task.train.__getitems__(range(8)), range(8))
     given = {name: value for name, value in batch.items() if name[0] != "_"}
     outputs = model(**given, num_items_in_batch=4)
-    assert float(outputs.loss) == pytest.approx(float(own_loss(outputs)) / 4, rel=1e-5)
+    assert float(outputs.loss) == pytest.approx(float(batch_loss(outputs)) / 4, rel=1e-5)
     assert (model.config.text_config.vocab_size, model.config.text_config.eos_token_id) == (
         len(task.processor.tokenizer), task.processor.tokenizer.eos_token_id,
     )  # fmt: skip
 
 
 def test_the_recipe_takes_steps_and_shows_an_example(tmp_path: Path) -> None:
-    finished = train(replace(RECIPE, out=str(tmp_path / "run")), "qkv train shapes-captions")
+    finished = train(changed(RECIPE, out=str(tmp_path / "run")), "qkv train shapes-captions")
     assert set(finished.record["metrics"]["test"]) == {"loss", "retrieval_seen", "retrieval_unseen"}
     example = finished.task.example(finished.model)
     assert example.given.size == (32, 32) and example.expected["label"] in example.options["candidate_labels"]
@@ -93,6 +96,6 @@ def test_the_recipe_takes_steps_and_shows_an_example(tmp_path: Path) -> None:
 )
 def test_pairs_are_never_taken_in_parts(fields: dict[str, int], said: str, task: Task) -> None:
     check_task(task, RECIPE)
-    check_task(replace(task, contested=False), replace(RECIPE, **fields))
+    check_task(replace(task, in_batch_negatives=False), changed(RECIPE, **fields))
     with pytest.raises(ValueError, match=said):
-        check_task(task, replace(RECIPE, **fields))
+        check_task(task, changed(RECIPE, **fields))

@@ -9,9 +9,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features
 from datasets import Image as ImageFeature
 from PIL import Image
 
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.image_classification import centre, images, part
+from qkv.scripts.tasks.image_classification import center_crop, random_crop
 from qkv.scripts.training.run import train
 
 TINY = ["model.image_size=16", "model.patch_size=8", "model.hidden_size=8", "model.num_hidden_layers=1",
@@ -38,7 +38,7 @@ def test_answers_that_nobody_has_are_not_asked_for(tmp_path: Path) -> None:
     hidden = Dataset.from_dict({"image": pictures, "label": [-1] * 4}, features=kinds)
     DatasetDict({"train": known, "validation": known, "test": hidden}).save_to_disk(str(tmp_path))
     words = [f"data={tmp_path}", "streaming=false"]
-    assert images(recipe.load("vit-b16", words)).sizes() == {"train": 4, "validation": 4}
+    assert data.load(recipe.load("vit-b16", words)).sizes() == {"train": 4, "validation": 4}
 
 
 def test_the_recipe_takes_steps_on_a_stream_of_a_folder(folder: Path, tmp_path: Path) -> None:
@@ -63,14 +63,14 @@ def test_a_place_decides_the_crop(folder: Path) -> None:
 
 def test_the_centre_is_a_square() -> None:
     image = Image.fromarray(np.arange(64 * 32, dtype=np.uint8).reshape(32, 64))
-    assert centre(image).size == (28, 28)
+    assert center_crop(image).size == (28, 28)
 
 
 @pytest.mark.parametrize("corner", [0.0, 0.999])
 def test_a_part_lies_within_and_may_be_mirrored(corner: float) -> None:
     image = Image.fromarray(np.arange(64 * 32, dtype=np.uint8).reshape(32, 64))
     draws = np.array([corner, corner, corner, corner, 0.9])
-    plain, mirrored = part(image, draws), part(image, np.array([*draws[:4], 0.1]))
+    plain, mirrored = random_crop(image, draws), random_crop(image, np.array([*draws[:4], 0.1]))
     assert 1 <= plain.size[0] <= 64 and 1 <= plain.size[1] <= 32
     assert np.array_equal(np.asarray(plain)[:, ::-1], np.asarray(mirrored))
 

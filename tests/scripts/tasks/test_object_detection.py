@@ -11,13 +11,15 @@ from datasets import Image as Picture
 from PIL import Image
 from transformers import DetrForObjectDetection, pipeline
 
-from qkv.scripts.data.readers import Fault
-from qkv.scripts.data.validation import picture
-from qkv.scripts.example_data.scenes import scenes
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.data.examples import Batch
+from qkv.scripts.data.image_data import check_objects
+from qkv.scripts.data.readers import InvalidRecord
+from qkv.scripts.data.validation import check_image
+from qkv.scripts.example_data.shapes import scenes
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.object_detection import boxed, counted
-from qkv.scripts.tasks.task import Batch, Task
+from qkv.scripts.tasks.object_detection import count_objects
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.run import Run, build, train
 
 NAMES = ["circle", "square", "triangle"]
@@ -96,8 +98,8 @@ def test_objects_may_be_lists_or_json_and_classes_words() -> None:
     boxes, kinds = [[1, 2, 3, 4], [0, 0, 5.5, 6]], ["square", "circle"]
     listed = [{"bbox": box, "category": kind} for box, kind in zip(boxes, kinds, strict=True)]
     for value in ({"bbox": boxes, "category": kinds}, listed, {"bbox": boxes, "category": [1, 0]}):
-        assert boxed(value, NAMES) == boxed(json.dumps(value), NAMES) == expected
-    assert boxed([], NAMES) == []
+        assert check_objects(value, NAMES) == check_objects(json.dumps(value), NAMES) == expected
+    assert check_objects([], NAMES) == []
 
 
 @pytest.mark.parametrize(
@@ -112,14 +114,14 @@ def test_objects_may_be_lists_or_json_and_classes_words() -> None:
         ({"bbox": [[1, 2, 3, 4]], "category": [3]}, "label 3 is not in 0 to 2"),
     ],
 )
-def test_what_are_no_objects_is_a_fault(value: object, reason: str) -> None:
-    with pytest.raises(Fault, match=reason):
-        boxed(value, NAMES)
+def test_what_are_no_objects_is_an_invalid_record(value: object, reason: str) -> None:
+    with pytest.raises(InvalidRecord, match=reason):
+        check_objects(value, NAMES)
 
 
 def table(folder: Path, **first: object) -> Path:
     """A table of pictures and objects, the first record of which is something else."""
-    rows = scenes(RECIPE)["train"].select(range(20)).to_list()
+    rows = scenes(RECIPE).tables["train"].select(range(20)).to_list()
     for row in rows:
         row["objects"]["category"] = [NAMES[number] for number in row["objects"]["category"]]
         row["objects"] = json.dumps(row["objects"])
@@ -131,8 +133,8 @@ def table(folder: Path, **first: object) -> Path:
 def test_bad_records_are_counted_and_too_many_end_it(tmp_path: Path) -> None:
     where = f"data={table(tmp_path, objects='[{}]')}"
     task = data.load(recipe.load("shapes-detect", [*TINY, where, "bad_records=0.1", "holdout=0.2"]))
-    assert task.labels == NAMES and task.complaints.summary()["skipped"] == 1
-    assert next(iter(task.complaints.summary()["reasons"])).startswith("objects: expected a 'bbox'")
+    assert task.labels == NAMES and task.invalid_records.summary()["skipped"] == 1
+    assert next(iter(task.invalid_records.summary()["reasons"])).startswith("objects: expected a 'bbox'")
     with pytest.raises(ValueError, match=r"1 of 20 records are bad, .*train.parquet, row 1: objects: expected"):
         data.load(recipe.load("shapes-detect", [*TINY, where, "bad_records=0.01"]))
 
@@ -158,7 +160,7 @@ def test_data_without_classes_or_columns_are_refused(columns: list[str], message
 
 
 def test_boxes_are_no_stream(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="boxes are looked through before the training, which is no stream"):
+    with pytest.raises(ValueError, match="streaming=true is not for architecture='QkvDetectionForObjectDetection'"):
         data.load(recipe.load("shapes-detect", [*TINY, f"data={table(tmp_path)}", "streaming=true"]))
 
 
@@ -191,9 +193,9 @@ def test_the_stock_model_has_our_loss(task: Task) -> None:
     given = {name: value for name, value in batch.items() if name != "_size"}
     own = DetrForObjectDetection.forward
     with torch.no_grad():
-        whole = model(**given, num_items_in_batch=counted(batch)).loss
+        whole = model(**given, num_items_in_batch=count_objects(batch)).loss
         parts = [{name: value[part] for name, value in given.items()} for part in (slice(0, 3), slice(3, 8))]
-        found = sum(model(**part, num_items_in_batch=counted(batch)).loss for part in parts)
+        found = sum(model(**part, num_items_in_batch=count_objects(batch)).loss for part in parts)
         model.loss_function = None
         del model.__dict__["_loss_function"]
         expected = own(model, **given).loss
@@ -202,10 +204,10 @@ def test_the_stock_model_has_our_loss(task: Task) -> None:
 
 def test_a_run_leaves_a_picture_and_a_detector_that_pipelines_take(finished: Run) -> None:
     assert {"loss", "ap", "ap50", "ap75"} == set(finished.record["metrics"]["test"])
-    assert finished.record["pictures"]["objects.png"].startswith("What is found")
+    assert finished.record["pictures"]["objects.png"].startswith("Detections in images")
     assert Image.open(finished.folder / "objects.png").width > 1000
     example = finished.task.example(finished.model)
     found = pipeline("object-detection", str(finished.folder / "model"))(example.given, **example.options)
     assert {name: found[0][name] for name in example.expected} == example.expected
     record = finished.task.splits["test"][0]
-    assert example.given.tobytes() == picture(record["image"]).tobytes()
+    assert example.given.tobytes() == check_image(record["image"]).tobytes()

@@ -10,11 +10,11 @@ import torch
 from transformers import GenerationConfig, pipeline
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.data.corpus import Corpus, PromptedCorpus
 from qkv.scripts.publishing.card.card import make_card
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.prompted_generation import Craft, Maker, prompted
+from qkv.scripts.tasks.prompted_generation import generator, prompted_generation
 from qkv.scripts.training.run import Run, train
 
 TINY = ["text.made=40", "text.evaluated=4", "max_steps=2", "warmup_steps=1", "eval_every=2", "batch_size=8",
@@ -23,11 +23,11 @@ TINY = ["text.made=40", "text.evaluated=4", "max_steps=2", "warmup_steps=1", "ev
 SMALL = recipe.load("tunes", ["holdout=0"])
 
 
-def craft() -> Craft:
-    def judge(prompts: list[str], made: list[str]) -> dict[str, float]:
+def data_of(corpus: Corpus) -> PromptedCorpus:
+    def score(prompts: list[str], made: list[str]) -> dict[str, float]:
         return {"right": sum(one == other.split()[0] for one, other in zip(made, prompts, strict=True)) / len(made)}
 
-    return Craft("word", 2, judge, lambda maker, folder: {}, lambda corpus: {}, "")
+    return PromptedCorpus(corpus, "word", 2, score, lambda generate, folder: {}, lambda corpus: {}, "")
 
 
 def corpus(**others: object) -> Corpus:
@@ -44,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_only_what_is_made_is_to_be_predicted() -> None:
-    task = prompted(SMALL, corpus(), craft())
+    task = prompted_generation(SMALL, data_of(corpus()))
     batch = task.collate(task.train.__getitems__([0, 1]), [0, 1])
     assert [task.processor.decode(row) for row in batch["input_ids"]] == ["a b <s> x y x", "b a <s> y y y"]
     assert (batch["labels"][:, :3] == IGNORED).all() and task.count(batch) == 6
@@ -53,20 +53,20 @@ def test_only_what_is_made_is_to_be_predicted() -> None:
 
 
 def test_bits_are_by_word_and_judges_see_prompts_and_results() -> None:
-    task = prompted(SMALL, corpus(), craft())
+    task = prompted_generation(SMALL, data_of(corpus()))
     found = task.measure({"loss": 6.0, "targets": 3.0}, [("a", "a b"), ("x", "b a")])
     assert found == {"loss": 2.0, "bits_per_word": 2.0 / math.log(2), "right": 0.5}
 
 
 def test_what_is_written_is_what_was_learned_and_the_same_every_time(finished: Run) -> None:
     task, model = finished.task, finished.model
-    maker = Maker(model, task.processor, task.generation)
+    generate = generator(model, task.processor, task.generation)
     torch.manual_seed(3)
-    first = maker(["C major AABA", "G minor ABAB"])
+    first = generate(["C major AABA", "G minor ABAB"])
     drawn = torch.rand(1)
     torch.manual_seed(3)
     assert torch.equal(torch.rand(1), drawn)  # as if nothing had been sampled
-    assert first == maker(["C major AABA", "G minor ABAB"]) != maker(["C major AABA", "G minor ABAB"], seed=1)
+    assert first == generate(["C major AABA", "G minor ABAB"])
     known = {
         word for row in task.train.columns["input_ids"][:, 4:] for word in task.processor.convert_ids_to_tokens(row)
     }
@@ -115,9 +115,11 @@ def test_the_program_of_the_card_makes_a_file(
 
 def test_rows_that_make_no_grid_are_refused() -> None:
     with pytest.raises(ValueError, match="texts and targets of unequal numbers of tokens have no place on a grid"):
-        prompted(SMALL, corpus(train=["x", "y y y", "x x x"]), craft())
+        prompted_generation(SMALL, data_of(corpus(train=["x", "y y y", "x x x"])))
 
 
 def test_other_heads_are_refused() -> None:
-    with pytest.raises(ValueError, match="'QkvEncoderForMaskedLM' makes nothing of the prompts of data='tunes'; take"):
+    with pytest.raises(
+        ValueError, match="'QkvEncoderForMaskedLM' does not learn from the prompts of data='tunes'; take"
+    ):
         data.load(recipe.load("tunes", ["architecture=QkvEncoderForMaskedLM"]))

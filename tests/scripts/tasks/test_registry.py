@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.stream import Shard
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import train
@@ -33,7 +33,7 @@ def small(name: str) -> object:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No manual is fetched, and no library read."""
     for name in ("django-docs", "django-paragraphs", "docstrings"):
-        monkeypatch.setitem(data.TEXTS, name, small(name))
+        monkeypatch.setitem(data.EXAMPLE_DATA[Corpus], name, small(name))
     vocabulary = {word: index for index, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -105,12 +105,20 @@ def test_labels_are_numbered_by_the_training(here: Path) -> None:
     [
         ("digits", ["data=digit"], "there is no data set 'digit'; did you mean 'digits'?"),
         ("docs-lm", ["architecture=QkvDecoderForTokenClassification"], "does not learn from the texts of data='docstr"),
-        ("translate", ["streaming=true"], "does not learn from the texts of data='numbers' as a stream; take one"),
-        ("docs-lm", ["streaming=true"], "text.tokenizer='bpe' is trained on all texts, which a stream never has; give"),
+        (
+            "translate",
+            ["streaming=true"],
+            "streaming=true is not for architecture='QkvEncoderDecoderForConditionalGeneration' on data='numbers'",
+        ),
+        (
+            "docs-lm",
+            ["streaming=true"],
+            "streaming=true is not for architecture='QkvDecoderForCausalLM' on data='docstrings'",
+        ),
         (
             "docs-lm",
             ["text.tokenizer=bpee"],
-            "text.tokenizer='bpee' is neither made here nor a folder or author/name; did you mean 'bpe'",
+            "text.tokenizer='bpee' is neither trained here nor a folder or author/name; did you mean 'bpe'",
         ),
     ],
 )

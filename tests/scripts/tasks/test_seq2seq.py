@@ -4,13 +4,13 @@ import pytest
 import torch
 
 import qkv
-from qkv.scripts.data.corpus import Corpus, pairs
-from qkv.scripts.recipes.schema import Recipe, Text
+from qkv.scripts.data.corpus import Corpus, paired
 from qkv.scripts.tasks.seq2seq import seq2seq
 from qkv.scripts.tasks.task import Task
+from recipes import recipe_of
 
-RECIPE = Recipe("r", "", "", "", text=Text(tokenizer="characters", length=8))
-CORPUS = pairs("c", "t", "s", [("ab", "x"), ("abc", "xyz"), ("b", "zz"), ("aaaaaaaaaaaa", "y")])
+RECIPE = recipe_of(text=dict(tokenizer="characters", length=8))
+CORPUS = paired("c", "t", "s", [("ab", "x"), ("abc", "xyz"), ("b", "zz"), ("aaaaaaaaaaaa", "y")])
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_answers_are_what_is_generated_beside_the_whole_target(task: Task) -> No
 
 
 def test_metrics_are_of_texts() -> None:
-    task = seq2seq(RECIPE, pairs("c", "t", "s", [("b", "z"), ("a", "x y")]))
+    task = seq2seq(RECIPE, paired("c", "t", "s", [("b", "z"), ("a", "x y")]))
     found = task.measure({"loss": 4.0, "targets": 2.0}, [("un deux", "un deux"), ("trois", "quatre")])
     assert found["exact_match"] == 0.5 and found["loss"] == 2.0 and 0 < found["chrf"] < 100
     assert task.signatures["bleu"].startswith("nrefs:1|") and set(task.signatures) == {"bleu", "chrf"}

@@ -15,11 +15,11 @@ from transformers import (
     Speech2TextForConditionalGeneration,
 )
 
-from qkv.scripts.data.audio import read_wav, wav_of
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.data.audio import SpeechData, read_wav, write_wav
+from qkv.scripts.data.examples import model_inputs
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.evaluation import model_inputs
 from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import build, train
 from sine_waves import recordings, tone
@@ -79,16 +79,16 @@ def test_labels_are_the_characters_and_answers_what_stays_once(folder: Path) -> 
 def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_path: Path) -> None:
     train_folder = folder / "train"
     (train_folder / "0.wav").write_bytes(b"")
-    (train_folder / "1.wav").write_bytes(wav_of(tone(20))[:900])
+    (train_folder / "1.wav").write_bytes(write_wav(tone(20))[:900])
     (train_folder / "2.wav").unlink()
-    (train_folder / "3.wav").write_bytes(wav_of(np.zeros(4000, np.float32)))
-    (train_folder / "4.wav").write_bytes(wav_of(tone(20)[:300]))
+    (train_folder / "3.wav").write_bytes(write_wav(np.zeros(4000, np.float32)))
+    (train_folder / "4.wav").write_bytes(write_wav(tone(20)[:300]))
     lines = (train_folder / "metadata.jsonl").read_text().splitlines()
     lines[5] = json.dumps({"file_name": "5.wav", "text": ""})
     (train_folder / "metadata.jsonl").write_text("\n".join(lines))
     task = task_of(folder, "bad_records=0.9", "holdout=0")
     assert task.sizes() == {"train": 6, "test": 4}
-    reasons = [line["reason"] for line in task.complaints.skipped]
+    reasons = [line["reason"] for line in task.invalid_records.skipped]
     for reason, said in zip(
         reasons,
         (
@@ -99,13 +99,13 @@ def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_pat
         strict=True,
     ):  # fmt: skip
         assert reason.startswith(said)
-    assert [line["row"] for line in task.complaints.skipped] == [1, 2, 3, 4, 5, 6]
+    assert [line["row"] for line in task.invalid_records.skipped] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(ValueError, match="6 of 12 records are bad, more than bad_records=0.1 allows; the first is "):
         task_of(folder, "bad_records=0.1")
 
 
 def test_sound_of_the_hub_comes_as_bytes(tmp_path: Path) -> None:
-    values = [{"bytes": wav_of(tone(20, number)), "path": None} for number in range(20)]
+    values = [{"bytes": write_wav(tone(20, number)), "path": None} for number in range(20)]
     plain = {"bytes": Value("binary"), "path": Value("string")}
     columns = {"audio": values, "sentence": ["low", "high"] * 10, "speaker": list(range(20))}
     kinds = Features({"audio": plain, "sentence": Value("string"), "speaker": Value("int64")})
@@ -122,7 +122,7 @@ def test_sound_of_the_hub_comes_as_bytes(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["text.column=txt"], "has no column 'txt'; did you mean 'text'?"),
-        (["streaming=true"], "recordings are listened to before the training, which is no stream; leave out"),
+        (["streaming=true"], "streaming=true is not for architecture='QkvEncoderDecoderForSpeechSeq2Seq'"),
         (
             [*KINDS["labels"], "text.tokenizer=bpe"],
             "text.tokenizer='bpe' is not for QkvAudioEncoderForCTC, which labels",
@@ -157,8 +157,8 @@ def test_the_stock_model_hears_the_same_and_has_our_loss(folder: Path) -> None:
 
 
 def test_what_does_not_hear_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(data.SOUNDS, "spoken-digits", None)
+    monkeypatch.setitem(data.EXAMPLE_DATA[SpeechData], "spoken-digits", None)
     with pytest.raises(
-        ValueError, match="architecture='QkvDecoderForCausalLM' does not hear the recordings of data='s"
+        ValueError, match="architecture='QkvDecoderForCausalLM' does not learn from the recordings of data='s"
     ):
         data.load(recipe.load("spoken-digits", ["architecture=QkvDecoderForCausalLM"]))

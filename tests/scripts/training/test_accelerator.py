@@ -1,7 +1,6 @@
 """How processes share a training: what is asked for where, what Accelerate makes of it, and what is refused."""
 
 import os
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,11 +14,12 @@ import qkv.modeling as models
 import tiny
 from launches import CONFIGS, launched
 from qkv.modeling import QkvDecoderForCausalLM
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.training import accelerator as distribution
+from recipes import recipe_of
 from scale_worker import fresh_state
 
-RECIPE = Recipe("r", "", "", "")
+RECIPE = recipe_of()
 
 
 def test_there_is_a_config_for_each_engine() -> None:
@@ -45,7 +45,7 @@ def test_two_nodes_meet_at_one_address() -> None:
 
 def test_the_config_file_and_the_word_of_the_recipe_are_one_sharding() -> None:
     with fresh_state():
-        word = distribution.fsdp_plugin(replace(RECIPE, strategy="fsdp2"))
+        word = distribution.fsdp_plugin(changed(RECIPE, strategy="fsdp2"))
     with fresh_state():
         os.environ.update(prepare_multi_gpu_env(launched("fsdp2.yaml")))
         file = distribution.fsdp_plugin(RECIPE)
@@ -64,7 +64,7 @@ def tiny_model(**fields: Any) -> Any:
 
 def test_half_precision_adds_up_gradients_in_single() -> None:
     with fresh_state():
-        policy = distribution.fsdp_plugin(replace(RECIPE, strategy="fsdp2", precision="bf16")).mixed_precision_policy
+        policy = distribution.fsdp_plugin(changed(RECIPE, strategy="fsdp2", precision="bf16")).mixed_precision_policy
     assert (policy.param_dtype, policy.reduce_dtype, policy.output_dtype) == (torch.bfloat16, torch.float32, None)
 
 
@@ -79,7 +79,7 @@ def test_groups_share_layers_and_leave_nobody_over(processes: int) -> None:
 
 def test_on_one_process_nothing_is_shared() -> None:
     with fresh_state():
-        accelerator = distribution.build_accelerator(replace(RECIPE, strategy="fsdp2"))
+        accelerator = distribution.build_accelerator(changed(RECIPE, strategy="fsdp2"))
         assert accelerator.distributed_type == DistributedType.NO
         assert distribution.data_parallel(accelerator) == (0, 1)
         model = distribution.make_model(accelerator, RECIPE, tiny_model)
@@ -118,7 +118,7 @@ def test_what_contradicts_itself_is_refused(
     with fresh_state(), pytest.raises(ValueError, match=message):
         if variable:
             os.environ[variable] = "true"
-        distribution.build_accelerator(replace(RECIPE, **fields))
+        distribution.build_accelerator(changed(RECIPE, **fields))
 
 
 def test_two_ways_of_the_launcher_itself_are_its_business() -> None:
@@ -137,7 +137,7 @@ def test_two_ways_of_the_launcher_itself_are_its_business() -> None:
 )
 def test_models_that_cannot_be_sliced_are_refused(fields: dict[str, Any], accumulate: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        distribution.check_tensor_parallel(tiny.decoder("gpt2", **fields), replace(RECIPE, accumulate=accumulate), 2)
+        distribution.check_tensor_parallel(tiny.decoder("gpt2", **fields), changed(RECIPE, accumulate=accumulate), 2)
 
 
 def test_what_has_no_layers_is_not_shared_out() -> None:

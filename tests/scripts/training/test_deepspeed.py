@@ -1,7 +1,6 @@
 """DeepSpeed does what the recipe says, and what it cannot do is refused; that it trains is seen in test_scale.py."""
 
 import os
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +10,13 @@ from accelerate.utils import DeepSpeedPlugin
 from accelerate.utils.launch import prepare_deepspeed_cmd_env
 
 from launches import launched
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.training import deepspeed
 from qkv.scripts.training.accelerator import build_accelerator
+from recipes import recipe_of
 from scale_worker import fresh_state
 
-RECIPE = Recipe("r", "", "", "", batch_size=32, accumulate=2, max_grad_norm=0.25)
+RECIPE = recipe_of(batch_size=32, accumulate=2, max_grad_norm=0.25)
 
 
 def accelerator(**fields: Any) -> Any:
@@ -43,7 +43,7 @@ def test_what_it_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="strategy=ddp"):
         deepspeed.configure(accelerator(zero_stage=0), RECIPE)
     with pytest.raises(ValueError, match="ema_decay"):
-        deepspeed.configure(accelerator(), replace(RECIPE, ema_decay=0.9))
+        deepspeed.configure(accelerator(), changed(RECIPE, ema_decay=0.9))
     monkeypatch.setattr(deepspeed, "is_deepspeed_available", lambda: False)
     with fresh_state(), pytest.raises(ValueError, match="pip install deepspeed"):
         os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"

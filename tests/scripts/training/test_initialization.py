@@ -11,6 +11,7 @@ import qkv
 from qkv.modeling.loss import cross_entropy
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.initialization import initialize, load_matching_weights, with_summed_loss
+from recipes import recipe_of
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
 
@@ -21,7 +22,7 @@ def encoder(head: str, **fields: object) -> torch.nn.Module:
 
 
 def recipe(architecture: str, **fields: object) -> Recipe:
-    return Recipe("r", "", "", architecture, **fields)
+    return recipe_of(architecture=architecture, **fields)
 
 
 def test_weights_are_taken_over_where_they_fit(tmp_path: Path) -> None:

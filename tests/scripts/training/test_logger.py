@@ -1,16 +1,16 @@
 """The journal: which lines are written when, and by whom."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.training.logger import MetricLogger, read_metrics
 from qkv.scripts.training.loop import Step
+from recipes import recipe_of
 
-RECIPE = Recipe("tiny", "", "", "", max_steps=5, log_every=2, batch_size=3)
+RECIPE = recipe_of(max_steps=5, log_every=2, batch_size=3)
 
 
 class Process:
@@ -46,7 +46,7 @@ def test_evaluations_are_lines_with_a_split(tmp_path: Path) -> None:
 
 def test_trackers_get_every_line_by_split(tmp_path: Path) -> None:
     process = Process(is_main_process=True)
-    logger = MetricLogger(tmp_path, replace(RECIPE, log_every=1), process)
+    logger = MetricLogger(tmp_path, changed(RECIPE, log_every=1), process)
     logger.log_step(step(1, 2.0))
     logger.log_evaluation(1, {"test": {"loss": 0.5}})
     (first, trained), second = process.logged
@@ -55,7 +55,7 @@ def test_trackers_get_every_line_by_split(tmp_path: Path) -> None:
 
 
 def test_only_the_main_process_writes(tmp_path: Path) -> None:
-    logger = MetricLogger(tmp_path, replace(RECIPE, log_every=1), OTHER)
+    logger = MetricLogger(tmp_path, changed(RECIPE, log_every=1), OTHER)
     logger.log_step(step(1, 1.0))
     logger.log_evaluation(1, {"test": {"loss": 0.5}})
     assert list(tmp_path.iterdir()) == []

@@ -19,13 +19,16 @@ from transformers import Speech2TextConfig, WhisperConfig
 import qkv
 import tiny
 from qkv.modeling import modeling_decoder
+from qkv.scripts.data.examples import Batch, Columns, Record, stack
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.object_detection import counted
-from qkv.scripts.tasks.task import Batch, Columns, Record, Task, stack
+from qkv.scripts.tasks.object_detection import count_objects
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import Loop, count_tokens, parameter_groups
+from recipes import recipe_of
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-RECIPE = Recipe("tiny", "", "", "", max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)
+RECIPE = recipe_of(max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)
 
 
 def image_model(**fields: object) -> nn.Module:
@@ -68,7 +71,7 @@ def object_task() -> Task:
         labels = [record.pop("labels") for record in records]
         return {**stack(records), "labels": labels}
 
-    made = task(examples, counted)
+    made = task(examples, count_objects)
     return replace(made, collate=collate, score=lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])})
 
 
@@ -128,8 +131,8 @@ def furthest(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 @pytest.mark.parametrize("case", CASES)
 def test_parts_add_up_to_the_whole_batch(case: str) -> None:
     whole = weights_after(case, RECIPE)
-    assert furthest(whole, weights_after(case, replace(RECIPE, accumulate=4))) < 1e-10
-    assert furthest(whole, weights_after(case, replace(RECIPE, seed=1))) > 1e-3
+    assert furthest(whole, weights_after(case, changed(RECIPE, accumulate=4))) < 1e-10
+    assert furthest(whole, weights_after(case, changed(RECIPE, seed=1))) > 1e-3
 
 
 def test_a_mean_of_means_would_be_something_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,13 +145,13 @@ def test_a_mean_of_means_would_be_something_else(monkeypatch: pytest.MonkeyPatch
         return outputs
 
     monkeypatch.setattr(qkv.QkvImageEncoderForImageClassification, "forward", mean_of_parts)
-    assert furthest(whole, weights_after("images", replace(RECIPE, accumulate=4))) > 1e-3
+    assert furthest(whole, weights_after("images", changed(RECIPE, accumulate=4))) > 1e-3
 
 
 def test_a_text_that_is_read_once_leaves_no_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modeling_decoder, "DynamicCache", None)
     data = text_task()
-    loop = Loop.of(Accelerator(cpu=True), text_model(), replace(RECIPE, max_steps=1), replace(data, score=nothing))
+    loop = Loop.of(Accelerator(cpu=True), text_model(), changed(RECIPE, max_steps=1), replace(data, score=nothing))
     assert len(list(loop.steps())) == 1 and loop.evaluate(data.train)["loss"] > 0
 
 
@@ -158,7 +161,7 @@ def nothing(outputs: object, batch: Batch) -> dict[str, Tensor]:
 
 @pytest.mark.slow
 def test_two_processes_take_the_same_steps_as_one(tmp_path: Path) -> None:
-    recipe = replace(RECIPE, accumulate=2)
+    recipe = changed(RECIPE, accumulate=2)
     alone = {case: weights_after(case, recipe) for case in CASES}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -215,7 +218,7 @@ def test_nothing_right_is_an_accuracy_of_zero() -> None:
 
 
 def test_training_learns_and_reports() -> None:
-    loop = Loop.of(Accelerator(cpu=True), image_model(), replace(RECIPE, max_steps=60), image_task())
+    loop = Loop.of(Accelerator(cpu=True), image_model(), changed(RECIPE, max_steps=60), image_task())
     steps = list(loop.steps())
     assert [step.number for step in steps] == list(range(1, 61))
     assert steps[-1].loss < 0.7 * steps[0].loss
@@ -227,7 +230,7 @@ def test_the_average_is_evaluated_and_training_goes_on_from_its_own_weights() ->
     losses = {}
     for decay in (None, 0.9):
         torch.manual_seed(0)
-        loop = Loop.of(Accelerator(cpu=True), image_model(), replace(RECIPE, ema_decay=decay), image_task())
+        loop = Loop.of(Accelerator(cpu=True), image_model(), changed(RECIPE, ema_decay=decay), image_task())
         losses[decay] = torch.stack([step.loss for step in loop.steps()])
     assert torch.equal(losses[None], losses[0.9])
     own = {name: weight.clone() for name, weight in loop.model.state_dict().items()}
@@ -240,8 +243,8 @@ def test_the_average_is_evaluated_and_training_goes_on_from_its_own_weights() ->
 
 
 def test_checkpointing_changes_no_number() -> None:
-    plain = weights_after("text", replace(RECIPE, max_steps=2))
-    assert furthest(plain, weights_after("text", replace(RECIPE, max_steps=2, gradient_checkpointing=True))) < 1e-12
+    plain = weights_after("text", changed(RECIPE, max_steps=2))
+    assert furthest(plain, weights_after("text", changed(RECIPE, max_steps=2, gradient_checkpointing=True))) < 1e-12
 
 
 @pytest.mark.slow
@@ -287,7 +290,7 @@ def work(folder: Path) -> None:
     assert accelerator.num_processes == 2
     rank = accelerator.process_index
     for case in CASES:
-        save_file(weights_after(case, replace(RECIPE, accumulate=2)), folder / f"{case}-{rank}")
+        save_file(weights_after(case, changed(RECIPE, accumulate=2)), folder / f"{case}-{rank}")
     loss = prepared().evaluate(image_task().train)["loss"]
     save_file({"loss": torch.tensor(loss, dtype=torch.float64)}, folder / f"evaluation-{rank}")
     accelerator.end_training()

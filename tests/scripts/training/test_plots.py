@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 import qkv
-from qkv.scripts.training.plots import draw_alignment, draw_attention, draw_curve, draw_objects
+from qkv.scripts.tasks.object_detection import draw_objects
+from qkv.scripts.training.plots import draw_alignment, draw_attention, draw_curve
 
 
 def test_the_curve_has_a_panel_for_each_metric_that_was_watched(

@@ -12,7 +12,8 @@ import torch
 from accelerate import Accelerator
 
 import qkv
-from qkv.scripts.recipes.schema import load
+from qkv.scripts.common.environment import public_command
+from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.training import record
 from qkv.scripts.training.record import EnergyMeter
@@ -37,7 +38,7 @@ def test_the_description_is_json_and_holds_what_the_numbers_depend_on() -> None:
     own = {name: facts["device"].pop(name) for name in ("name", "processor", "cores", "memory_gib")}
     assert facts["device"] == {"type": "cpu", "threads": torch.get_num_threads(), "processes": 1}
     assert own["name"] and own["cores"] == os.cpu_count() and own["memory_gib"] >= 1
-    assert facts["recipe"]["learning_rate"] == recipe.learning_rate and facts["seed"] == recipe.seed
+    assert facts["recipe"]["learning_rate"] == recipe.optimization.learning_rate and facts["seed"] == recipe.seed
 
 
 def test_a_clock_counts_cpu_seconds_of_children() -> None:
@@ -57,11 +58,11 @@ def test_places_on_this_machine_are_told_to_nobody(tmp_path: Path) -> None:
         "seed=1",
     ]
     command = shlex.join(["qkv", "train", str(tmp_path / "mine.yaml"), *words])
-    told = record.typed(command), json.dumps(record.recipe_fields(load("docs-lm", words)))
+    told = public_command(command), json.dumps(record.recipe_fields(load("docs-lm", words)))
     assert told[0] == "qkv train mine.yaml data=letters out=run text.tokenizer=words seed=1"
     assert all(str(tmp_path) not in text for text in told) and '"data": "letters"' in told[1]
     assert (
-        record.typed("qkv train docs-lm data=author/name:part@main") == "qkv train docs-lm data=author/name:part@main"
+        public_command("qkv train docs-lm data=author/name:part@main") == "qkv train docs-lm data=author/name:part@main"
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from qkv.scripts.recipes.schema import load
+from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.resume import finished_record, open_folder
 from qkv.scripts.training.state import load_kept_weights

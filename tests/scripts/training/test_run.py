@@ -9,7 +9,7 @@ import torch
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from qkv.configuration import presets
-from qkv.scripts.recipes import schema as recipe
+from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import Run, build, train

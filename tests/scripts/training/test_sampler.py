@@ -7,11 +7,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from qkv.scripts.data.examples import Batch, Columns, stack
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Batch, Columns, Task, stack
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.sampler import BUCKET, MapLoader, Place, Sampler, Share
+from recipes import recipe_of
 
-RECIPE = Recipe("tiny", "", "", "", batch_size=8)
+RECIPE = recipe_of(batch_size=8)
 
 
 def share(recipe: Recipe, rank: int = 0, processes: int = 1) -> Share:
@@ -31,7 +34,7 @@ def task(size: int) -> Task:
 def taken(recipe: Recipe, steps: int, done: int = 0, rank: int = 0, processes: int = 1) -> list[list[int]]:
     """The (index, place) of what one process gets, a list for each part."""
     loader = MapLoader(task(30), recipe, share(recipe, rank, processes))
-    batches = islice(loader.micro_batches(done), steps * recipe.accumulate)
+    batches = islice(loader.micro_batches(done), steps * recipe.optimization.accumulate)
     return [list(zip(batch["index"].tolist(), batch["places"].tolist(), strict=True)) for batch in batches]
 
 
@@ -46,12 +49,12 @@ def test_every_pass_sees_every_example_once_in_a_new_order() -> None:
     orders = [[index for _, index in one] for one in passes]
     assert all(sorted(one) == list(range(10)) for one in orders)
     assert orders[0] != orders[1] != orders[2]
-    assert places(Sampler(10, replace(RECIPE, seed=1)), 1)[0] != passes[0]
+    assert places(Sampler(10, changed(RECIPE, seed=1)), 1)[0] != passes[0]
 
 
 @pytest.mark.parametrize("group_by_length", [False, True])
 def test_a_feed_goes_on_from_any_step(group_by_length: bool) -> None:
-    recipe = replace(RECIPE, accumulate=2, group_by_length=group_by_length)
+    recipe = changed(RECIPE, accumulate=2, group_by_length=group_by_length)
     whole = taken(recipe, 2 * BUCKET + 5)
     for done in (1, 7, BUCKET - 1, BUCKET, BUCKET + 1, 2 * BUCKET):
         assert taken(recipe, 5, done) == whole[2 * done : 2 * done + 10]
@@ -60,9 +63,9 @@ def test_a_feed_goes_on_from_any_step(group_by_length: bool) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("group_by_length", [False, True])
 def test_shares_of_a_step_do_not_overlap_and_make_it_up(group_by_length: bool, workers: int) -> None:
-    recipe = replace(RECIPE, batch_size=12, group_by_length=group_by_length, workers=workers)
+    recipe = changed(RECIPE, batch_size=12, group_by_length=group_by_length, workers=workers)
     alone = taken(recipe, 9)
-    shares = [taken(replace(recipe, accumulate=2), 9, 0, rank, 3) for rank in range(3)]
+    shares = [taken(changed(recipe, accumulate=2), 9, 0, rank, 3) for rank in range(3)]
     for step in range(9):
         parts = [part for share in shares for part in share[2 * step : 2 * step + 2]]
         assert {len(part) for part in parts} == {2}
@@ -83,7 +86,7 @@ def test_steps_by_length_hold_like_lengths_and_lose_nothing() -> None:
 def test_data_without_lengths_cannot_be_grouped_by_them() -> None:
     bare = replace(task(30), train=Columns({"index": torch.arange(30)}))
     with pytest.raises(ValueError, match="group_by_length=true: the examples of t have no lengths; leave it out"):
-        MapLoader(bare, replace(RECIPE, group_by_length=True), share(RECIPE))
+        MapLoader(bare, changed(RECIPE, group_by_length=True), share(RECIPE))
 
 
 def test_batches_leave_the_random_state_alone() -> None:

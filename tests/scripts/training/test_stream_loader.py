@@ -22,16 +22,19 @@ from safetensors.torch import load_file
 
 import stream_worker
 from qkv.scripts.data import stream as shard
+from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.loading import read
 from qkv.scripts.data.stream import Stream
-from qkv.scripts.data.validation import Complaints, text
+from qkv.scripts.data.validation import RecordValidation, check_text
+from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Batch, Columns, Record, Task, stack
+from qkv.scripts.tasks.task import Task
 from qkv.scripts.training import state
 from qkv.scripts.training.sampler import MapLoader, Share
 from qkv.scripts.training.stream_loader import StreamLoader, make_loader, prefetch
+from recipes import recipe_of
 
-RECIPE = Recipe("tiny", "", "", "", batch_size=8, shards=4, buffer=7)
+RECIPE = recipe_of(batch_size=8, shards=4, buffer=7)
 # Of records, so that no shard has as many as another; read in three parts.
 SIZE = 61
 
@@ -61,7 +64,7 @@ def task(made: Stream) -> Task:
 
 
 def plain(data: IterableDataset | None = None, **fields: Any) -> Stream:
-    return Stream(data or numbers(), "numbers", Complaints(0.01), **fields)
+    return Stream(data or numbers(), "numbers", RecordValidation(0.01), **fields)
 
 
 def packed() -> Stream:
@@ -69,7 +72,9 @@ def packed() -> Stream:
 
 
 def feed(made: Stream, recipe: Recipe = RECIPE, rank: int = 0, processes: int = 1) -> StreamLoader:
-    return StreamLoader(task(made), recipe, Share(rank, processes, recipe.accumulate, recipe.batch_size))
+    return StreamLoader(
+        task(made), recipe, Share(rank, processes, recipe.optimization.accumulate, recipe.optimization.batch_size)
+    )
 
 
 def taken(one: StreamLoader, steps: int, done: int = 0) -> list[list[Any]]:
@@ -100,14 +105,14 @@ def first_pass(one: StreamLoader) -> list[int]:
 def test_a_pass_sees_every_record_once_in_an_order_of_its_own(shards: int, parts: int) -> None:
     orders = []
     for seed in range(2):
-        one = feed(plain(numbers(parts=parts)), replace(RECIPE, shards=shards, seed=seed))
+        one = feed(plain(numbers(parts=parts)), changed(RECIPE, shards=shards, seed=seed))
         orders.append(first_pass(one))
     assert all(sorted(order) == list(range(SIZE)) for order in orders)
     assert orders[0] != orders[1] and orders[0] != list(range(SIZE))
 
 
 def test_each_pass_has_another_order_and_the_same_records() -> None:
-    recipe = replace(RECIPE, shards=1)
+    recipe = changed(RECIPE, shards=1)
     seen = [n for step in taken(feed(plain(numbers(56)), recipe), 21) for _, n in step]
     passes = [seen[start : start + 56] for start in (0, 56, 112)]
     assert all(sorted(one) == list(range(56)) for one in passes)
@@ -119,7 +124,7 @@ def test_each_pass_has_another_order_and_the_same_records() -> None:
 def test_steps_are_the_same_for_any_number_of_processes(make: Any, accumulate: int) -> None:
     alone = taken(feed(make()), 30)
     assert [place for step in alone for place, _ in step] == list(range(240))
-    recipe = replace(RECIPE, accumulate=accumulate)
+    recipe = changed(RECIPE, accumulate=accumulate)
     for processes in (1, 2, 4):
         shares = [taken(feed(make(), recipe, rank, processes), 30) for rank in range(processes)]
         assert [sum(step, []) for step in zip(*shares, strict=True)] == alone
@@ -147,7 +152,7 @@ def test_a_feed_goes_on_from_any_step(make: Any) -> None:
     buffer=st.integers(1, 30),
 )
 def test_the_number_of_processes_may_change_between_steps(worlds: list[int], counts: list[int], buffer: int) -> None:
-    recipe = replace(RECIPE, buffer=buffer)
+    recipe = changed(RECIPE, buffer=buffer)
     alone = taken(feed(packed(), recipe), sum(counts))
     state, found = None, []
     for processes, steps in zip(worlds, counts, strict=False):
@@ -164,7 +169,7 @@ def test_the_number_of_processes_may_change_between_steps(worlds: list[int], cou
 
 
 def test_packed_rows_hold_every_token_of_a_pass_once() -> None:
-    steps = taken(feed(packed(), replace(RECIPE, shards=1)), 6)
+    steps = taken(feed(packed(), changed(RECIPE, shards=1)), 6)
     rows = [row for step in steps for _, row in step]
     documents = [document[0]["input_ids"] for document in words([{"n": n} for n in range(SIZE)])]
     expected = sorted(token for document in documents for token in document)
@@ -173,7 +178,7 @@ def test_packed_rows_hold_every_token_of_a_pass_once() -> None:
 
 def test_pools_and_threads_change_nothing_and_end() -> None:
     expected = taken(feed(packed()), 20)
-    assert taken(feed(packed(), replace(RECIPE, workers=3)), 20) == expected
+    assert taken(feed(packed(), changed(RECIPE, workers=3)), 20) == expected
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(("prefetch", "ThreadPool"))]
 
 
@@ -187,7 +192,7 @@ def test_the_stream_is_read_as_it_is_needed() -> None:
     def endless() -> Iterator[Record]:
         yield from ({"n": n} for n in range(10**9))
 
-    one = feed(plain(IterableDataset.from_generator(endless)), replace(RECIPE, shards=1))
+    one = feed(plain(IterableDataset.from_generator(endless)), changed(RECIPE, shards=1))
     assert len(taken(one, 5)) == 5
 
 
@@ -218,12 +223,12 @@ def lines(path: Path, good: int, bad: Sequence[int]) -> Path:
 
 def texts(path: Path, share: float) -> Stream:
     prepare = lambda records: [[{"n": int(record["text"])}] for record in records]  # noqa: E731
-    return Stream(read(str(path), streaming=True), "x", Complaints(share), {"text": text}, prepare)
+    return Stream(read(str(path), streaming=True), "x", RecordValidation(share), {"text": check_text}, prepare)
 
 
 def test_bad_records_are_skipped_written_down_once_and_counted(tmp_path: Path) -> None:
     made = texts(lines(tmp_path / "x.jsonl", 200, [3, 77, 150]), 0.05)
-    made.complaints.open(tmp_path, is_main=True)
+    made.invalid_records.open(tmp_path, is_main=True)
     found = {n for step in taken(feed(made), 80) for _, n in step}
     assert found == set(range(200)) - {3, 77, 150}
     written = [json.loads(line) for line in (tmp_path / "bad-records.jsonl").read_text().splitlines()]
@@ -320,11 +325,11 @@ def test_shards_that_do_not_fit_are_refused(shards: int, processes: int) -> None
     with pytest.raises(
         ValueError, match=f"shards={shards} must divide batch_size=8 and be a multiple of the {processes} process"
     ):
-        feed(plain(), replace(RECIPE, shards=shards), 0, processes)
+        feed(plain(), changed(RECIPE, shards=shards), 0, processes)
 
 
 def test_a_state_of_other_shards_is_refused() -> None:
-    other = feed(plain(), replace(RECIPE, shards=2))
+    other = feed(plain(), changed(RECIPE, shards=2))
     with pytest.raises(ValueError, match="the checkpoint has 4 shards, the recipe shards=2"):
         other.load_state_dict(feed(plain()).state_dict())
 

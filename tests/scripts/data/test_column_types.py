@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qkv.scripts.data.columns import kinds, records
+from qkv.scripts.data.column_types import infer_types, records
 from qkv.scripts.data.readers import format_of
 
 
@@ -14,9 +14,9 @@ def read(path: Path, lines: list[Any], columns: list[str] | None = None) -> tupl
     """What the columns hold, and of each record its values or fault."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     pieces = format_of(str(path)).cut(path, "line")
-    found = kinds(pieces)
+    found = infer_types(pieces)
     chosen = {name: kind for name, kind in found.items() if columns is None or name in columns}
-    rows = [(row["_row"], row["_fault"] or {name: row[name] for name in chosen}) for row in records(pieces, chosen)]
+    rows = [(row["_row"], row["_invalid"] or {name: row[name] for name in chosen}) for row in records(pieces, chosen)]
     return found, rows
 
 
@@ -47,7 +47,7 @@ def test_whole_numbers_are_numbers_and_lists_are_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("good", "bad", "said"),
     [
-        ("a", "\ud800", "half a character, which UTF-8 cannot write"),
+        ("a", "\ud800", "a lone surrogate, which UTF-8 cannot encode"),
         (1, 2**63, "9223372036854775808 has more than 64 bits"),
         (1, True, "'a' is bool, expected int64"),
     ],
@@ -61,9 +61,9 @@ def test_cells_are_numbers_where_most_are(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text,n,empty\n1,1,\nx,2,\ny,z,\n")
     pieces = format_of(str(path)).cut(path, "line")
-    found = kinds(pieces)
+    found = infer_types(pieces)
     assert found == {"text": "string", "n": "int64", "empty": "string"}
-    rows = [row["_fault"] or (row["text"], row["n"]) for row in records(pieces, found)]
+    rows = [row["_invalid"] or (row["text"], row["n"]) for row in records(pieces, found)]
     assert rows == [("1", 1), ("x", 2), "'n' is string, expected int64"]
 
 
@@ -75,4 +75,4 @@ def test_files_of_which_nothing_can_be_read_are_refused(tmp_path: Path, content:
     path = tmp_path / "x.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=said):
-        kinds(format_of(str(path)).cut(path, "line"))
+        infer_types(format_of(str(path)).cut(path, "line"))

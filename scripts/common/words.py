@@ -1,0 +1,16 @@
+"""Spelling suggestions for words that users type."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+
+def did_you_mean(word: str, known: Sequence[str], what: str) -> str:
+    """Suggest the nearest known word, or list all of them."""
+    close = get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"the {what} are {', '.join(known)}"
+
+
+def check_known(key: str, known: Sequence[str]) -> None:
+    """Raise ValueError for a key that is not known."""
+    if key not in known:
+        raise ValueError(f"unknown key {key!r}; {did_you_mean(key, known, 'keys')}")

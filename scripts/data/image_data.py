@@ -1,0 +1,199 @@
+"""Data sets of images: of classes, with captions, or with boxes of objects; from files, folders and the Hub."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
+from typing import Any
+
+from datasets import ClassLabel, Dataset
+from PIL import Image
+from transformers import ViTImageProcessorPil
+
+from qkv.scripts.data.corpus import Baselines
+from qkv.scripts.data.examples import Batch, DataSet, Examples, Record
+from qkv.scripts.data.loading import public_names, read, splits
+from qkv.scripts.data.readers import InvalidRecord
+from qkv.scripts.data.stream import Stream
+from qkv.scripts.data.text_columns import add_splits
+from qkv.scripts.data.validation import Checks, RecordValidation, check_image, check_label, check_text, valid_rows
+from qkv.scripts.recipes.schema import Recipe
+
+FORM = "[left, top, width, height] in pixels"
+Box = tuple[list[float], int]
+
+
+@dataclass(frozen=True)
+class ImageData(DataSet):
+    """Images of classes. Without a `collate` records have an `image`, of which training crops a random part.
+
+    `sample` is an image for the card's program, `config` fields of the model's config that follow from the data.
+    """
+
+    train: Examples | Stream
+    splits: Mapping[str, Examples]
+    labels: list[str]
+    processor: Any
+    collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    sample: Image.Image | None = None
+    baselines: Callable[[], Baselines] = dict
+    invalid_records: RecordValidation = field(default_factory=RecordValidation)
+
+
+@dataclass(frozen=True)
+class CaptionData(DataSet):
+    """Images of `side` pixels, and of each the number of its caption; the first `seen` captions occur in training.
+
+    Records have `levels` (side, side, 3) or an `image`, their number as `place`, and `caption`.
+    """
+
+    captions: list[str]
+    seen: int
+    train: Examples
+    splits: Mapping[str, Examples]
+    side: int
+    vocab_size: int
+    invalid_records: RecordValidation = field(default_factory=RecordValidation)
+
+
+@dataclass(frozen=True)
+class ObjectData(DataSet):
+    """Images with boxes of objects, in tables of the columns `image` and `objects`, and the classes of the objects."""
+
+    tables: dict[str, Dataset]
+    labels: list[str]
+    invalid_records: RecordValidation = field(default_factory=RecordValidation)
+
+
+def read_images(recipe: Recipe) -> ImageData:
+    """Read images and classes; ValueError where the data name no classes, or have nothing to evaluate on."""
+    where, columns = recipe.data.source, ["image", "label"]
+    evaluated = [name for name in ("validation", "test") if name in splits(where) and is_labeled(where, name)]
+    if not evaluated:
+        raise ValueError(
+            f"data={where!r} has no validation and no test split with labels; put images in folders of that name"
+        )
+    train: Any = read(where, streaming=recipe.data.streaming, columns=columns)
+    kind = (train.features or {}).get("label")
+    if not isinstance(kind, ClassLabel):
+        raise ValueError(f"data={where!r} names no classes in its column 'label'; give a folder for each class")
+    invalid = RecordValidation(recipe.data.bad_records)
+    checks: Checks = {"image": check_image, "label": partial(check_label, names=tuple(kind.names))}
+    tables: Any = {name: read(where, split=name, columns=columns) for name in evaluated}
+    side = recipe.model.config.get("image_size", 224)
+    return ImageData(
+        **public_names(where),
+        train=Stream.of(recipe, invalid, checks) if recipe.data.streaming else valid_rows(train, checks, invalid),
+        splits={name: valid_rows(table, checks, invalid) for name, table in tables.items()},
+        labels=list(kind.names),
+        processor=image_processor(side),
+        config={"image_size": side},
+        invalid_records=invalid,
+    )
+
+
+def image_processor(side: int) -> ViTImageProcessorPil:
+    """Return the image processor of a ViT: square images, scaled to [-1, 1]."""
+    return ViTImageProcessorPil(
+        size={"height": side, "width": side}, image_mean=[0.5] * 3, image_std=[0.5] * 3, do_convert_rgb=True
+    )
+
+
+def is_labeled(where: str, split: str) -> bool:
+    """Whether the labels of a split are known: those of a competition's test are -1, as in ImageNet's."""
+    records = read(where, split=split, streaming=True, columns=["image", "label"])
+    return next((record["label"] != -1 for record in records), False)
+
+
+def read_captions(recipe: Recipe) -> CaptionData:
+    """Read images and their captions, in the columns `image` and `text.column`.
+
+    Where there is no test split every tenth record is for it; equal captions are one.
+    """
+    where, column = recipe.data.source, recipe.text.column
+    invalid = RecordValidation(recipe.data.bad_records)
+    tables = {}
+    for name in splits(where):
+        table: Any = read(where, split=name, columns=["image", column])
+        tables[name] = valid_rows(table, {"image": check_image, column: check_text}, invalid)
+    tables = add_splits(tables, recipe)
+    numbers: dict[str, int] = {}
+    for name in sorted(tables, key=lambda name: name != "train"):
+        for caption in tables[name][column]:
+            numbers.setdefault(caption, len(numbers))
+    seen = len(set(tables["train"][column]))
+    numbered = {name: number_captions(table, column, numbers) for name, table in tables.items()}
+    train = numbered.pop("train")
+    side = recipe.model.config.get("vision_config", {}).get("image_size", 224)
+    return CaptionData(
+        **public_names(where), captions=list(numbers), seen=seen, train=train, splits=numbered, side=side,
+        vocab_size=recipe.text.vocab_size, invalid_records=invalid,
+    )  # fmt: skip
+
+
+def number_captions(table: Dataset, column: str, numbers: Mapping[str, int]) -> Dataset:
+    """Replace the captions of a table by their numbers, and number its records."""
+    found = [numbers[caption] for caption in table[column]]
+    table = table.remove_columns(column).add_column("caption", found)
+    return table.add_column("place", list(range(len(table))))
+
+
+def read_objects(recipe: Recipe) -> ObjectData:
+    """Read images with boxes, in the columns `image` and `objects`; ValueError for a stream, or a missing column."""
+    where = recipe.data.source
+    found: Any = {name: read(where, split=name, columns=["image", "objects"]) for name in splits(where)}
+    return object_data(recipe, found, class_names(found["train"], where), **public_names(where))
+
+
+def object_data(recipe: Recipe, tables: Mapping[str, Dataset], labels: Sequence[str], **names: str) -> ObjectData:
+    """Return the valid records of tables of images and objects.
+
+    Where there is no test split every tenth record is for it.
+    """
+    invalid = RecordValidation(recipe.data.bad_records)
+    checks: Checks = {"image": check_image, "objects": partial(check_objects, names=tuple(labels))}
+    valid = {name: valid_rows(table, checks, invalid) for name, table in tables.items()}
+    return ObjectData(**names, tables=add_splits(valid, recipe), labels=list(labels), invalid_records=invalid)
+
+
+def class_names(table: Dataset, where: str) -> list[str]:
+    """Return the classes of objects: those that the data name, or all that occur; ValueError for mere numbers."""
+    kind: Any = table.features["objects"]
+    kind = getattr(kind, "feature", kind)
+    kind = kind.get("category") if isinstance(kind, Mapping) else None
+    kind = getattr(kind, "feature", kind)
+    if isinstance(kind, ClassLabel):
+        return list(kind.names)
+    names: set[str] = set()
+    for value in table["objects"]:
+        with suppress(InvalidRecord):  # which is logged when records are validated
+            names |= {name for _, name in boxes_and_classes(value) if isinstance(name, str)}
+    if not names:
+        raise ValueError(f"{where} does not name the classes of its objects; give each 'category' as a word")
+    return sorted(names)
+
+
+def boxes_and_classes(value: Any) -> list[tuple[Any, Any]]:
+    """Return box and class of each object, from lists of both, a list of objects, or what JSON has of either."""
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+        rows = value if isinstance(value, list) else [
+            {"bbox": box, "category": name} for box, name in zip(value["bbox"], value["category"], strict=True)
+        ]  # fmt: skip
+        return [(row["bbox"], row["category"]) for row in rows]
+    except (ValueError, TypeError, KeyError):
+        raise InvalidRecord(f"expected a 'bbox' {FORM} and a 'category' of each object") from None
+
+
+def check_objects(value: Any, names: Sequence[str]) -> list[Box]:
+    """Return the boxes of an image's objects, which have some size, and the numbers of their classes."""
+    objects = []
+    for box, name in boxes_and_classes(value):
+        sides = isinstance(box, list) and len(box) == 4 and all(isinstance(side, int | float) for side in box)
+        if not sides or not all(map(isfinite, box)) or min(box[2:]) <= 0:
+            raise InvalidRecord(f"box {box}, expected {FORM}, of some width and height")
+        objects.append(([float(side) for side in box], check_label(name, names)))
+    return objects

@@ -1,0 +1,110 @@
+"""Load recipes from YAML files and `key=value` words, each value checked against the schema.
+
+By hand, not by OmegaConf's structured configs: their errors span several lines and suggest no spelling, they know no
+ranges and take 64.0 for no whole number, so that most of this would stay.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import yaml
+
+from qkv.scripts.common.words import check_known, did_you_mean
+from qkv.scripts.recipes.schema import GROUPS, Fields, Recipe, flat, known_types, tree, types_of
+
+FOLDER = Path(__file__).parent
+NUMBERS = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def names() -> list[str]:
+    """Return the names of the recipes that come with qkv."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError names what is wrong."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    if not path.exists():
+        raise ValueError(f"there is no recipe {name!r}; {did_you_mean(name, names(), 'recipes')}")
+    values = parse(path.read_text(encoding="utf-8"), str(path))
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} is not a recipe: it holds no keys")
+    for word in overrides:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ValueError(f"{word!r} is not key=value; write for example seed=1")
+        assign(values, key, parse(value, word))
+    return build({"name": path.stem, **values})
+
+
+def parse(text: str, where: str) -> Any:
+    """Parse a YAML value; ValueError where it is none."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{where} is not valid YAML: {getattr(error, 'problem', error)}") from None
+
+
+def assign(values: Fields, key: str, value: Any) -> None:
+    """Set a dotted key in nested values."""
+    *groups, last = key.split(".")
+    for group in groups:
+        values = values.setdefault(group, {})
+        if not isinstance(values, dict):
+            raise ValueError(f"{key!r} is not a recipe key: {group!r} holds a single value")
+    values[last] = value
+
+
+def build(values: Fields) -> Recipe:
+    """Make a recipe of plain values; ValueError for an unknown key, a missing one, or a value that does not fit."""
+    checked = converted(values, known_types())
+    if missing := [key for key in ("title", "data", "architecture") if key not in values]:
+        raise ValueError(f"the recipe says nothing about {', '.join(missing)}")
+    return tree(checked)
+
+
+def changed(recipe: Recipe, **values: Any) -> Recipe:
+    """Return a recipe with other values; those of a group as a dict of all of it."""
+    return build(flat(recipe) | values)
+
+
+def converted(values: Fields, types: Fields, prefix: str = "") -> Fields:
+    """Convert each value to the type of its key; ValueError for an unknown key."""
+    for key in values:
+        check_known(prefix + key, [prefix + known for known in types])
+    return {key: convert(prefix + key, value, types[key]) for key, value in values.items()}
+
+
+def convert(key: str, value: Any, kind: Any) -> Any:
+    """Convert a value to the type of its field; ValueError says what was expected."""
+    if NoneType in get_args(kind):
+        return None if value is None else convert(key, value, get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise ValueError(f"{key}={value!r} is not allowed; {did_you_mean(str(value), get_args(kind), 'words')}")
+        return value
+    if get_origin(kind) is Annotated:
+        number, (bound,) = convert_plain(key, value, kind.__origin__), kind.__metadata__
+        bound.check(key, number)
+        return number
+    if kind in GROUPS.values():
+        return kind(**converted(convert_plain(key, value, dict), types_of(kind), f"{key}."))
+    return convert_plain(key, value, get_origin(kind) or kind)
+
+
+def convert_plain(key: str, value: Any, kind: type) -> Any:
+    """Convert a number, text or mapping; text that spells a number is one (YAML reads 1e-3 as text)."""
+    if kind is str:
+        return str(value)
+    if kind is bool and isinstance(value, bool):
+        return value
+    try:
+        if kind in (int, float) and not isinstance(value, bool) and float(value) == kind(value):
+            return kind(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    if kind is dict and isinstance(value, dict):
+        return value
+    raise ValueError(f"{key}={value!r} is not {NUMBERS.get(kind, 'a group of keys')}")
