@@ -373,7 +373,7 @@ def by_chunks(case: Case, batch: dict[str, Tensor], kind: str, given: str) -> Te
     for first, last in itertools.pairwise((0, 6, 7, 8, LENGTH)):
         chunk = {key: value[:, first:last] for key, value in mine.items()}
         chunk[f"{prefix}attention_mask"] = mask[:, :last]
-        if given == "prepared":
+        if given.startswith("prepared"):
             hidden = torch.zeros(2, last - first, 12, dtype=torch.float64)
             places = chunk.get(f"{prefix}position_ids")
             prepared = model.create_masks_for_generate(model.config, hidden, mask[:, :last], past, places)
@@ -386,14 +386,18 @@ def by_chunks(case: Case, batch: dict[str, Tensor], kind: str, given: str) -> Te
 
 
 @pytest.mark.parametrize(
-    ("kind", "given"), [("dynamic", "mask"), ("dynamic", "positions"), ("static", "mask"), ("static", "prepared")]
+    ("kind", "given"),
+    [
+        *(("dynamic", "mask"), ("dynamic", "positions"), ("static", "mask")),
+        *(("static", "prepared mask"), ("static", "prepared positions")),
+    ],
 )
 @every("decoder", "encoder-decoder")
 @torch.no_grad()
 def test_cached_is_full(case: Case, kind: str, given: str) -> None:
     """Rows padded in front, with positions that are counted and with positions that begin elsewhere."""
     batch, real = padded(case, "left")
-    if given != "mask":
+    if not given.endswith("mask"):
         name = "decoder_position_ids" if case.family == "encoder-decoder" else "position_ids"
         # As transformers numbers padding: 1.
         batch[name] = (real.cumsum(-1) + 4).masked_fill(~real, 1)

@@ -1,4 +1,4 @@
-"""Is the reference itself right? Each loop against an independent implementation, values and gradients."""
+"""The reference loops equal independent implementations of torch and transformers, values and gradients."""
 
 import math
 
