@@ -41,18 +41,17 @@ def each_head(test: Any) -> Any:
     return pytest.mark.parametrize("case", sampled(HEADS, 3, next(TURN) % 3), ids=lambda case: case.name)(test)
 
 
-CONFIGS = {
-    **{"encoder": tiny.encoder, "vision": tiny.vision, "decoder": tiny.decoder, "translator": tiny.translator},
-    **{"recurrent": tiny.recurrent, "reader": tiny.reader, "pair": tiny.pair},
-    **{"hearer": tiny.hearer, "recogniser": tiny.recogniser, "detector": tiny.detector},
-}
+CONFIGS = [
+    *(tiny.encoder, tiny.image_encoder, tiny.audio_encoder, tiny.text_encoder, tiny.decoder, tiny.encoder_decoder),
+    *(tiny.speech_encoder_decoder, tiny.recurrent, tiny.dual_encoder, tiny.detector),
+]
 # Those whose attention is transformers': a recurrent decoder has its own, at every step.
 with_backends = pytest.mark.parametrize(
     "case", sampled([case for case in CASES if case.model_class._supports_sdpa], 2), ids=lambda case: case.name
 )
 AUTO_CLASSES = [
-    pytest.param(make, name, id=f"{family}-{name}")
-    for family, make in CONFIGS.items()
+    pytest.param(make, name, id=f"{make.__name__}-{name}")
+    for make in CONFIGS
     for name, reference in make().auto_map.items()
     if name != "AutoConfig"
 ]

@@ -30,7 +30,7 @@ def writer(kind: str, **fields: Any) -> PreTrainedModel:
     if kind in DECODERS:
         model = models.QkvDecoderForCausalLM(tiny.decoder(kind, **fields))
     elif kind in TRANSLATORS:
-        model = models.QkvEncoderDecoderForConditionalGeneration(tiny.translator(kind, **fields))
+        model = models.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder(kind, **fields))
     else:
         model = models.QkvRecurrentForConditionalGeneration(tiny.recurrent(kind, **fields))
     with torch.no_grad():
@@ -302,7 +302,7 @@ def test_generation_config_is_saved_and_used(kind: str, tmp_path: Any) -> None:
 
 
 def test_start_and_end_tokens_of_the_config_reach_generation() -> None:
-    model = models.QkvEncoderDecoderForConditionalGeneration(tiny.translator("bart"))
+    model = models.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder("bart"))
     config = model.generation_config
     ids = (config.decoder_start_token_id, config.pad_token_id, config.eos_token_id, config.bos_token_id)
     assert ids == (tiny.START, tiny.PAD, tiny.END, tiny.START)

@@ -250,10 +250,10 @@ def test_zero_shot_classification(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", tiny.VISION)
+@pytest.mark.parametrize("kind", tiny.IMAGE_ENCODERS)
 def test_image_classification(kind: str, tmp_path: Path) -> None:
     processor = ViTImageProcessorPil(size={"height": 12, "width": 16})
-    config = tiny.vision(kind, id2label={0: "cat", 1: "dog", 2: "emu"})
+    config = tiny.image_encoder(kind, id2label={0: "cat", 1: "dog", 2: "emu"})
     model = save(qkv_models.QkvImageEncoderForImageClassification(config), processor, tmp_path)
     assert type(AutoImageProcessor.from_pretrained(tmp_path)) is ViTImageProcessorPil
     classify = pipeline("image-classification", model=str(tmp_path), top_k=3)
@@ -313,7 +313,7 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, processor = tmp_path_factory.mktemp("clip"), clip_processor()
     ids = {name: getattr(processor.tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     texts = {"vocab_size": len(processor.tokenizer), "max_position_embeddings": 48, **ids}
-    save(qkv_models.QkvDualEncoderModel(tiny.pair(text_config=texts)), processor, folder)
+    save(qkv_models.QkvDualEncoderModel(tiny.dual_encoder(text_config=texts)), processor, folder)
     return with_pictures(folder)
 
 
@@ -342,7 +342,7 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vit")
     processor = ViTImageProcessorPil(size={"height": 12, "width": 16})
     torch.manual_seed(0)
-    save(qkv_models.QkvImageEncoderForImageClassification(tiny.vision()), processor, folder)
+    save(qkv_models.QkvImageEncoderForImageClassification(tiny.image_encoder()), processor, folder)
     return with_pictures(folder)
 
 
@@ -493,7 +493,7 @@ def extractor() -> Speech2TextFeatureExtractor:
 def hearing(tmp_path: Path) -> tuple[PreTrainedModel, Any]:
     (tmp_path / "letters.json").write_text(json.dumps(LETTERS))
     tokenizer = Wav2Vec2CTCTokenizer(str(tmp_path / "letters.json"))
-    config = tiny.hearer(vocab_size=len(LETTERS), pad_token_id=0, bos_token_id=None, eos_token_id=None)
+    config = tiny.audio_encoder(vocab_size=len(LETTERS), pad_token_id=0, bos_token_id=None, eos_token_id=None)
     model = save(qkv_models.QkvAudioEncoderForCTC(config), tokenizer, tmp_path / "ctc")
     extractor().save_pretrained(tmp_path / "ctc")
     return model, tokenizer
@@ -537,7 +537,9 @@ def test_recordings_of_every_form_are_heard_or_a_sentence_says_why_not(writes: b
     place, files, options = tmp_path / "ctc", recordings(tmp_path), {}
     if writes:
         place, tokenizer, options = tmp_path / "text", wordpiece(), {"max_new_tokens": 6, "num_beams": 1}
-        config = tiny.recogniser("plain", decoder_start_token_id=2, max_position_embeddings=200, **sizes(tokenizer))
+        config = tiny.speech_encoder_decoder(
+            "plain", decoder_start_token_id=2, max_position_embeddings=200, **sizes(tokenizer)
+        )
         save(qkv_models.QkvSpeechEncoderDecoderForSpeechSeq2Seq(config), tokenizer, place)
         WhisperFeatureExtractor(feature_size=6, chunk_length=1).save_pretrained(place)
     else:
@@ -560,7 +562,7 @@ def test_long_speech_in_chunks_is_read_as_at_once_where_nothing_reaches_further(
     ids = {"vocab_size": len(LETTERS), "pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
     near = {"position": "none", "pattern": "sliding", "sliding_window": 2, "num_hidden_layers": 1}
     reader = Speech2TextFeatureExtractor(feature_size=6, num_mel_bins=6, do_ceptral_normalize=False)
-    save(qkv_models.QkvAudioEncoderForCTC(tiny.hearer(**ids, **near)), reader, tmp_path / "near")
+    save(qkv_models.QkvAudioEncoderForCTC(tiny.audio_encoder(**ids, **near)), reader, tmp_path / "near")
     Wav2Vec2CTCTokenizer(str(tmp_path / "letters.json")).save_pretrained(tmp_path / "near")
     hear = pipeline("automatic-speech-recognition", model=str(tmp_path / "near"))
     whole, pieces = hear(spoken(6.0))["text"], hear(spoken(6.0), chunk_length_s=2.0, stride_length_s=0.4)["text"]
@@ -570,7 +572,9 @@ def test_long_speech_in_chunks_is_read_as_at_once_where_nothing_reaches_further(
 @pytest.mark.parametrize("kind", ["speech", "plain"])
 def test_speech_is_written_down(kind: str, tmp_path: Path) -> None:
     tokenizer = wordpiece()
-    config = tiny.recogniser(kind, decoder_start_token_id=2, max_position_embeddings=200, **sizes(tokenizer))
+    config = tiny.speech_encoder_decoder(
+        kind, decoder_start_token_id=2, max_position_embeddings=200, **sizes(tokenizer)
+    )
     reader = extractor() if kind == "speech" else WhisperFeatureExtractor(feature_size=6, chunk_length=3)
     model = save(qkv_models.QkvSpeechEncoderDecoderForSpeechSeq2Seq(config), tokenizer, tmp_path / "model")
     reader.save_pretrained(tmp_path / "model")
@@ -593,7 +597,7 @@ def test_speech_is_written_down(kind: str, tmp_path: Path) -> None:
 def test_a_processor_of_whisper_is_loaded_whole(tmp_path: Path) -> None:
     tokenizer = WhisperTokenizer(vocab={"a": 0, "b": 1, "<|endoftext|>": 2}, merges=[])
     WhisperProcessor(WhisperFeatureExtractor(feature_size=6), tokenizer).save_pretrained(tmp_path)
-    qkv_models.QkvSpeechEncoderDecoderForSpeechSeq2Seq(tiny.recogniser("plain")).save_pretrained(tmp_path)
+    qkv_models.QkvSpeechEncoderDecoderForSpeechSeq2Seq(tiny.speech_encoder_decoder("plain")).save_pretrained(tmp_path)
     loaded = AutoProcessor.from_pretrained(tmp_path)
     assert type(loaded) is WhisperProcessor and loaded.feature_extractor.feature_size == 6
     assert type(AutoFeatureExtractor.from_pretrained(tmp_path)) is WhisperFeatureExtractor

@@ -24,7 +24,7 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 @pytest.mark.parametrize(("given", "mentions"), WRONG, ids=lambda value: str(value)[:30])
 def test_wrong_values_are_refused(given: dict[str, Any], mentions: tuple[str, ...]) -> None:
     with raises_sentence(*mentions):
-        tiny.hearer(**given)
+        tiny.audio_encoder(**given)
 
 
 def test_tuples_are_saved_as_lists_and_channels_follow_the_width() -> None:
@@ -34,5 +34,5 @@ def test_tuples_are_saved_as_lists_and_channels_follow_the_width() -> None:
 
 
 def test_samples_of_a_token_are_those_of_its_frames() -> None:
-    assert tiny.hearer().inputs_to_logits_ratio == 160 * 4
-    assert tiny.hearer("plain", hop_length=100).inputs_to_logits_ratio == 100 * 2
+    assert tiny.audio_encoder().inputs_to_logits_ratio == 160 * 4
+    assert tiny.audio_encoder("plain", hop_length=100).inputs_to_logits_ratio == 100 * 2

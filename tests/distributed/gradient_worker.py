@@ -155,7 +155,7 @@ TASKS = {
     "mlm": task(models.QkvEncoderForMaskedLM, tiny.encoder, "bert", masked_words),
     "clm": task(models.QkvDecoderForCausalLM, tiny.decoder, "gpt2", next_words),
     "clm-untied": task(models.QkvDecoderForCausalLM, tiny.decoder, "llama", next_words),
-    "seq2seq": task(models.QkvEncoderDecoderForConditionalGeneration, tiny.translator, "bart", translations),
+    "seq2seq": task(models.QkvEncoderDecoderForConditionalGeneration, tiny.encoder_decoder, "bart", translations),
     # Without dropout as it stands, and with no layer whose dropouts NO_DROPOUT names.
     "recurrent": Task(
         lambda **more: models.QkvRecurrentForConditionalGeneration(
@@ -177,7 +177,11 @@ TASKS = {
     ),
     "tags": task(models.QkvEncoderForTokenClassification, tiny.encoder, "local", tagged),
     "images": task(
-        models.QkvImageEncoderForImageClassification, tiny.vision, "vit", pictures, fields={"drop_path_rate": 0.0}
+        models.QkvImageEncoderForImageClassification,
+        tiny.image_encoder,
+        "vit",
+        pictures,
+        fields={"drop_path_rate": 0.0},
     ),
     "yes-or-no": task(
         models.QkvEncoderForSequenceClassification,
@@ -204,7 +208,7 @@ TASKS = {
     ),
     "ctc": task(
         models.QkvAudioEncoderForCTC,
-        tiny.hearer,
+        tiny.audio_encoder,
         "speech",
         lambda: spoken(lambda row: 1 + row % 3),
         fields={"apply_spec_augment": False},
@@ -212,7 +216,7 @@ TASKS = {
     ),
     "speech": task(
         models.QkvSpeechEncoderDecoderForSpeechSeq2Seq,
-        tiny.recogniser,
+        tiny.speech_encoder_decoder,
         "speech",
         lambda: spoken(lambda row: LENGTHS[-1 - row]),
         smoothed=False,
@@ -235,8 +239,8 @@ def paired(examples: list[Example]) -> dict[str, Tensor]:
 
 
 # Pairs compete, so that a part of a batch is another task: only processes and chunks may split it.
-PAIRS = task(models.QkvDualEncoderModel, tiny.pair, "clip", captions)
-CHUNKED = task(models.QkvDualEncoderModel, tiny.pair, "clip", captions, fields={"embedding_chunk_size": 3})
+PAIRS = task(models.QkvDualEncoderModel, tiny.dual_encoder, "clip", captions)
+CHUNKED = task(models.QkvDualEncoderModel, tiny.dual_encoder, "clip", captions, fields={"embedding_chunk_size": 3})
 CONTESTS = {"pairs": PAIRS, "pairs in chunks": CHUNKED}
 ROUNDS = [
     (name, smoothing) for name, task in TASKS.items() for smoothing in SMOOTHING if task.smoothed or not smoothing

@@ -142,20 +142,20 @@ CASES: dict[str, tuple[type, Callable[[], Any], Callable[[], Rows], Callable[[Ba
     "packed": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("llama"), packed, next_tokens),
     "encoder-decoder": (
         models.QkvEncoderDecoderForConditionalGeneration,
-        lambda: tiny.translator("transformer", **NO_DROPOUT), pairs, all_targets,
+        lambda: tiny.encoder_decoder("transformer", **NO_DROPOUT), pairs, all_targets,
     ),
     "vit": (
         models.QkvImageEncoderForImageClassification,
-        lambda: tiny.vision("vit", drop_path_rate=0.0), pictures, all_targets,
+        lambda: tiny.image_encoder("vit", drop_path_rate=0.0), pictures, all_targets,
     ),
     "alibi": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("bloom"), text, next_tokens),
-    "t5": (models.QkvEncoderDecoderForConditionalGeneration, lambda: tiny.translator("t5"), pairs, all_targets),
+    "t5": (models.QkvEncoderDecoderForConditionalGeneration, lambda: tiny.encoder_decoder("t5"), pairs, all_targets),
     "normed heads": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("neox"), text, next_tokens),
     "recurrent": (models.QkvRecurrentForConditionalGeneration, lambda: tiny.recurrent(embedding_dropout=0.0, hidden_dropout=0.0), pairs, all_targets),
-    "ctc": (models.QkvAudioEncoderForCTC, lambda: tiny.hearer(apply_spec_augment=False, **NO_DROPOUT), sound, all_targets),
-    "speech": (models.QkvSpeechEncoderDecoderForSpeechSeq2Seq, lambda: tiny.recogniser(**NO_DROPOUT), sound, all_targets),
+    "ctc": (models.QkvAudioEncoderForCTC, lambda: tiny.audio_encoder(apply_spec_augment=False, **NO_DROPOUT), sound, all_targets),
+    "speech": (models.QkvSpeechEncoderDecoderForSpeechSeq2Seq, lambda: tiny.speech_encoder_decoder(**NO_DROPOUT), sound, all_targets),
     "pairs": (
-        models.QkvDualEncoderModel, lambda: tiny.pair(**NO_DROPOUT), captions, lambda batch: len(batch["input_ids"]),
+        models.QkvDualEncoderModel, lambda: tiny.dual_encoder(**NO_DROPOUT), captions, lambda batch: len(batch["input_ids"]),
     ),
     "dropout": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("gpt2"), text, next_tokens),
 }  # fmt: skip

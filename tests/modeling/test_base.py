@@ -151,12 +151,12 @@ def test_exactly_one(given):
 
 
 OTHER_CONFIGS = {
-    qkv.QkvEncoderForMaskedLM: tiny.vision,
+    qkv.QkvEncoderForMaskedLM: tiny.image_encoder,
     qkv.QkvImageEncoderForImageClassification: tiny.encoder,
     qkv.QkvAudioEncoderForCTC: tiny.encoder,
-    qkv.QkvDecoderForCausalLM: tiny.translator,
-    qkv.QkvEncoderDecoderForConditionalGeneration: tiny.recogniser,
-    qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq: tiny.translator,
+    qkv.QkvDecoderForCausalLM: tiny.encoder_decoder,
+    qkv.QkvEncoderDecoderForConditionalGeneration: tiny.speech_encoder_decoder,
+    qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq: tiny.encoder_decoder,
     qkv.QkvTextEncoderModel: tiny.encoder,
 }
 
@@ -184,7 +184,7 @@ def test_the_main_input_stands_on_the_class():
 
 @pytest.mark.parametrize("name", ["input_ids", "pixel_values", "input_features"])
 def test_what_another_kind_of_input_reads_is_refused(name):
-    for model in (qkv.QkvEncoderModel(tiny.encoder()), qkv.QkvImageEncoderModel(tiny.vision())):
+    for model in (qkv.QkvEncoderModel(tiny.encoder()), qkv.QkvImageEncoderModel(tiny.image_encoder())):
         if name != model.main_input_name:
             with raises_sentence(name, type(model).__name__, model.main_input_name):
                 model(**{name: torch.zeros(1, 3, 12, 16)})

@@ -13,11 +13,11 @@ MASK = "attention_mask of frames has padding in front; pad sound at its end, wit
 
 
 def ctc(**fields: Any) -> QkvAudioEncoderForCTC:
-    return QkvAudioEncoderForCTC(tiny.hearer(**fields)).eval()
+    return QkvAudioEncoderForCTC(tiny.audio_encoder(**fields)).eval()
 
 
 def heard(**changes: Any) -> dict[str, Tensor]:
-    return {**tiny.heard(), **changes}
+    return {**tiny.audio_with_labels(), **changes}
 
 
 def labels(*rows: list[int]) -> dict[str, Tensor]:
@@ -25,12 +25,12 @@ def labels(*rows: list[int]) -> dict[str, Tensor]:
 
 
 def broken(value: float) -> Tensor:
-    features = tiny.sound(9)["input_features"]
+    features = tiny.audio(9)["input_features"]
     features[0, 0, 0] = value
     return features
 
 
-SOUND = tiny.sound(9)
+SOUND = tiny.audio(9)
 FITTING = "are not (batch, frames, 6) as num_mel_bins=6 and frame_layout='frames_first' say"
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "bins first": (heard(input_features=SOUND["input_features"].transpose(1, 2)), FITTING),

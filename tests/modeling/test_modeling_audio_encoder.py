@@ -16,7 +16,7 @@ BLANK = 1
 
 def hearing(**fields: Any) -> QkvAudioEncoderForCTC:
     torch.manual_seed(0)
-    return tiny.jitter(QkvAudioEncoderForCTC(tiny.hearer(**fields))).eval()
+    return tiny.jitter(QkvAudioEncoderForCTC(tiny.audio_encoder(**fields))).eval()
 
 
 def test_the_loss_is_that_of_all_alignments() -> None:
@@ -26,14 +26,14 @@ def test_the_loss_is_that_of_all_alignments() -> None:
         reference.ctc_loss(row[:length], said, BLANK) for row, said, length in zip(scores, words, lengths, strict=True)
     )
     labels = torch.tensor([[2, 3], [4, 4], [0, -100]])
-    found = connectionist(scores, labels, torch.tensor(lengths), tiny.hearer(vocab_size=5, eos_token_id=3))
+    found = connectionist(scores, labels, torch.tensor(lengths), tiny.audio_encoder(vocab_size=5, eos_token_id=3))
     assert abs(found - expected / 5) < 1e-12
     mine, theirs = (torch.autograd.grad(loss, scores, retain_graph=True)[0] for loss in (found, expected / 5))
     assert (mine - theirs).abs().max() < 1e-12
 
 
 def test_without_labels_there_is_no_loss_and_without_words_it_is_that_of_silence() -> None:
-    model, sound = hearing(), tiny.sound(9)
+    model, sound = hearing(), tiny.audio(9)
     assert model(**sound).loss is None
     logits = model(**sound).logits
     silent = model(**sound, labels=torch.full((2, 1), -100)).loss
@@ -46,7 +46,7 @@ def parts(inputs: dict[str, Tensor]) -> list[dict[str, Tensor]]:
 
 
 def test_parts_add_up_to_one_big_batch() -> None:
-    model, inputs = hearing(), tiny.heard()
+    model, inputs = hearing(), tiny.audio_with_labels()
     whole = model(**inputs).loss
     whole.backward()
     expected = {name: value.grad.clone() for name, value in model.named_parameters()}
@@ -60,7 +60,7 @@ def test_parts_add_up_to_one_big_batch() -> None:
 
 
 def test_a_row_alone_has_the_scores_it_has_in_a_batch() -> None:
-    model, sound = hearing(), tiny.sound(9)
+    model, sound = hearing(), tiny.audio(9)
     together = model(**sound).logits
     for row, length in enumerate(sound["attention_mask"].sum(-1).tolist()):
         alone = model(sound["input_features"][row : row + 1, :length]).logits[0]
@@ -70,7 +70,10 @@ def test_a_row_alone_has_the_scores_it_has_in_a_batch() -> None:
 @pytest.mark.slow
 def test_it_learns_what_is_said() -> None:
     torch.manual_seed(0)
-    model, inputs = QkvAudioEncoderForCTC(tiny.hearer(apply_spec_augment=False)).train(), tiny.heard()
+    model, inputs = (
+        QkvAudioEncoderForCTC(tiny.audio_encoder(apply_spec_augment=False)).train(),
+        tiny.audio_with_labels(),
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(120):
         optimizer.zero_grad()
@@ -82,7 +85,7 @@ def test_it_learns_what_is_said() -> None:
 
 
 def test_embeddings_may_be_given_for_sound() -> None:
-    model, inputs = hearing(), tiny.heard()
+    model, inputs = hearing(), tiny.audio_with_labels()
     embedded, mask, _ = model.model.embed_tokens(inputs["input_features"], inputs["attention_mask"])
     given = model(inputs_embeds=embedded, attention_mask=mask, labels=inputs["labels"])
     expected = model(**inputs)

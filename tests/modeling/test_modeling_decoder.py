@@ -50,7 +50,7 @@ def surprises(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("kind", ["gpt2", "bloom"])
 def test_each_token_predicts_the_next(kind: str, smoothing: float) -> None:
-    model, inputs = exact(QkvDecoderForCausalLM, kind, label_smoothing=smoothing), tiny.next_tokens()
+    model, inputs = exact(QkvDecoderForCausalLM, kind, label_smoothing=smoothing), tiny.causal_labels()
     output = model(**inputs)
     assert output.logits.shape == (tiny.BATCH, tiny.LENGTH, tiny.VOCABULARY)
     expected = surprises(output.logits[:, :-1], inputs["labels"][:, 1:], smoothing)
@@ -65,14 +65,14 @@ def test_each_token_predicts_the_next(kind: str, smoothing: float) -> None:
 
 
 def test_the_count_of_a_whole_step_replaces_that_of_the_batch() -> None:
-    model, inputs = exact(QkvDecoderForCausalLM), tiny.next_tokens()
+    model, inputs = exact(QkvDecoderForCausalLM), tiny.causal_labels()
     mean, due = model(**inputs).loss, int((inputs["labels"][:, 1:] != -100).sum())
     for count in (40, torch.tensor(40)):
         assert_close(model(**inputs, num_items_in_batch=count).loss, mean * due / 40)
 
 
 def test_a_batch_without_a_target_costs_nothing() -> None:
-    model, inputs = exact(QkvDecoderForCausalLM), tiny.next_tokens()
+    model, inputs = exact(QkvDecoderForCausalLM), tiny.causal_labels()
     loss = model(**{**inputs, "labels": torch.full_like(inputs["labels"], -100)}).loss
     loss.backward()
     assert loss == 0 and all(not value.grad.any() for value in model.parameters())

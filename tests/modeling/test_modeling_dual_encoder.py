@@ -20,7 +20,7 @@ PLAIN = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout":
 
 def build(kind: str = "clip", **fields: Any) -> QkvDualEncoderModel:
     torch.manual_seed(0)
-    return tiny.jitter(QkvDualEncoderModel(tiny.pair(kind, **{**PLAIN, **fields}))).eval()
+    return tiny.jitter(QkvDualEncoderModel(tiny.dual_encoder(kind, **{**PLAIN, **fields}))).eval()
 
 
 def rows(count: int = 5, length: int = 9) -> dict[str, Tensor]:
@@ -37,7 +37,7 @@ def test_it_is_clip() -> None:
 
 
 def test_projections_start_by_their_width_and_the_scale_as_the_config_says() -> None:
-    model = QkvDualEncoderModel(tiny.pair(hidden_size=96, projection_dim=64, logit_scale_init_value=1.5))
+    model = QkvDualEncoderModel(tiny.dual_encoder(hidden_size=96, projection_dim=64, logit_scale_init_value=1.5))
     for projection in (model.text_projection, model.visual_projection):
         assert abs(projection.weight.std().item() * 96**0.5 - 1) < 0.1
     assert model.logit_scale == 1.5
@@ -73,7 +73,7 @@ def test_any_number_of_texts_is_compared_with_any_number_of_images(images: int) 
 @torch.no_grad()
 @pytest.mark.parametrize("pooling", ["end", "highest"])
 def test_what_stands_behind_the_end_changes_nothing(pooling: str) -> None:
-    model = QkvTextEncoderModel(tiny.reader(pooling=pooling)).eval()
+    model = QkvTextEncoderModel(tiny.text_encoder(pooling=pooling)).eval()
     end = {"end": tiny.END, "highest": tiny.VOCABULARY - 1}[pooling]
     ids = torch.randint(4, tiny.VOCABULARY - 1, (2, 9))
     ids[0, 4] = ids[1, 8] = end

@@ -38,7 +38,7 @@ def test_the_transformers_parameters_are_its_matrices(width: int, inner: int, co
 
 def exact(model_class: Any, kind: str = "bart", **fields: Any) -> PreTrainedModel:
     torch.manual_seed(0)
-    return tiny.jitter(model_class(tiny.translator(kind, **fields))).double().eval()
+    return tiny.jitter(model_class(tiny.encoder_decoder(kind, **fields))).double().eval()
 
 
 def test_labels_become_decoder_inputs_shifted_right() -> None:
@@ -59,7 +59,7 @@ def test_a_text_may_start_with_its_own_last_token() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("kind", tiny.TRANSLATORS)
+@pytest.mark.parametrize("kind", tiny.ENCODER_DECODERS)
 def test_each_position_predicts_its_own_label(kind: str, smoothing: float) -> None:
     model = exact(QkvEncoderDecoderForConditionalGeneration, kind, label_smoothing=smoothing)
     inputs = tiny.translations()
@@ -82,7 +82,7 @@ def test_without_anything_to_decode_there_is_one_sentence() -> None:
             exact(model_class)(**tiny.text())
 
 
-@pytest.mark.parametrize("kind", tiny.TRANSLATORS)
+@pytest.mark.parametrize("kind", tiny.ENCODER_DECODERS)
 def test_memory_can_be_read_once_and_passed_on(kind: str) -> None:
     model, inputs = exact(QkvEncoderDecoderForConditionalGeneration, kind), tiny.pairs()
     expected = model(**inputs).logits
@@ -93,7 +93,7 @@ def test_memory_can_be_read_once_and_passed_on(kind: str) -> None:
     assert_close(model(**rest, encoder_outputs=(memory.last_hidden_state,)).logits, expected)
 
 
-@pytest.mark.parametrize("kind", tiny.TRANSLATORS)
+@pytest.mark.parametrize("kind", tiny.ENCODER_DECODERS)
 def test_memory_is_projected_once(kind: str) -> None:
     model, inputs = exact(QkvEncoderDecoderModel, kind), tiny.pairs()
     target, mask = inputs.pop("decoder_input_ids"), inputs.pop("decoder_attention_mask")

@@ -17,17 +17,17 @@ TARGET = ("decoder_input_ids", "decoder_attention_mask")
 
 def exact(model_class: Any, kind: str = "bart", **fields: Any) -> PreTrainedModel:
     torch.manual_seed(0)
-    return tiny.jitter(model_class(tiny.translator(kind, **fields))).double().eval()
+    return tiny.jitter(model_class(tiny.encoder_decoder(kind, **fields))).double().eval()
 
 
 def source() -> dict[str, torch.Tensor]:
-    return {name: value for name, value in tiny.read_twice().items() if name not in TARGET}
+    return {name: value for name, value in tiny.same_source_and_target().items() if name not in TARGET}
 
 
-@pytest.mark.parametrize("kind", tiny.TRANSLATORS)
+@pytest.mark.parametrize("kind", tiny.ENCODER_DECODERS)
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_decoder_inputs_are_the_inputs_shifted_right(model_class: Any, kind: str) -> None:
-    model, inputs = exact(model_class, kind), tiny.read_twice()
+    model, inputs = exact(model_class, kind), tiny.same_source_and_target()
     ids = inputs["input_ids"]
     assert torch.equal(inputs["decoder_input_ids"], reference.shift_right(ids, tiny.START, tiny.PAD))
     expected, made = model(**inputs), model(**source())
@@ -35,9 +35,9 @@ def test_decoder_inputs_are_the_inputs_shifted_right(model_class: Any, kind: str
     assert all(torch.equal(made[name], value) for name, value in expected.items() if "logits" in name)
 
 
-@pytest.mark.parametrize("kind", tiny.TRANSLATORS)
+@pytest.mark.parametrize("kind", tiny.ENCODER_DECODERS)
 def test_the_classifier_reads_the_state_at_the_last_end(kind: str) -> None:
-    model, inputs = exact(QkvEncoderDecoderForSequenceClassification, kind), tiny.read_twice()
+    model, inputs = exact(QkvEncoderDecoderForSequenceClassification, kind), tiny.same_source_and_target()
     inputs["input_ids"][0, 2] = tiny.END  # an end inside a text is not its last
     inputs["decoder_input_ids"][0, 3] = tiny.END
     states = model.model(**inputs).last_hidden_state
@@ -63,8 +63,8 @@ def test_dropout_acts_before_both_maps() -> None:
 
 
 def test_answers_are_scored_at_each_state() -> None:
-    model, inputs = exact(QkvEncoderDecoderForQuestionAnswering), tiny.twice_read_spans()
-    states = model.model(**tiny.read_twice()).last_hidden_state
+    model, inputs = exact(QkvEncoderDecoderForQuestionAnswering), tiny.same_source_and_target_spans()
+    states = model.model(**tiny.same_source_and_target()).last_hidden_state
     scores = reference.linear(states, model.qa_outputs.weight, model.qa_outputs.bias)
     output = model(**inputs)
     assert_close(torch.stack((output.start_logits, output.end_logits), -1), scores, rtol=0, atol=1e-12)

@@ -33,7 +33,7 @@ def test_the_number_of_parameters_is_the_papers(preset: str, fields: dict, count
 
 def exact(model_class: Any, kind: str, **fields: Any) -> PreTrainedModel:
     torch.manual_seed(0)
-    return tiny.jitter(model_class(tiny.vision(kind, **fields))).double().eval()
+    return tiny.jitter(model_class(tiny.image_encoder(kind, **fields))).double().eval()
 
 
 def pictures() -> torch.Tensor:
@@ -54,7 +54,7 @@ def test_patches_are_read_row_by_row_behind_the_class_token() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("kind", tiny.VISION)
+@pytest.mark.parametrize("kind", tiny.IMAGE_ENCODERS)
 def test_images_are_classified_by_what_is_pooled(kind: str, smoothing: float) -> None:
     model = exact(QkvImageEncoderForImageClassification, kind, label_smoothing=smoothing)
     labels = torch.tensor([2, 0])
@@ -115,7 +115,7 @@ def test_masked_patches_of_a_step_count_together() -> None:
 
 @pytest.mark.parametrize("learned", [True, False])
 def test_a_base_model_may_have_a_mask_token_of_its_own(learned: bool) -> None:
-    model = tiny.jitter(QkvImageEncoderModel(tiny.vision(mask_token=learned))).eval()
+    model = tiny.jitter(QkvImageEncoderModel(tiny.image_encoder(mask_token=learned))).eval()
     inputs = tiny.masked_patches()
     inputs.pop("labels", None)
     assert (model.embed_tokens.mask_token is not None) == learned

@@ -136,7 +136,7 @@ def test_features_may_be_named() -> None:
 def writer(kind: str = "speech", **fields: Any) -> PreTrainedModel:
     torch.manual_seed(0)
     model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(
-        tiny.recogniser(kind, eos_token_id=None, tie_word_embeddings=False, **fields)
+        tiny.speech_encoder_decoder(kind, eos_token_id=None, tie_word_embeddings=False, **fields)
     )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -156,7 +156,7 @@ def step_by_step(model: PreTrainedModel, features: Tensor, count: int) -> Tensor
 
 @pytest.mark.parametrize("options", [{}, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
 def test_greedy_is_the_argmax_of_each_step_and_a_batch_is_its_rows(options: dict[str, Any]) -> None:
-    model, inputs = writer(), tiny.sound(batch=3)
+    model, inputs = writer(), tiny.audio(batch=3)
     lengths = inputs["attention_mask"].sum(-1).tolist()
     rows = [row[None, :length] for row, length in zip(inputs["input_features"], lengths, strict=True)]
     expected = torch.cat([step_by_step(model, row, 6) for row in rows])
@@ -166,7 +166,7 @@ def test_greedy_is_the_argmax_of_each_step_and_a_batch_is_its_rows(options: dict
 
 
 def test_bins_first_needs_no_mask_either() -> None:
-    model, inputs = writer("plain"), tiny.sound(plain=True)
+    model, inputs = writer("plain"), tiny.audio(plain=True)
     full = {**inputs, "attention_mask": torch.ones_like(inputs["attention_mask"])}
     found = [
         model.generate(**given, max_new_tokens=5, num_beams=2) for given in (full, {**inputs, "attention_mask": None})
@@ -175,7 +175,7 @@ def test_bins_first_needs_no_mask_either() -> None:
 
 
 def test_parts_add_up_to_one_big_batch() -> None:
-    model, inputs = tiny.jitter(writer()), tiny.heard_words()
+    model, inputs = tiny.jitter(writer()), tiny.transcriptions()
     whole = model(**inputs).loss
     count = (inputs["labels"] != -100).sum()
     parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(2)]
@@ -186,9 +186,9 @@ def test_parts_add_up_to_one_big_batch() -> None:
 
 def test_the_vocabulary_can_be_resized() -> None:
     for tied in (True, False):
-        model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(tiny.recogniser(tie_word_embeddings=tied))
+        model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(tiny.speech_encoder_decoder(tie_word_embeddings=tied))
         assert model.get_input_embeddings() is model.model.decoder.embed_tokens
         model.resize_token_embeddings(70)
         assert model.lm_head.out_features == model.config.decoder.vocab_size == model.config.vocab_size == 70
         assert (model.lm_head.weight is model.model.decoder.embed_tokens.weight) == tied
-        assert model(**tiny.heard_words()).logits.shape[-1] == 70
+        assert model(**tiny.transcriptions()).logits.shape[-1] == 70

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ ENCODERS = {
         **{"head_transform": True, "head_bias": False, "pooling": "mean"},
     },
 }
-VISION = {
+IMAGE_ENCODERS = {
     "vit": {"drop_path_rate": 0.1},
     "deit": {"distillation_token": True, "pooling": "distilled", **DROPOUT},
     "mean": {"class_token": False, "pooling": "mean", "position": "sinusoidal"},
@@ -83,7 +84,7 @@ DECODERS = {
         **{"query_key_norm": True, "attention_bias": ["q_proj", "k_proj", "v_proj"]},
     },
 }
-TRANSLATORS = {
+ENCODER_DECODERS = {
     "transformer": {"position": "sinusoidal", "norm_first": False, "scale_embedding": True, **DROPOUT},
     "t5": {
         "position": "t5",
@@ -98,21 +99,21 @@ TRANSLATORS = {
     "marian": {"position": "sinusoidal_concat", "share_embeddings": False, "tie_word_embeddings": False},
     "deep": {"position": "rope", "encoder": {"num_hidden_layers": 3}, "decoder": {"num_key_value_heads": 2}},
 }
-SOUND = {"num_mel_bins": 6}
+AUDIO = {"num_mel_bins": 6}
 PLAIN = {
     **{"frame_layout": "bins_first", "convolution": "plain", "conv_kernel_sizes": [3, 3], "conv_strides": [1, 2]},
     **{"conv_channels": 20, "attention_bias": ["q_proj", "v_proj", "o_proj"], "frame_padding": "masked"},
 }
-HEARERS = {
-    "speech": {**SOUND, "position": "sinusoidal_t2t", "scale_embedding": True, "apply_spec_augment": True, **DROPOUT},
-    "plain": {**SOUND, **PLAIN, "lm_head_bias": False},
+AUDIO_ENCODERS = {
+    "speech": {**AUDIO, "position": "sinusoidal_t2t", "scale_embedding": True, "apply_spec_augment": True, **DROPOUT},
+    "plain": {**AUDIO, **PLAIN, "lm_head_bias": False},
 }
-RECOGNISERS = {
+SPEECH_ENCODER_DECODERS = {
     "speech": {
         **{"position": "sinusoidal_t2t", "scale_embedding": True, **DROPOUT},
-        "encoder": {**SOUND, "conv_channels": 10},
+        "encoder": {**AUDIO, "conv_channels": 10},
     },
-    "plain": {"attention_bias": ["q_proj", "v_proj", "o_proj"], "encoder": {**SOUND, **PLAIN}},
+    "plain": {"attention_bias": ["q_proj", "v_proj", "o_proj"], "encoder": {**AUDIO, **PLAIN}},
 }
 
 # Of one width throughout, so that what holds for a stack can be asked of them in the same words.
@@ -127,7 +128,7 @@ RECURRENT = {
 }
 
 CLIP_IMAGE = {"patch_bias": False, "embedding_norm": True, "final_norm": False, "pooling": "first_norm"}
-DUAL = {
+DUAL_ENCODERS = {
     "clip": {**SIZES, **DROPOUT, "hidden_act": "quick_gelu", "vision_config": CLIP_IMAGE},
     "uneven": {
         "text_config": {"pooling": "highest"},
@@ -149,16 +150,18 @@ def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
     return QkvEncoderConfig(**{**TEXT, **IDS, **ENCODERS[kind], **fields})
 
 
-def vision(kind: str = "vit", **fields: Any) -> QkvImageEncoderConfig:
-    return QkvImageEncoderConfig(**{**IMAGE, **VISION[kind], **fields})
+def image_encoder(kind: str = "vit", **fields: Any) -> QkvImageEncoderConfig:
+    return QkvImageEncoderConfig(**{**IMAGE, **IMAGE_ENCODERS[kind], **fields})
 
 
 def decoder(kind: str = "gpt2", **fields: Any) -> QkvDecoderConfig:
     return QkvDecoderConfig(**{**TEXT, **IDS, **DECODERS[kind], **fields})
 
 
-def translator(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
-    return QkvEncoderDecoderConfig(**{**TEXT, **IDS, "decoder_start_token_id": START, **TRANSLATORS[kind], **fields})
+def encoder_decoder(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
+    return QkvEncoderDecoderConfig(
+        **{**TEXT, **IDS, "decoder_start_token_id": START, **ENCODER_DECODERS[kind], **fields}
+    )
 
 
 def recurrent(kind: str = "rnnsearch", **fields: Any) -> QkvRecurrentConfig:
@@ -166,9 +169,9 @@ def recurrent(kind: str = "rnnsearch", **fields: Any) -> QkvRecurrentConfig:
     return QkvRecurrentConfig(**{**sizes, **IDS, "decoder_start_token_id": START, **RECURRENT[kind], **fields})
 
 
-def pair(kind: str = "clip", **fields: Any) -> QkvDualEncoderConfig:
+def dual_encoder(kind: str = "clip", **fields: Any) -> QkvDualEncoderConfig:
     """A text encoder and an image encoder, of other widths where the kind says so."""
-    own = DUAL[kind]
+    own = DUAL_ENCODERS[kind]
     words = {name: value for name, value in TEXT.items() if name not in SIZES}
     image = {name: value for name, value in IMAGE.items() if name not in (*SIZES, "num_labels")}
     parts = {
@@ -178,18 +181,18 @@ def pair(kind: str = "clip", **fields: Any) -> QkvDualEncoderConfig:
     return QkvDualEncoderConfig(**{**SIZES, "projection_dim": 20, **own, **parts, **fields})
 
 
-def reader(kind: str = "clip", **fields: Any) -> QkvTextEncoderConfig:
+def text_encoder(kind: str = "clip", **fields: Any) -> QkvTextEncoderConfig:
     """The text half alone."""
     return QkvTextEncoderConfig(**{**TEXT, **IDS, **DROPOUT, **fields})
 
 
-def hearer(kind: str = "speech", **fields: Any) -> QkvAudioEncoderConfig:
-    return QkvAudioEncoderConfig(**{**TEXT, **IDS, **HEARERS[kind], **fields})
+def audio_encoder(kind: str = "speech", **fields: Any) -> QkvAudioEncoderConfig:
+    return QkvAudioEncoderConfig(**{**TEXT, **IDS, **AUDIO_ENCODERS[kind], **fields})
 
 
-def recogniser(kind: str = "speech", **fields: Any) -> QkvSpeechEncoderDecoderConfig:
+def speech_encoder_decoder(kind: str = "speech", **fields: Any) -> QkvSpeechEncoderDecoderConfig:
     return QkvSpeechEncoderDecoderConfig(
-        **{**TEXT, **IDS, "decoder_start_token_id": START, **RECOGNISERS[kind], **fields}
+        **{**TEXT, **IDS, "decoder_start_token_id": START, **SPEECH_ENCODER_DECODERS[kind], **fields}
     )
 
 
@@ -227,7 +230,7 @@ def objects() -> dict[str, Any]:
     return {**padded_images(), "labels": [first, second]}
 
 
-def sound(tokens: int = SOURCE, *, plain: bool = False, batch: int = BATCH) -> dict[str, Tensor]:
+def audio(tokens: int = SOURCE, *, plain: bool = False, batch: int = BATCH) -> dict[str, Tensor]:
     """Spectrograms that convolutions make this many tokens of, of which each row has two less than the one before."""
     stride = 2 if plain else 4
     frames = stride * (tokens - 1) + 1
@@ -237,17 +240,17 @@ def sound(tokens: int = SOURCE, *, plain: bool = False, batch: int = BATCH) -> d
     return {"input_features": features.transpose(1, 2) if plain else features, "attention_mask": mask}
 
 
-def heard(*, plain: bool = False) -> dict[str, Tensor]:
+def audio_with_labels(*, plain: bool = False) -> dict[str, Tensor]:
     """Sound and the words in it, without what is said when."""
-    return {**sound(LENGTH, plain=plain), "labels": torch.tensor([[7, 7, 9, 30], [5, 60, -100, -100]])}
+    return {**audio(LENGTH, plain=plain), "labels": torch.tensor([[7, 7, 9, 30], [5, 60, -100, -100]])}
 
 
-def heard_words(*, plain: bool = False) -> dict[str, Tensor]:
-    return {**sound(plain=plain), "labels": translations()["labels"]}
+def transcriptions(*, plain: bool = False) -> dict[str, Tensor]:
+    return {**audio(plain=plain), "labels": translations()["labels"]}
 
 
-def heard_pairs() -> dict[str, Tensor]:
-    return {**sound(), **{name: value for name, value in pairs().items() if name.startswith("decoder")}}
+def audio_with_targets() -> dict[str, Tensor]:
+    return {**audio(), **{name: value for name, value in pairs().items() if name.startswith("decoder")}}
 
 
 def segments() -> dict[str, Tensor]:
@@ -298,7 +301,7 @@ def masked_patches() -> dict[str, Tensor]:
     return {**images(), "bool_masked_pos": torch.arange(24).view(BATCH, 12) % 3 == 0}
 
 
-def next_tokens() -> dict[str, Tensor]:
+def causal_labels() -> dict[str, Tensor]:
     inputs = text()
     labels = inputs["input_ids"].where(inputs["attention_mask"].bool(), torch.tensor(-100))
     return {**inputs, "labels": labels}
@@ -320,7 +323,7 @@ def translations() -> dict[str, Tensor]:
     return {**text(length=SOURCE), "labels": labels}
 
 
-def read_twice() -> dict[str, Tensor]:
+def same_source_and_target() -> dict[str, Tensor]:
     """A text with its end, for the encoder as it is and for the decoder shifted right."""
     source = text(length=SOURCE)
     last = source["attention_mask"].sum(-1, keepdim=True) - 1
@@ -332,8 +335,8 @@ def read_twice() -> dict[str, Tensor]:
     }
 
 
-def twice_read_spans() -> dict[str, Tensor]:
-    return {**read_twice(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
+def same_source_and_target_spans() -> dict[str, Tensor]:
+    return {**same_source_and_target(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
 
 
 def sentences() -> dict[str, Tensor]:
@@ -347,7 +350,7 @@ def captions() -> dict[str, Tensor]:
     return {**sentences(), **images(), "return_loss": torch.tensor(True)}
 
 
-def summits() -> dict[str, Tensor]:
+def captions_by_highest_id() -> dict[str, Tensor]:
     """The same where the last real token has the highest id."""
     inputs = captions()
     ids = inputs["input_ids"]
@@ -360,7 +363,7 @@ class Case:
 
     name: str
     model_class: type[PreTrainedModel]
-    config: Callable[[], PreTrainedConfig]
+    config: Callable[..., PreTrainedConfig]
     inputs: Callable[[], dict[str, Tensor]]
     auto_class: str
 
@@ -378,131 +381,108 @@ def jitter(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def case(
-    model_class: type[PreTrainedModel], auto_class: str, inputs: Callable[[], Any], config: Any, kind: str
-) -> Case:
-    name = f"{model_class.__name__.removeprefix('Qkv')}-{kind}"
-    return Case(name, model_class, lambda **fields: config(kind, **fields), inputs, auto_class)
+def cases(family: str, config: Any, *rows: tuple[str, str, Callable[[], Any]]) -> list[Case]:
+    """Return the cases of a family: rows of a head's name, the kind of its config, and its inputs."""
+    auto_map, made = config().auto_map, []
+    for head, kind, inputs in rows:
+        model_class = getattr(qkv, f"Qkv{family}{head}")
+        # ELECTRA's second head for pretraining shares an Auto class with the first.
+        own = (auto for auto, name in auto_map.items() if name.endswith(f".{model_class.__name__}"))
+        auto_class = next(own, "AutoModelForPreTraining")
+        made.append(Case(f"{family}{head}-{kind}", model_class, partial(config, kind), inputs, auto_class))
+    return made
+
+
+def text_classes() -> dict[str, Tensor]:
+    return classes(text())
+
+
+def image_classes() -> dict[str, Tensor]:
+    return classes(images())
 
 
 HEADS = [
-    case(qkv.QkvEncoderModel, "AutoModel", segments, encoder, "bert"),
-    case(qkv.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "bert"),
-    case(qkv.QkvEncoderForPreTraining, "AutoModelForPreTraining", pretraining, encoder, "bert"),
-    case(
-        qkv.QkvEncoderForSequenceClassification,
-        "AutoModelForSequenceClassification",
-        lambda: classes(text()),
+    *cases(
+        "Encoder",
         encoder,
-        "bert",
+        ("Model", "bert", segments),
+        ("ForMaskedLM", "bert", masked_language),
+        ("ForPreTraining", "bert", pretraining),
+        ("ForSequenceClassification", "bert", text_classes),
+        ("ForTokenClassification", "local", token_classes),
+        ("ForQuestionAnswering", "bert", spans),
+        ("ForMultipleChoice", "bert", choices),
     ),
-    case(qkv.QkvEncoderForTokenClassification, "AutoModelForTokenClassification", token_classes, encoder, "local"),
-    case(qkv.QkvEncoderForQuestionAnswering, "AutoModelForQuestionAnswering", spans, encoder, "bert"),
-    case(qkv.QkvEncoderForMultipleChoice, "AutoModelForMultipleChoice", choices, encoder, "bert"),
-    case(
-        qkv.QkvImageEncoderForImageClassification,
-        "AutoModelForImageClassification",
-        lambda: classes(images()),
-        vision,
-        "vit",
+    *cases(
+        "ImageEncoder",
+        image_encoder,
+        ("ForImageClassification", "vit", image_classes),
+        ("ForMaskedImageModeling", "vit", masked_patches),
     ),
-    case(qkv.QkvImageEncoderForMaskedImageModeling, "AutoModelForMaskedImageModeling", masked_patches, vision, "vit"),
-    case(qkv.QkvDecoderModel, "AutoModel", text, decoder, "gpt2"),
-    case(qkv.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, "gpt2"),
-    case(
-        qkv.QkvDecoderForSequenceClassification,
-        "AutoModelForSequenceClassification",
-        lambda: classes(text()),
+    *cases(
+        "Decoder",
         decoder,
-        "gpt2",
+        ("Model", "gpt2", text),
+        ("ForCausalLM", "gpt2", causal_labels),
+        ("ForSequenceClassification", "gpt2", text_classes),
+        ("ForTokenClassification", "llama", token_classes),
+        ("ForQuestionAnswering", "mistral", spans),
     ),
-    case(qkv.QkvDecoderForTokenClassification, "AutoModelForTokenClassification", token_classes, decoder, "llama"),
-    case(qkv.QkvDecoderForQuestionAnswering, "AutoModelForQuestionAnswering", spans, decoder, "mistral"),
-    case(qkv.QkvEncoderDecoderModel, "AutoModel", pairs, translator, "transformer"),
-    case(
-        qkv.QkvEncoderDecoderForConditionalGeneration,
-        "AutoModelForSeq2SeqLM",
-        translations,
-        translator,
-        "transformer",
+    *cases(
+        "EncoderDecoder",
+        encoder_decoder,
+        ("Model", "transformer", pairs),
+        ("ForConditionalGeneration", "transformer", translations),
+        ("ForSequenceClassification", "bart", lambda: classes(same_source_and_target())),
+        ("ForQuestionAnswering", "marian", same_source_and_target_spans),
     ),
-    case(
-        qkv.QkvEncoderDecoderForSequenceClassification,
-        "AutoModelForSequenceClassification",
-        lambda: classes(read_twice()),
-        translator,
-        "bart",
+    *cases(
+        "Recurrent", recurrent, ("Model", "rnnsearch", pairs), ("ForConditionalGeneration", "rnnsearch", translations)
     ),
-    case(
-        qkv.QkvEncoderDecoderForQuestionAnswering,
-        "AutoModelForQuestionAnswering",
-        twice_read_spans,
-        translator,
-        "marian",
-    ),
-    case(qkv.QkvRecurrentModel, "AutoModel", pairs, recurrent, "rnnsearch"),
-    case(qkv.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, "rnnsearch"),
-    case(qkv.QkvTextEncoderModel, "AutoModel", sentences, reader, "clip"),
-    case(qkv.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", captions, pair, "clip"),
-    case(qkv.QkvDetectionModel, "AutoModel", padded_images, detector, "detr"),
-    case(qkv.QkvDetectionForObjectDetection, "AutoModelForObjectDetection", objects, detector, "detr"),
-    case(qkv.QkvAudioEncoderForCTC, "AutoModelForCTC", heard, hearer, "speech"),
-    case(qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq, "AutoModelForSpeechSeq2Seq", heard_words, recogniser, "speech"),
+    *cases("TextEncoder", text_encoder, ("Model", "clip", sentences)),
+    *cases("DualEncoder", dual_encoder, ("Model", "clip", captions)),
+    *cases("Detection", detector, ("Model", "detr", padded_images), ("ForObjectDetection", "detr", objects)),
+    *cases("AudioEncoder", audio_encoder, ("ForCTC", "speech", audio_with_labels)),
+    *cases("SpeechEncoderDecoder", speech_encoder_decoder, ("ForSpeechSeq2Seq", "speech", transcriptions)),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
-    case(qkv.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "relative"),
-    case(
-        qkv.QkvEncoderForSequenceClassification,
-        "AutoModelForSequenceClassification",
-        lambda: classes(text()),
+    *cases(
+        "Encoder",
         encoder,
-        "relative",
+        ("ForMaskedLM", "relative", masked_language),
+        ("ForSequenceClassification", "relative", text_classes),
+        ("ForMaskedLM", "electra", masked_language),
+        ("ForReplacedTokenDetection", "electra", replaced_tokens),
+        ("ForTokenClassification", "modernbert", token_classes),
+        ("ForSequenceClassification", "modernbert", text_classes),
     ),
-    case(qkv.QkvEncoderForMaskedLM, "AutoModelForMaskedLM", masked_language, encoder, "electra"),
-    case(qkv.QkvEncoderForReplacedTokenDetection, "AutoModelForPreTraining", replaced_tokens, encoder, "electra"),
-    case(qkv.QkvEncoderForTokenClassification, "AutoModelForTokenClassification", token_classes, encoder, "modernbert"),
-    case(
-        qkv.QkvEncoderForSequenceClassification,
-        "AutoModelForSequenceClassification",
-        lambda: classes(text()),
-        encoder,
-        "modernbert",
+    *cases(
+        "ImageEncoder",
+        image_encoder,
+        ("Model", "vit", images),
+        *(("ForImageClassification", kind, image_classes) for kind in ("deit", "mean", "dinov2")),
     ),
-    case(qkv.QkvImageEncoderModel, "AutoModel", images, vision, "vit"),
-    *(
-        case(
-            qkv.QkvImageEncoderForImageClassification,
-            "AutoModelForImageClassification",
-            lambda: classes(images()),
-            vision,
-            kind,
-        )
-        for kind in ("deit", "mean", "dinov2")
+    *cases("Decoder", decoder, *(("ForCausalLM", kind, causal_labels) for kind in list(DECODERS)[1:])),
+    *cases(
+        "EncoderDecoder",
+        encoder_decoder,
+        *(("ForConditionalGeneration", kind, translations) for kind in list(ENCODER_DECODERS)[1:]),
     ),
-    *(
-        case(qkv.QkvDecoderForCausalLM, "AutoModelForCausalLM", next_tokens, decoder, kind)
-        for kind in ("llama", "mistral", "bloom", "sparse", "dalle", "neox")
+    *cases("Recurrent", recurrent, *(("ForConditionalGeneration", kind, translations) for kind in list(RECURRENT)[1:])),
+    *cases("DualEncoder", dual_encoder, ("Model", "uneven", captions_by_highest_id)),
+    *cases("Detection", detector, ("ForObjectDetection", "patches", objects)),
+    *cases(
+        "AudioEncoder",
+        audio_encoder,
+        ("Model", "speech", lambda: audio(LENGTH)),
+        ("ForCTC", "plain", lambda: audio_with_labels(plain=True)),
     ),
-    *(
-        case(qkv.QkvEncoderDecoderForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, translator, kind)
-        for kind in ("t5", "bart", "marian", "deep")
-    ),
-    *(
-        case(qkv.QkvRecurrentForConditionalGeneration, "AutoModelForSeq2SeqLM", translations, recurrent, kind)
-        for kind in ("luong", "cho", "sutskever")
-    ),
-    case(qkv.QkvDualEncoderModel, "AutoModelForZeroShotImageClassification", summits, pair, "uneven"),
-    case(qkv.QkvDetectionForObjectDetection, "AutoModelForObjectDetection", objects, detector, "patches"),
-    case(qkv.QkvAudioEncoderModel, "AutoModel", lambda: sound(LENGTH), hearer, "speech"),
-    case(qkv.QkvAudioEncoderForCTC, "AutoModelForCTC", lambda: heard(plain=True), hearer, "plain"),
-    case(qkv.QkvSpeechEncoderDecoderModel, "AutoModel", heard_pairs, recogniser, "speech"),
-    case(
-        qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq,
-        "AutoModelForSpeechSeq2Seq",
-        lambda: heard_words(plain=True),
-        recogniser,
-        "plain",
+    *cases(
+        "SpeechEncoderDecoder",
+        speech_encoder_decoder,
+        ("Model", "speech", audio_with_targets),
+        ("ForSpeechSeq2Seq", "plain", lambda: transcriptions(plain=True)),
     ),
 ]
 CASES = HEADS + VARIANTS

@@ -306,7 +306,9 @@ def test_presets_are_the_official_configs(name: str) -> None:
     assert different(wanted, flat(read_config(architecture, head, config))) == []
 
 
-@pytest.mark.parametrize("make", [tiny.encoder, tiny.vision, tiny.decoder, tiny.translator, tiny.pair])
+@pytest.mark.parametrize(
+    "make", [tiny.encoder, tiny.image_encoder, tiny.decoder, tiny.encoder_decoder, tiny.dual_encoder]
+)
 def test_nested_undoes_flat(make: Any) -> None:
     config = make()
     values = {name: value for name, value in flat(config).items() if name.rpartition(".")[2] not in BOOKKEEPING}
@@ -327,11 +329,11 @@ def test_a_field_nobody_knows_is_named() -> None:
 
 
 def test_what_says_nothing_does_not_matter() -> None:
-    ours = flat(tiny.translator("t5"))
+    ours = flat(tiny.encoder_decoder("t5"))
     assert matters("encoder.relative_attention_num_buckets", ours)
     assert not matters("encoder.block_size", ours) and not matters("decoder.position_offset", ours)
-    assert matters("decoder.position_offset", flat(tiny.translator("bart")))
-    assert matters("decoder.position_offset", flat(tiny.translator("marian")))  # a wave has a start as well
+    assert matters("decoder.position_offset", flat(tiny.encoder_decoder("bart")))
+    assert matters("decoder.position_offset", flat(tiny.encoder_decoder("marian")))  # a wave has a start as well
     assert not matters("decoder.attention_multiplier", ours) and not matters("encoder.pad_token_id", ours)
 
 

@@ -96,7 +96,9 @@ def test_queries_absorb_another_factor_on_the_scores() -> None:
     inputs = tiny.text()
     difference = ours(**inputs).logits - qkv.to_transformers(ours)(**inputs).logits
     assert difference[inputs["attention_mask"].bool()].abs().max() <= 1e-5
-    translator = tiny.translator("t5", mlp_bias=False, attention_multiplier=None, decoder={"attention_multiplier": 0.5})
+    translator = tiny.encoder_decoder(
+        "t5", mlp_bias=False, attention_multiplier=None, decoder={"attention_multiplier": 0.5}
+    )
     ours = tiny.jitter(qkv.QkvEncoderDecoderForConditionalGeneration(translator)).eval()
     stock = qkv.to_transformers(ours)
     assert isinstance(stock, transformers.T5ForConditionalGeneration)
@@ -216,7 +218,7 @@ def test_label_smoothing_is_no_obstacle(name: str) -> None:
     make = {"decoder": (qkv.QkvDecoderForCausalLM, tiny.decoder("gpt2", label_smoothing=0.1), tiny.text)}
     make["translator"] = (
         qkv.QkvEncoderDecoderForConditionalGeneration,
-        tiny.translator("t5", label_smoothing=0.1, mlp_bias=False),
+        tiny.encoder_decoder("t5", label_smoothing=0.1, mlp_bias=False),
         tiny.pairs,
     )
     model_class, config, inputs = make[name]
@@ -261,16 +263,20 @@ UNKNOWN_TO_STOCK = [
     (text, tiny.encoder(type_vocab_size=0), "type_vocab_size=0 would become 1"),
     (text, tiny.encoder(residual_dropout=0.3), "embedding_dropout=0.1 would become 0.3"),
     (text, tiny.encoder(position_offset=3), "pad_token_id=1 would become 2"),
-    (image, tiny.vision("vit"), "ViTForImageClassification, drop_path_rate=0.1 would become 0.0"),
-    (image, tiny.vision("vit", drop_path_rate=0.0, pooling="mean"), "pooling='mean' would become 'first'"),
-    (translator, tiny.translator(), "MarianMTModel, encoder.attention|encoder.position='sinusoidal'"),
-    (translator, tiny.translator("t5", share_embeddings=False), "share_embeddings=False would become True"),
-    (translator, tiny.translator("t5", encoder={"head_dim": 4}), "encoder.head_dim=4 would become 8"),
-    (translator, tiny.translator("t5", feed_forward="glu"), "hidden_act='gelu' would become 'gelu_new'"),
-    (translator, tiny.translator("bart", share_embeddings=False), "tie_word_embeddings=True would become False"),
-    (translator, tiny.translator("bart", start_with_last_token=True), "start_with_last_token=True would become False"),
-    (translator, tiny.translator("t5", encoder={"layerdrop": 0.1}), "layerdrop=0.1 would become 0.0"),
-    (translator, tiny.translator("t5", mlp_bias=False, final_dropout=0.1), "dropout=0"),
+    (image, tiny.image_encoder("vit"), "ViTForImageClassification, drop_path_rate=0.1 would become 0.0"),
+    (image, tiny.image_encoder("vit", drop_path_rate=0.0, pooling="mean"), "pooling='mean' would become 'first'"),
+    (translator, tiny.encoder_decoder(), "MarianMTModel, encoder.attention|encoder.position='sinusoidal'"),
+    (translator, tiny.encoder_decoder("t5", share_embeddings=False), "share_embeddings=False would become True"),
+    (translator, tiny.encoder_decoder("t5", encoder={"head_dim": 4}), "encoder.head_dim=4 would become 8"),
+    (translator, tiny.encoder_decoder("t5", feed_forward="glu"), "hidden_act='gelu' would become 'gelu_new'"),
+    (translator, tiny.encoder_decoder("bart", share_embeddings=False), "tie_word_embeddings=True would become False"),
+    (
+        translator,
+        tiny.encoder_decoder("bart", start_with_last_token=True),
+        "start_with_last_token=True would become False",
+    ),
+    (translator, tiny.encoder_decoder("t5", encoder={"layerdrop": 0.1}), "layerdrop=0.1 would become 0.0"),
+    (translator, tiny.encoder_decoder("t5", mlp_bias=False, final_dropout=0.1), "dropout=0"),
 ]
 
 

@@ -94,7 +94,7 @@ def test_positions_of_a_formula_are_computed_not_stored(architecture: str, head:
 
 
 def test_the_layout_of_the_paper_has_no_marian() -> None:
-    config = tiny.translator("transformer", share_embeddings=True)
+    config = tiny.encoder_decoder("transformer", share_embeddings=True)
     with pytest.raises(ValueError, match="position='sinusoidal' would become 'sinusoidal_concat'"):
         qkv.to_transformers(qkv.QkvEncoderDecoderModel(config))
 

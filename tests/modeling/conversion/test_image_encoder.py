@@ -27,13 +27,13 @@ def test_images_and_patches_may_have_two_sides() -> None:
 
 @pytest.mark.parametrize("pooling", ["first", "distilled"])
 def test_a_distillation_token_makes_deit(pooling: str) -> None:
-    config = tiny.vision("deit", image_size=12, pooling=pooling)
+    config = tiny.image_encoder("deit", image_size=12, pooling=pooling)
     stock = qkv.to_transformers(qkv.QkvImageEncoderForImageClassification(config))
     assert type(stock).__name__ == "DeiTForImageClassification" + {"first": "", "distilled": "WithTeacher"}[pooling]
 
 
 def test_masked_images_are_painted_in_patches() -> None:
-    stock = qkv.to_transformers(qkv.QkvImageEncoderForMaskedImageModeling(tiny.vision(drop_path_rate=0.0)))
+    stock = qkv.to_transformers(qkv.QkvImageEncoderForMaskedImageModeling(tiny.image_encoder(drop_path_rate=0.0)))
     assert stock.config.encoder_stride == stock.config.patch_size == 4
 
 
@@ -43,7 +43,7 @@ def test_without_biases_of_queries_keys_and_values_the_output_keeps_its_own(arch
     attention = ours.layers[0].self_attn
     assert attention.q_proj.bias is attention.v_proj.bias is None and attention.o_proj.bias is not None
     assert qkv.to_transformers(ours).config.qkv_bias is False
-    ours = qkv.QkvImageEncoderModel(tiny.vision(drop_path_rate=0.0, attention_bias=False))
+    ours = qkv.QkvImageEncoderModel(tiny.image_encoder(drop_path_rate=0.0, attention_bias=False))
     with pytest.raises(ValueError, match="attention_bias=False would become \['o_proj'\]"):
         qkv.to_transformers(ours)
 
@@ -81,7 +81,7 @@ def test_dinov2_has_a_mask_token_or_none(masked: bool) -> None:
 
 def test_an_inner_width_without_a_ratio_is_refused() -> None:
     fields = {"layer_scale": 0.1, "interpolate_positions": True, "drop_path_rate": 0.0, "mask_token": True}
-    ours = qkv.QkvImageEncoderModel(tiny.vision(**fields, image_size=12, intermediate_size=33))
+    ours = qkv.QkvImageEncoderModel(tiny.image_encoder(**fields, image_size=12, intermediate_size=33))
     with pytest.raises(ValueError, match="in its nearest, Dinov2Model, intermediate_size=33 would become"):
         qkv.to_transformers(ours)
 

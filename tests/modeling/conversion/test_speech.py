@@ -64,17 +64,19 @@ def test_what_speech2text_cannot_mean_is_refused(fields: dict[str, int], sentenc
     [
         ({}, "frame_padding='zeroed' would become 'masked'"),
         (
-            {"encoder": {**tiny.RECOGNISERS["speech"]["encoder"], "frame_padding": "unmasked"}},
+            {"encoder": {**tiny.SPEECH_ENCODER_DECODERS["speech"]["encoder"], "frame_padding": "unmasked"}},
             "frame_padding='unmasked'",
         ),
     ],
 )
 def test_what_stock_has_not_is_named(fields: dict, named: str) -> None:
-    model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(tiny.recogniser("speech", position_offset=2, **fields))
+    model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(
+        tiny.speech_encoder_decoder("speech", position_offset=2, **fields)
+    )
     with pytest.raises(ValueError, match=named):
         qkv.to_transformers(model)
 
 
 def test_ctc_has_no_counterpart() -> None:
     with pytest.raises(ValueError, match="QkvAudioEncoderForCTC has no counterpart in stock transformers"):
-        qkv.to_transformers(qkv.QkvAudioEncoderForCTC(tiny.hearer()))
+        qkv.to_transformers(qkv.QkvAudioEncoderForCTC(tiny.audio_encoder()))

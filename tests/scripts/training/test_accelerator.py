@@ -141,18 +141,21 @@ def test_models_that_cannot_be_sliced_are_refused(fields: dict[str, Any], accumu
 
 
 def test_what_has_no_layers_is_not_shared_out() -> None:
-    for kind, config in ((models.QkvEncoderModel, tiny.encoder()), (models.QkvEncoderDecoderModel, tiny.recogniser())):
+    for kind, config in (
+        (models.QkvEncoderModel, tiny.encoder()),
+        (models.QkvEncoderDecoderModel, tiny.speech_encoder_decoder()),
+    ):
         distribution.check_shardable(kind(config))
     with pytest.raises(
         ValueError, match="QkvRecurrentModel has no layers that processes could share; set strategy=ddp"
     ):
         distribution.check_shardable(models.QkvRecurrentModel(tiny.recurrent()))
     with pytest.raises(ValueError, match="QkvDualEncoderModel has the scalar parameter logit_scale"):
-        distribution.check_shardable(models.QkvDualEncoderModel(tiny.pair()))
+        distribution.check_shardable(models.QkvDualEncoderModel(tiny.dual_encoder()))
 
 
 def test_layers_skipped_by_chance_are_refused_on_several_processes() -> None:
-    config = tiny.translator("transformer", encoder={"layerdrop": 0.1})
+    config = tiny.encoder_decoder("transformer", encoder={"layerdrop": 0.1})
     distribution.check_layerdrop(config, 1)
     with pytest.raises(ValueError, match="set model.layerdrop=0"):
         distribution.check_layerdrop(config, 2)

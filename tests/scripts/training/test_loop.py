@@ -272,13 +272,17 @@ def test_only_matrices_decay() -> None:
 def test_positions_are_tokens_patches_moments_of_sound_or_pixels() -> None:
     assert count_tokens({"input_ids": torch.zeros(3, 5)}, text_model().config) == 15
     assert count_tokens({"pixel_values": torch.zeros(3, 1, 4, 4)}, image_model().config) == 12
-    assert count_tokens({"pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair().vision_config) == count_tokens(
-        {"input_ids": torch.zeros(3, 5), "pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.pair()
+    assert count_tokens({"pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.dual_encoder().vision_config) == count_tokens(
+        {"input_ids": torch.zeros(3, 5), "pixel_values": torch.zeros(3, 3, 12, 16)}, tiny.dual_encoder()
     )
     images = {"pixel_values": torch.zeros(2, 3, 4, 5), "pixel_mask": torch.tensor([1, 1, 1, 1, 0]).expand(2, 4, 5)}
     assert count_tokens(images, tiny.detector()) == 2 * 16
     stock = Speech2TextConfig(input_feat_per_channel=6)
-    for config in (tiny.hearer("speech"), tiny.recogniser("speech"), stock):  # two convolutions of stride 2
+    for config in (
+        tiny.audio_encoder("speech"),
+        tiny.speech_encoder_decoder("speech"),
+        stock,
+    ):  # two convolutions of stride 2
         assert count_tokens({"input_features": torch.zeros(3, 41, 6)}, config) == 3 * 11
     # One of stride 1 and one of stride 2.
     assert count_tokens({"input_features": torch.zeros(3, 6, 41)}, WhisperConfig(num_mel_bins=6)) == 3 * 21

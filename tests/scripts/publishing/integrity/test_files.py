@@ -95,7 +95,7 @@ def test_an_index_that_leaves_out_a_tensor(folder: Path) -> None:
 
 
 def test_fields_of_parts_come_with_their_names(tmp_path: Path) -> None:
-    model = QkvEncoderDecoderForConditionalGeneration(tiny.translator("deep"))
+    model = QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder("deep"))
     folder = published(model, tmp_path / "translator")
     config = json.loads((folder / "config.json").read_text())
     config["decoder"]["norm_eps"] = 0.5
