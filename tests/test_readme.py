@@ -1,11 +1,19 @@
-"""The README is true: every Python example in it runs as it stands, and what it points to exists."""
+"""The README is true: its Python examples run as they stand, its tables are complete, and its links lead somewhere."""
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from qkv.configuration import CONFIGS
+from qkv.configuration.axes import FeedForwardName, NormName, PatternName, PositionName
+
 ROOT = Path(__file__).resolve().parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / folder / "README.md" for folder in ("configuration", "scripts", "scripts/recipes", "model_cards/history")),
+]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^([^\n]+)\n+```python\n(.*?)```", README, flags=re.S | re.M)
 
@@ -20,7 +28,24 @@ def test_example_runs(code, tmp_path, monkeypatch):
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
 
 
-def test_links_lead_somewhere():
-    targets = re.findall(r"\]\(([^)#]+)\)", README)
-    missing = [target for target in targets if not target.startswith("http") and not (ROOT / target).exists()]
-    assert targets and not missing
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+    assert [name for name in targets if not name.startswith("http") and not (page.parent / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "scripts" / "recipes" / "README.md"], ids=["short", "long"]
+)
+def test_recipes_are_all_in_the_table(page):
+    listed = {
+        name for row in re.findall(r"^\| (.*?) \|", page.read_text(), re.M) for name in re.findall(r"`([\w-]+)`", row)
+    }
+    assert {path.stem for path in (ROOT / "scripts" / "recipes").glob("*.yaml")} <= listed
+
+
+def test_families_presets_and_words_are_all_in_the_tables():
+    names = {config_class.__name__.removesuffix("Config") for config_class in CONFIGS} - {"QkvTextEncoder"}
+    assert names <= set(re.findall(r"^\| `(\w+)` \|", README, re.M))
+    words = {*get_args(PositionName), *get_args(PatternName), *get_args(NormName), *get_args(FeedForwardName)}
+    assert {word for word in words if not re.search(rf"\b{word}\b", README)} == set()

@@ -87,11 +87,11 @@ class LazyClasses(dict[Any, Any]):
         return [(config_class, self[config_class]) for config_class in self]
 
 
-def imported(found: Any) -> Any:
+def imported(model: Any) -> Any:
     """Return the class of a name, or the classes of several; a class is returned as it is."""
-    if isinstance(found, tuple):
-        return tuple(map(imported, found))
-    return __getattr__(found) if isinstance(found, str) else found
+    if isinstance(model, tuple):
+        return tuple(map(imported, model))
+    return __getattr__(model) if isinstance(model, str) else model
 
 
 def register_models(auto: ModuleType) -> None:
