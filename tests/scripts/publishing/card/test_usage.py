@@ -45,8 +45,8 @@ CARDS = ROOT / "model_cards"
 RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "id2label": {0: "a", 1: "b", 2: "c"}}
 WORDS = "[PAD] [UNK] [MASK] [EOS] The sky is blue . What ? a fish".split()
-PIXELS = {"frontend": "patches", "image_size": 8, "patch_size": 2}
-SPECTROGRAM = {"frontend": "spectrogram", "num_mel_bins": 6, "position": "sinusoidal_t2t"}
+PIXELS = {"image_size": 8, "patch_size": 2}
+SPECTROGRAM = {"num_mel_bins": 6, "position": "sinusoidal_t2t"}
 SOUND = (np.random.RandomState(0).randn(12_000) * 3000).astype("<i2")
 HEARER = Speech2TextFeatureExtractor(feature_size=6, num_mel_bins=6)
 IMAGE = Image.fromarray((np.arange(64).reshape(8, 8) * 4).astype(np.uint8))
@@ -72,6 +72,15 @@ def encoder(head: str, **fields: Any) -> PreTrainedModel:
     return getattr(qkv, f"QkvEncoder{head}")(qkv.QkvEncoderConfig(vocab_size=len(WORDS), **TINY, **fields))
 
 
+def image_encoder(head: str, **fields: Any) -> PreTrainedModel:
+    return getattr(qkv, f"QkvImageEncoder{head}")(qkv.QkvImageEncoderConfig(**PIXELS, **TINY, **fields))
+
+
+def audio_encoder(head: str) -> PreTrainedModel:
+    config = qkv.QkvAudioEncoderConfig(vocab_size=len(WORDS), **SPECTROGRAM, **TINY)
+    return getattr(qkv, f"QkvAudioEncoder{head}")(config)
+
+
 def decoder() -> PreTrainedModel:
     return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=len(WORDS), **TINY))
 
@@ -79,6 +88,12 @@ def decoder() -> PreTrainedModel:
 def pair(head: str, **fields: Any) -> PreTrainedModel:
     tokens = {"eos_token_id": 3, "decoder_start_token_id": 0, "vocab_size": len(WORDS), "max_position_embeddings": 30}
     return getattr(qkv, f"QkvEncoderDecoder{head}")(qkv.QkvEncoderDecoderConfig(**tokens, **TINY, **fields))
+
+
+def speech_encoder_decoder(head: str) -> PreTrainedModel:
+    tokens = {"eos_token_id": 3, "decoder_start_token_id": 0, "vocab_size": len(WORDS), "max_position_embeddings": 30}
+    config = qkv.QkvSpeechEncoderDecoderConfig(**tokens, **TINY, encoder=SPECTROGRAM)
+    return getattr(qkv, f"QkvSpeechEncoderDecoder{head}")(config)
 
 
 def dual() -> PreTrainedModel:
@@ -109,17 +124,17 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "AutoModelForTokenClassification": lambda: encoder("ForTokenClassification"),
     "AutoModelForQuestionAnswering": lambda: encoder("ForQuestionAnswering"),
     "AutoModelForMultipleChoice": lambda: encoder("ForMultipleChoice"),
-    "AutoModelForImageClassification": lambda: encoder("ForImageClassification", **PIXELS),
-    "AutoModelForMaskedImageModeling": lambda: encoder("ForMaskedImageModeling", mask_token=True, **PIXELS),
+    "AutoModelForImageClassification": lambda: image_encoder("ForImageClassification"),
+    "AutoModelForMaskedImageModeling": lambda: image_encoder("ForMaskedImageModeling", mask_token=True),
     "AutoModelForZeroShotImageClassification": dual,
     "AutoModelForObjectDetection": lambda: detector("ForObjectDetection"),
     "AutoModelForPreTraining": lambda: encoder("ForPreTraining"),
-    "AutoModelForCTC": lambda: encoder("ForCTC", **SPECTROGRAM),
-    "AutoModelForSpeechSeq2Seq": lambda: pair("ForSpeechSeq2Seq", share_embeddings=False, encoder=SPECTROGRAM),
-    "AutoModel, sound": lambda: encoder("Model", **SPECTROGRAM),
-    "AutoModel, sound and words": lambda: pair("Model", share_embeddings=False, encoder=SPECTROGRAM),
+    "AutoModelForCTC": lambda: audio_encoder("ForCTC"),
+    "AutoModelForSpeechSeq2Seq": lambda: speech_encoder_decoder("ForSpeechSeq2Seq"),
+    "AutoModel, sound": lambda: audio_encoder("Model"),
+    "AutoModel, sound and words": lambda: speech_encoder_decoder("Model"),
     "AutoModel": lambda: encoder("Model"),
-    "AutoModel, images": lambda: encoder("Model", **PIXELS),
+    "AutoModel, images": lambda: image_encoder("Model"),
     "AutoModel, both": lambda: pair("Model"),
     "AutoModel, places": lambda: detector("Model"),
 }
@@ -159,7 +174,8 @@ def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
     """A model that lies in a folder now, and the text of its card, in which the folder has taken its name's place."""
     torch.manual_seed(list(MODELS).index(KINDS[name]))
     model = jittered(MODELS[KINDS[name]]())
-    readers = [paired()] if "vision_config" in model.config.sub_configs else READERS[model.config.frontend]
+    encoder_config = getattr(model.config, "encoder", model.config)
+    readers = [paired()] if "vision_config" in model.config.sub_configs else READERS[encoder_config.frontend]
     if name in NATIVE:
         qkv.to_transformers(model).save_pretrained(folder)
         readers[0].save_pretrained(folder)
