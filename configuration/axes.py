@@ -15,7 +15,7 @@ BiasPositionName = Literal["alibi", "t5"]
 PositionName = Literal["none", TablePositionName, SinusoidalPositionName, RotaryPositionName, BiasPositionName]
 # Those of a detector's image encoder, and of its decoder.
 ImagePositionName = Literal["sinusoidal_2d", "sinusoidal_2d_and_input", "none"]
-SlotPositionName = Literal["slots"]
+ObjectQueryPositionName = Literal["object_queries"]
 TABLE_POSITIONS: tuple[str, ...] = get_args(TablePositionName)
 ROTARY_POSITIONS: tuple[str, ...] = get_args(RotaryPositionName)
 BIAS_POSITIONS: tuple[str, ...] = get_args(BiasPositionName)
@@ -32,7 +32,7 @@ NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]
 FrontendName = Literal["tokens", "patches", "spectrogram"]
 # What the two halves of a detector read.
-DetectionFrontendName = Literal["feature_map", "patches", "slots"]
+DetectionFrontendName = Literal["feature_map", "patches", "object_queries"]
 ConvolutionName = Literal["plain", "gated"]
 FrameLayoutName = Literal["frames_first", "bins_first"]
 FramePaddingName = Literal["zeroed", "masked", "unmasked"]

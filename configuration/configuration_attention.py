@@ -1,4 +1,4 @@
-"""Everything a config says about attention: heads, where positions act, which pairs are seen, how they are mixed."""
+"""Attention: heads, position encoding, pattern, rotary parameters."""
 
 from copy import deepcopy
 from difflib import get_close_matches
@@ -130,35 +130,35 @@ class AttentionConfig(QkvConfig):
 
     @property
     def grid_rows(self) -> int:
-        """Rows that the positions after the text fill."""
+        """Number of rows that the tokens after the text fill."""
         return -(-(self.max_position_embeddings - self.text_length) // self.grid_columns)
 
     @property
     def _rope_type_labels(self) -> tuple[str, ...]:
-        """The words under which transformers finds rope parameters nested."""
+        """Names under which transformers finds nested rope parameters."""
         return tuple(CACHE_LAYER_TYPES)
 
     def window_of(self, layer_index: int) -> int | None:
-        """How many tokens a layer looks back, itself counted, or None where it sees all."""
+        """Return the window of a layer in tokens, the token itself counted, or None for another pattern."""
         return self.sliding_window if self.layer_patterns[layer_index] == "sliding" else None
 
     @property
     def rope_by_pattern(self) -> bool:
-        """Whether each pattern has rope parameters of its own."""
+        """True where `rope_parameters` hold a set for each pattern."""
         return any(word in (self.rope_parameters or {}) for word in CACHE_LAYER_TYPES)
 
     def rope_of(self, pattern: PatternName) -> dict[str, Any]:
-        """The parameters of rope in layers of a pattern."""
+        """Return the rotary parameters of the layers of a pattern."""
         parameters: dict[str, Any] = dict(self.rope_parameters or {})
         return parameters[pattern] if self.rope_by_pattern else parameters
 
     @property
     def layer_types(self) -> list[str]:
-        """The same in transformers' words, from which its caches are built."""
+        """Pattern of each layer in transformers' words, from which caches are built."""
         return [CACHE_LAYER_TYPES[pattern] for pattern in self.layer_patterns]
 
     def validate_heads(self) -> None:
-        """Heads divide evenly, and rope can pair the components of a head."""
+        """Check that heads divide evenly, and that rope can pair the components of a head."""
         heads, groups = self.num_attention_heads, self.num_key_value_heads
         if heads % groups:
             raise ValueError(f"num_attention_heads={heads} must be a multiple of num_key_value_heads={groups}")
@@ -166,7 +166,7 @@ class AttentionConfig(QkvConfig):
             raise ValueError(f"position='rope' rotates pairs, so head_dim={self.head_dim} must be even")
 
     def validate_layer_type(self) -> None:
-        """Each layer has a pattern, and a window where it slides; said in our words, not in those of `layer_types`."""
+        """Check that each layer has a pattern, with the window it needs; named as `pattern`, not as `layer_types`."""
         patterns = self.layer_patterns
         if len(patterns) != self.num_hidden_layers:
             raise ValueError(
@@ -182,7 +182,7 @@ class AttentionConfig(QkvConfig):
             )
 
     def validate_positions(self) -> None:
-        """The chosen encoding has what it needs."""
+        """Check that the position encoding has the sizes it needs."""
         if self.position.startswith("sinusoidal") and self.hidden_size % 2:
             raise ValueError(
                 f"position={self.position!r} pairs sines with cosines, so hidden_size={self.hidden_size} must be even"
@@ -195,14 +195,14 @@ class AttentionConfig(QkvConfig):
         check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
 
     def validate_rope(self) -> None:
-        """Rope has what its type needs, each a sensible number; transformers only logs most of these."""
+        """Check the rotary parameters, most of which transformers only logs about."""
         if self.position == "rope":
             check_rope(dict(self.rope_parameters or {}), self.layer_patterns)
             super().validate_rope()
 
 
 def check_contradictions(config: AttentionConfig, given: dict[str, Any]) -> None:
-    """Raise on what belongs to rope where there is none, and on what is derived."""
+    """Raise ValueError on rotary parameters without `position="rope"`, and on `layer_types`, which is derived."""
     if "layer_types" in given:
         raise ValueError("layer_types is derived here; set pattern, to one word for each layer")
     if config.position != "rope" and (config.rope_parameters or "rope_theta" in given or "rope_scaling" in given):
@@ -210,13 +210,13 @@ def check_contradictions(config: AttentionConfig, given: dict[str, Any]) -> None
 
 
 def check_head_size(hidden_size: int, heads: int) -> None:
-    """Raise when the heads cannot share out the hidden size."""
+    """Raise ValueError where the hidden size does not divide into heads."""
     if hidden_size % heads:
         raise ValueError(f"hidden_size={hidden_size} is not a multiple of num_attention_heads={heads}; set head_dim")
 
 
 def check_buckets(buckets: int, distance: int) -> None:
-    """T5's buckets need room: half are exact, the rest reach to the maximum distance in logarithmic steps."""
+    """Raise ValueError where T5's buckets, half exact and half logarithmic, do not reach the maximum distance."""
     if buckets < 4 or buckets % 2:
         raise ValueError(f"relative_attention_num_buckets={buckets} must be even and at least 4")
     if distance <= buckets:
@@ -226,7 +226,7 @@ def check_buckets(buckets: int, distance: int) -> None:
 
 
 def check_rope(given: dict[str, Any], patterns: list[PatternName]) -> None:
-    """Raise on parameters that are not right for every layer, given once or for each pattern."""
+    """Raise ValueError on wrong rotary parameters, given once or for each pattern."""
     if not CACHE_LAYER_TYPES.keys() & given.keys():
         check_rope_parameters(given)
         return
@@ -238,7 +238,7 @@ def check_rope(given: dict[str, Any], patterns: list[PatternName]) -> None:
 
 
 def check_rope_parameters(given: dict[str, Any]) -> None:
-    """Raise on an unknown type of scaling, and on parameters that are missing or do not go together."""
+    """Raise ValueError on an unknown type of scaling, and on missing or contradicting parameters."""
     given = {name: value for name, value in given.items() if value is not None}
     kind = given.get("rope_type", "")
     check_choice(ROPE_TYPES, "rope_type", kind)
@@ -252,7 +252,7 @@ def check_rope_parameters(given: dict[str, Any]) -> None:
 
 
 def check_rope_parameter(name: str, value: Any) -> None:
-    """Raise on a misspelt parameter of rope, and on a number that cannot scale anything."""
+    """Raise ValueError on a misspelt rotary parameter, and on a number out of range."""
     known = RopeParameters.__annotations__
     if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):
         raise ValueError(f"rope_parameters has no {name!r}; did you mean {close[0]!r}?")

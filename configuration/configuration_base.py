@@ -1,4 +1,4 @@
-"""What every qkv config shares: strict words, near-miss detection, and the map that makes a saved folder loadable."""
+"""Base of all configs: checked values, misspelt fields refused, and the `auto_map` that a saved folder needs."""
 
 from collections.abc import Callable, Collection
 from dataclasses import field, fields
@@ -86,7 +86,7 @@ def checked(config_class: ConfigClass) -> ConfigClass:
 
 
 def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
-    """A method of `strict` that raises the cause alone, as a ValueError."""
+    """Wrap a method of `strict` so that it raises the cause alone, as a ValueError."""
 
     @wraps(method)
     def plain(*args: Any, **kwargs: Any) -> None:
@@ -99,7 +99,7 @@ def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
 
 
 def check_choice(words: Collection[str], name: str, word: object) -> None:
-    """Raise when a word is none of those there are, naming the nearest."""
+    """Raise ValueError where a word is not one of these, naming the nearest."""
     if word in words:
         return
     close = get_close_matches(str(word), words, n=1)
@@ -118,7 +118,7 @@ def owner_of(name: str) -> str | None:
 
 @cache
 def literal_words(annotation: Any) -> tuple[str, ...]:
-    """The words an annotation admits, alone or as entries of a list; none when it is not about words."""
+    """Return the words of a Literal, alone or inside a list or union; none for other types."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     return tuple(dict.fromkeys(word for part in get_args(annotation) for word in literal_words(part)))
@@ -126,7 +126,7 @@ def literal_words(annotation: Any) -> tuple[str, ...]:
 
 @checked
 class QkvConfig(PreTrainedConfig):
-    """Refuse what a config silently keeps: wrong words and misspelt fields raise, each with the word that was meant.
+    """Check what transformers silently keeps: a wrong value or misspelt field raises, with what was probably meant.
 
     `auto_classes` is written into every saved config as the full `auto_map`, so one folder serves all its heads. Its
     files are those of a published copy, which has one for the config and one for all models of a family.
@@ -142,7 +142,7 @@ class QkvConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def check_extras(self, extras: dict[str, Any]) -> None:
-        """Raise on a misspelt or retired field among what is given besides the fields, and on labels that are none."""
+        """Raise ValueError on a misspelt or retired field among the extras, and on malformed labels."""
         for name, value in extras.items():
             if name in RETIRED and value is not None:
                 raise ValueError(f"{name}={value!r} is no field of {type(self).__name__}; set {RETIRED[name]} instead")
@@ -170,7 +170,7 @@ class QkvConfig(PreTrainedConfig):
 
     @property
     def output_attentions(self) -> bool:
-        """Whether forward returns attention weights; allowed with every implementation, for models recompute them."""
+        """True to return attention weights; allowed with every implementation, for models then attend eagerly."""
         return bool(self._output_attentions)
 
     @output_attentions.setter
@@ -178,11 +178,11 @@ class QkvConfig(PreTrainedConfig):
         self._output_attentions = value
 
     def validate_output_attentions(self) -> None:
-        """Nothing to refuse, other than in transformers."""
+        """Check nothing: every attention implementation may return weights here."""
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:  # package only
-        """Changes made on loading are checked as on construction: `from_pretrained(folder, image_size=32)`."""
+        """Make a config of a dict, changes checked as on construction: `from_pretrained(folder, image_size=32)`."""
         kind = config_dict.get("model_type", cls.model_type)
         if kind != cls.model_type:
             raise ValueError(
@@ -201,12 +201,12 @@ class QkvConfig(PreTrainedConfig):
 
     @classmethod
     def known_fields(cls) -> set[str]:
-        """Every name this config declares."""
+        """Return the name of every field."""
         return {field.name for field in fields(cls)}
 
     @classmethod
     def check_spelling(cls, name: str) -> None:
-        """Raise when an undeclared name is close to a declared one (`hiden_size`); Hugging Face's own extras pass."""
+        """Raise ValueError on a misspelt field (`hiden_size`) or one of another config; transformers' extras pass."""
         known = cls.known_fields()
         generation = GenerationConfig._get_default_generation_params()
         if name in known or name in HUGGING_FACE_EXTRAS or name in generation or hasattr(cls, name) or name[0] == "_":
@@ -218,7 +218,7 @@ class QkvConfig(PreTrainedConfig):
 
     @classmethod
     def check_word(cls, name: str, value: object) -> None:
-        """Raise when a field of words is given another one, naming the nearest."""
+        """Raise ValueError on a word that the field does not have, naming the nearest."""
         field = cls.__dataclass_fields__.get(name)
         words = TRANSFORMERS_WORDS.get(name) or (literal_words(field.type) if field else ())
         for word in value if isinstance(value, list | tuple) else (value,):
@@ -227,7 +227,7 @@ class QkvConfig(PreTrainedConfig):
 
     @classmethod
     def check_fixed(cls, name: str, value: object) -> None:
-        """Raise when a constant of the class is given another value, or what it derives is given at all."""
+        """Raise ValueError on another value for a constant of the class, and on any for what it derives."""
         field = cls.__dataclass_fields__.get(name)
         if name.startswith("_") or (field and "ClassVar" not in str(field.type)):
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
-from .axes import FrontendName, ImagePositionName, SlotPositionName
+from .axes import FrontendName, ImagePositionName, ObjectQueryPositionName
 from .configuration_base import at_least, bounded, checked, positive
 from .configuration_composite import CompositeConfig, check_same_width
 from .configuration_stack import StackConfig
@@ -57,7 +57,7 @@ class QkvDetectionEncoderConfig(StackConfig):
 
     @property
     def frontend(self) -> FrontendName:
-        """What reads the image: a backbone, or a linear map of patches."""
+        """Kind of frontend: a backbone's feature map, or a linear map of patches."""
         return "patches" if self.backbone_config is None else "feature_map"
 
     @property
@@ -104,16 +104,17 @@ class QkvDetectionDecoderConfig(StackConfig):
 
     Args:
         num_queries: Number of object queries, which is the largest number of objects that can be found.
-        position: Always `slots`: zeros are the input, and a learned embedding of each query is added in every layer.
+        position: Always `object_queries`: zeros are the input, and a learned embedding of each query is added in every
+            layer.
         max_position_embeddings: Number of object queries; follows from `num_queries`.
     """
 
     model_type = "qkv_detection_decoder"
-    frontend: ClassVar[FrontendName] = "slots"
+    frontend: ClassVar[FrontendName] = "object_queries"
     cross_attention: ClassVar[bool] = True
 
     num_queries: int = at_least(1, 100)
-    position: SlotPositionName = "slots"  # type: ignore[assignment]  # a word of its own
+    position: ObjectQueryPositionName = "object_queries"  # type: ignore[assignment]  # a word of its own
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.max_position_embeddings = self.num_queries

@@ -86,7 +86,7 @@ class StackConfig(AttentionConfig):
 
     @property
     def skip_first_norm(self) -> bool:
-        """Whether the norm of the embeddings stands for that before the first attention."""
+        """True where the norm of the embeddings replaces that before the first attention."""
         return self.embedding_norm == "instead"
 
     @property

@@ -28,24 +28,27 @@ def list_fields(config_class: Any) -> None:
     """
     summary, _, own = cleandoc(config_class.__doc__ or "").partition("\nArgs:\n")
     EXPLAINED[config_class] = explanations(own)
-    found: dict[str, str] = {}
+    explained: dict[str, str] = {}
     for base in config_class.__mro__:
-        found = {**found, **{name: text for name, text in EXPLAINED.get(base, {}).items() if name not in found}}
+        explained = {
+            **explained,
+            **{name: text for name, text in EXPLAINED.get(base, {}).items() if name not in explained},
+        }
     declared = {field.name: field for field in fields(config_class)}
-    entries = [entry(declared[name], text) for name, text in found.items() if name in declared]
+    entries = [entry(declared[name], text) for name, text in explained.items() if name in declared]
     config_class.__doc__ = "\n".join([summary.rstrip(), *["\nArgs:"] * bool(entries), *entries])
 
 
 def explanations(section: str) -> dict[str, str]:
     """Return {field: explanation} of an `Args:` section without its indentation."""
-    found: dict[str, str] = {}
+    explained: dict[str, str] = {}
     for line in textwrap.dedent(section).splitlines():
         if line and not line[0].isspace():
-            name, _, found_text = line.partition(": ")
-            found[name] = found_text
+            name, _, explanation = line.partition(": ")
+            explained[name] = explanation
         elif line:
-            found[name] += f" {line.strip()}"
-    return found
+            explained[name] += f" {line.strip()}"
+    return explained
 
 
 def entry(field: "Field[Any]", text: str) -> str:

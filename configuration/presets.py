@@ -69,7 +69,7 @@ def gpt2_xl(**differences: Any) -> QkvDecoderConfig:
 
 
 def llama(**differences: Any) -> QkvDecoderConfig:
-    """What every Llama shares: pre-norm RMS, rotary positions, gated feed-forward, no biases. Touvron et al. 2023,
+    """Fields of every Llama: pre-norm RMS, rotary positions, gated feed-forward, no biases. Touvron et al. 2023,
     §2.2, https://arxiv.org/abs/2302.13971"""
     plain = {"attention_bias": False, "mlp_bias": False, "norm": "rms", "norm_eps": 1e-5}
     gated = {"feed_forward": "glu", "hidden_act": "silu", "position": "rope"}
@@ -161,8 +161,8 @@ def clip_vit_b32(**differences: Any) -> QkvDualEncoderConfig:
 
 
 def detr_r50(**differences: Any) -> QkvDetectionConfig:
-    """DETR with a ResNet-50, 6 and 6 layers, 100 slots, the 91 category numbers of COCO. Carion et al. 2020, §3.2 and
-    appendix A.4, https://arxiv.org/abs/2005.12872"""
+    """DETR with a ResNet-50, 6 and 6 layers, 100 object queries, the 91 category numbers of COCO. Carion et al. 2020,
+    §3.2 and appendix A.4, https://arxiv.org/abs/2005.12872"""
     width = {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
     training = {"residual_dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.1, "auxiliary_loss": True}
     return QkvDetectionConfig(**{**width, **training, "num_labels": 91, **differences})

@@ -191,5 +191,5 @@ FRONTENDS: dict[str, Any] = {"tokens": TokenFrontend, "patches": PatchFrontend, 
 DETECTION_FRONTENDS: dict[str, Any] = {
     "feature_map": FeatureMapFrontend,
     "patches": PaddedPatchFrontend,
-    "slots": QueryFrontend,
+    "object_queries": QueryFrontend,
 }

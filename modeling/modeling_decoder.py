@@ -1,4 +1,4 @@
-"""Decoders and their heads: input_ids -> TokenFrontend -> causal Stack -> head -> scores.
+"""Decoders and their heads: input_ids -> embeddings -> causal Stack -> head -> logits.
 
 Shapes: B batch, T tokens, S keys, D hidden_size, V vocabulary or labels.
 """
@@ -33,7 +33,7 @@ from .stack import Stack
 class QkvDecoderModel(Stack):
     """Causal stack over tokens: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral, Qwen by configuration.
 
-    `input_ids -> TokenFrontend -> Stack -> last_hidden_state (B, T, D), past_key_values`
+    `input_ids -> embeddings -> Stack -> last_hidden_state (B, T, D), past_key_values`
     """
 
     config: QkvDecoderConfig
@@ -66,13 +66,13 @@ class QkvDecoderModel(Stack):
         )
 
 
-def remembered(outputs: Any) -> dict[str, Any]:
-    """What a head hands on of the outputs of its model: the cache, and what was recorded."""
+def output_fields(outputs: Any) -> dict[str, Any]:
+    """Return the cache, hidden states and attentions of a model's output, for that of its head."""
     return {name: getattr(outputs, name) for name in ("past_key_values", "hidden_states", "attentions")}
 
 
 class StaticMasks:
-    """Masks for a static cache: `generate` makes them ahead of a compiled step, for any pattern and position."""
+    """Build the masks of a static cache ahead of a compiled step, for any pattern and position encoding."""
 
     @staticmethod
     def create_masks_for_generate(
@@ -83,7 +83,7 @@ class StaticMasks:
         position_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """One mask for each pattern in use, and the key positions that relative encodings need."""
+        """Return a mask for each pattern in use, and the key positions that relative encodings need."""
         config = config.get_text_config(decoder=True)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
         built = build_masks(config, inputs_embeds, sizes, attention_mask, position_ids)
@@ -108,9 +108,9 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         return {"lm_head.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """transformers' `generate` for padding on either side: it is turned to the front, and the prompts turned back.
+        """Left-pad the prompts, generate as transformers does, and restore the original padding.
 
-        Recorded attentions and hidden states show the rows as they were turned.
+        Recorded attentions and hidden states are those of the left-padded rows.
         """
         parent: Any = super()
         mask = kwargs.get("attention_mask")
@@ -121,8 +121,8 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         rows = {
             name: value for name, value in {**kwargs, "inputs": inputs}.items() if name in names and value is not None
         }
-        turned = {name: torch.stack([row[to] for row, to in zip(v, order, strict=True)]) for name, v in rows.items()}
-        output = parent.generate(turned.pop("inputs", None), *args, **{**kwargs, **turned})
+        padded = {name: torch.stack([row[to] for row, to in zip(v, order, strict=True)]) for name, v in rows.items()}
+        output = parent.generate(padded.pop("inputs", None), *args, **{**kwargs, **padded})
         prompt = rows.get("inputs", rows.get("input_ids"))
         if prompt is not None:
             sequences = output if isinstance(output, Tensor) else output.sequences
@@ -130,7 +130,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         return output
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse before a request is taken what would fail one by one."""
+        """Start continuous batching, after checking that the backend keeps the bias of position encodings."""
         refuse_lost_scores(self.config, self.config._attn_implementation, paged=True)
         return super().init_continuous_batching(*args, **kwargs)
 
@@ -160,7 +160,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         logits = self.lm_head(scale_for_head(hidden, self.config))
         counts: Any = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
         loss = next_token(logits, **given, boundaries=kwargs.get("cu_seq_lens_q"), **counts)
-        return CausalLMOutputWithPast(loss=loss, logits=logits, **remembered(outputs))
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
 
 
 class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
@@ -190,10 +190,10 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
         logits = self.score(last_token(outputs.last_hidden_state, self.real_tokens(input_ids, attention_mask)))
         loss = classification(logits, labels, self.config, num_items_in_batch)
-        return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **remembered(outputs))
+        return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
 
     def real_tokens(self, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor | None:
-        """(B, T) marks of real tokens, or None when all are."""
+        """Return a mask (B, T) that is 0 at padding, or None without padding."""
         if attention_mask is not None and attention_mask.ndim == 2:
             return attention_mask
         if input_ids is None or self.config.pad_token_id is None:

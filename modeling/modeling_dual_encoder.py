@@ -27,14 +27,14 @@ HIGHEST_LOGIT_SCALE = math.log(100)
 
 
 class QkvTextEncoderModel(TextStack):
-    """Causal encoder over tokens, read where the text ends: `input_ids -> Stack -> pooler_output (N, D)`."""
+    """Causal stack over tokens, pooled at the end of the text: `input_ids -> Stack -> pooler_output (N, D)`."""
 
     config: QkvTextEncoderConfig
 
 
 # size: each half and the whole name every input they take
 class QkvDualEncoderModel(QkvPreTrainedModel):
-    """Texts and images in one space: CLIP by configuration.
+    """Text and image encoder with one shared space: CLIP by configuration.
 
     `input_ids -> text_model -> text_embeds (N, D), pixel_values -> vision_model -> image_embeds (B, D) -> cosines`
     """
@@ -75,7 +75,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """What the text encoder gives, its `pooler_output` (N, D) in the common space, of any length."""
+        """Encode texts: `pooler_output` (N, D) in the shared space, not normalized."""
         outputs = self.text_model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         outputs.pooler_output = self.text_projection(outputs.pooler_output)
         return outputs
@@ -84,7 +84,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
     def get_image_features(
         self, pixel_values: Tensor, interpolate_pos_encoding: bool | None = None, **kwargs: Any
     ) -> BaseModelOutputWithPooling:
-        """What the image encoder gives, its `pooler_output` (B, D) in the common space, of any length."""
+        """Encode images: `pooler_output` (B, D) in the shared space, not normalized."""
         options = {"interpolate_pos_encoding": interpolate_pos_encoding, **kwargs}
         outputs = self.vision_model(pixel_values=pixel_values, **options)
         outputs.pooler_output = self.visual_projection(outputs.pooler_output)
@@ -104,7 +104,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> CLIPOutput:
-        """`return_loss=True` takes text i for that of image i; pairs of all processes compete."""
+        """`return_loss=True` computes the contrastive loss, text i being that of image i, over all processes."""
         refuse_alone(pixel_values)
         kwargs = {**self.recorded(), **kwargs}
         text = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
@@ -116,7 +116,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         return self.compared(texts, images, embeds, return_loss=return_loss, num_items_in_batch=num_items_in_batch)
 
     def encode(self, features: Callable[..., BaseModelOutputWithPooling], rows: dict[str, Any], **options: Any) -> Any:
-        """What one half makes of its rows; in training chunk by chunk, if the config wants it, each computed twice."""
+        """Run one encoder on its rows, in training in chunks of `embedding_chunk_size`, each computed twice."""
         size = self.config.embedding_chunk_size
         if size is None or not (self.training and torch.is_grad_enabled()):
             return features(**rows, **options)
@@ -133,7 +133,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
     def compared(
         self, texts: BaseModelOutputWithPooling, images: BaseModelOutputWithPooling, embeds: list[Tensor], **loss: Any
     ) -> CLIPOutput:
-        """Cosines of each image and each text, times the learned scale."""
+        """Return the cosines of all images and texts, times the learned scale, and their loss."""
         text_embeds, image_embeds = embeds
         scale = self.scale()
         logits = scale.to(text_embeds.device) * text_embeds @ image_embeds.to(text_embeds.device).T
@@ -149,7 +149,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         )
 
     def scale(self) -> Tensor:
-        """What cosines are multiplied by; a step of training that led beyond the limit is taken back.
+        """Return the factor on cosines, clipped to 100 in training.
 
         Source: Radford et al. 2021, CLIP, §2.5, https://arxiv.org/abs/2103.00020
         """
@@ -160,7 +160,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
 
 
 def joined(outputs: Sequence[Any]) -> Any:
-    """One output from those of the chunks of a batch: tensors, and tuples of them, by rows."""
+    """Concatenate the outputs of the chunks of a batch by rows."""
     first = outputs[0]
     if isinstance(first, Tensor):
         return torch.cat(list(outputs))

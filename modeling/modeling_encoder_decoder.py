@@ -71,7 +71,7 @@ class SourceAndTarget(EncoderDecoderBase):
 
     @property
     def share_embeddings(self) -> bool:
-        """Whether the two tables are one."""
+        """True where the two tables are one."""
         config: Any = self.config
         return bool(config.share_embeddings)
 
@@ -158,7 +158,7 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
 
 
 def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
-    """One output from those of the two stacks."""
+    """Join the outputs of the two stacks."""
     return Seq2SeqModelOutput(
         last_hidden_state=decoder.last_hidden_state,
         past_key_values=decoder.past_key_values,
@@ -172,7 +172,7 @@ def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
 
 
 def shift_right(ids: Tensor, config: Any) -> Tensor:
-    """What a decoder reads to write these tokens: a start token and all but the last of them, (B, T) -> (B, T)."""
+    """Shift tokens right to make decoder inputs: a start token, then all but the last, (B, T) -> (B, T)."""
     ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
     start = ids.new_full((ids.shape[0], 1), config.decoder_start_token_id)
     if config.start_with_last_token:

@@ -22,7 +22,7 @@ from .modeling_encoder_decoder import QkvEncoderDecoderModel, SharedVocabularyMi
 
 
 class EncoderDecoderReader(SharedVocabularyMixin):
-    """The text goes to the encoder as it is and to the decoder shifted right, so each state has read all before it.
+    """Run both stacks on one text: the encoder on the text itself, the decoder on the text shifted right.
 
     Source: Lewis et al. 2020, BART, §3.1 and §3.2, https://arxiv.org/abs/1910.13461
     """
@@ -45,9 +45,9 @@ class EncoderDecoderReader(SharedVocabularyMixin):
         decoder_inputs_embeds: Tensor | None,
         **kwargs: Any,
     ) -> Seq2SeqModelOutput:
-        """Run both stacks; what the decoder reads is made from `input_ids` unless it is given."""
+        """Run both stacks; decoder inputs are made from `input_ids` unless given."""
         if input_ids is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
-            refuse_padding_in_front(attention_mask)
+            check_right_padding(attention_mask)
             decoder_input_ids = shift_right(input_ids, self.config)
         outputs: Seq2SeqModelOutput = self.model(
             input_ids,
@@ -63,8 +63,8 @@ class EncoderDecoderReader(SharedVocabularyMixin):
         return outputs
 
 
-def refuse_padding_in_front(attention_mask: Tensor | None) -> None:
-    """The decoder's start token goes before the first real token, and a shift puts it before the padding."""
+def check_right_padding(attention_mask: Tensor | None) -> None:
+    """Raise ValueError on left padding, before which a right shift would put the decoder's start token."""
     if attention_mask is None or attention_mask.ndim != 2 or not free_to_look(attention_mask):
         return
     if not attention_mask[:, 0].all():
@@ -75,13 +75,13 @@ def refuse_padding_in_front(attention_mask: Tensor | None) -> None:
 
 
 def last_end(input_ids: Tensor, eos_token_id: int | list[int] | None) -> Tensor:
-    """(B, T) marks of end-of-sequence tokens, after refusing a text without one."""
+    """Return where the end-of-sequence tokens are (B, T); ValueError for a text without one."""
     ends = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
-    marks = torch.isin(input_ids, torch.tensor(ends, dtype=input_ids.dtype, device=input_ids.device))
-    if free_to_look(marks) and not marks.any(-1).all():
-        row = int((~marks.any(-1)).int().argmax())
+    is_end = torch.isin(input_ids, torch.tensor(ends, dtype=input_ids.dtype, device=input_ids.device))
+    if free_to_look(is_end) and not is_end.any(-1).all():
+        row = int((~is_end.any(-1)).int().argmax())
         raise ValueError(f"row {row} of input_ids has no eos_token_id={eos_token_id}; end each text with it")
-    return marks
+    return is_end
 
 
 class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
@@ -110,7 +110,7 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> Seq2SeqSequenceClassifierOutput:
-        """The end is the last `eos_token_id` of `input_ids`, without ids the last real token.
+        """The end is the last `eos_token_id` of `input_ids`, without ids the last token before the padding.
 
         Decoder inputs are made from `input_ids` when missing, when given they are as long; `labels` as for encoders.
         """
@@ -124,7 +124,7 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **others)
 
     def pool(self, hidden: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
-        """The decoder's state where the text ends: (B, T, D) -> (B, D)."""
+        """Return the decoder's state at the end of the text: (B, T, D) -> (B, D)."""
         ends = attention_mask if input_ids is None else last_end(input_ids, self.config.eos_token_id)
         if ends is not None and ends.shape != hidden.shape[:2]:
             raise ValueError(

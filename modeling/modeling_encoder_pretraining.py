@@ -1,4 +1,4 @@
-"""Encoders as they are pre-trained: masked tokens, next sentences, replaced tokens.
+"""Pre-training heads of text encoders: masked language modelling, next sentence, replaced token detection.
 
 Shapes: B batch, T tokens, V vocabulary.
 """
@@ -97,9 +97,9 @@ class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
 
 
 class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
-    """Tell which tokens a generator has put in: `input_ids -> QkvEncoderModel -> ReplacedTokenHead -> logits (B, T)`.
+    """Detect replaced tokens: `input_ids -> QkvEncoderModel -> ReplacedTokenHead -> logits (B, T)`.
 
-    Every token teaches, where masked language modelling learns from the masked ones alone.
+    The loss is that of every token, where masked language modelling has that of masked ones alone.
 
     Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
     """
@@ -127,7 +127,7 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
-        """`labels` (B, T) are 1 for replaced tokens, 0 for original ones, -100 where nobody asks, as for padding."""
+        """`labels` (B, T) are 1 for replaced tokens, 0 for original ones, -100 for padding."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits = self.classifier(outputs.last_hidden_state)
         loss = replaced_tokens(logits, labels, attention_mask, num_items_in_batch)

@@ -368,5 +368,5 @@ POSITIONS = {
     "t5": T5Position,
     "sinusoidal_2d": ImagePosition,
     "sinusoidal_2d_and_input": ImageAndInputPosition,
-    "slots": QueryPosition,
+    "object_queries": QueryPosition,
 }

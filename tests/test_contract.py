@@ -658,7 +658,7 @@ def test_positions_are_resampled_to_images_of_another_size(name: str, size: tupl
 
 
 def test_a_resampled_constant_stays_constant_and_a_gradient_keeps_its_direction() -> None:
-    model = named("EncoderModel-vit").build()
+    model = named("ImageEncoderModel-vit").build()
     table = model.position.table.weight.detach()
     with torch.no_grad():
         table[1:, :16] = 0.5

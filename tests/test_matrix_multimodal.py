@@ -113,7 +113,8 @@ def dictation(position: str, **fields: Any) -> QkvSpeechEncoderDecoderConfig:
 
 
 def matching(position: str, **fields: Any) -> QkvDualEncoderConfig:
-    text = {**TEXT, "eos_token_id": END, "bos_token_id": None}
+    grid = {name: SIZES[name] for name in ("text_length", "grid_columns")}  # an image's is that of its patches
+    text = {**TEXT, **grid, "eos_token_id": END, "bos_token_id": None}
     image = {"image_size": [6, 4], "patch_size": 2}
     parts = {"text_config": text, "vision_config": image, "projection_dim": 5}
     return QkvDualEncoderConfig(**parts, position=position, **fields)

@@ -1,7 +1,7 @@
-"""How do two config vocabularies correspond? Tables of fields, and one test: there and back again must change nothing.
+"""Conversion of configs by tables of fields, with one test: there and back again must change nothing.
 
 That test is what refuses: a field of theirs that our words cannot hold, a word of ours that stock transformers has no
-architecture for, a field nobody has heard of. No list of unsupported settings exists, so none can be out of date.
+architecture for, an unknown field. No list of unsupported settings exists, so none can be out of date.
 """
 
 import copy
@@ -113,12 +113,12 @@ class Architecture:
 
 
 def same(names: str) -> dict[str, str]:
-    """Fields that both sides call alike."""
+    """Map fields that both sides call alike."""
     return {name: name for name in names.split()}
 
 
 def both(values: Mapping[str, Value]) -> dict[str, Value]:
-    """What encoder and decoder have alike."""
+    """Repeat rows of a table for encoder and decoder."""
     return {f"{side}.{name}": value for name, value in values.items() for side in ("encoder", "decoder")}
 
 
@@ -173,7 +173,7 @@ def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> P
 
 
 def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedConfig) -> list[str]:
-    """What reading this config would change; a field left None stands for whatever it becomes."""
+    """List what reading this config would change; a field left None stands for whatever it becomes."""
     again = flat(write_config(architecture, head, read_config(architecture, head, config)))
     skipped = architecture.inert | head.inert
     values = {
@@ -185,7 +185,7 @@ def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedCo
 
 
 def lost_on_writing(architecture: Architecture, head: Head, config: QkvConfig) -> list[str]:
-    """What writing this config as theirs would change."""
+    """List what writing this config as theirs would change."""
     ours, again = flat(config), flat(read_config(architecture, head, write_config(architecture, head, config)))
     # Stock models have no place for label smoothing, which changes no output: it is Trainer's label_smoothing_factor.
     free = architecture.free | unread(head, ours) | {"label_smoothing"}
@@ -204,7 +204,7 @@ def unread(head: Head, ours: Values) -> set[str]:
 
 
 def default_activations(head: Head, ours: Values) -> list[str]:
-    """What `head_act` is where it is left None, in each part of a class that reads it: a word, or whose word it is."""
+    """List the activations that `head_act=None` stands for in each part of a class, or the fields that name them."""
     name = head.ours.__name__
     pools = name.endswith(POOLING) and head.pooler is not False and ours.get("pooling") == "dense"
     transforms = ours.get("head_transform", False) and name.endswith(READ_BY["head_transform"])
@@ -248,7 +248,7 @@ def canonical(value: Any) -> Any:
 
 
 def matters(name: str, ours: Values) -> bool:
-    """Whether a field of ours says anything about the numbers of this model."""
+    """Return whether a field of ours changes any number of this model."""
     part, _, key = name.rpartition(".")
     # A factor on the scores is absorbed by the queries; a part leaves to the whole what that says as well.
     if key in BOOKKEEPING | {"attention_multiplier"} or (part and key in ours) or name in UNASKED:

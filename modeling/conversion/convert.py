@@ -1,4 +1,4 @@
-"""How do official checkpoints become qkv models, and qkv models stock ones? Both ways, by the same tables."""
+"""Conversion of official checkpoints into qkv models and back, by the same tables."""
 
 import copy
 import os
@@ -21,7 +21,7 @@ from .dual_encoder import DUAL_ENCODERS
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
 from .encoder_rotary import ROTARY_ENCODERS
-from .files import load, located, named, refuse_unknown, tensor_files
+from .files import check_tensors_placed, load, located, named, tensor_files
 from .image_encoder import IMAGE_ENCODERS
 from .llama import LLAMAS
 from .speech import SPEECH
@@ -104,14 +104,14 @@ def open_official(folder: Path, *, dtype: Any = "auto", **options: Any) -> PreTr
         options |= unpooled(official)
     model, unplaced = load(official, folder, dtype=dtype, **options)
     spared = {key for key in unplaced if of_another_head(model_type, key)}
-    refuse_unknown(folder, name, unplaced - spared)
+    check_tensors_placed(folder, name, unplaced - spared)
     if spared:
         logger.warning(f"{name} of {folder} leaves out {', '.join(sorted(spared))}, which belong to other heads")
     return model
 
 
 def unpooled(official: type[PreTrainedModel]) -> dict[str, Any]:
-    """What an official base model has to be told to come without a pooler."""
+    """Return the options that an official base model needs to come without a pooler."""
     return {"add_pooling_layer": False} if "add_pooling_layer" in signature(official).parameters else {}
 
 
@@ -123,12 +123,12 @@ def open_ours(folder: Path, *, dtype: Any = "auto", **options: Any) -> QkvPreTra
         raise ValueError(f"{name} has no counterpart in stock transformers")
     tensor_files(folder)
     model, unplaced = load(classes[name], folder, dtype=dtype, **options)
-    refuse_unknown(folder, name, unplaced)
+    check_tensors_placed(folder, name, unplaced)
     return model
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder holds a qkv model."""
+    """Return whether a folder holds a qkv model."""
     return named(folder)[0].startswith("qkv_")
 
 
@@ -138,12 +138,12 @@ def open_checkpoint(folder: Path, **options: Any) -> PreTrainedModel:
 
 
 def rounded_tables(official: PreTrainedModel) -> bool:
-    """Whether an official model computes a table of positions in single precision, where ours is computed in use."""
+    """Return whether an official model has a position table in single precision, where ours is computed in use."""
     return any("sinusoids" in changes for pair in official_pairs(official) for _, _, *changes in rows(*pair))
 
 
 def of_another_head(model_type: str, key: str) -> bool:
-    """Whether a tensor is one that some head of the architecture has beside its layers."""
+    """Return whether a tensor belongs to another head of the architecture."""
     names = {
         name
         for pair in PAIRS
@@ -190,7 +190,7 @@ def known_class(model: PreTrainedModel, names: set[str]) -> str:
 
 
 def has_pooler(model: PreTrainedModel) -> bool:
-    """Whether a base model pools with weights of its own."""
+    """Return whether a base model has a pooler with weights."""
     return any(name.startswith("pooler.") for name, _ in model.named_parameters())
 
 
@@ -251,7 +251,7 @@ def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:
 
 
 def multiplier(config: QkvConfig) -> float:
-    """What scores are multiplied by."""
+    """Return the factor on the attention scores."""
     return config.attention_multiplier or config.head_dim**-0.5
 
 
@@ -279,7 +279,7 @@ def built(
         **options,
     )
     model, report = loaded
-    refuse_misfit(type(like).__name__, model_class.__name__, report, computed)
+    check_weights(type(like).__name__, model_class.__name__, report, computed)
     # It would keep today's names when it is saved, where every release of transformers reads the published ones.
     vars(model).pop("_weight_conversions", None)
     model.config.name_or_path = like.config.name_or_path
@@ -290,7 +290,7 @@ def built(
     return model.train(like.training).to(like.device)
 
 
-def refuse_misfit(source: str, target: str, report: dict[str, Any], computed: set[str]) -> None:
+def check_weights(source: str, target: str, report: dict[str, Any], computed: set[str]) -> None:
     """Raise where the weights of one side are not exactly those the other wants."""
     for name, shape, wanted in sorted(report["mismatched_keys"]):
         raise ValueError(f"{source} gives {name} of shape {tuple(shape)} where {target} has {tuple(wanted)}")

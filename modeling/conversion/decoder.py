@@ -1,4 +1,4 @@
-"""Which published decoders with layer norms are ours? GPT-2, OPT, BLOOM and GPT-NeoX, as tables."""
+"""Conversion of decoders with layer norms: GPT-2, OPT, BLOOM and GPT-NeoX, as tables."""
 
 from ...configuration.configuration_decoder import QkvDecoderConfig
 from ..modeling_decoder import (

@@ -1,4 +1,4 @@
-"""Which published detectors are ours? DETR with a backbone of transformers, as tables.
+"""Conversion of detectors: DETR with a backbone of transformers, as tables.
 
 A backbone is the same module on both sides, so its tensors keep their names, and its config goes over as it is.
 """
@@ -45,7 +45,7 @@ FIELDS: Fields = {
 
 
 def stack(side: str) -> tuple[Row, ...]:
-    """What encoder and decoder have alike."""
+    """Return the rows that encoder and decoder share."""
     layer = f"{side}.layers.*"
     return (
         (f"{layer}.self_attn.{{q,k,v,o}}_proj", f"{layer}.self_attn.{{q,k,v,o}}_proj"),

@@ -1,4 +1,4 @@
-"""Which published dual encoders are ours? CLIP and each of its halves, as tables."""
+"""Conversion of dual encoders: CLIP and each of its halves, as tables."""
 
 from collections.abc import Iterable
 from dataclasses import replace

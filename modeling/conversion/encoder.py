@@ -1,4 +1,4 @@
-"""Which published encoders over tokens are ours? BERT, RoBERTa, DistilBERT and ELECTRA, as tables.
+"""Conversion of text encoders: BERT, RoBERTa, DistilBERT and ELECTRA, as tables.
 
 In training, ours drops out parts of both branches of DistilBERT's layers, where stock DistilBERT spares the attention.
 """

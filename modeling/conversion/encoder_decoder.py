@@ -1,4 +1,4 @@
-"""Which published encoder-decoders are ours? T5, BART, Marian, Pegasus and their multilingual kin, as tables."""
+"""Conversion of encoder-decoders: T5, BART, Marian, Pegasus and their multilingual kin, as tables."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +30,7 @@ def heads(name: str, language_model: str, *rows: Row) -> tuple[Head, ...]:
     )
 
 
-def judges(name: str, classified: str) -> tuple[Head, ...]:
+def text_heads(name: str, classified: str) -> tuple[Head, ...]:
     """The classes that read a text with both stacks; `classified` stands before the base of the classifier."""
     prefixes = ("model.", classified)
     return (
@@ -94,7 +94,7 @@ def t5_stack(ours: str, theirs: str, feed_forward: int) -> tuple[Row, ...]:
 
 def t5_heads(name: str) -> tuple[Head, ...]:
     """The classes of T5 and mT5 with both stacks."""
-    return (*heads(name, "ForConditionalGeneration"), *judges(name, "transformer."))
+    return (*heads(name, "ForConditionalGeneration"), *text_heads(name, "transformer."))
 
 
 def t5_encoder_heads(name: str) -> tuple[Head, ...]:
@@ -167,7 +167,7 @@ BART_FIELDS: Fields = {
 
 
 def bart_stack(side: str) -> tuple[Row, ...]:
-    """What encoder and decoder of BART and its kin have alike."""
+    """Return the rows that encoder and decoder of BART and its kin share."""
     layer = f"{side}.layers.*"
     return (
         (f"{layer}.self_attn.{{q,k,v,o}}_proj", f"{layer}.self_attn.{{q_proj,k_proj,v_proj,out_proj}}"),
@@ -196,7 +196,7 @@ BART = Architecture(
     {**SHARED_FIELDS, "classifier_dropout": "classifier_dropout"},
     both({"norm_first": False, "embedding_norm": True, "position_offset": 2}),
     (*STACKS, *ONE_TABLE, *LEARNED),
-    (*heads("Bart", "ForConditionalGeneration", LOGITS_BIAS), *judges("Bart", "model.")),
+    (*heads("Bart", "ForConditionalGeneration", LOGITS_BIAS), *text_heads("Bart", "model.")),
     prefixes=("model.", "model."),
     free=frozenset({"decoder.lm_head_bias"}),
     # The first lives in the generation config, the rest is history.
@@ -226,7 +226,7 @@ MBART = replace(
     },
     words={**both({"embedding_norm": True, "position_offset": 2}), "start_with_last_token": True},
     rows=(*BART.rows, *FINAL_NORMS),
-    heads=(*heads("MBart", "ForConditionalGeneration", LOGITS_BIAS), *judges("MBart", "model.")),
+    heads=(*heads("MBart", "ForConditionalGeneration", LOGITS_BIAS), *text_heads("MBart", "model.")),
     assumed={**BART.assumed, **PRE_NORM},
 )
 # From here on no class has the head in which this dropout would act.

@@ -1,4 +1,4 @@
-"""Which published encoders with rotary positions are ours? ModernBERT, as a table.
+"""Conversion of text encoders with rotary positions: ModernBERT, as a table.
 
 In training, stock ModernBERT drops out parts of the attention branch at `attention_dropout`, and ours does not.
 """

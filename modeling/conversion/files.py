@@ -130,7 +130,7 @@ def weight_files(folder: Path) -> dict[str, set[str]]:
 
 def tensor_files(folder: Path) -> dict[str, Path]:
     """{tensor: its file} of a checkpoint whose files are seen to be there and whole."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for name, wanted in weight_files(folder).items():
         file = folder / name
         if not file.is_file():
@@ -142,8 +142,8 @@ def tensor_files(folder: Path) -> dict[str, Path]:
             raise ValueError(f"{file} is cut short or damaged ({error}); download it again") from None
         if missing := wanted - held:
             raise ValueError(f"{file} has no tensor {min(missing)}, which {INDEX} says it has; download both again")
-        found |= dict.fromkeys(held, file)
-    return found
+        files |= dict.fromkeys(held, file)
+    return files
 
 
 def mapped(file: Path, name: str) -> torch.Tensor:
@@ -206,13 +206,13 @@ def quiet() -> Iterator[None]:
 
 
 def generation_settings(folder: Path) -> GenerationConfig:
-    """How a checkpoint wants to generate; before there was a file for it, its config said so."""
+    """Return the generation config of a checkpoint; before there was a file for it, its config held it."""
     if (folder / GENERATION).is_file():
         return GenerationConfig.from_pretrained(folder)
     return GenerationConfig.from_pretrained(folder, config_file_name=CONFIG, _from_model_config=True)
 
 
-def refuse_unknown(folder: Path, name: str, keys: set[str]) -> None:
+def check_tensors_placed(folder: Path, name: str, keys: set[str]) -> None:
     """Raise where a folder holds more than its class has places for."""
     for key in sorted(keys):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Which published encoders over patches are ours? ViT, DeiT and DINOv2, as tables.
+"""Conversion of image encoders: ViT, DeiT and DINOv2, as tables.
 
 In training, ours raises the rate of stochastic depth with the layers where stock DINOv2 has one rate for all.
 """

@@ -1,4 +1,4 @@
-"""Which published decoders with RMS norms, rotary positions and gates are ours? Llama and its kin, as tables."""
+"""Conversion of decoders with RMS norms, rotary positions and gates: Llama and its kin, as tables."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which published models that hear are ours? Whisper and Speech2Text, as tables.
+"""Conversion of speech-to-text models: Whisper and Speech2Text, as tables.
 
 The sinusoids of Whisper's encoder are weights in its checkpoints; here they are the rows of a learned table, whatever
 they are. Training moves them, as it does in a stock model that was loaded: only a new one leaves them alone.

@@ -1,4 +1,4 @@
-"""How do the tensors of two layouts correspond? Rows of names, each with the changes between them, readable both ways.
+"""Conversion of tensors between two layouts: rows of names, each with the changes between them, readable both ways.
 
 A row is (our names, their names, changes…). `*` stands for a layer's number, `**` for any names, `{a,b}` for several,
 and a name of a module for its weight and bias. Changes apply in the order written when reading theirs, and backwards
@@ -91,8 +91,8 @@ CHANGES: dict[str, tuple[Change, Change]] = {
 
 def alternatives(names: str) -> list[str]:
     """`a.{b,c}` -> a.b, a.c; the empty name -> none."""
-    found = re.fullmatch(r"(.*)\{(.*)\}(.*)", names)
-    return [f"{found[1]}{name}{found[3]}" for name in found[2].split(",")] if found else [names] * bool(names)
+    braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", names)
+    return [f"{braces[1]}{name}{braces[3]}" for name in braces[2].split(",")] if braces else [names] * bool(names)
 
 
 def placed(rows: tuple[Row, ...], ours: str, theirs: str) -> tuple[Row, ...]:
@@ -112,8 +112,8 @@ def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tup
     any_layer = re.escape(names[0]).replace(r"\*\*", "(?P<layer>.+)") if names else "(?!)"
     pattern = any_layer.replace(r"\*", r"(?P<layer>\d+)")
     for key in weights:
-        if found := re.fullmatch(rf"{pattern}(?P<suffix>|\.weight|\.bias)", key):
-            yield found.groupdict().get("layer", ""), found["suffix"]
+        if match := re.fullmatch(rf"{pattern}(?P<suffix>|\.weight|\.bias)", key):
+            yield match.groupdict().get("layer", ""), match["suffix"]
 
 
 def within(name: str, layer: str) -> str:

@@ -22,7 +22,7 @@ from qkv.modeling.spectrogram import CONVOLUTIONS, FRAME_LAYOUTS, FRAME_PADDINGS
 
 # {table: the axes whose words are its rows}
 TABLES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    (POSITIONS, ("PositionName", "ImagePositionName", "SlotPositionName")),
+    (POSITIONS, ("PositionName", "ImagePositionName", "ObjectQueryPositionName")),
     (PATTERNS, ("PatternName",)),
     (KERNELS, ("KernelName",)),
     (NORMS, ("NormName",)),

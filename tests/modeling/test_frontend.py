@@ -154,7 +154,7 @@ def test_a_feature_map_is_the_last_of_the_backbone_and_its_norms_stay():
 
 
 def test_object_queries_start_as_zeros():
-    frontend = DETECTION_FRONTENDS["slots"](
+    frontend = DETECTION_FRONTENDS["object_queries"](
         QkvDetectionDecoderConfig(hidden_size=8, num_attention_heads=2, num_queries=5)
     )
     assert torch.equal(frontend(draw(2, 3, 8)).hidden, torch.zeros(2, 5, 8, dtype=torch.float64))

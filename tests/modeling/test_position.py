@@ -18,9 +18,9 @@ from qkv.configuration.axes import (
     ROTARY_POSITIONS,
     TABLE_POSITIONS,
     ImagePositionName,
+    ObjectQueryPositionName,
     PositionName,
     SinusoidalPositionName,
-    SlotPositionName,
 )
 from qkv.configuration.configuration_attention import ROPE_TYPES
 from qkv.configuration.configuration_detection import QkvDetectionDecoderConfig, QkvDetectionEncoderConfig
@@ -55,7 +55,7 @@ def rope(kind, **fields):
 
 
 def test_every_word_is_a_row():
-    assert tuple(POSITIONS) == (*WORDS, "sinusoidal_2d", "sinusoidal_2d_and_input", "slots")
+    assert tuple(POSITIONS) == (*WORDS, "sinusoidal_2d", "sinusoidal_2d_and_input", "object_queries")
     assert tuple(SCALINGS) == ROPE_TYPES
 
 
@@ -68,7 +68,7 @@ def test_positions_keep_no_buffer(word):
 HOOKS = {
     "embed": {*TABLE_POSITIONS, *get_args(SinusoidalPositionName), "sinusoidal_2d_and_input"},
     "rotation": {*ROTARY_POSITIONS},
-    "query_key": {*get_args(ImagePositionName), *get_args(SlotPositionName)} - {"none"},
+    "query_key": {*get_args(ImagePositionName), *get_args(ObjectQueryPositionName)} - {"none"},
     "bias": {*BIAS_POSITIONS},
 }
 

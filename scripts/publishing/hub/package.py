@@ -13,7 +13,7 @@ from transformers import AutoFeatureExtractor, AutoImageProcessor, AutoProcessor
 from qkv import modeling
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion.convert import to_transformers
-from qkv.modeling.conversion.files import CONFIG, load, named, read_json, refuse_unknown
+from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, named, read_json
 from qkv.scripts.publishing.card.card import companions, make_card, plain_card
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.hub.options import OF_BUILDING, Package, PublishOptions
@@ -98,7 +98,7 @@ def load_saved_model(folder: Path, dtype: str | None) -> QkvPreTrainedModel:
             f"this qkv has no {name}, which {folder / CONFIG} names; publish with the version that saved it"
         )
     model, unplaced = load(model_class, folder, dtype=getattr(torch, dtype) if dtype else "auto")
-    refuse_unknown(folder, name, unplaced)
+    check_tensors_placed(folder, name, unplaced)
     return model
 
 

@@ -172,7 +172,7 @@ def test_what_the_model_does_not_use_is_left_out(name: str) -> None:
     config = CONFIGS[name]
     used = {
         "RMSNorm": "rms", "GLU": "glu", "RotaryPosition": "rope", "AlibiPosition": "alibi", "T5Position": "t5",
-        "ImagePosition": "sinusoidal_2d", "QueryPosition": "slots", "FeatureMapFrontend": "feature_map",
+        "ImagePosition": "sinusoidal_2d", "QueryPosition": "object_queries", "FeatureMapFrontend": "feature_map",
         "GRU": "gru", "LSTM": "lstm", "AdditiveAlignment": "additive", "MaxoutReadout": "maxout",
     }  # fmt: skip
     said = {
