@@ -13,13 +13,13 @@ DEPENDENCIES = ("torch", "transformers", "accelerate", "tokenizers", "numpy", "s
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, qkv and the libraries that numbers depend on."""
-    found = {"python": platform.python_version(), "qkv": qkv.__version__}
+    numbers = {"python": platform.python_version(), "qkv": qkv.__version__}
     for name in DEPENDENCIES:
         try:
-            found[name] = version(name)
+            numbers[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            numbers[name] = "unknown"
+    return numbers
 
 
 def processor(table: Path = Path("/proc/cpuinfo")) -> str | None:

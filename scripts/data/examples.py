@@ -13,7 +13,7 @@ Batch = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class DataSet:
-    """How records and cards name a data set."""
+    """A data set under the names that records and cards have for it."""
 
     name: str
     title: str

@@ -103,7 +103,7 @@ def image_processor(side: int) -> ViTImageProcessorPil:
 
 
 def is_labeled(where: str, split: str) -> bool:
-    """Whether the labels of a split are known: those of a competition's test are -1, as in ImageNet's."""
+    """Tell whether the labels of a split are known: those of a competition's test are -1, as in ImageNet's."""
     records = read(where, split=split, streaming=True, columns=["image", "label"])
     return next((record["label"] != -1 for record in records), False)
 
@@ -136,16 +136,16 @@ def read_captions(recipe: Recipe) -> CaptionData:
 
 def number_captions(table: Dataset, column: str, numbers: Mapping[str, int]) -> Dataset:
     """Replace the captions of a table by their numbers, and number its records."""
-    found = [numbers[caption] for caption in table[column]]
-    table = table.remove_columns(column).add_column("caption", found)
+    own = [numbers[caption] for caption in table[column]]
+    table = table.remove_columns(column).add_column("caption", own)
     return table.add_column("place", list(range(len(table))))
 
 
 def read_objects(recipe: Recipe) -> ObjectData:
     """Read images with boxes, in the columns `image` and `objects`; ValueError for a stream, or a missing column."""
     where = recipe.data.source
-    found: Any = {name: read(where, split=name, columns=["image", "objects"]) for name in splits(where)}
-    return object_data(recipe, found, class_names(found["train"], where), **public_names(where))
+    tables: Any = {name: read(where, split=name, columns=["image", "objects"]) for name in splits(where)}
+    return object_data(recipe, tables, class_names(tables["train"], where), **public_names(where))
 
 
 def object_data(recipe: Recipe, tables: Mapping[str, Dataset], labels: Sequence[str], **names: str) -> ObjectData:

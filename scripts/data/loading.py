@@ -78,7 +78,7 @@ def splits(where: str) -> list[str]:
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether `save_to_disk` wrote the folder."""
+    """Tell whether `save_to_disk` wrote the folder."""
     return (folder / "dataset_dict.json").is_file() or (folder / "dataset_info.json").is_file()
 
 

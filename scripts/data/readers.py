@@ -42,7 +42,7 @@ class Piece:
 
 
 class InvalidRecord(Exception):
-    """What is wrong with one record, in a few words."""
+    """The reason why one record is invalid, in a few words."""
 
 
 class Cell(str):
@@ -205,7 +205,7 @@ def read_image(piece: Piece) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Format:
-    """How files of a kind are cut into pieces, and how a piece is read."""
+    """A kind of files: functions that cut one into pieces, and read a piece."""
 
     cut: Callable[[Path, str], list[Piece]]
     rows: Callable[[Piece], Iterator[Row]]

@@ -93,7 +93,7 @@ class Stream:
 
 @dataclass
 class Position:
-    """Where a shard is: its epoch, and the parts of it and the records of the next part before its buffer.
+    """The position of a shard: its epoch, and the parts of it and the records of the next part before its buffer.
 
     Of the buffer so many records are `taken`, and so many examples `given` of the next one. `waiting` are the
     documents of a row that is not full. `seen`, `bad` and `first` count records of the first epoch, and have the

@@ -167,7 +167,7 @@ def box(corners: NDArray[np.float64]) -> list[float]:
 
 
 def overlap(corners: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
-    """Whether the bounding boxes of both share more than a tenth of the smaller one."""
+    """Tell whether the bounding boxes of both share more than a tenth of the smaller one."""
     sides = np.minimum(corners.max(0), others.max(0)) - np.maximum(corners.min(0), others.min(0))
     least = min(float(np.ptp(points, axis=0).prod()) for points in (corners, others))
     return bool(sides.clip(min=0).prod() > least / 10)

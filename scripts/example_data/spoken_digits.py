@@ -87,8 +87,8 @@ def speak(lines: list[list[Any]]) -> list[NDArray[np.float32]]:
         result = subprocess.run(words, input=json.dumps(lines), capture_output=True, text=True)
         if result.returncode:
             raise RuntimeError(f"espeak-ng failed: {result.stderr.strip()[-500:]}")
-        with np.load(path) as found:
-            samples, ends, rate = found["samples"], np.cumsum(found["lengths"]), int(found["rate"])
+        with np.load(path) as archive:
+            samples, ends, rate = archive["samples"], np.cumsum(archive["lengths"]), int(archive["rate"])
     parts = np.split(samples.astype(np.float32) / 32768, ends[:-1])
     return [resample(part, rate, SAMPLING_RATE) for part in parts]
 

@@ -70,11 +70,11 @@ def draw_strings(count: int, shortest: int, longest: int) -> list[str]:
     """Draw different texts of random letters, the same ones every time; ValueError where there are not so many."""
     if longest < 9 and count > len(LETTERS) ** longest // 2:
         raise ValueError(f"text.made={count} different texts of {longest} letters are too many; make text.symbols more")
-    random, found = np.random.default_rng(0), dict[str, None]()
-    while len(found) < count:
+    random, texts = np.random.default_rng(0), dict[str, None]()
+    while len(texts) < count:
         length = random.integers(shortest, longest + 1)
-        found["".join(LETTERS[random.integers(0, len(LETTERS), length)])] = None
-    return list(found)
+        texts["".join(LETTERS[random.integers(0, len(LETTERS), length)])] = None
+    return list(texts)
 
 
 def numbers(recipe: Recipe) -> Corpus:
@@ -82,10 +82,10 @@ def numbers(recipe: Recipe) -> Corpus:
     count = recipe.text.made
     if count > LIMIT // 20:
         raise ValueError(f"text.made={count} is more than {LIMIT // 20} different numbers; make fewer")
-    random, found = np.random.default_rng(0), dict[int, None]()
-    while len(found) < count:
-        found[int(math.exp(random.uniform(0, math.log(LIMIT)))) - 1] = None
-    written = [(english(number), french(number)) for number in found]
+    random, drawn = np.random.default_rng(0), dict[int, None]()
+    while len(drawn) < count:
+        drawn[int(math.exp(random.uniform(0, math.log(LIMIT)))) - 1] = None
+    written = [(english(number), french(number)) for number in drawn]
     return paired("numbers", "English and French number words", RULES, written)
 
 
@@ -117,7 +117,7 @@ def french(number: int) -> str:
 
 
 def plural(number: int) -> bool:
-    """Whether the French for a number below 1000 ends in the plural of vingt or cent."""
+    """Tell whether the French for a number below 1000 ends in the plural of vingt or cent."""
     return number % 100 == 80 or (number % 100 == 0 and number > 100)
 
 

@@ -151,29 +151,29 @@ def write_tunes(generate: Generate, folder: Path) -> dict[str, str]:
 
 def melody(words: Sequence[str]) -> list[Note]:
     """Return the notes of a tune; what is no note where one may be is silence."""
-    found: list[Note] = []
+    notes: list[Note] = []
     held = False
     eighths = [word for place, word in enumerate(words) if place % ROW]
     for place, word in enumerate(eighths):
         if word == HOLD and held:
-            found[-1] = Note(found[-1].key, found[-1].start, (place + 1) / 2)
+            notes[-1] = Note(notes[-1].key, notes[-1].start, (place + 1) / 2)
             continue
         held = word[:-1] in NAMES and word[-1].isdigit()
         if held:
-            found.append(Note(12 * (int(word[-1]) + 1) + NAMES.index(word[:-1]), place / 2, (place + 1) / 2))
-    return found
+            notes.append(Note(12 * (int(word[-1]) + 1) + NAMES.index(word[:-1]), place / 2, (place + 1) / 2))
+    return notes
 
 
 def harmony(words: Sequence[str]) -> list[Note]:
     """Return the chords of a tune, a bar long and softer than the melody; silence where a bar begins with none."""
-    found = []
+    notes = []
     for bar, word in enumerate(words[::ROW]):
         name = word.strip("[]")
         minor = name.endswith("m")
         if name.removesuffix("m") in NAMES:
             root = 48 + NAMES.index(name.removesuffix("m"))
-            found += [Note(root + up, 4.0 * bar, 4.0 * bar + 4, 50) for up in (0, 3 if minor else 4, 7)]
-    return found
+            notes += [Note(root + up, 4.0 * bar, 4.0 * bar + 4, 50) for up in (0, 3 if minor else 4, 7)]
+    return notes
 
 
 def write_midi(path: Path, parts: Iterable[Sequence[Note]], *, tempo: float = 110.0) -> None:

@@ -53,7 +53,7 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Text:
-    """How texts become tokens, and how many examples are made where data are synthetic.
+    """The tokenizer and the columns of texts, and the number of examples where data are synthetic.
 
     The `tokenizer` is trained on the training split, to `vocab_size` tokens or what the texts have: `bpe` over bytes
     as GPT-2's, `wordpiece` over words as BERT's, `characters`, whole `words`, or the 256 `bytes` themselves. All of
@@ -79,7 +79,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Data:
-    """What is learned from: example data, a file, a folder or a data set of the Hub (`data`).
+    """The data: example data, a file, a folder or a data set of the Hub (`data`).
 
     `workers` processes make batches ahead, and first the tokens of a table of texts, which datasets' cache keeps then.
     Images of object detection are resized to a `shortest_edge` of that many pixels, and those of example data changed
@@ -105,7 +105,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained.
+    """The model to be trained.
 
     `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
     that differ from it. `init` is the model folder of an earlier run, whose weights are loaded where names and shapes
@@ -154,7 +154,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Compute:
-    """How steps are computed, and by how many devices together.
+    """Precision and memory of the steps, and the devices that compute them.
 
     `threads` limits torch's CPU threads. `gradient_checkpointing` computes each layer twice and stores it once;
     `compile` lets torch's inductor fuse operations. Several processes each have a whole model (`strategy="ddp"`), or

@@ -1,8 +1,7 @@
-"""How good is it? Metrics of `evaluate` that need no download: the computing is done by those who define them.
+"""Metrics of `evaluate` that need no download, computed by the libraries that define them.
 
 Each is made by name from METRICS, keeps everything in memory, and takes `predictions` and `references`:
-`METRICS["bleu"]().compute(predictions=["Le chat."], references=["Le chat."])`. Without anything to score, `measure`
-raises a ValueError.
+`METRICS["bleu"]().compute(predictions=["Le chat."], references=["Le chat."])`.
 """
 
 import math
@@ -28,7 +27,7 @@ TEXT, NUMBER, REAL = Value("string"), Value("int64"), Value("float64")
 
 
 class Local(evaluate.Metric):  # type: ignore[misc]
-    """A metric that is here already: nothing is fetched, and no file holds what is compared."""
+    """A metric that downloads nothing and writes no file."""
 
     kinds: ClassVar[tuple[Any, Any]] = (TEXT, TEXT)
 
@@ -44,7 +43,7 @@ class Local(evaluate.Metric):  # type: ignore[misc]
 
 
 class Accuracy(Local):
-    """Share of classes that are right."""
+    """Share of right classes."""
 
     kinds = (NUMBER, NUMBER)
 
@@ -53,24 +52,24 @@ class Accuracy(Local):
 
 
 class MacroF1(Local):
-    """F1 of each class, every class alike."""
+    """Mean F1 of the classes."""
 
     kinds = (NUMBER, NUMBER)
     average: ClassVar[str] = "macro"
 
     def _compute(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
-        found = f1_score(references, predictions, average=self.average, zero_division=0)
-        return {f"f1_{self.average}": float(found)}
+        score = f1_score(references, predictions, average=self.average, zero_division=0)
+        return {f"f1_{self.average}": float(score)}
 
 
 class WeightedF1(MacroF1):
-    """F1 of each class, weighted by how often it is right."""
+    """F1 of each class, weighted by its number of references."""
 
     average = "weighted"
 
 
 class ExactMatch(Local):
-    """Share of texts that are the reference, character by character."""
+    """Share of texts that equal the reference."""
 
     def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         right = sum(one == other for one, other in zip(predictions, references, strict=True))
@@ -84,14 +83,14 @@ class Perplexity(Local):
 
     def _compute(self, predictions: Sequence[float], references: Sequence[int]) -> dict[str, float]:
         nats = math.fsum(predictions) / sum(references)
-        # A model that diverged is past what a float holds.
+        # A diverged model overflows a float.
         return {"perplexity": math.exp(nats) if nats < 700 else math.inf}
 
 
 class BitsPerByte(Local):
-    """Bits that a byte of the text costs: `predictions` are sums in nats, `references` byte counts.
+    """Bits per byte of text: `predictions` are sums in nats, `references` byte counts.
 
-    Other than perplexity it compares models of different vocabularies.
+    Unlike perplexity it compares models of different vocabularies.
     """
 
     kinds = (REAL, NUMBER)
@@ -114,7 +113,7 @@ class Bleu(Local):
         return info
 
     def _compute(self, predictions: Sequence[str], references: Sequence[Any]) -> dict[str, Any]:
-        several = [[found] if isinstance(found, str) else found for found in references]
+        several = [[text] if isinstance(text, str) else text for text in references]
         scorer = self.scorer()
         score = scorer.corpus_score(predictions, [list(column) for column in zip_longest(*several)])
         name = self.scorer.__name__.lower()
@@ -128,28 +127,28 @@ class ChrF(Bleu):
 
 
 class WordErrorRate(Local):
-    """Words put in, left out or replaced, by word of the references."""
+    """Word error rate: insertions, deletions and substitutions per word of the references."""
 
     def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         return {"wer": float(jiwer.wer(list(references), list(predictions)))}
 
 
 class CharacterErrorRate(Local):
-    """Characters put in, left out or replaced, by character of the references."""
+    """Character error rate: insertions, deletions and substitutions per character of the references."""
 
     def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
         return {"cer": float(jiwer.cer(list(references), list(predictions)))}
 
 
 class SeqEval(Local):
-    """Named spans in rows of IOB tags: a span is right when its kind and both ends are."""
+    """Named entities in rows of IOB tags: one is right when its type and both ends are."""
 
     kinds = (Row(TEXT), Row(TEXT))
 
     def _compute(self, predictions: list[list[str]], references: list[list[str]]) -> dict[str, float]:
         measures = {"precision": span_precision, "recall": span_recall, "f1": span_f1}
-        found = {name: float(measure(references, predictions, zero_division=0)) for name, measure in measures.items()}
-        return {**found, "accuracy": float(tag_accuracy(references, predictions))}
+        scores = {name: float(measure(references, predictions, zero_division=0)) for name, measure in measures.items()}
+        return {**scores, "accuracy": float(tag_accuracy(references, predictions))}
 
 
 class AveragePrecision(Local):
@@ -171,29 +170,29 @@ class AveragePrecision(Local):
         from pycocotools.cocoeval import COCOeval
 
         names = ("ap", "ap50", "ap75")
-        there, found = COCO(), list(annotations(predictions))
+        there, detections = COCO(), list(annotations(predictions))
         classes = sorted({label for image in references for label in image["labels"]})
         images = [{"id": number} for number in range(len(references))]
         there.dataset = {"images": images, "annotations": list(annotations(references)),
                          "categories": [{"id": label} for label in classes]}  # fmt: skip
         with redirect_stdout(StringIO()):
             there.createIndex()
-            scorer = COCOeval(there, there.loadRes(found) if found else COCO(), "bbox")
+            scorer = COCOeval(there, there.loadRes(detections) if detections else COCO(), "bbox")
             scorer.evaluate()
             scorer.accumulate()
             scorer.summarize()
-        # -1 says that there was nothing to find.
+        # -1 says that there were no references.
         return {name: float(value) for name, value in zip(names, scorer.stats, strict=False) if value >= 0}
 
 
 def annotations(images: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """The boxes of images in the words of COCO."""
+    """Yield the boxes of images as COCO annotations."""
     number = count(1)
-    for image, found in enumerate(images):
-        for place, (left, top, right, bottom) in enumerate(found["boxes"]):
+    for image, objects in enumerate(images):
+        for place, (left, top, right, bottom) in enumerate(objects["boxes"]):
             box = [left, top, right - left, bottom - top]
-            score = {"score": found["scores"][place]} if "scores" in found else {}
-            yield {"id": next(number), "image_id": image, "category_id": found["labels"][place], "bbox": box,
+            score = {"score": objects["scores"][place]} if "scores" in objects else {}
+            yield {"id": next(number), "image_id": image, "category_id": objects["labels"][place], "bbox": box,
                    "area": box[2] * box[3], "iscrowd": 0, **score}  # fmt: skip
 
 
@@ -214,23 +213,23 @@ METRICS: dict[str, type[Local]] = {
 
 
 def measure(names: Sequence[str], predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
-    """The numbers of several metrics; ValueError when there is nothing to score, or not a reference for each."""
+    """Compute several metrics; ValueError when there is nothing to score, or not a reference for each."""
     if not len(references) or len(predictions) != len(references):
         raise ValueError(
             f"{', '.join(names)} of {len(predictions)} predictions and {len(references)} references: give as many "
             "of each, and at least one"
         )
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for name in names:
         values = METRICS[name]().compute(predictions=predictions, references=references)
-        found |= {key: value for key, value in values.items() if not isinstance(value, str)}
-    return found
+        metrics |= {key: value for key, value in values.items() if not isinstance(value, str)}
+    return metrics
 
 
 def signatures(names: Sequence[str]) -> dict[str, str]:
-    """What sacrebleu did to arrive at its numbers, with one reference for each text: to be given with them."""
-    found = {}
+    """Return the signatures of sacrebleu's metrics, which say how they were computed."""
+    lines = {}
     for name in names:
         if issubclass(METRICS[name], Bleu):
-            found[name] = METRICS[name]().compute(predictions=["a"], references=["a"])[f"{name}_signature"]
-    return found
+            lines[name] = METRICS[name]().compute(predictions=["a"], references=["a"])[f"{name}_signature"]
+    return lines

@@ -55,7 +55,7 @@ CONTENTS = {
 
 @dataclass(frozen=True)
 class Head:
-    """What a head, by the end of its architecture's name, learns from, its task, and how `data=` is read for it.
+    """A head by the end of its architecture's name: the data it learns from, its task, and the reader of `data=`.
 
     `streams` says that `read` can stream; `stream` makes the task of a stream by itself.
     """

@@ -1,11 +1,14 @@
 """Pictures and captions: as the processor makes them, judged among 32 captions, and never in parts."""
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from datasets import Dataset, Features, Value
+from datasets import Image as ImageFeature
 from PIL import Image
 
 from qkv.scripts.recipes import loading as recipe
@@ -85,6 +88,34 @@ def test_the_recipe_takes_steps_and_shows_an_example(tmp_path: Path) -> None:
     assert set(finished.record["metrics"]["test"]) == {"loss", "retrieval_seen", "retrieval_unseen"}
     example = finished.task.example(finished.model)
     assert example.given.size == (32, 32) and example.expected["label"] in example.options["candidate_labels"]
+
+
+def test_images_and_captions_of_a_folder_are_trained_on_like_example_data(tmp_path: Path) -> None:
+    """Two captions for many images, one more in the test alone; an image that is none is skipped."""
+    rows = [
+        {"image": {"bytes": png(number), "path": None}, "text": f"a {('dark', 'light')[number % 2]} image"}
+        for number in range(20)
+    ]
+    rows[3]["image"]["bytes"] = b"no image"
+    features = Features({"image": ImageFeature(decode=False), "text": Value("string")})
+    Dataset.from_list(rows, features).to_parquet(tmp_path / "train.parquet")
+    rows[0]["text"] = "a new image"
+    Dataset.from_list(rows[:2], features).to_parquet(tmp_path / "test.parquet")
+    size = ["model.vision_config.image_size=16", "model.vision_config.patch_size=8", "text.vocab_size=600"]
+    words = [*TINY, *size, f"data={tmp_path}", "bad_records=0.1", "holdout=0.2", f"out={tmp_path / 'run'}"]
+    finished = train(recipe.load("shapes-captions", words), "qkv train shapes-captions")
+    assert finished.record["data"]["sizes"] == {"train": 16, "validation": 3, "test": 2}
+    assert finished.record["bad_records"]["skipped"] == 1
+    assert set(finished.record["metrics"]["test"]) == {"loss", "retrieval_seen", "retrieval_unseen"}
+    batch = finished.task.collate(finished.task.train.__getitems__([0, 1]), [0, 1])
+    assert batch["pixel_values"].shape == (2, 3, 16, 16) and batch["return_loss"]
+    assert finished.task.example(finished.model).expected["label"] in {"a dark image", "a light image", "a new image"}
+
+
+def png(number: int) -> bytes:
+    file = BytesIO()
+    Image.new("L", (20, 16), 200 * (number % 2)).save(file, "png")
+    return file.getvalue()
 
 
 @pytest.mark.parametrize(
