@@ -1,6 +1,5 @@
 """Configs and presets of every model, registered with AutoConfig; importable without torch."""
 
-# size: most of it explains fields and words errors, and papers as presets
 from transformers import AutoConfig
 
 from . import presets

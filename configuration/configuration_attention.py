@@ -35,7 +35,6 @@ CACHE_LAYER_TYPES = {
 }
 
 
-# size: a field for each axis of attention, and the checks between them
 @checked
 class AttentionConfig(QkvConfig):
     """Configure the attention of one stack: heads, position encoding and attention pattern.

@@ -1,6 +1,5 @@
 """The models."""
 
-# size: a third of the lines are conversion tables and the sentences that refuse wrong inputs; the core itself is small
 from .. import check_on_request, push_with_code
 from .base import QkvPreTrainedModel
 from .conversion.convert import from_transformers, to_transformers

@@ -32,7 +32,6 @@ class QkvTextEncoderModel(TextStack):
     config: QkvTextEncoderConfig
 
 
-# size: each half and the whole name every input they take
 class QkvDualEncoderModel(QkvPreTrainedModel):
     """Text and image encoder with one shared space: CLIP by configuration.
 

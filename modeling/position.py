@@ -3,7 +3,6 @@
 Shapes: B batch, T queries, S keys, D hidden_size, H heads, K head_dim.
 """
 
-# size: a class for each position encoding
 import math
 from typing import Any, NamedTuple
 

@@ -60,16 +60,14 @@ RANKS = {
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
-    "configuration/configuration_attention.py:AttentionConfig class": 130,
-    "configuration/configuration_attention.py:AttentionConfig fields": 35,
-    "configuration/configuration_base.py:QkvConfig class": 110,
-    "modeling/position.py file": 420,
-    "modeling/modeling_dual_encoder.py file": 330,
+    "configuration/configuration_attention.py:AttentionConfig class": 128,
+    "configuration/configuration_base.py:QkvConfig class": 106,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
+    "modeling/position.py file": 371,
     "modeling files": 35,
     "tests/modeling files": 33,
 }
-LINES = {"configuration": 2000, "modeling": 5600}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2000, "modeling": 5500}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:
@@ -241,6 +239,7 @@ def large_folders() -> Iterator[tuple[str, int]]:
 def test_sizes_are_within_limits_or_budgets() -> None:
     large = dict([*(row for path in SOURCES for row in excess(path)), *large_folders()])
     assert {name: size for name, size in large.items() if size > BUDGETS.get(name, 0)} == {}
+    assert BUDGETS.keys() <= large.keys(), "what is within LIMITS needs no budget"
 
 
 @pytest.mark.parametrize(("node", "most"), [("forward", 6), ("__init__", 3)])
