@@ -126,11 +126,11 @@ def compare(finished: Run, split: str) -> dict[str, float]:
         shown, options = placed(example, Path(place)), example.options if example else {}
         job = Job(finished.folder / "hub", auto_class(finished.record), given, pipeline=task.kind if example else None,
                   example=shown, pipeline_options=options)  # fmt: skip
-        (found,) = load_in_clean_process([job])
-    check_equal(found, scores(outputs(model, given)), example)
+        (loaded,) = load_in_clean_process([job])
+    check_equal(loaded, scores(outputs(model, given)), example)
     if not whole:
         return {}
-    sums = task.score(SimpleNamespace(**found.outputs), columns)
+    sums = task.score(SimpleNamespace(**loaded.outputs), columns)
     return {name: value.item() / int(task.count(columns)) for name, value in sums.items()}
 
 
@@ -157,15 +157,15 @@ def placed(example: Example | None, folder: Path) -> Path | str | None:
     return str(example.given)
 
 
-def check_equal(found: Loaded, expected: torch.Tensor, example: Example | None) -> None:
+def check_equal(loaded: Loaded, expected: torch.Tensor, example: Example | None) -> None:
     """Raise RuntimeError unless outputs are the same bit by bit, and the pipeline answers as the model does."""
-    logits = scores(found.outputs)
+    logits = scores(loaded.outputs)
     if not torch.equal(logits, expected):
         difference = (logits - expected).abs().max().item()
         raise RuntimeError(f"the Hub folder loads to a model with other logits, by up to {difference}")
     for name, value in example.expected.items() if example else ():
         # A recording has one answer, anything else several, of which the best is first.
-        answer = (found.answer if isinstance(found.answer, dict) else found.answer[0])[name]
+        answer = (loaded.answer if isinstance(loaded.answer, dict) else loaded.answer[0])[name]
         if answer != value:
             raise RuntimeError(f"the pipeline answers the example with {name} {answer!r}, the model with {value!r}")
 

@@ -66,12 +66,12 @@ class PlannedModel:
 
     @property
     def units(self) -> int:
-        """How many of them an example has: its tokens, or 1."""
+        """The number of units of an example: its tokens, or 1."""
         return self.sizes["tokens"] if self.unit == "token" else 1
 
     @property
     def in_batch_negatives(self) -> bool:
-        """Whether the examples of all devices are contrasted."""
+        """True where the examples of all devices are contrasted."""
         return HEADS[self.head][0].in_batch_negatives
 
     def build(self, *, fused: bool) -> nn.Module:

@@ -33,7 +33,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class Setup:
-    """How a step is taken: `batch` examples at once on each of `world_size` devices.
+    """The setup of a step: `batch` examples at once on each of `world_size` devices.
 
     With tensor parallelism `split` devices share each layer, and the rest share the data as in FSDP2. `fused` says
     whether kernels are those of GPUs.
@@ -50,7 +50,7 @@ class Setup:
 
     @property
     def zero(self) -> bool:
-        """Whether DeepSpeed shards the optimizer."""
+        """True where DeepSpeed shards the optimizer."""
         return self.strategy in ("zero2", "zero3")
 
     @property

@@ -44,7 +44,7 @@ class EarlyStopping:
 
     @property
     def should_stop(self) -> bool:
-        """Whether `patience` evaluations have passed without a better one."""
+        """True after `patience` evaluations without a better one."""
         return self.patience is not None and self.waited >= self.patience
 
     def state_dict(self) -> dict[str, Any]:

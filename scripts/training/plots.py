@@ -1,4 +1,4 @@
-"""How does a training look? The loss curve, what the class token attends to, and what is looked at for each word."""
+"""Plot the loss curve, the attention of the class token, and the cross-attention of generated tokens."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from qkv.scripts.data.collate import IGNORED
 
 
 def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
-    """Losses by step, and beside them every other metric that was taken more than once, from a run's metrics."""
+    """Plot losses by step, and every other metric that was logged more than once, from a run's metrics."""
     trained = [line for line in lines if "split" not in line]
     evaluated = [line for line in lines if "split" in line]
     taken = Counter((line["split"], name) for line in evaluated for name in line)
@@ -33,14 +33,14 @@ def draw_curve(lines: list[dict[str, Any]], path: Path) -> None:
 
 
 def columns(lines: list[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
-    """Steps and the values of one metric."""
+    """Return the steps and values of one metric."""
     return [line["step"] for line in lines], [line[name] for line in lines]
 
 
 def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[str], path: Path) -> None:
-    """The class token's attention over the patches of each image (B, C, height, width): a row each, a column a layer.
+    """Plot the class token's attention over the patches of images (B, C, height, width), a column per layer.
 
-    Weights are averaged over heads; the brighter, the more is read. Colours span each map from nothing to its maximum.
+    Weights are averaged over heads, and the colours of each map span 0 to its maximum.
     """
     with torch.no_grad():
         attentions = model(pixel_values=pixel_values, output_attentions=True).attentions
@@ -48,7 +48,7 @@ def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[st
     maps = torch.stack([weights.mean(1)[:, 0, prefix:].unflatten(-1, grid) for weights in attentions]).cpu().numpy()
     rows, layers = len(pixel_values), len(maps)
     figure = Figure(figsize=(1.3 * (1 + layers), 1.45 * rows), layout="constrained")
-    figure.suptitle("What the class token attends to, mean over heads", fontsize=10)
+    figure.suptitle("Attention of the class token, mean over heads", fontsize=10)
     axes = figure.subplots(rows, 1 + layers, squeeze=False)
     for row in range(rows):
         image = pixel_values[row].mean(0).cpu().numpy()
@@ -65,9 +65,9 @@ def draw_attention(model: PreTrainedModel, pixel_values: Tensor, titles: list[st
 def draw_alignment(
     model: PreTrainedModel, batch: Mapping[str, Tensor], words: Callable[[Tensor], list[str]], path: Path
 ) -> None:
-    """What of its source each token of the first targets of a batch is written from: a picture each, the mean of heads.
+    """Plot the cross-attention of each target of a batch, the mean over heads of the layer with the sharpest attention.
 
-    That of the layer whose attention is least spread out, as the others look around. `words` names tokens.
+    `words` names tokens.
     """
     with torch.no_grad():
         attentions = model(**batch, output_attentions=True).cross_attentions
@@ -75,12 +75,12 @@ def draw_alignment(
     sharpest = maps[int(maps.amax(-1).mean((1, 2)).argmax())]
     figure = Figure(figsize=(4.2 * len(sharpest), 4), layout="constrained")
     for row, axis in enumerate(figure.subplots(1, len(sharpest), squeeze=False)[0]):
-        written = words(batch["labels"][row][batch["labels"][row] != IGNORED])
-        read = words(batch["input_ids"][row][batch["attention_mask"][row] == 1]) if "input_ids" in batch else []
-        width = len(read) or sharpest.shape[-1]
-        axis.imshow(sharpest[row, : len(written), :width], cmap="magma", vmin=0.0, aspect="auto")
-        axis.set_yticks(range(len(written)), written, fontsize=8)
-        axis.set_xticks(range(len(read)), read, fontsize=8, rotation=90)
-        axis.set_xlabel("" if read else "time, in tokens of sound")
-    figure.suptitle("What each token is written from", fontsize=10)
+        targets = words(batch["labels"][row][batch["labels"][row] != IGNORED])
+        source = words(batch["input_ids"][row][batch["attention_mask"][row] == 1]) if "input_ids" in batch else []
+        width = len(source) or sharpest.shape[-1]
+        axis.imshow(sharpest[row, : len(targets), :width], cmap="magma", vmin=0.0, aspect="auto")
+        axis.set_yticks(range(len(targets)), targets, fontsize=8)
+        axis.set_xticks(range(len(source)), source, fontsize=8, rotation=90)
+        axis.set_xlabel("" if source else "time, in frames after convolution")
+    figure.suptitle("Cross-attention, mean over heads", fontsize=10)
     figure.savefig(path, dpi=150)

@@ -51,9 +51,9 @@ def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | No
     # The record is the last thing that a training writes.
     if not (folder / RECORD).exists():
         return None
-    found = read_record(folder)
-    check_same_training(found, record, folder)
-    return found
+    saved = read_record(folder)
+    check_same_training(saved, record, folder)
+    return saved
 
 
 def check_same_training(saved: dict[str, Any], wanted: dict[str, Any], where: Path) -> None:
