@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from qkv.scripts.publishing.card.card import FOLDER, write_card
-from qkv.scripts.recipes.schema import names
+from qkv.scripts.recipes.loading import names
 
 EXAMPLE = "qkv card runs/first"
 

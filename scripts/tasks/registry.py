@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from qkv import modeling
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.audio import SpeechData
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus
@@ -110,6 +111,11 @@ def head_of(recipe: Recipe, made: type | None) -> Head:
     fitting = [head for head in HEADS if (head.data is made if made else head.read)]
     architecture = recipe.model.architecture
     head = next((head for head in fitting if architecture.endswith(head.ending)), None)
+    if head is None and architecture not in modeling.__all__:
+        known = [name for name in modeling.__all__ if name.endswith(tuple(head.ending for head in HEADS))]
+        raise ValueError(
+            f"there is no architecture {architecture!r}; {did_you_mean(architecture, known, 'architectures')}"
+        )
     if head is None:
         what = f"the {CONTENTS[made]} of " if made else ""
         raise ValueError(

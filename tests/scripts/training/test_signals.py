@@ -104,7 +104,7 @@ def test_a_signal_in_the_last_step_comes_too_late(tmp_path: Path, monkeypatch: p
     go(tmp_path / "run")
     found = manager(tmp_path / "run")
     found.resume()
-    assert found.loop.done == tiny_training.RECIPE.max_steps
+    assert found.loop.done == tiny_training.RECIPE.optimization.max_steps
 
 
 def test_the_command_says_so_and_returns_what_shells_expect(
