@@ -114,14 +114,14 @@ def test_grid(text, columns, rows, places):
 
 
 @pytest.mark.parametrize("size", [(3, 5), (5, 3), (4, 9), (7, 5), (2, 3), (1, 1)])
-@pytest.mark.parametrize("prefix", [0, 1, 2])
-def test_learned_is_resampled_for_other_images(size, prefix):
+@pytest.mark.parametrize(("prefix", "offset"), [(0, 0), (1, 0), (2, 3)])
+def test_learned_is_resampled_for_other_images(size, prefix, offset):
     tokens = {"class_token": prefix > 0, "distillation_token": prefix > 1, "pooling": "mean"}
-    module = position(vision(position="learned", **tokens))
-    assert len(module.table.weight) == prefix + 3 * 5
+    module = position(vision(position="learned", position_offset=offset, **tokens))
+    assert len(module.table.weight) == offset + prefix + 3 * 5
     hidden = draw(2, prefix + size[0] * size[1], 6)
     places = torch.arange(hidden.shape[1])[None]
-    expected = hidden + reference.resize_positions(module.table.weight, prefix, (3, 5), size)
+    expected = hidden + reference.resize_positions(module.table.weight[offset:], prefix, (3, 5), size)
     assert_same(module.embed(Embedded(hidden, grid=size), places), expected, hidden, module.table.weight)
 
 
