@@ -50,13 +50,13 @@ class QkvAudioEncoderConfig(StackConfig):
         "AutoModel": "modeling_audio_encoder.QkvAudioEncoderModel",
         "AutoModelForCTC": "modeling_audio_encoder.QkvAudioEncoderForCTC",
     }
-    # Those of texts, images and grids.
-    text_length: ClassVar[int] = 0
-    grid_columns: ClassVar[int] = 32
-    grid_kernel: ClassVar[int] = 11
-    layer_scale: ClassVar[None] = None
-    parallel_residual: ClassVar[bool] = False
-    final_dropout: ClassVar[float] = 0.0
+    # No fields here: those of texts, images and grids.
+    text_length: ClassVar[int] = 0  # type: ignore[misc]
+    grid_columns: ClassVar[int] = 32  # type: ignore[misc]
+    grid_kernel: ClassVar[int] = 11  # type: ignore[misc]
+    layer_scale: ClassVar[None] = None  # type: ignore[misc]
+    parallel_residual: ClassVar[bool] = False  # type: ignore[misc]
+    final_dropout: ClassVar[float] = 0.0  # type: ignore[misc]
 
     num_mel_bins: int = at_least(1, 80)
     frame_layout: FrameLayoutName = "frames_first"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
-from .axes import FrontendName, ImagePositionName, ObjectQueryPositionName
+from .axes import DetectionFrontendName, ImagePositionName, ObjectQueryPositionName
 from .configuration_base import at_least, bounded, checked, positive
 from .configuration_composite import CompositeConfig, check_same_width
 from .configuration_stack import StackConfig
@@ -56,7 +56,7 @@ class QkvDetectionEncoderConfig(StackConfig):
         super().__post_init__(**kwargs)
 
     @property
-    def frontend(self) -> FrontendName:
+    def frontend(self) -> DetectionFrontendName:
         """Kind of frontend: a backbone's feature map, or a linear map of patches."""
         return "patches" if self.backbone_config is None else "feature_map"
 
@@ -110,7 +110,7 @@ class QkvDetectionDecoderConfig(StackConfig):
     """
 
     model_type = "qkv_detection_decoder"
-    frontend: ClassVar[FrontendName] = "object_queries"
+    frontend: ClassVar[DetectionFrontendName] = "object_queries"
     cross_attention: ClassVar[bool] = True
 
     num_queries: int = at_least(1, 100)

@@ -21,6 +21,11 @@ class PooledStackConfig(StackConfig):
     head_bias: bool = True
     pooling_dropout: float | int = rate()
 
+    @property
+    def num_prefix_tokens(self) -> int:
+        """Number of tokens before those of the input itself, such as a class token."""
+        return 0
+
 
 @checked
 class TextStackConfig(PooledStackConfig):
@@ -41,8 +46,8 @@ class TextStackConfig(PooledStackConfig):
 
     frontend: ClassVar[FrontendName] = "tokens"
     # Those of images and decoders.
-    layer_scale: ClassVar[None] = None
-    parallel_residual: ClassVar[bool] = False
+    layer_scale: ClassVar[None] = None  # type: ignore[misc]  # no field here
+    parallel_residual: ClassVar[bool] = False  # type: ignore[misc]
 
     vocab_size: int = at_least(1, 30522)
     type_vocab_size: int = at_least(0, 0)

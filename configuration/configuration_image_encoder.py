@@ -46,8 +46,8 @@ class QkvImageEncoderConfig(PooledStackConfig):
     # The last recorded hidden state is that of the last layer, before the norm, as in ViT.
     tie_last_hidden_states: ClassVar[bool] = False
     # The grid of `position="grid"` and of patterns is that of the patches.
-    text_length: ClassVar[Any] = property(lambda self: self.num_prefix_tokens)
-    grid_columns: ClassVar[Any] = property(lambda self: self.grid[1])
+    text_length: ClassVar[Any] = property(lambda self: self.num_prefix_tokens)  # type: ignore[misc]
+    grid_columns: ClassVar[Any] = property(lambda self: self.grid[1])  # type: ignore[misc]
 
     image_size: int | list[int] | tuple[int, int] = bounded(224, is_size, "be a side or (height, width) in pixels")
     patch_size: int = at_least(1, 16)

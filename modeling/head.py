@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
 
-from ..configuration.configuration_encoder import QkvEncoderConfig
+from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig
+from ..configuration.configuration_image_encoder import QkvImageEncoderConfig
 from ..configuration.configuration_stack import StackConfig
 from .check import refuse_endless
 from .feed_forward import ACTIVATIONS
@@ -24,7 +25,7 @@ class HeadTransform(nn.Module):
     Shapes: (..., D) -> (..., width), D by default
     """
 
-    def __init__(self, config: QkvEncoderConfig, width: int | None = None, *, normed: bool = True) -> None:
+    def __init__(self, config: PooledStackConfig, width: int | None = None, *, normed: bool = True) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, width or config.hidden_size, bias=config.head_bias)
         self.act_fn = ACTIVATIONS[config.head_act or config.hidden_act]
@@ -64,7 +65,7 @@ class ReplacedTokenHead(HeadTransform):
         return self.score(super().forward(hidden)).squeeze(-1)
 
 
-def transform(config: QkvEncoderConfig) -> nn.Module:
+def transform(config: Any) -> nn.Module:
     """What stands before a classifier: a `HeadTransform` where the config asks for one."""
     return HeadTransform(config) if config.head_transform else nn.Identity()
 
@@ -81,7 +82,7 @@ class FirstTokenPooler(nn.Module):
     Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
     """
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+    def __init__(self, config: PooledStackConfig) -> None:
         super().__init__()
         self.config = config
 
@@ -91,7 +92,7 @@ class FirstTokenPooler(nn.Module):
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), keep.to(hidden.device).int().argmax(-1)]
 
     @staticmethod
-    def classifier(config: QkvEncoderConfig) -> nn.Module:
+    def classifier(config: PooledStackConfig) -> nn.Module:
         """What turns the pooled vector into scores for each label."""
         return label_classifier(config)
 
@@ -103,7 +104,7 @@ class DensePooler(FirstTokenPooler):
     Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
     """
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+    def __init__(self, config: PooledStackConfig) -> None:
         super().__init__(config)
         self.dropout = nn.Dropout(config.pooling_dropout)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
@@ -122,7 +123,7 @@ class MeanPooler(FirstTokenPooler):
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         if keep is None:
-            return hidden[:, getattr(self.config, "num_prefix_tokens", 0) :].mean(1)
+            return hidden[:, self.config.num_prefix_tokens :].mean(1)
         weights = keep.to(hidden)[..., None]
         return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
@@ -138,7 +139,7 @@ class DistilledPooler(FirstTokenPooler):
         return hidden[:, :2]
 
     @staticmethod
-    def classifier(config: QkvEncoderConfig) -> nn.Module:
+    def classifier(config: PooledStackConfig) -> nn.Module:
         return DistilledClassifier(config)
 
 
@@ -149,7 +150,7 @@ class DistilledClassifier(nn.Module):
     Shapes: (B, 2, D) -> (B, V)
     """
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+    def __init__(self, config: PooledStackConfig) -> None:
         super().__init__()
         self.class_classifier = label_classifier(config)
         self.distillation_classifier = label_classifier(config)
@@ -169,7 +170,7 @@ class FirstMeanPooler(FirstTokenPooler):
         return torch.cat((hidden[:, 0], hidden[:, self.config.num_prefix_tokens :].mean(1)), dim=-1)
 
     @staticmethod
-    def classifier(config: QkvEncoderConfig) -> nn.Module:
+    def classifier(config: PooledStackConfig) -> nn.Module:
         return nn.Linear(2 * config.hidden_size, int(config.num_labels or 0))
 
 
@@ -180,7 +181,7 @@ class NormedPooler(FirstTokenPooler):
     Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
     """
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+    def __init__(self, config: PooledStackConfig) -> None:
         super().__init__(config)
         self.norm = NORMS[config.norm](config)
 
@@ -204,7 +205,7 @@ class EndTokenPooler(FirstTokenPooler):
 
     def end(self, input_ids: Tensor) -> Tensor:
         """The index of the token to read: (B, T) -> (B,)."""
-        end: Any = self.config.eos_token_id
+        end: Any = getattr(self.config, "eos_token_id", None)
         ends = input_ids.eq(end)
         refuse_endless(ends, end)
         return ends.int().argmax(-1)
@@ -240,7 +241,7 @@ class PixelHead(nn.Module):
     Shapes: patches (B, rows * columns, D), grid -> (B, C, rows * P, columns * P)
     """
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+    def __init__(self, config: QkvImageEncoderConfig) -> None:
         super().__init__()
         self.projection = nn.Conv2d(config.hidden_size, config.patch_size**2 * config.num_channels, kernel_size=1)
         self.shuffle = nn.PixelShuffle(config.patch_size)

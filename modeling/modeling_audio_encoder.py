@@ -45,7 +45,7 @@ class QkvAudioEncoderModel(Stack):
         """Exactly one of `input_features` and `inputs_embeds`; `attention_mask` (B, L) is 0 at padded frames."""
         refuse_other_inputs(self, kwargs)
         exactly_one(input_features=input_features, inputs_embeds=inputs_embeds)
-        if input_features is None:
+        if inputs_embeds is not None:
             embedded = Embedded(inputs_embeds, attention_mask)
         else:
             embedded = self.embed_tokens(input_features, attention_mask)

@@ -36,7 +36,7 @@ class QkvCrossDecoderModel(QkvDecoderModel):
 class SharedVocabularyMixin(QkvPreTrainedModel):
     """Resize the vocabulary of source and target together, in one table or in two."""
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Module:
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
         """Resize both tables, and `vocab_size` of both configs."""
         encoder, decoder = self.config.encoder, self.config.decoder
         if not args and not kwargs:

@@ -54,7 +54,7 @@ class QkvImageEncoderModel(Stack):
         refuse_other_inputs(self, kwargs)
         exactly_one(pixel_values=pixel_values, inputs_embeds=inputs_embeds)
         options = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
-        if pixel_values is None:
+        if inputs_embeds is not None:
             embedded = Embedded(inputs_embeds, attention_mask)
         else:
             embedded = self.embed_tokens(pixel_values, attention_mask, **options)
