@@ -56,11 +56,11 @@ def run(arguments: Namespace) -> None:
     if arguments.to not in (None, direction):
         raise ValueError(f"{arguments.source} is a {arguments.to} checkpoint already; leave --to out to convert it")
     with progress(STEPS + arguments.check * (len(LIMITS) + 2)) as step, staged(arguments.target) as folder:
-        found = fill(folder, source, arguments, step)
-    if found:
-        Console().print(table(found))
+        certificate = fill(folder, source, arguments, step)
+    if certificate:
+        Console().print(table(certificate))
     title = f"{named(source)[1]} -> {named(arguments.target)[1]}"
-    print_table(title, {**(summary(found) if found else {}), **file_rows(arguments.target)})
+    print_table(title, {**(summary(certificate) if certificate else {}), **file_rows(arguments.target)})
 
 
 def fill(folder: Path, source: Path, arguments: Namespace, step: Callable[[str], None]) -> Certificate | None:
@@ -81,19 +81,19 @@ def fill(folder: Path, source: Path, arguments: Namespace, step: Callable[[str],
     companions(source, folder)
     if not is_ours(source):
         name_processors(folder, read_json(source / CONFIG))
-    found = None
+    certificate = None
     if arguments.check:
-        found = certify(source, folder, step=step)
-        if problems(found) and not arguments.force:
+        certificate = certify(source, folder, step=step)
+        if problems(certificate) and not arguments.force:
             raise RuntimeError(
-                f"{arguments.target} is not written, for it is another model: {'; '.join(problems(found))}; "
+                f"{arguments.target} is not written, for it is another model: {'; '.join(problems(certificate))}; "
                 "--force writes it all the same"
             )
     step("hash")
-    if found:
-        found |= {"command": arguments.words, "files": hashes(folder)}
-        (folder / CERTIFICATE).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-    return found
+    if certificate:
+        certificate |= {"command": arguments.words, "files": hashes(folder)}
+        (folder / CERTIFICATE).write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
+    return certificate
 
 
 def shard_size(source: Path) -> int:
@@ -149,25 +149,28 @@ def progress(steps: int) -> Iterator[Callable[[str], None]]:
         yield lambda what: bar.update(task, description=what, advance=1)
 
 
-def table(found: Certificate) -> Table:
+def table(certificate: Certificate) -> Table:
     """Return the certificate as a table."""
-    limits = [f"{name} (limit {limit:.0e})" if limit else name for name, limit in found["limits"].items()]
+    limits = [f"{name} (limit {limit:.0e})" if limit else name for name, limit in certificate["limits"].items()]
     shown = Table("output", *limits, "mean, float64", title="largest differences, as parts of the largest number")
-    for layer, measured in found["layers"].items():
+    for layer, measured in certificate["layers"].items():
         relative = [f"{measured[name]['max'] / (measured[name]['scale'] or 1):.1e}" for name in LIMITS]
         shown.add_row(layer, *relative, f"{measured['float64']['mean']:.1e}")
     return shown
 
 
-def summary(found: Certificate) -> dict[str, str]:
+def summary(certificate: Certificate) -> dict[str, str]:
     """Return the verdict of a certificate as rows."""
     counted = "{class}: {parameters:,} parameters in {parameter tensors} tensors, {buffers} buffers"
-    rows = {name: counted.format(**found[name]) for name in ("source", "target")}
-    for kind, equal in found.get("generation", {}).items():
+    rows = {name: counted.format(**certificate[name]) for name in ("source", "target")}
+    for kind, equal in certificate.get("generation", {}).items():
         rows[f"{kind} generation"] = "the same tokens" if equal else "OTHER TOKENS"
-    way_back = found["way back"]
+    way_back = certificate["way back"]
     rows["way back"] = f"{len(way_back['different'])} of {way_back['tensors']} tensors differ"
-    return {**rows, "verdict": "one model" if found["passed"] else "DIFFERENT: " + "; ".join(problems(found))}
+    return {
+        **rows,
+        "verdict": "one model" if certificate["passed"] else "DIFFERENT: " + "; ".join(problems(certificate)),
+    }
 
 
 if __name__ == "__main__":

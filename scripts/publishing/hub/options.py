@@ -51,7 +51,7 @@ class Package:
 
 @dataclass(frozen=True)
 class PublishOptions:
-    """How to publish a model.
+    """Options of publishing a model.
 
     `processor` is the tokenizer or image processor of a model in memory, or a list of them; `record` the record of its
     training, or its run folder. `native` writes the stock transformers form, which needs no remote code; `other`, the

@@ -46,13 +46,13 @@ def build(source: ModelSource, folder: Path, place: Path | str, options: Publish
         options.check_unset(OF_BUILDING, f"{built} is built already, too late for {{}}; name the model it was built of")
         return Package(built, identity(built), as_built=True)
     options.step("read the model")
-    found = read_model_source(source, options)
+    trained = read_model_source(source, options)
     options.step("build the folder")
     # First, for its errors say best why there is no native form.
-    model: Any = to_transformers(found.model) if options.native else found.model
-    card, files = card_of(found, place, options)
+    model: Any = to_transformers(trained.model) if options.native else trained.model
+    card, files = card_of(trained, place, options)
     size = options.max_shard_size or "5GB"
-    build_folder(model, folder, processors=found.processors, card=card, files=files, max_shard_size=size)
+    build_folder(model, folder, processors=trained.processors, card=card, files=files, max_shard_size=size)
     return Package(folder, identity(folder))
 
 
@@ -112,11 +112,13 @@ def saved_processors(folder: Path) -> list[Any]:
     """Load the tokenizer, image processor or feature extractor beside a model."""
     if (folder / PROCESSOR).is_file():
         return [AutoProcessor.from_pretrained(folder)]
-    found = [AutoTokenizer.from_pretrained(folder)] if any((folder / name).is_file() for name in TOKENIZERS) else []
+    processors = (
+        [AutoTokenizer.from_pretrained(folder)] if any((folder / name).is_file() for name in TOKENIZERS) else []
+    )
     if (folder / PREPROCESSOR).is_file():
         sound = "feature_extractor_type" in read_json(folder / PREPROCESSOR)
-        found.append((AutoFeatureExtractor if sound else AutoImageProcessor).from_pretrained(folder))
-    return found
+        processors.append((AutoFeatureExtractor if sound else AutoImageProcessor).from_pretrained(folder))
+    return processors
 
 
 def built_folder(source: ModelSource) -> Path | None:
@@ -131,22 +133,22 @@ def built_folder(source: ModelSource) -> Path | None:
 
 
 def card_of(
-    found: TrainedModel, place: Path | str, options: PublishOptions
+    trained: TrainedModel, place: Path | str, options: PublishOptions
 ) -> tuple[Callable[[str], str], Mapping[str, bytes]]:
     """Return what makes the card from the identity, and the files that go along with it."""
     known: dict[str, Any] = {"form": "native" if options.native else "self-contained", "other": options.other}
-    known |= {"processor": bool(found.processors)} | ({"repo": place} if isinstance(place, str) else {})
-    if found.record is None:
+    known |= {"processor": bool(trained.processors)} | ({"repo": place} if isinstance(place, str) else {})
+    if trained.record is None:
         name = place.name if isinstance(place, Path) else place.partition("/")[2]
-        config = {**found.model.config.to_dict(), "architectures": [type(found.model).__name__]}
-        known |= {"name": name, "certificate": found.certificate}
+        config = {**trained.model.config.to_dict(), "architectures": [type(trained.model).__name__]}
+        known |= {"name": name, "certificate": trained.certificate}
         return lambda identity: str(plain_card(config, digest=identity, **known)), {}
-    record = json.loads(found.record.read_text(encoding="utf-8"))
-    count = found.model.num_parameters()
+    record = json.loads(trained.record.read_text(encoding="utf-8"))
+    count = trained.model.num_parameters()
     if record["parameters"] != count:
         raise ValueError(
-            f"{found.record} is of a model with {record['parameters']:,} parameters and this one has {count:,}; name "
+            f"{trained.record} is of a model with {record['parameters']:,} parameters and this one has {count:,}; name "
             "the record of its own training"
         )
-    files = companions(record, found.record.parent)
+    files = companions(record, trained.record.parent)
     return lambda identity: str(make_card(record, digest=identity, **known)), files

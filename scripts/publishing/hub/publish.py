@@ -22,7 +22,7 @@ from qkv.scripts.publishing.hub.upload import Change, send
 
 @dataclass(frozen=True)
 class Published:
-    """What was published: in `folder`, or on the Hub at `url` in `commit`.
+    """A published model: in `folder`, or on the Hub at `url` in `commit`.
 
     `identity` is that in the manifest: `qkv verify --expect` compares it with what people get. `as_built` says whether
     the folder was built before. After a dry run `commit` is that of the Hub, None if there is none, and `changes` is

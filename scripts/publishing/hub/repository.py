@@ -18,11 +18,11 @@ class Repository:
         """Return whether the repository exists; PublishError if it is public and was to be private, or the reverse."""
         target = self.target
         try:
-            found = self.api.repo_info(target.repo)
+            info = self.api.repo_info(target.repo)
         except RepositoryNotFoundError:
             return False
-        if target.private is not None and found.private != target.private:
-            is_so, is_not = ("private", "public") if found.private else ("public", "private")
+        if target.private is not None and info.private != target.private:
+            is_so, is_not = ("private", "public") if info.private else ("public", "private")
             raise PublishError(
                 f"{target.repo} is {is_so} and was to be {is_not}; change its settings, or leave --{is_not} out"
             )
@@ -62,7 +62,7 @@ class Repository:
     def is_tagged(self, commit: str | None, refs: GitRefs) -> bool:
         """Return whether the tag names this commit; PublishError if it names another."""
         tag = self.target.tag
-        if tag is None or tag not in {found.name for found in refs.tags}:
+        if tag is None or tag not in {each.name for each in refs.tags}:
             return False
         tagged = self.head(tag)
         if tagged != commit:

@@ -42,7 +42,7 @@ class PublishError(RuntimeError):
 
 @dataclass(frozen=True)
 class Patience:
-    """How often to try, and how many seconds to wait first; every further wait is twice as long."""
+    """The number of attempts, and the seconds to wait first; every further wait is twice as long."""
 
     attempts: int = 5
     first_wait: float = 1.0

@@ -52,7 +52,7 @@ class UnfitError(ValueError):
 
 @dataclass(frozen=True)
 class Finding:
-    """What may not be published, and its place."""
+    """A reason against publishing a file, and its place."""
 
     name: str
     what: str
@@ -190,8 +190,8 @@ def examine_config(file: File) -> Iterator[Finding]:
         yield Finding(file.name, f"is no JSON ({error})")
         return
     for place, text in strings(values):
-        found = file.machine.secrets(text) if place.startswith(LEARNED) else leaks(text, place, file.machine)
-        for leak in found:
+        detected = file.machine.secrets(text) if place.startswith(LEARNED) else leaks(text, place, file.machine)
+        for leak in detected:
             # A secret among the keys is not repeated.
             yield Finding(file.name, leak.what, "below a key" if any(file.machine.secrets(place)) else place)
 
@@ -209,11 +209,11 @@ def in_lines(file: File, find: Callable[[str], Iterable[Leak]]) -> Iterator[Find
 
 def leaks(text: str, place: str, machine: Machine) -> Iterator[Leak]:
     """Yield the leaks of one value; a value that is a path as a whole is one."""
-    found = [*machine.secrets(text), *machine.traces(text)]
-    yield from found
+    detected = [*machine.secrets(text), *machine.traces(text)]
+    yield from detected
     absolute = re.fullmatch(r"(/[^/\s]+){2,}/?", text) and not place.startswith(LABELS)
     local = PATH_FIELD.search(place) and not (HUB_ID.fullmatch(text) and not Path(text).is_dir())
-    if not found and (absolute or local) and text not in machine.public:
+    if not detected and (absolute or local) and text not in machine.public:
         yield Leak(0, f"the path {text[:60]}")
 
 

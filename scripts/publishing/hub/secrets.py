@@ -47,7 +47,7 @@ class Leak:
 
 @dataclass(frozen=True)
 class Machine:
-    """What identifies a machine: values of secret variables, home folder, names by their kind, top-level folders.
+    """The traces of a machine: values of secret variables, home folder, names by their kind, top-level folders.
 
     `public` are names and paths that everybody may read.
     """

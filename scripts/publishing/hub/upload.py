@@ -34,7 +34,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What the Hub holds now, or after a dry run would be sent: then `commit` is what was compared with.
+    """The state of the Hub, or after a dry run what would be sent: then `commit` is what was compared with.
 
     `commit` is None where there is no such repository yet.
     """

@@ -26,32 +26,32 @@ Certificate = dict[str, Any]
 
 def certify(source: Path, target: Path, *, step: Callable[[str], None]) -> Certificate:
     """Compare two folders, one of transformers and one of qkv; `step` is called with what is done next."""
-    found: Certificate = {"versions": versions(), "seed": SEED, "limits": dict(LIMITS), "layers": {}}
+    certificate: Certificate = {"versions": versions(), "seed": SEED, "limits": dict(LIMITS), "layers": {}}
     for name in LIMITS:
         step(f"compare in {name}")
         dtype, within = getattr(torch, name), in_double_precision if name == "float64" else nullcontext
         one, other = (open_model(folder, dtype, within) for folder in (source, target))
         if name == "float64":
-            found |= {"source": count(source, one), "target": count(target, other)}
+            certificate |= {"source": count(source, one), "target": count(target, other)}
             if rounded_tables(one if is_ours(target) else other):
-                found["limits"][name] = ONE_ROUNDING
+                certificate["limits"][name] = ONE_ROUNDING
         ours, official = (other, one) if is_ours(target) else (one, other)
         inputs = probe_inputs(ours, official)
         with within():
             for layer, difference in differences(probe_outputs(one, inputs), probe_outputs(other, inputs)):
-                found["layers"].setdefault(layer, {})[name] = difference
+                certificate["layers"].setdefault(layer, {})[name] = difference
             if name == "float64" and one.can_generate() and other.can_generate():
                 step("generate")
-                found["generation"] = {
+                certificate["generation"] = {
                     kind: torch.equal(generate(one, inputs, beams), generate(other, inputs, beams))
                     for kind, beams in (("greedy", 1), ("3 beams", 3))
                 }
         del one, other, ours, official
     step("convert back")
-    found["way back"] = convert_back(source, target)
-    found["first diverging layer"] = first_diverging(found)
-    found["passed"] = not problems(found)
-    return found
+    certificate["way back"] = convert_back(source, target)
+    certificate["first diverging layer"] = first_diverging(certificate)
+    certificate["passed"] = not problems(certificate)
+    return certificate
 
 
 def open_model(
@@ -85,10 +85,10 @@ def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> Iterator[tu
             yield name, {"max": float("inf"), "mean": float("inf"), "scale": expected.abs().max().item()}
 
 
-def first_diverging(found: Certificate) -> str | None:
+def first_diverging(certificate: Certificate) -> str | None:
     """Return the first layer, in the order of computation, that differs by more than its limit in any precision."""
-    for layer, measured in found["layers"].items():
-        for name, limit in found["limits"].items():
+    for layer, measured in certificate["layers"].items():
+        for name, limit in certificate["limits"].items():
             # Written so that a number that is none fails.
             if limit is not None and not measured[name]["max"] <= limit * measured[name]["scale"]:
                 return layer
@@ -109,19 +109,21 @@ def convert_back(source: Path, target: Path) -> dict[str, Any]:
     return {"tensors": len(expected), "different": sorted(apart | (again.keys() - expected.keys()))}
 
 
-def problems(found: Certificate) -> list[str]:
+def problems(certificate: Certificate) -> list[str]:
     """Return what speaks against the conversion, the most important first."""
     said = []
-    if layer := found["first diverging layer"]:
-        worst = found["layers"][layer]
+    if layer := certificate["first diverging layer"]:
+        worst = certificate["layers"][layer]
         apart = ", ".join(f"{worst[name]['max']:.1e} in {name}" for name in ("float64", "float32"))
         said.append(
             f"the first diverging layer is {layer} (by {apart}, at numbers up to {worst['float64']['scale']:.1e})"
         )
     said += [
-        f"{kind} generation gives other tokens" for kind, equal in found.get("generation", {}).items() if not equal
+        f"{kind} generation gives other tokens"
+        for kind, equal in certificate.get("generation", {}).items()
+        if not equal
     ]
-    if different := found["way back"]["different"]:
+    if different := certificate["way back"]["different"]:
         said.append(f"converted back, {len(different)} tensors are others, {different[0]} the first")
     return said
 

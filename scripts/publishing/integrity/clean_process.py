@@ -66,7 +66,7 @@ class Loaded:
 
     @property
     def answer(self) -> Any:
-        """What the pipeline returned, None where none was asked for."""
+        """Return the pipeline's result, None where none was asked for."""
         return self.report.get("answer")
 
 

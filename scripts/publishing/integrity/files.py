@@ -39,13 +39,13 @@ def file_rows(folder: Path, manifest: Manifest, reads: Callable[[str], bool] = l
     added = [name for name in present if name not in files and reads(name) and not is_document(name)]
     for check, of_code in (("files", False), ("code", True)):
         expected = {name: each for name, each in files.items() if name.endswith(".py") == of_code}
-        found = [line for name, each in expected.items() for line in file_findings(folder / name, name, each)]
-        found += [f"{name} is not in the manifest" for name in added if name.endswith(".py") == of_code]
-        yield Row(check, found, f"{len(expected)} files, {sum(each['bytes'] for each in expected.values()):,} bytes")
+        findings = [line for name, each in expected.items() for line in file_findings(folder / name, name, each)]
+        findings += [f"{name} is not in the manifest" for name in added if name.endswith(".py") == of_code]
+        yield Row(check, findings, f"{len(expected)} files, {sum(each['bytes'] for each in expected.values()):,} bytes")
     yield Row("weight files", index_findings(folder), "each tensor in the file that the index names, and only there")
     tensors = manifest["tensors"]
-    found = [line for name, each in tensors.items() for line in tensor_findings(folder / name, each)]
-    yield Row("tensors", found, f"{sum(map(len, tensors.values()))} in {len(tensors)} files")
+    findings = [line for name, each in tensors.items() for line in tensor_findings(folder / name, each)]
+    yield Row("tensors", findings, f"{sum(map(len, tensors.values()))} in {len(tensors)} files")
     fields = {name: each for name, each in manifest["fields"].items() if reads(name)}
     yield Row("config", folder_config_findings(folder, fields), ", ".join(sorted(fields)))
 
@@ -85,17 +85,17 @@ def tensor_findings(path: Path, expected: dict[str, str]) -> list[str]:
 def folder_config_findings(folder: Path, expected: dict[str, Any]) -> list[str]:
     """Compare the fields of a folder's config files; files that are missing or new are told elsewhere."""
     try:
-        found = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
+        actual = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
     except ValueError as error:
         return [str(error)]
-    return config_findings(expected, found)
+    return config_findings(expected, actual)
 
 
-def config_findings(expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def config_findings(expected: dict[str, Any], actual: dict[str, Any]) -> list[str]:
     """Compare {config file: its fields}; nested fields have dotted names."""
     lines = []
-    for file in sorted(expected.keys() & found.keys()):
-        one, other = (dict(flat(files[file])) for files in (expected, found))
+    for file in sorted(expected.keys() & actual.keys()):
+        one, other = (dict(flat(files[file])) for files in (expected, actual))
         for name in sorted(one.keys() | other.keys()):
             # As text, for 1 is not True.
             now = repr(other[name]) if name in other else "missing"

@@ -72,13 +72,13 @@ def is_read(name: str) -> bool:
 
 def tensor_findings(model: PreTrainedModel, manifest: Manifest, folder: Path) -> list[str]:
     """Return the tensors of a loaded model that differ from the manifest in its precision and class."""
-    found = held(model)
+    loaded = held(model)
     same, prefix = type(model).__name__ == manifest["class"], f"{model.base_model_prefix}."
     named = {
-        kind: entries | {f"{prefix}{name}": each for name, each in entries.items()} for kind, entries in found.items()
+        kind: entries | {f"{prefix}{name}": each for name, each in entries.items()} for kind, entries in loaded.items()
     }
-    expected, lines = expected_load(manifest, folder, str(model.dtype).removeprefix("torch."), named), unfilled(found)
-    for kind, entries in found.items():
+    expected, lines = expected_load(manifest, folder, str(model.dtype).removeprefix("torch."), named), unfilled(loaded)
+    for kind, entries in loaded.items():
         one, other = expected[kind], entries
         if not same:  # the model without its head, or with another
             one, other = ({name.removeprefix(prefix): each for name, each in table.items()} for table in (one, other))

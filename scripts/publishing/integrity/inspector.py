@@ -63,14 +63,14 @@ def held(model: Any, known: Callable[[str], tuple[Tensor, str] | None] = lambda 
 
     `known` gives a tensor and its fingerprint by name: where the model has the same bits, nothing is hashed again.
     """
-    found: Held = {"parameter": {}, "buffer": {}, "attribute": {}}
+    fingerprints: Held = {"parameter": {}, "buffer": {}, "attribute": {}}
     seen: dict[int, str] = {}
     for kind, name, tensor in tensors(model):
         if id(tensor) not in seen:  # tied tensors are hashed once
             other = known(name)
             seen[id(tensor)] = other[1] if other and identical(other[0], tensor) else fingerprint(tensor)
-        found[kind][name] = seen[id(tensor)]
-    return found
+        fingerprints[kind][name] = seen[id(tensor)]
+    return fingerprints
 
 
 def ties(model: Any) -> dict[str, str]:

@@ -53,12 +53,12 @@ def load_rows(folder: Path, manifest: Manifest, *, trusted: bool) -> Iterator[Ro
     reference: Outputs = {}
     for name, way, loader in installed_paths(model_class, auto):
         try:
-            found = loaded(loader, folder, inputs if way.runs else None, **way.options)
+            result = loaded(loader, folder, inputs if way.runs else None, **way.options)
         except Exception as error:
             yield Row(name, [failure(error)])
             continue
-        reference = reference or found.outputs
-        yield judged(name, way, found, (manifest, folder), reference)
+        reference = reference or result.outputs
+        yield judged(name, way, result, (manifest, folder), reference)
     if auto is None:
         yield Row("without qkv", detail=f"{manifest['class']} has no Auto class", skipped=True)
     else:
@@ -103,11 +103,11 @@ def clean_rows(
     ways = (PLAIN, ON_CPU, ROUNDED)
     jobs = [Job(folder, auto, inputs, options=way.options, remote=remote, fingerprints=True) for way in ways]
     try:
-        found = clean_process.load_in_clean_process(jobs)
+        results = clean_process.load_in_clean_process(jobs)
     except RuntimeError as error:
         yield Row(title, [failure(error)])
         return
-    for way, each in zip(ways, found, strict=True):
+    for way, each in zip(ways, results, strict=True):
         reference = reference or each.outputs
         yield judged(f"{title}{way.name}", way, each, (manifest, folder), reference)
 
@@ -117,9 +117,9 @@ def failure(error: Exception) -> str:
     return f"does not load: {' '.join(str(error).split()) or type(error).__name__}"
 
 
-def judged(name: str, way: LoadPath, found: Loaded, target: tuple[Manifest, Path], reference: Outputs) -> Row:
+def judged(name: str, way: LoadPath, result: Loaded, target: tuple[Manifest, Path], reference: Outputs) -> Row:
     """Compare one load with the manifest of a folder, and its outputs with the first load's."""
-    (manifest, folder), report = target, found.report
+    (manifest, folder), report = target, result.report
     lines = [] if report["class"] == manifest["class"] else [f"gives {report['class']}, expected {manifest['class']}"]
     for tied in sorted({tied for tied, _ in report["ties"].items() ^ manifest["ties"].items()}):
         now, then = (each["ties"].get(tied, "nothing") for each in (report, manifest))
@@ -128,18 +128,18 @@ def judged(name: str, way: LoadPath, found: Loaded, target: tuple[Manifest, Path
     expected = expected_load(manifest, folder, way.options.get("dtype", manifest["dtype"]), report["loaded"])
     for kind, entries in report["loaded"].items():
         lines += differences(kind, expected.get(kind, {}), entries)
-    lines += output_findings(found.outputs, None if way.rounded else reference) if found.outputs else []
+    lines += output_findings(result.outputs, None if way.rounded else reference) if result.outputs else []
     count = sum(map(len, report["loaded"].values()))
     outputs = "finite" if way.rounded else "equal bit by bit"
-    return Row(name, lines, f"{count} tensors equal" + (f", outputs {outputs}" if found.outputs else ""))
+    return Row(name, lines, f"{count} tensors equal" + (f", outputs {outputs}" if result.outputs else ""))
 
 
-def output_findings(found: Outputs, reference: Outputs | None) -> list[str]:
+def output_findings(outputs: Outputs, reference: Outputs | None) -> list[str]:
     """Compare outputs with the reference's; without one they must be finite."""
     if reference is None:
-        return [f"output {name} is not finite" for name, value in found.items() if not torch.isfinite(value).all()]
+        return [f"output {name} is not finite" for name, value in outputs.items() if not torch.isfinite(value).all()]
     return [
         f"output {name} differs from that of the first load"
-        for name in sorted(found.keys() | reference.keys())
-        if name not in found or name not in reference or not inspector.identical(found[name], reference[name])
+        for name in sorted(outputs.keys() | reference.keys())
+        if name not in outputs or name not in reference or not inspector.identical(outputs[name], reference[name])
     ]

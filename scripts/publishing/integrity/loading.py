@@ -44,7 +44,7 @@ def auto_class(folder: Path) -> str | None:
         return None
     config_class = transformers.CONFIG_MAPPING[model_type]
     for auto in sorted(filter(re.compile("AutoModel").match, dir(transformers))):
-        found = getattr(transformers, auto)._model_mapping.get(config_class, ())
-        if name in (each.__name__ for each in (found if isinstance(found, tuple) else (found,))):
+        classes = getattr(transformers, auto)._model_mapping.get(config_class, ())
+        if name in (each.__name__ for each in (classes if isinstance(classes, tuple) else (classes,))):
             return auto
     return None

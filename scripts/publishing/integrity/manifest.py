@@ -103,7 +103,7 @@ def describe_load(loader: Any, folder: Path, stored: dict[str, str], original: P
     return {**kept, "loaded": {report["dtype"]: report["loaded"]}}
 
 
-def expected_load(manifest: Manifest, folder: Path, dtype: str, found: Held) -> Held:
+def expected_load(manifest: Manifest, folder: Path, dtype: str, actual: Held) -> Held:
     """Return the fingerprints that a load in a precision must have: of the files' tensors, rounded where it rounds.
 
     Of what no file holds in another precision than the manifest's, such as a computed buffer, only the shape is known.
@@ -115,7 +115,7 @@ def expected_load(manifest: Manifest, folder: Path, dtype: str, found: Held) -> 
     for kind, entries in manifest["loaded"][manifest["dtype"]].items():
         expected[kind] = dict(entries)
         for name, each in entries.items():
-            now, source = found.get(kind, {}).get(name, ""), manifest["ties"].get(name, name)
+            now, source = actual.get(kind, {}).get(name, ""), manifest["ties"].get(name, name)
             shape = each.rpartition(" ")[0].partition("[")[2]
             if now.startswith(f"{dtype}[{shape} "):
                 in_file = source in files
@@ -127,8 +127,8 @@ def expected_load(manifest: Manifest, folder: Path, dtype: str, found: Held) -> 
 
 def file_paths(folder: Path) -> list[Path]:
     """Return every file of a folder and its sub-folders, but for the manifest and hidden files of tools."""
-    found = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).as_posix() != MANIFEST)
-    return sorted(path for path in found if not is_hidden(path.relative_to(folder)))
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).as_posix() != MANIFEST)
+    return sorted(path for path in paths if not is_hidden(path.relative_to(folder)))
 
 
 def is_hidden(path: Path) -> bool:
@@ -199,8 +199,8 @@ def read_manifest(folder: Path) -> Manifest:
         )
     if wrong := [*malformed(manifest)] or [*inconsistent(manifest)]:
         raise IntegrityError(f"{MANIFEST} is damaged: {brief(wrong)}; download it again")
-    if manifest["identity"] != (found := identify(manifest)):
-        raise IntegrityError(f"{MANIFEST} was edited: its identity is {found}, and it says {manifest['identity']}")
+    if manifest["identity"] != (computed := identify(manifest)):
+        raise IntegrityError(f"{MANIFEST} was edited: its identity is {computed}, and it says {manifest['identity']}")
     return manifest
 
 
@@ -252,16 +252,16 @@ def brief(lines: list[str], limit: int = 4) -> str:
     return ", ".join([*lines[:limit], *more])
 
 
-def differences(what: str, expected: dict[str, Any], found: dict[str, Any]) -> list[str]:
+def differences(what: str, expected: dict[str, Any], actual: dict[str, Any]) -> list[str]:
     """Return the entries in which two tables of fingerprints differ, each by its name."""
     lines = []
-    for name in sorted(expected.keys() | found.keys()):
-        if name not in found:
+    for name in sorted(expected.keys() | actual.keys()):
+        if name not in actual:
             lines.append(f"{what} {name} is missing")
         elif name not in expected:
             lines.append(f"{what} {name} is not in the manifest")
-        elif expected[name] != found[name] and not found[name].endswith(UNFILLED):  # told by `unfilled`
-            one, other = (each.rpartition(" ")[0] for each in (expected[name], found[name]))
+        elif expected[name] != actual[name] and not actual[name].endswith(UNFILLED):  # told by `unfilled`
+            one, other = (each.rpartition(" ")[0] for each in (expected[name], actual[name]))
             how = "has other content" if one == other else f"is {other}, the manifest has {one}"
             lines.append(f"{what} {name} {how}")
     return lines

@@ -54,13 +54,13 @@ def probe_inputs(ours: PreTrainedModel, official: PreTrainedModel) -> dict[str, 
     """Return inputs of a forward pass that both models take: padded tokens, images, or a source and its target."""
     config, name = ours.config, type(ours).__name__
     generator = torch.Generator().manual_seed(SEED)
-    found = random_inputs(config, generator, name)
+    inputs = random_inputs(config, generator, name)
     if name.endswith("MultipleChoice"):
-        found = {name: torch.stack((value, value.flip(0)), 1) for name, value in found.items()}
+        inputs = {name: torch.stack((value, value.flip(0)), 1) for name, value in inputs.items()}
     understood = [set(signature(model.forward).parameters) for model in (ours, official)]
-    if lacking := set(found) - understood[0] & understood[1] - {"token_type_ids"}:
+    if lacking := set(inputs) - understood[0] & understood[1] - {"token_type_ids"}:
         raise ValueError(f"{name} cannot be checked yet: it takes no {min(lacking)}; convert it without --check")
-    return {name: value for name, value in found.items() if all(name in names for names in understood)}
+    return {name: value for name, value in inputs.items() if all(name in names for names in understood)}
 
 
 def random_inputs(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
@@ -76,10 +76,12 @@ def texts(config: Any, generator: torch.Generator, name: str) -> dict[str, Tenso
     if config.is_encoder_decoder:
         return translation(config, generator, name)
     # The last real token of a row, which decides its class, is found by the padding id.
-    found = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
+    inputs = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
     if getattr(config, "type_vocab_size", 0) > 1:
-        found["token_type_ids"] = torch.arange(found["input_ids"].shape[-1]).gt(5).long().expand_as(found["input_ids"])
-    return with_eos(found, config) if getattr(config, "pooling", "first") == "end" else found
+        inputs["token_type_ids"] = (
+            torch.arange(inputs["input_ids"].shape[-1]).gt(5).long().expand_as(inputs["input_ids"])
+        )
+    return with_eos(inputs, config) if getattr(config, "pooling", "first") == "end" else inputs
 
 
 def has_padding(config: Any) -> bool:
@@ -112,14 +114,14 @@ def spectrograms(config: Any, generator: torch.Generator, name: str) -> dict[str
     frames = (prod(encoder.conv_strides) * encoder.max_position_embeddings) if tabled else 4 * LENGTH - 1
     bins_first = encoder.frame_layout == "bins_first"
     size = (encoder.num_mel_bins, frames) if bins_first else (frames, encoder.num_mel_bins)
-    found = {"input_features": torch.randn(BATCH, *size, generator=generator)}
+    inputs = {"input_features": torch.randn(BATCH, *size, generator=generator)}
     if encoder.frame_padding != "unmasked":
         real = torch.arange(frames) < frames - frames // 4 * torch.arange(BATCH)[:, None]
-        found["attention_mask"] = real.long()
+        inputs["attention_mask"] = real.long()
     if config.is_encoder_decoder:
         target = tokens(config.decoder, generator, TARGET)
-        found |= {f"decoder_{name}": value for name, value in target.items()}
-    return found
+        inputs |= {f"decoder_{name}": value for name, value in target.items()}
+    return inputs
 
 
 def translation(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
@@ -144,11 +146,11 @@ def as_list(value: Any) -> list[Any]:
 def images(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
     """Return random pixels, and for masked image modelling the masked patches."""
     size = config.image_size if isinstance(config.image_size, list | tuple) else [config.image_size] * 2
-    found = {"pixel_values": torch.randn(BATCH, config.num_channels, *size, generator=generator)}
+    inputs = {"pixel_values": torch.randn(BATCH, config.num_channels, *size, generator=generator)}
     if name.endswith("MaskedImageModeling"):
         count = (size[0] // config.patch_size) * (size[1] // config.patch_size)
-        found["bool_masked_pos"] = torch.rand(BATCH, count, generator=generator) < 0.4
-    return found
+        inputs["bool_masked_pos"] = torch.rand(BATCH, count, generator=generator) < 0.4
+    return inputs
 
 
 def padded_images(config: Any, generator: torch.Generator, name: str) -> dict[str, Tensor]:
@@ -171,13 +173,13 @@ OTHERS = {
 def probe_outputs(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return every tensor of the output at unpadded positions, by its name; hidden states by their layer."""
     output = flat_output(model(**cast_inputs(inputs, model), output_hidden_states=True))
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     for name in sorted(output, key=computation_order):
         value = output[name]
         for index, tensor in enumerate((value,) if isinstance(value, Tensor) else value):
             if isinstance(tensor, Tensor):
-                found[layer_name(name, index) if "hidden_states" in name else name] = unpadded(name, tensor, inputs)
-    return found
+                outputs[layer_name(name, index) if "hidden_states" in name else name] = unpadded(name, tensor, inputs)
+    return outputs
 
 
 def cast_inputs(inputs: dict[str, Tensor], model: PreTrainedModel) -> dict[str, Tensor]:
@@ -187,11 +189,11 @@ def cast_inputs(inputs: dict[str, Tensor], model: PreTrainedModel) -> dict[str, 
 
 def flat_output(output: Any) -> dict[str, Any]:
     """Return the parts of an output; those of nested outputs with a prefix."""
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for name, value in output.items():
         inner = value if isinstance(value, dict) else {}
-        found |= {f"{name.removesuffix('output')}{key}": item for key, item in inner.items()} or {name: value}
-    return found
+        parts |= {f"{name.removesuffix('output')}{key}": item for key, item in inner.items()} or {name: value}
+    return parts
 
 
 def computation_order(name: str) -> tuple[bool, bool, str]:

@@ -1,4 +1,4 @@
-"""How long does one load take? Run by path in a fresh process, with qkv or without.
+"""Time one load of a model: run by path in a new process, with qkv or without.
 
 Arguments: a folder, the Auto class, `installed` or `remote`, and qkv's `__init__.py` with its folder, for a checkout
 that is not installed. Prints JSON: seconds from nothing to a loaded model, imports included, for either side imports
@@ -16,7 +16,7 @@ FOLDER, AUTO_CLASS, MODE, INIT, PLACE = sys.argv[1:]
 
 
 def import_qkv() -> None:
-    """As users do, or from a checkout."""
+    """Import qkv as installed, or from a checkout."""
     if importlib.util.find_spec("qkv") is None:
         spec = importlib.util.spec_from_file_location("qkv", INIT, submodule_search_locations=[PLACE])
         if spec is not None and spec.loader is not None:
@@ -26,7 +26,7 @@ def import_qkv() -> None:
 
 
 def main() -> None:
-    """Import, load, answer."""
+    """Import, load, run."""
     began = perf_counter()
     if MODE == "remote":
         sys.modules["qkv"] = None  # type: ignore[assignment]

@@ -53,8 +53,8 @@ class Report:
             skipped = [row.check for row in self.rows if row.skipped]
             left = f"; not run: {', '.join(skipped)}" if skipped else ""
             return f"{self.name} is what its manifest says, identity {self.identity}{left}"
-        found = "; ".join(f"{row.check}: {brief(row.findings)}" for row in self.rows if row.findings)
-        return f"{self.name} is not what its manifest says: {found}"
+        failures = "; ".join(f"{row.check}: {brief(row.findings)}" for row in self.rows if row.findings)
+        return f"{self.name} is not what its manifest says: {failures}"
 
 
 def verify(
@@ -124,16 +124,16 @@ def expectation_findings(manifest: Manifest, expect: str | Path) -> list[str]:
     return [f"identity is {manifest['identity']}, expected {expect}"]
 
 
-def model_findings(expected: Manifest, found: Manifest) -> list[str]:
+def model_findings(expected: Manifest, actual: Manifest) -> list[str]:
     """Compare two models by name; documents and versions do not count."""
-    lines: list[str] = [line for part in ("class", "dtype") for line in differing(part, expected[part], found[part])]
-    lines += config_findings(expected["fields"], found["fields"])
+    lines: list[str] = [line for part in ("class", "dtype") for line in differing(part, expected[part], actual[part])]
+    lines += config_findings(expected["fields"], actual["fields"])
     for what, table in (("tensor", by_name), ("file", by_file)):
-        lines += differences(what, table(expected), table(found))
+        lines += differences(what, table(expected), table(actual))
     # What loading makes of all this may still be another, with another release of torch or transformers.
-    return lines or differing("identity", expected["identity"], found["identity"])
+    return lines or differing("identity", expected["identity"], actual["identity"])
 
 
-def differing(what: str, expected: Any, found: Any) -> list[str]:
+def differing(what: str, expected: Any, actual: Any) -> list[str]:
     """Return a sentence where two values differ."""
-    return [] if expected == found else [f"{what} is {found!r}, expected {expected!r}"]
+    return [] if expected == actual else [f"{what} is {actual!r}, expected {expected!r}"]
