@@ -172,7 +172,7 @@ def without_rows(text: str, words: Collection[str]) -> str:
     for table in tables:
         if not isinstance(table, ast.Dict):
             continue
-        keys = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
+        keys: list[Any] = [key.value if isinstance(key, ast.Constant) else None for key in table.keys]
         if all(isinstance(key, str) for key in keys) and set(keys) & set(words):
             rows = [
                 f'"{key}": {text[slice(*source.span(value))]}'
