@@ -24,7 +24,7 @@ from qkv.scripts.publishing.integrity.clean_process import Job, Loaded, load_in_
 from qkv.scripts.publishing.integrity.inspector import outputs
 
 # Those without an official class.
-WITHOUT = ("Recurrent", "EncoderForCTC")
+WITHOUT = ("Recurrent", "AudioEncoderForCTC")
 EVERY: dict[str, Row | tiny.Case] = {str(row): row for row in ROWS}
 EVERY |= {case.name: case for case in tiny.CASES if case.name.startswith(WITHOUT)}
 # Each family and each way of reading; the other heads and architectures are the slow test's. The config of Electra is
@@ -42,7 +42,7 @@ QUICK = (
     "DetrForObjectDetection",
     "Speech2TextForConditionalGeneration",
     "RecurrentForConditionalGeneration-rnnsearch",
-    "EncoderForCTC-speech",
+    "AudioEncoderForCTC-speech",
 )
 OTHERS = {name: row for name, row in EVERY.items() if name not in QUICK}
 PICTURE = "ViTForImageClassification"
