@@ -155,7 +155,7 @@ class QkvConfig(PreTrainedConfig):
         if not isinstance(self.id2label, dict | None):
             raise ValueError(f"id2label={self.id2label!r} is not a dict of numbers and labels such as {{0: 'cat'}}")
 
-    def __setattr__(self, name: str, value: Any) -> None:  # package only
+    def __setattr__(self, name: str, value: Any) -> None:
         self.check_word(name, value)
         self.check_fixed(name, value)
         try:
@@ -181,7 +181,7 @@ class QkvConfig(PreTrainedConfig):
         """Check nothing: every attention implementation may return weights here."""
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:  # package only
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Make a config of a dict, changes checked as on construction: `from_pretrained(folder, image_size=32)`."""
         kind = config_dict.get("model_type", cls.model_type)
         if kind != cls.model_type:

@@ -45,7 +45,6 @@ class QkvPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: Any) -> None:
         super()._init_weights(module)
         for name, parameter in module.named_parameters(recurse=False):
-            # CODEPATH: DINOv2 has a gain on each branch
             if name == "layer_scale" and getattr(self.config, "layer_scale", None) is not None:
                 init.constant_(parameter, module.initial_scale)
             else:

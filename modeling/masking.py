@@ -207,7 +207,6 @@ def restart_at_documents(tokens: Tensor, documents: Tensor) -> Tensor:
 def mask_rule(config: StackConfig, pattern: str, tokens: Tensor, documents: Tensor | None) -> Rule:
     """Return the predicate of one pattern, and what lets a backend go without a mask."""
     predicates = [PATTERNS[pattern](config, tokens)]
-    # CODEPATH: every decoder
     if config.causal:
         predicates.append(causal_mask_function)
     if documents is not None:

@@ -116,7 +116,6 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, WhisperGenerationMi
         """Leave a prompt where Whisper has it, before the start token; transformers does so for its own class alone."""
         parent: Any = super()
         options = kwargs.get("model_kwargs") or {}
-        # CODEPATH: Whisper, with words of before or a prompt
         if self.config.transcription == "long_form" and options.get("decoder_input_ids") is not None:
             return options.pop("decoder_input_ids"), options
         return parent._prepare_decoder_input_ids_for_generation(*args, **kwargs)

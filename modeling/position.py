@@ -282,7 +282,6 @@ class T5Position(Position):
         """Return the bucket of key position minus query position; a causal stack spends none on the future."""
         buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
         side, distance = torch.zeros_like(offset), (-offset).clamp(min=0)
-        # CODEPATH: every encoder
         if not self.config.causal:
             buckets //= 2
             side, distance = (offset > 0).long() * buckets, offset.abs()

@@ -139,7 +139,6 @@ class SpectrogramFrontend(nn.Module):
         refuse_features(input_features, self.config)
         hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features.to(next(self.parameters()).dtype))
         lengths = self.lengths(attention_mask, hidden)
-        # CODEPATH: any, where its trainer asks for SpecAugment
         if self.config.apply_spec_augment and self.training:
             hidden = augment(hidden, lengths, self.config)
         for convolution in self.convolutions:
@@ -159,7 +158,6 @@ class SpectrogramFrontend(nn.Module):
 
     def lengths(self, attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
         """How many frames of each row are real (B,), where that matters."""
-        # CODEPATH: Whisper, whose own code hands on the mask of a recording with each window of it
         if attention_mask is None or self.config.frame_padding == "unmasked":
             return None
         refuse_frame_mask(attention_mask, features)
