@@ -116,7 +116,7 @@ def test_the_average_is_what_is_kept(finished: Run, tmp_path: Path) -> None:
     [
         ("tracker=tensorbord", "tracker='tensorbord' is not installed; available are"),
         ("ema_decay=1.0", "ema_decay=1.0 never forgets the random start; give a share below 1"),
-        ("architecture=QkvEncoderForImageClasification", "did you mean 'QkvImageEncoderForImageClassification'?"),
+        ("architecture=QkvImageEncoderForImageClasification", "did you mean 'QkvImageEncoderForImageClassification'?"),
         ("model.hiden_size=8", "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
         ("model.position=ropee", "did you mean 'rope'?"),
         ("batch_size=30 accumulate=4", "make it a multiple of 4"),
