@@ -122,7 +122,7 @@ def test_sound_of_the_hub_comes_as_bytes(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["text.column=txt"], "has no column 'txt'; did you mean 'text'?"),
-        (["streaming=true"], "streaming=true is not for architecture='QkvEncoderDecoderForSpeechSeq2Seq'"),
+        (["streaming=true"], "streaming=true is not for architecture='QkvSpeechEncoderDecoderForSpeechSeq2Seq'"),
         (
             [*KINDS["labels"], "text.tokenizer=bpe"],
             "text.tokenizer='bpe' is not for QkvAudioEncoderForCTC, which labels",
