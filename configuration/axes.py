@@ -10,7 +10,7 @@ from typing import Literal, get_args
 # from. Whatever the rest of the package has to know of an encoding follows from the group its word stands in.
 TablePositionName = Literal["learned", "grid"]
 SinusoidalPositionName = Literal["sinusoidal", "sinusoidal_concat", "sinusoidal_t2t"]
-RotaryPositionName = Literal["rope"]
+RotaryPositionName = Literal["rope", "xpos"]
 BiasPositionName = Literal["alibi", "t5"]
 PositionName = Literal["none", TablePositionName, SinusoidalPositionName, RotaryPositionName, BiasPositionName]
 # Those of a detector's image encoder, and of its decoder.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, get_args
 
 from transformers.modeling_rope_utils import RopeParameters
 
-from .axes import KernelName, PatternName, PositionName, ProjectionName
+from .axes import ROTARY_POSITIONS, KernelName, PatternName, PositionName, ProjectionName
 from .configuration_base import Derived, QkvConfig, at_least, check_choice, checked, positive, rate
 
 # Each kind of rope scaling with the parameters it cannot do without.
@@ -25,14 +25,7 @@ ROPE_NUMBERS = frozenset(
 )
 ROPE_BOUNDS = {"factor": (1, inf, "of at least 1"), "partial_rotary_factor": (0, 1, "above 0 and at most 1")}
 # Patterns that need every past key keep a full cache; a window can forget.
-CACHE_LAYER_TYPES = {
-    "full": "full_attention",
-    "sliding": "sliding_attention",
-    "block_sparse": "full_attention",
-    "row": "full_attention",
-    "column": "full_attention",
-    "convolutional": "full_attention",
-}
+CACHE_LAYER_TYPES = dict.fromkeys(get_args(PatternName), "full_attention") | {"sliding": "sliding_attention"}
 
 
 @checked
@@ -111,7 +104,7 @@ class AttentionConfig(QkvConfig):
         # transformers fills it in place, and what was given may be shared.
         self.rope_parameters = deepcopy(self.rope_parameters or {})
         super().__post_init__(**kwargs)
-        if self.position != "rope":
+        if self.position not in ROTARY_POSITIONS:
             # transformers fills in a default for whoever has the field.
             self.rope_parameters = None
 
@@ -161,8 +154,8 @@ class AttentionConfig(QkvConfig):
         heads, groups = self.num_attention_heads, self.num_key_value_heads
         if heads % groups:
             raise ValueError(f"num_attention_heads={heads} must be a multiple of num_key_value_heads={groups}")
-        if self.position == "rope" and self.head_dim % 2:
-            raise ValueError(f"position='rope' rotates pairs, so head_dim={self.head_dim} must be even")
+        if self.position in ROTARY_POSITIONS and self.head_dim % 2:
+            raise ValueError(f"position={self.position!r} rotates pairs, so head_dim={self.head_dim} must be even")
 
     def validate_layer_type(self) -> None:
         """Check that each layer has a pattern, with the window it needs; named as `pattern`, not as `layer_types`."""
@@ -195,7 +188,7 @@ class AttentionConfig(QkvConfig):
 
     def validate_rope(self) -> None:
         """Check the rotary parameters, most of which transformers only logs about."""
-        if self.position == "rope":
+        if self.position in ROTARY_POSITIONS:
             check_rope(dict(self.rope_parameters or {}), self.layer_patterns)
             super().validate_rope()
 
@@ -204,7 +197,8 @@ def check_contradictions(config: AttentionConfig, given: dict[str, Any]) -> None
     """Raise ValueError on rotary parameters without `position="rope"`, and on `layer_types`, which is derived."""
     if "layer_types" in given:
         raise ValueError("layer_types is derived here; set pattern, to one word for each layer")
-    if config.position != "rope" and (config.rope_parameters or "rope_theta" in given or "rope_scaling" in given):
+    given_rope = config.rope_parameters or "rope_theta" in given or "rope_scaling" in given
+    if given_rope and config.position not in ROTARY_POSITIONS:
         raise ValueError(f"rope_parameters is set but position={config.position!r}; set position='rope' or drop it")
 
 

@@ -1,6 +1,6 @@
 """The models."""
 
-from .. import check_on_request, push_with_code
+from .. import add_code, load_on_request
 from .base import QkvPreTrainedModel
 from .conversion.convert import from_transformers, to_transformers
 from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel
@@ -38,8 +38,8 @@ from .modeling_image_encoder import (
 from .modeling_recurrent import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
 from .modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
 
-check_on_request(QkvPreTrainedModel)
-push_with_code(QkvPreTrainedModel)
+QkvPreTrainedModel.load_hook = load_on_request
+QkvPreTrainedModel.upload_hook = add_code
 
 __all__ = [
     "QkvAudioEncoderForCTC",

@@ -12,7 +12,7 @@ from ..configuration.configuration_stack import StackConfig
 from .kernel import KERNELS
 from .masking import Mask
 from .normalization import NORMS
-from .position import NO_POSITION, PositionState, apply_rotation
+from .position.hooks import NO_POSITION, PositionState, apply_rotation
 
 
 class Attention(nn.Module):

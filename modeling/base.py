@@ -1,20 +1,19 @@
-"""What does Hugging Face need to know about every family? Flags, initialisation, ties."""
+"""The base class of every model: flags for transformers, initialisation, ties, loading and pushing."""
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import PreTrainedModel
-from transformers import initialization as init
 
 from ..configuration.configuration_base import QkvConfig
-from .check import refuse_other_family
+from .checks.inputs import check_family
 
 
 # trf-ignore: TRF013  each family calls post_init, last
 class QkvPreTrainedModel(PreTrainedModel):
-    """The Hugging Face side of every family: what it supports, how it starts, what it ties.
+    """Base of every model: what it supports, how its weights start, which of them are tied.
 
     Every model can be built on the meta device and filled from a checkpoint alone: no buffer carries anything.
     """
@@ -29,9 +28,12 @@ class QkvPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
+    # What the package adds to loading and pushing; a published copy has neither.
+    load_hook: ClassVar[Callable[..., Any] | None] = None
+    upload_hook: ClassVar[Callable[..., Any] | None] = None
 
     def __init__(self, config: QkvConfig, *inputs: Any, **kwargs: Any) -> None:
-        refuse_other_family(self, config)
+        check_family(self, config)
         # It may have been edited since it was made.
         config.validate()
         super().__init__(config, *inputs, **kwargs)
@@ -41,34 +43,41 @@ class QkvPreTrainedModel(PreTrainedModel):
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
 
+    @classmethod
+    @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *model_args: Any, **kwargs: Any) -> Any:
+        """Load a model as transformers does; with QKV_VERIFY=1 the package checks it against its manifest."""
+        loaded = super().from_pretrained
+        if cls.load_hook is not None:
+            return cls.load_hook(loaded, pretrained_model_name_or_path, *model_args, **kwargs)
+        return loaded(pretrained_model_name_or_path, *model_args, **kwargs)
+
+    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
+        hook = type(self).upload_hook
+        # A model that was loaded with published code brings it along by itself.
+        if hook is not None and not self.is_remote_code():
+            hook(self, working_dir, repo_id, **kwargs)
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: Any) -> None:
+        """Initialise a module; `init_parameters(std)` is the start of those that no layer of torch has."""
         super()._init_weights(module)
-        for name, parameter in module.named_parameters(recurse=False):
-            if name == "layer_scale" and getattr(self.config, "layer_scale", None) is not None:
-                init.constant_(parameter, module.initial_scale)
-            else:
-                self.init_token(name, parameter)
-
-    def init_token(self, name: str, parameter: torch.Tensor) -> None:
-        """Start the tokens that stand for no patch; other parameters have their start already."""
-        if name in ("class_token", "distillation_token"):
-            init.trunc_normal_(parameter, std=self.config.initializer_range)
-        elif name == "mask_token":
-            init.zeros_(parameter)
+        if hasattr(module, "init_parameters"):
+            module.init_parameters(self.config.initializer_range)
 
     def recorded(self) -> dict[str, bool]:
-        """What this config asks the stacks inside to record, whose own configs do not say."""
+        """Return what this config asks the stacks inside to record, whose own configs do not say."""
         return {flag: True for flag in ("output_attentions", "output_hidden_states") if getattr(self.config, flag)}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        """The ties that hold for this config; transformers asks before it loads, saves or moves weights."""
+        """Return the ties that hold for this config; transformers asks before it loads, saves or moves weights."""
         if all_submodels:
             return super().get_expanded_tied_weights_keys(all_submodels=True)
         return self.tied_parameters()
 
     def tied_parameters(self) -> dict[str, str]:
-        """{tied parameter: its source}, none by default."""
+        """Return {tied parameter: its source}, none by default."""
         return {}
 
 

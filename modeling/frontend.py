@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers import initialization as init
 from transformers.models.detr.modeling_detr import DetrConvEncoder, DetrFrozenBatchNorm2d
 
 from ..configuration.configuration_image_encoder import QkvImageEncoderConfig
-from .check import free_to_look, refuse_input_ids, refuse_mask_positions
-from .position import Embedded
+from .checks.inputs import can_read_values, check_input_ids, check_masked_patches
+from .position.hooks import Embedded
 from .spectrogram import SpectrogramFrontend
 
 
@@ -33,7 +34,7 @@ class TokenFrontend(nn.Embedding):
         self.scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 
     def forward(self, input_ids: Tensor) -> Tensor:
-        refuse_input_ids(input_ids, self.num_embeddings)
+        check_input_ids(input_ids, self.num_embeddings)
         hidden = super().forward(input_ids)
         return hidden if self.scale == 1.0 else hidden * self.scale
 
@@ -70,11 +71,19 @@ class PatchFrontend(nn.Module):
         patches = self.patches(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
         if bool_masked_pos is not None:
             token: Any = self.mask_token
-            refuse_mask_positions(bool_masked_pos, patches, token)
+            check_masked_patches(bool_masked_pos, patches, token)
             patches = torch.where(bool_masked_pos[..., None].bool(), token, patches)
         prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
         hidden = torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
         return Embedded(hidden, padding_mask, grid)
+
+    def init_parameters(self, std: float) -> None:
+        """Start the tokens that stand for no patch: class and distillation token normal, the mask token zero."""
+        for token in (self.class_token, self.distillation_token):
+            if token is not None:
+                init.trunc_normal_(token, std=std)
+        if self.mask_token is not None:
+            init.zeros_(self.mask_token)
 
     def patches(self, pixel_values: Tensor) -> Tensor:
         """Map each patch linearly: (B, C, height, width) -> (B, D, rows, columns)."""
@@ -98,7 +107,7 @@ class PatchFrontend(nn.Module):
         size = config.patch_size
         if height % size or width % size or not height or not width:
             raise ValueError(f"images of {height}x{width} are not a multiple of patch_size={size}; resize or pad them")
-        if free_to_look(pixel_values) and not pixel_values.isfinite().all():
+        if can_read_values(pixel_values) and not pixel_values.isfinite().all():
             raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
         return height // size, width // size
 

@@ -72,11 +72,11 @@ def attention_backend(config: StackConfig, kwargs: dict[str, Any]) -> str:
     """Return the attention backend of this forward: eager when attention weights are requested."""
     wanted = kwargs.get("output_attentions", getattr(config, "output_attentions", False))
     implementation = "eager" if wanted else str(config._attn_implementation)
-    refuse_lost_scores(config, implementation, paged=kwargs.get("cache") is not None)
+    check_backend(config, implementation, paged=kwargs.get("cache") is not None)
     return implementation
 
 
-def refuse_lost_scores(config: StackConfig, implementation: str, *, paged: bool = False) -> None:
+def check_backend(config: StackConfig, implementation: str, *, paged: bool = False) -> None:
     """Raise where a backend would silently ignore a position bias or a pattern.
 
     With the `paged` cache of continuous batching each would: only that cache knows what stands at which position.

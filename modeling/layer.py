@@ -14,7 +14,7 @@ from .attention import CrossAttention, SelfAttention
 from .feed_forward import FEED_FORWARDS
 from .masking import Mask
 from .normalization import Residual
-from .position import PositionState
+from .position.hooks import PositionState
 
 
 class Layer(GradientCheckpointingLayer):

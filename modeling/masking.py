@@ -20,7 +20,13 @@ from transformers.masking_utils import (
 
 from ..configuration.axes import MASKLESS_PATTERNS
 from ..configuration.configuration_stack import StackConfig
-from .check import refuse_boundaries, refuse_mask, refuse_memory_mask, refuse_other_tokens, refuse_position_ids
+from .checks.inputs import (
+    check_document_boundaries,
+    check_finished_mask,
+    check_memory_mask,
+    check_padding_mask,
+    check_position_ids,
+)
 from .pattern import PATTERNS, Predicate
 
 # A dense mask, flex attention's block mask, or None where the backend needs none.
@@ -97,14 +103,14 @@ def build_masks(
     finished = attention_mask if attention_mask is not None and attention_mask.ndim == 4 else None
     padding = None if finished is not None else pad_to_keys(attention_mask, hidden, sizes)
     tokens = count_tokens(hidden, sizes, padding)
-    refuse_position_ids(hidden, position_ids)
+    check_position_ids(hidden, position_ids)
     documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
     if documents is not None:
         tokens = restart_at_documents(tokens, documents)
     positions, keys = token_positions(hidden, sizes, padding, tokens, position_ids)
     layers = first_layers(config)
     if finished is not None:
-        refuse_mask(finished, hidden, {sizes.keys(layer)[0] for layer in layers.values()})
+        check_finished_mask(finished, hidden, {sizes.keys(layer)[0] for layer in layers.values()})
         return AttentionMasks(positions, keys, dict.fromkeys(layers, finished))
     implementation = kwargs.get("attention_implementation") or config._attn_implementation
     tokens = tokens.expand(hidden.shape[0], -1)
@@ -139,7 +145,7 @@ def pad_to_keys(attention_mask: Tensor | None, hidden: Tensor, sizes: MaskSizes)
     """Return the marks of real tokens as booleans over all keys (B, S); keys past their end are not yet filled."""
     if attention_mask is None:
         return None
-    refuse_other_tokens(attention_mask, hidden, sizes.past, sizes.length)
+    check_padding_mask(attention_mask, hidden, sizes.past, sizes.length)
     return F.pad(attention_mask.to(hidden.device, torch.bool), (0, max(sizes.total - attention_mask.shape[1], 0)))
 
 
@@ -175,7 +181,7 @@ def find_documents(
     A document begins where the position of a real token does not exceed that of the real token before it.
     """
     if boundaries is not None:
-        refuse_boundaries(boundaries, hidden)
+        check_document_boundaries(boundaries, hidden)
         index = torch.arange(sizes.total, device=hidden.device)
         return torch.searchsorted(boundaries[1:].to(index), index, right=True)[None]
     # A static cache counts in a tensor once it is used, and a compiler cannot read that.
@@ -248,7 +254,7 @@ def build_memory_mask(implementation: str, hidden: Tensor, memory: Tensor, memor
     """Build the mask of cross-attention: every query reads every real token of memory (B, S, D)."""
     if memory_mask is not None and memory_mask.ndim == 4:
         return memory_mask
-    refuse_memory_mask(memory_mask, memory)
+    check_memory_mask(memory_mask, memory)
     padding = None if memory_mask is None else memory_mask.to(hidden.device, torch.bool)
     rule = (bidirectional_mask_function, {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True})
     return build_mask(implementation, hidden, MaskSizes(0, hidden.shape[1], memory.shape[1], None), 0, padding, rule)

@@ -12,10 +12,10 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_audio_encoder import QkvAudioEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .check import refuse_other_inputs
-from .check_sound import refuse_no_blank
-from .loss import connectionist
-from .position import Embedded
+from .checks.inputs import check_input_kind
+from .checks.sound import check_blank
+from .heads.loss import ctc_loss
+from .position.hooks import Embedded
 from .stack import Stack
 
 
@@ -43,7 +43,7 @@ class QkvAudioEncoderModel(Stack):
         **kwargs: Any,
     ) -> BaseModelOutput:
         """Exactly one of `input_features` and `inputs_embeds`; `attention_mask` (B, L) is 0 at padded frames."""
-        refuse_other_inputs(self, kwargs)
+        check_input_kind(self, kwargs)
         exactly_one(input_features=input_features, inputs_embeds=inputs_embeds)
         if inputs_embeds is not None:
             embedded = Embedded(inputs_embeds, attention_mask)
@@ -71,7 +71,7 @@ class QkvAudioEncoderForCTC(QkvPreTrainedModel):
 
     def __init__(self, config: QkvAudioEncoderConfig) -> None:
         super().__init__(config)
-        refuse_no_blank(config)
+        check_blank(config)
         self.model = QkvAudioEncoderModel(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.lm_head_bias)
@@ -93,7 +93,7 @@ class QkvAudioEncoderForCTC(QkvPreTrainedModel):
         logits = self.lm_head(self.dropout(outputs.last_hidden_state))
         mask = self.model.padding_mask(attention_mask, logits)
         mask = logits.new_ones(logits.shape[:2]) if mask is None else mask
-        loss = connectionist(logits, labels, mask.long().sum(-1), self.config, num_items_in_batch)
+        loss = ctc_loss(logits, labels, mask.long().sum(-1), self.config, num_items_in_batch)
         return CausalLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

@@ -22,11 +22,11 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .head import label_classifier, last_token, scale_for_head, span_output, token_output
-from .kernel import refuse_lost_scores
-from .loss import Count, classification, next_token
+from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
+from .heads.loss import Count, causal_lm_loss, classification
+from .kernel import check_backend
 from .masking import MaskSizes, build_masks
-from .position import Embedded
+from .position.hooks import Embedded
 from .stack import Stack
 
 
@@ -131,7 +131,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
 
     def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
         """Start continuous batching, after checking that the backend keeps the bias of position encodings."""
-        refuse_lost_scores(self.config, self.config._attn_implementation, paged=True)
+        check_backend(self.config, self.config._attn_implementation, paged=True)
         return super().init_continuous_batching(*args, **kwargs)
 
     @can_return_tuple
@@ -159,7 +159,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         hidden = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)
         logits = self.lm_head(scale_for_head(hidden, self.config))
         counts: Any = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
-        loss = next_token(logits, **given, boundaries=kwargs.get("cu_seq_lens_q"), **counts)
+        loss = causal_lm_loss(logits, **given, boundaries=kwargs.get("cu_seq_lens_q"), **counts)
         return CausalLMOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
 
 
@@ -258,4 +258,4 @@ class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
         """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
         logits = self.qa_outputs(outputs.last_hidden_state)
-        return span_output(outputs, logits, start_positions, end_positions, num_items_in_batch)
+        return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

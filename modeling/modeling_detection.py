@@ -21,11 +21,11 @@ from ..configuration.configuration_detection import (
 )
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
-from .check_image import refuse_pixels
+from .checks.images import check_pixels
 from .frontend import DETECTION_FRONTENDS, FeatureMapFrontend
+from .heads.loss import Count
+from .heads.matching import Objects, set_loss
 from .layer import Layer
-from .loss import Count
-from .matching import Objects, set_loss
 from .stack import Stack
 
 
@@ -83,7 +83,7 @@ class QkvDetectionEncoderModel(Detector, Stack):
         self, pixel_values: Tensor | None = None, pixel_mask: Tensor | None = None, **kwargs: Any
     ) -> ImageEncoderOutput:
         """Encode images (B, C, height, width); `pixel_mask` (B, height, width) marks real pixels."""
-        refuse_pixels(pixel_values, pixel_mask, self.config.num_channels)
+        check_pixels(pixel_values, pixel_mask, self.config.num_channels)
         embedded = self.embed_tokens(pixel_values, pixel_mask)
         hidden = self.run(embedded, **kwargs)
         return ImageEncoderOutput(hidden, None, None, embedded.padding_mask, self.position.query_key(embedded))

@@ -17,8 +17,8 @@ from transformers.models.clip.modeling_clip import CLIPOutput
 
 from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
-from .check import refuse_alone
-from .loss import contrastive
+from .checks.inputs import check_images_given
+from .heads.loss import contrastive
 from .modeling_encoder import TextStack
 from .modeling_image_encoder import QkvImageEncoderModel
 
@@ -104,7 +104,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         **kwargs: Any,
     ) -> CLIPOutput:
         """`return_loss=True` computes the contrastive loss, text i being that of image i, over all processes."""
-        refuse_alone(pixel_values)
+        check_images_given(pixel_values)
         kwargs = {**self.recorded(), **kwargs}
         text = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}
         text |= {"token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}

@@ -18,10 +18,10 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .check import count_choices, refuse_embeddings, refuse_other_inputs, refuse_token_types
-from .head import POOLINGS, label_classifier, span_output, token_output, transform
-from .loss import classification, cross_entropy
-from .position import Embedded
+from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
+from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
+from .heads.loss import classification, cross_entropy
+from .position.hooks import Embedded
 from .stack import Stack
 
 
@@ -49,7 +49,7 @@ class TextStack(Stack):
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Exactly one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding."""
-        refuse_other_inputs(self, kwargs)
+        check_input_kind(self, kwargs)
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
@@ -58,9 +58,9 @@ class TextStack(Stack):
 
     def embed_types(self, hidden: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Add the token type embedding, that of type 0 unless given: (B, T, D) -> (B, T, D)."""
-        refuse_embeddings(hidden, self.config.embedding_width)
+        check_embeddings(hidden, self.config.embedding_width)
         if token_type_ids is not None:
-            refuse_token_types(token_type_ids, hidden, self.config.type_vocab_size)
+            check_token_types(token_type_ids, hidden, self.config.type_vocab_size)
         if self.embed_token_types is None:
             return hidden
         table = self.embed_token_types
@@ -224,4 +224,4 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
-        return span_output(outputs, logits, start_positions, end_positions, num_items_in_batch)
+        return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

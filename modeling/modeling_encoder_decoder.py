@@ -17,8 +17,8 @@ from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig, Seq2SeqConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
-from .head import last_token, scale_for_head
-from .loss import IGNORED, Count, cross_entropy
+from .heads.head import last_token, scale_for_head
+from .heads.loss import IGNORED, Count, cross_entropy
 from .modeling_decoder import QkvDecoderModel, StaticMasks
 from .modeling_encoder import QkvEncoderModel
 

@@ -15,9 +15,9 @@ from transformers.modeling_outputs import (
 
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .base import can_return_tuple
-from .check import free_to_look
-from .head import last_token
-from .loss import classification, span
+from .checks.inputs import can_read_values
+from .heads.head import last_token
+from .heads.loss import classification, question_answering_loss
 from .modeling_encoder_decoder import QkvEncoderDecoderModel, SharedVocabularyMixin, shift_right
 
 
@@ -65,7 +65,7 @@ class EncoderDecoderReader(SharedVocabularyMixin):
 
 def check_right_padding(attention_mask: Tensor | None) -> None:
     """Raise ValueError on left padding, before which a right shift would put the decoder's start token."""
-    if attention_mask is None or attention_mask.ndim != 2 or not free_to_look(attention_mask):
+    if attention_mask is None or attention_mask.ndim != 2 or not can_read_values(attention_mask):
         return
     if not attention_mask[:, 0].all():
         raise ValueError(
@@ -78,7 +78,7 @@ def last_end(input_ids: Tensor, eos_token_id: int | list[int] | None) -> Tensor:
     """Return where the end-of-sequence tokens are (B, T); ValueError for a text without one."""
     ends = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id
     is_end = torch.isin(input_ids, torch.tensor(ends, dtype=input_ids.dtype, device=input_ids.device))
-    if free_to_look(is_end) and not is_end.any(-1).all():
+    if can_read_values(is_end) and not is_end.any(-1).all():
         row = int((~is_end.any(-1)).int().argmax())
         raise ValueError(f"row {row} of input_ids has no eos_token_id={eos_token_id}; end each text with it")
     return is_end
@@ -167,6 +167,8 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         embeds = (inputs_embeds, decoder_inputs_embeds)
         outputs = self.read(*source, *target, encoder_outputs, *embeds, use_cache=use_cache, **kwargs)
         starts, ends = (scores.contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).unbind(-1))
-        loss = span(starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch)
+        loss = question_answering_loss(
+            starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch
+        )
         others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqQuestionAnsweringModelOutput(loss=loss, start_logits=starts, end_logits=ends, **others)

@@ -11,8 +11,8 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
-from .head import MaskedLMHead, ReplacedTokenHead
-from .loss import IGNORED, cross_entropy, negative_log_likelihood, replaced_tokens
+from .heads.head import MaskedLMHead, ReplacedTokenHead
+from .heads.loss import IGNORED, cross_entropy, negative_log_likelihood, replaced_tokens
 from .modeling_encoder import QkvEncoderModel
 
 

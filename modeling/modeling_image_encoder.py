@@ -16,12 +16,12 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .check import refuse_other_inputs
+from .checks.inputs import check_input_kind
 from .frontend import special_token
-from .head import POOLINGS, PixelHead
-from .loss import masked_pixels
+from .heads.head import POOLINGS, PixelHead
+from .heads.loss import masked_image_loss
 from .modeling_encoder import PooledClassifier
-from .position import Embedded
+from .position.hooks import Embedded
 from .stack import Stack
 
 
@@ -51,7 +51,7 @@ class QkvImageEncoderModel(Stack):
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """`bool_masked_pos` (B, N) marks masked patches; `interpolate_pos_encoding` admits images of any size."""
-        refuse_other_inputs(self, kwargs)
+        check_input_kind(self, kwargs)
         exactly_one(pixel_values=pixel_values, inputs_embeds=inputs_embeds)
         options = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
         if inputs_embeds is not None:
@@ -121,7 +121,7 @@ class QkvImageEncoderForMaskedImageModeling(QkvPreTrainedModel):
         image = self.decoder(outputs.last_hidden_state[:, self.config.num_prefix_tokens :], grid)
         loss = None
         if bool_masked_pos is not None:
-            loss = masked_pixels(pixel_values, image, bool_masked_pos.unflatten(1, grid), size, num_items_in_batch)
+            loss = masked_image_loss(pixel_values, image, bool_masked_pos.unflatten(1, grid), size, num_items_in_batch)
         return MaskedImageModelingOutput(
             loss=loss, reconstruction=image, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

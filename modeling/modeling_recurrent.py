@@ -12,10 +12,10 @@ from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .base import can_return_tuple
-from .loss import Count, cross_entropy
+from .heads.loss import Count, cross_entropy
 from .modeling_encoder_decoder import SourceAndTarget, both_sides, shift_right
-from .recurrent_cache import RecurrentCache
-from .recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, QkvRecurrentPreTrainedModel
+from .recurrent.recurrent_cache import RecurrentCache
+from .recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, QkvRecurrentPreTrainedModel
 
 
 class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):

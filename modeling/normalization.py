@@ -5,6 +5,7 @@ Shapes: B batch, T tokens, D hidden_size.
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 
 from ..configuration.configuration_stack import StackConfig
 
@@ -75,6 +76,11 @@ class Residual(nn.Module):
     def input(self, hidden: Tensor) -> Tensor:
         """Return what the branch reads: the hidden states, normalised where the norm comes first."""
         return self.norm(hidden) if self.norm_first else hidden
+
+    def init_parameters(self, std: float) -> None:
+        """Start the gain of layer scale at the value in the config."""
+        if self.layer_scale is not None:
+            init.constant_(self.layer_scale, self.initial_scale)
 
     def drop(self, branch: Tensor) -> Tensor:
         """Apply layer scale, dropout and stochastic depth, the last two keeping the expected value."""

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..configuration.configuration_audio_encoder import QkvAudioEncoderConfig
-from .check_sound import refuse_features, refuse_frame_mask
-from .position import Embedded
+from .checks.sound import check_features, check_frame_mask
+from .position.hooks import Embedded
 
 
 class Convolution(nn.Conv1d):
@@ -83,7 +83,7 @@ def silence_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
     Source: Gulati et al. 2020, Conformer, as NVIDIA NeMo masks its convolutions, https://arxiv.org/abs/2005.08100
     Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
     """
-    return features if lengths is None else features * marks(lengths, features.shape[-1])[:, None]
+    return features if lengths is None else features * length_mask(lengths, features.shape[-1])[:, None]
 
 
 def mask_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
@@ -112,7 +112,7 @@ FRAME_PADDINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 }
 
 
-def marks(lengths: Tensor, size: int) -> Tensor:
+def length_mask(lengths: Tensor, size: int) -> Tensor:
     """True up to each row's length (B, size)."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
@@ -136,7 +136,7 @@ class SpectrogramFrontend(nn.Module):
         self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 
     def forward(self, input_features: Tensor, attention_mask: Tensor | None = None) -> Embedded:
-        refuse_features(input_features, self.config)
+        check_features(input_features, self.config)
         hidden = FRAME_LAYOUTS[self.config.frame_layout](input_features.to(next(self.parameters()).dtype))
         lengths = self.lengths(attention_mask, hidden)
         if self.config.apply_spec_augment and self.training:
@@ -154,13 +154,13 @@ class SpectrogramFrontend(nn.Module):
         lengths = None if attention_mask is None else self.lengths(attention_mask, attention_mask[:, None])
         for convolution in self.convolutions:
             lengths = shortened(convolution, lengths)
-        return None if lengths is None else marks(lengths, length).long()
+        return None if lengths is None else length_mask(lengths, length).long()
 
     def lengths(self, attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
         """How many frames of each row are real (B,), where that matters."""
         if attention_mask is None or self.config.frame_padding == "unmasked":
             return None
-        refuse_frame_mask(attention_mask, features)
+        check_frame_mask(attention_mask, features)
         return attention_mask.long().sum(-1)
 
 
@@ -190,6 +190,6 @@ def stretches(lengths: Tensor, size: int, share: float, width: int, least: int) 
     # A stretch begins where it still fits.
     starts = (lengths - width + 1).clamp(min=0)
     count = (share * lengths / width + torch.rand(lengths.shape, device=lengths.device)).long().clamp(min=least)
-    drawn = torch.rand(len(lengths), size, device=lengths.device).masked_fill(~marks(starts, size), 2.0)
+    drawn = torch.rand(len(lengths), size, device=lengths.device).masked_fill(~length_mask(starts, size), 2.0)
     begun = (drawn.argsort(-1).argsort(-1) < count.minimum(starts)[:, None]).long().cumsum(-1)
     return begun - F.pad(begun, (width, 0))[:, :size] > 0

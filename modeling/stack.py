@@ -12,13 +12,14 @@ from transformers.utils.output_capturing import OutputRecorder
 from ..configuration.configuration_stack import StackConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel
-from .check import refuse_misfits, refuse_too_long
+from .checks.inputs import check_length, check_stack_inputs
 from .frontend import FRONTENDS
 from .kernel import attention_backend
 from .layer import Layer
 from .masking import AttentionMasks, Mask, MaskSizes, build_masks, build_memory_mask, first_layers
 from .normalization import NORMS
-from .position import POSITIONS, Embedded, PositionState
+from .position import POSITIONS
+from .position.hooks import Embedded, PositionState
 
 
 # trf-ignore: TRF013  each family calls post_init, last
@@ -69,11 +70,11 @@ class Stack(QkvPreTrainedModel):
 
         The mask of `embedded` may also be a finished one, or what `generate` and continuous batching prepared.
         """
-        refuse_misfits(self, embedded.hidden, past_key_values, kwargs)
+        check_stack_inputs(self, embedded.hidden, past_key_values, kwargs)
         kwargs["attention_implementation"] = attention_backend(self.config, kwargs)
         sizes = MaskSizes.of(self.config, embedded.hidden.shape[1], past_key_values)
         masks = build_masks(self.config, embedded.hidden, sizes, embedded.padding_mask, position_ids, **kwargs)
-        refuse_too_long(self.config, masks.positions, sizes.past, sizes.length, embedded.grid)
+        check_length(self.config, masks.positions, sizes.past, sizes.length, embedded.grid)
         memory = self.memory(embedded.hidden, kwargs)
         hidden = self.position.embed(embedded._replace(hidden=self.project_in(embedded.hidden)), masks.positions)
         hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))

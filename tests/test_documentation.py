@@ -10,12 +10,18 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-CORE = [path for folder in ("configuration", "modeling") for path in sorted((ROOT / folder).glob("*.py"))]
-# Parts hold the tables of variants; families and conversion hold tables of other things.
+APART = {"conversion", "qkv"}
+CORE = [
+    path
+    for folder in ("configuration", "modeling")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not APART & {*path.parent.parts}
+]
+# Parts hold the tables of variants; families hold tables of other things.
 PARTS = [
-    path.stem
+    ".".join(path.relative_to(ROOT).with_suffix("").parts[1:])
     for path in CORE
-    if path.parent.name == "modeling" and not path.stem.startswith(("_", "modeling_", "conversion"))
+    if path.relative_to(ROOT).parts[0] == "modeling" and not path.stem.startswith(("_", "modeling_"))
 ]
 LABELS = ("Source:", "Shapes:")
 
@@ -41,13 +47,15 @@ def test_public_classes_have_docstrings(path: Path) -> None:
     assert [node.name for node in public_classes(path) if not ast.get_docstring(node)] == []
 
 
-@pytest.mark.parametrize("stem", PARTS)
-def test_variants_name_source_and_shapes(stem: str) -> None:
-    found = variants(importlib.import_module(f"qkv.modeling.{stem}"))
+@pytest.mark.parametrize("module", PARTS)
+def test_variants_name_source_and_shapes(module: str) -> None:
+    found = variants(importlib.import_module(f"qkv.modeling.{module}"))
     missing = {place: [label for label in LABELS if label not in (value.__doc__ or "")] for place, value in found}
     assert {place: labels for place, labels in missing.items() if labels} == {}
 
 
 def test_the_tables_of_variants_are_seen() -> None:
     position = importlib.import_module("qkv.modeling.position")
-    assert len(list(variants(position))) == len(position.POSITIONS)
+    assert {f"{position.__name__}.POSITIONS[{word!r}]" for word in position.POSITIONS} <= dict(
+        variants(position)
+    ).keys()

@@ -12,7 +12,7 @@ from transformers.generation.configuration_utils import ContinuousBatchingConfig
 import qkv.modeling as models
 import tiny
 from errors import raises_sentence
-from qkv.modeling.recurrent_cache import RecurrentCache
+from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
 from sampling import sampled
 
 DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle")

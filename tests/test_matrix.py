@@ -21,6 +21,7 @@ from qkv.configuration import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDeco
 from qkv.configuration.axes import (
     BIAS_POSITIONS,
     MASKLESS_PATTERNS,
+    ROTARY_POSITIONS,
     FeedForwardName,
     NormName,
     PatternName,
@@ -338,7 +339,7 @@ def shifted(case: Case, first: int) -> Tensor:
     return read(model, **inputs, encoder_outputs=memory, decoder_position_ids=torch.arange(first, first + LENGTH)[None])
 
 
-@every(positions=("none", "rope", "alibi", "t5"))
+@every(positions=("none", *ROTARY_POSITIONS, *BIAS_POSITIONS))
 @torch.no_grad()
 def test_relative_positions_do_not_see_a_shift(case: Case) -> None:
     assert close(shifted(case, 0), shifted(case, 8))
@@ -701,7 +702,7 @@ def test_backends_that_would_ignore_a_part_are_refused(
 def refusals(case: Case) -> dict[tuple[str, ...], dict[str, Any]]:
     """Return fields that cannot be combined with this case, by what the error must mention."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
-    if case.position == "rope":
+    if case.position in ROTARY_POSITIONS:
         found["head_dim=3",] = {"head_dim": 3}
         found["rope_type='other'",] = {"rope_parameters": {"rope_type": "other", "rope_theta": 10.0}}
     else:

@@ -8,7 +8,6 @@ themselves are imported at their first use, or with the Auto classes, whichever 
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import PackageNotFoundError, version
@@ -143,38 +142,17 @@ class RegisteringFinder:
         return spec_from_file_location(name, spec.origin, loader=RegisteringLoader(name, spec.loader.path))
 
 
-def check_on_request(model_class: Any) -> None:
-    """Give a class a `from_pretrained` that with QKV_VERIFY=1 gives only what the manifest of its source says.
-
-    IntegrityError names what differs. Copies of the code on the Hub do not have it.
-    """
-    load = model_class.from_pretrained.__func__
-
-    @wraps(load)
-    def from_pretrained(cls: Any, pretrained_model_name_or_path: Any, *arguments: Any, **options: Any) -> Any:
-        own = partial(load, cls)
-        if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
-            return own(pretrained_model_name_or_path, *arguments, **options)
-        guard = import_module(f"{__name__}.scripts.publishing.integrity.guard")
-        return guard.load_checked(own, pretrained_model_name_or_path, *arguments, **options)
-
-    model_class.from_pretrained = classmethod(from_pretrained)
+def load_on_request(load: Callable[..., Any], source: Any, *args: Any, **options: Any) -> Any:
+    """Load a model; with QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError."""
+    if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
+        return load(source, *args, **options)
+    guard = import_module(f"{__name__}.scripts.publishing.integrity.guard")
+    return guard.load_checked(load, source, *args, **options)
 
 
-def push_with_code(model_class: Any) -> None:
-    """Let `push_to_hub` of a class send the code that its config names: a reader may not have qkv."""
-    send = model_class._upload_modified_files
-
-    @wraps(send)
-    def upload(model: Any, working_dir: Any, repo_id: str, *arguments: Any, **options: Any) -> Any:
-        # A model that was loaded with such code brings it along by itself.
-        if not model.is_remote_code():
-            import_module(f"{__name__}.scripts.publishing.hub.callback").complete(
-                model, Path(working_dir), repo_id, **options
-            )
-        return send(model, working_dir, repo_id, *arguments, **options)
-
-    model_class._upload_modified_files = upload
+def add_code(model: Any, folder: Any, repo_id: str, **options: Any) -> None:
+    """Put the code that a config names into a folder before `push_to_hub`: a reader may not have qkv."""
+    import_module(f"{__name__}.scripts.publishing.hub.callback").complete(model, Path(folder), repo_id, **options)
 
 
 sys.meta_path.insert(0, RegisteringFinder)

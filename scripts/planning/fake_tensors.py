@@ -10,7 +10,7 @@ from torch.distributed import _functional_collectives as collectives
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from qkv.modeling import loss, matching
+from qkv.modeling.heads import loss, matching
 
 aten = torch.ops.aten
 
@@ -51,7 +51,7 @@ def ctc_loss_backward(gradient: Tensor, scores: Tensor, *others: Any) -> Tensor:
 # oneDNN, which no GPU has, would run an LSTM in one operator whose products cannot be counted.
 STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (matching, "matched", match_in_order),
-    (loss, "competitors", gather_equal_batches),
+    (loss, "gather_pairs", gather_equal_batches),
     (torch.backends.mkldnn, "enabled", False),
 )
 # Operators that look at numbers.

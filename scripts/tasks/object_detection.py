@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from transformers import DetrImageProcessorPil
 
-from qkv.modeling.matching import corners
+from qkv.modeling.heads.matching import corners
 from qkv.scripts.common.extras import require
 from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.data.image import unpadded_boxes

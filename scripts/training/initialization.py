@@ -13,14 +13,14 @@ from transformers.models.bart.modeling_bart import shift_tokens_right
 
 import qkv
 from qkv import modeling
-from qkv.modeling.loss import classification, contrastive, cross_entropy, next_token
-from qkv.modeling.matching import set_loss
+from qkv.modeling.heads.loss import causal_lm_loss, classification, contrastive, cross_entropy
+from qkv.modeling.heads.matching import set_loss
 from qkv.scripts.common.words import check_known
 from qkv.scripts.recipes.schema import Recipe
 
 # The Auto class of stock models for each of our heads, and the loss of ours.
 HEADS: dict[str, tuple[str, Any]] = {
-    "ForCausalLM": ("AutoModelForCausalLM", next_token),
+    "ForCausalLM": ("AutoModelForCausalLM", causal_lm_loss),
     "ForMaskedLM": ("AutoModelForMaskedLM", cross_entropy),
     "ForSequenceClassification": ("AutoModelForSequenceClassification", None),
     "ForConditionalGeneration": ("AutoModelForSeq2SeqLM", cross_entropy),

@@ -10,14 +10,14 @@ from qkv.configuration import axes
 from qkv.configuration.configuration_base import literal_words
 from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontend import DETECTION_FRONTENDS, FRONTENDS
-from qkv.modeling.head import POOLINGS
+from qkv.modeling.heads.head import POOLINGS
 from qkv.modeling.kernel import KERNELS
 from qkv.modeling.modeling_speech_encoder_decoder import TRANSCRIPTIONS
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.pattern import PATTERNS
 from qkv.modeling.position import POSITIONS
-from qkv.modeling.reader import READERS, READOUTS
-from qkv.modeling.recurrent import CELLS
+from qkv.modeling.recurrent.attention_decoder import READERS, READOUTS
+from qkv.modeling.recurrent.cells import CELLS
 from qkv.modeling.spectrogram import CONVOLUTIONS, FRAME_LAYOUTS, FRAME_PADDINGS
 
 # {table: the axes whose words are its rows}

@@ -7,7 +7,8 @@ from transformers import DynamicCache, EncoderDecoderCache
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered
 from qkv.modeling.attention import CrossAttention, SelfAttention
-from qkv.modeling.position import POSITIONS, PositionState
+from qkv.modeling.position import POSITIONS
+from qkv.modeling.position.hooks import PositionState
 
 PLACES = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 6, 7, 9]])
 GROUPS = pytest.mark.parametrize("groups", [4, 2, 1], ids=["all heads", "grouped", "one"])

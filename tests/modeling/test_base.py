@@ -21,7 +21,7 @@ from qkv.configuration.axes import PositionName
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one
 
 CLASSES = sorted(name for name in qkv.modeling.__all__ if name.startswith("Qkv"))
-# Made of layers with positions; recurrent cells start in their own way (tests/modeling/test_recurrent_stack.py).
+# Made of layers with positions; recurrent cells start in their own way (tests/modeling/recurrent/test_recurrent_stack.py).
 STACKS = [name for name in CLASSES if "Recurrent" not in name]
 
 OTHERS = {"Image": vision, "Audio": audio, "QkvDetection": tiny.detector}

@@ -12,7 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import reference
 from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
 from qkv.configuration.axes import BIAS_POSITIONS, KernelName, PatternName, PositionName
-from qkv.modeling.kernel import KERNELS, eager_attention, refuse_lost_scores, softmax_attention
+from qkv.modeling.kernel import KERNELS, check_backend, eager_attention, softmax_attention
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
 BACKENDS = ["eager", "sdpa", "flex_attention"]
@@ -162,12 +162,12 @@ def test_backends_refuse_what_they_would_ignore(implementation):
         lost += [f"pattern={pattern!r}"] if pattern not in ("full", "sliding") else []
         if ignores and lost:
             with pytest.raises(ValueError, match=f"ignores .*{lost[0]}; use 'sdpa', 'flex_attention' or 'eager'"):
-                refuse_lost_scores(config, implementation)
+                check_backend(config, implementation)
         else:
-            refuse_lost_scores(config, implementation)
+            check_backend(config, implementation)
 
 
 def test_a_pattern_of_one_layer_is_not_overlooked():
     config = decoder(position="rope", pattern=["full", "full", "block_sparse"])
     with pytest.raises(ValueError, match="ignores pattern='block_sparse'"):
-        refuse_lost_scores(config, "flash_attention_2")
+        check_backend(config, "flash_attention_2")

@@ -9,7 +9,7 @@ from torch import Tensor
 import reference
 import tiny
 from qkv.modeling import QkvAudioEncoderForCTC
-from qkv.modeling.loss import connectionist
+from qkv.modeling.heads.loss import ctc_loss
 
 BLANK = 1
 
@@ -26,7 +26,7 @@ def test_the_loss_is_that_of_all_alignments() -> None:
         reference.ctc_loss(row[:length], said, BLANK) for row, said, length in zip(scores, words, lengths, strict=True)
     )
     labels = torch.tensor([[2, 3], [4, 4], [0, -100]])
-    found = connectionist(scores, labels, torch.tensor(lengths), tiny.audio_encoder(vocab_size=5, eos_token_id=3))
+    found = ctc_loss(scores, labels, torch.tensor(lengths), tiny.audio_encoder(vocab_size=5, eos_token_id=3))
     assert abs(found - expected / 5) < 1e-12
     mine, theirs = (torch.autograd.grad(loss, scores, retain_graph=True)[0] for loss in (found, expected / 5))
     assert (mine - theirs).abs().max() < 1e-12

@@ -13,7 +13,7 @@ import tiny
 from qkv import QkvRecurrentConfig, presets
 from qkv.configuration.axes import AlignmentName, CellName, ReadoutName
 from qkv.modeling import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
-from qkv.modeling.recurrent_cache import RecurrentCache
+from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
 from sampling import sampled
 
 # Every size another one, so that no two can be mistaken for each other.

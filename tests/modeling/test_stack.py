@@ -1,4 +1,4 @@
-"""Is a whole stack, for every word of every axis, the composition of its slow loops?"""
+"""A whole stack, for every word of every axis, is the composition of its slow loops."""
 
 import dataclasses
 import itertools
@@ -11,7 +11,14 @@ from torch import nn
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered
-from qkv.configuration.axes import TABLE_POSITIONS, FeedForwardName, NormName, PatternName, PositionName
+from qkv.configuration.axes import (
+    ROTARY_POSITIONS,
+    TABLE_POSITIONS,
+    FeedForwardName,
+    NormName,
+    PatternName,
+    PositionName,
+)
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from sampling import sampled
@@ -66,17 +73,19 @@ def hooks(model, pattern, attention):
     """What norms and positions do inside attention."""
     config = model.config
     given = {"rotate_query": partial(norm, attention.q_norm), "rotate_key": partial(norm, attention.k_norm)}
-    if config.position == "rope":
+    if config.position in ROTARY_POSITIONS:
         rope = config.rope_of(pattern)
         turning = int(config.head_dim * rope.get("partial_rotary_factor", 1))
         frequencies, _ = reference.rope_frequencies(turning, rope["rope_theta"])
 
-        def turn(heads, normed):
-            return reference.rotate_heads(normed(heads), PLACES, frequencies)
+        def turn(heads, normed, sign):
+            turned = reference.rotate_heads(normed(heads), PLACES, frequencies)
+            return reference.xpos_scale(turned, PLACES, turning, sign) if config.position == "xpos" else turned
 
-        return {name: partial(turn, normed=normed) for name, normed in given.items()}
+        signs = {"rotate_query": 1, "rotate_key": -1}
+        return {name: partial(turn, normed=normed, sign=signs[name]) for name, normed in given.items()}
     with exact():
-        bias = model.position.bias(PLACES, PLACES)  # `test_position.py` compares it with its formula
+        bias = model.position.bias(PLACES, PLACES)  # `position/test_relative.py` compares it with its formula
     return given if bias is None else {**given, "bias": bias}
 
 

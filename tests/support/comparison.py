@@ -13,6 +13,7 @@ from torch.nn.attention import flex_attention
 from transformers.integrations.flex_attention import WrappedFlexAttention
 
 from qkv.configuration import QkvAudioEncoderConfig, QkvDecoderConfig, QkvEncoderConfig, QkvImageEncoderConfig
+from qkv.modeling.position import POSITIONS
 
 EXACT = 1e-12
 # Odd where they may be: a transposed or mispaired axis then has the wrong size instead of the wrong numbers.
@@ -42,7 +43,7 @@ def exact() -> Iterator[None]:
     """Let what is computed in single precision whatever the model's dtype, positions above all, be computed in double.
 
     Published checkpoints were trained with angles in single precision, so the package keeps it; here the algebra is
-    compared and not the rounding, which `test_position.py` compares with transformers bit by bit.
+    compared and not the rounding, which `position/test_relative.py` compares with transformers bit by bit.
     """
     torch.set_default_dtype(torch.float64)
     try:
@@ -111,3 +112,13 @@ def mean(values: list[float]) -> float:
 def mean_surprise(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> float:
     rows = zip(logits.flatten(0, -2), labels.flatten().tolist(), strict=True)
     return mean([surprise(scores, label, smoothing) for scores, label in rows if label != -100])
+
+
+# Positions the tests are trained on, and rows that differ, do not start at zero and skip.
+TRAINED = 13
+PLACES = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [3, 4, 5, 7, 8, 11, 12]])
+
+
+def encoding(config):
+    """The position encoding of a config, with parameters that are not what they start as."""
+    return jittered(POSITIONS[config.position](config))

@@ -209,6 +209,22 @@ def rotate_heads(heads, positions, frequencies, attention_factor=1.0):
     return torch.stack(turned).reshape(heads.shape)
 
 
+def xpos_scale(heads, positions, rotated, sign):
+    """Scale pair i of each rotated vector at position n by ((2i/R + 0.4) / 1.4)^(n/512), keys (sign -1) by its inverse.
+
+    (B, H, T, K), positions (B, T) -> (B, H, T, K); R = `rotated` of the K components lie as in `rotate`.
+    Source: Sun et al. 2022, §2.2, algorithm 1, https://arxiv.org/abs/2212.10554; 512 as in its code, torchscale
+    """
+    scaled = torch.ones(heads.shape, dtype=heads.dtype)
+    for b in range(heads.shape[0]):
+        for t in range(heads.shape[2]):
+            for component in range(rotated):
+                pair = component % (rotated // 2)
+                zeta = (2 * pair / rotated + 0.4) / 1.4
+                scaled[b, :, t, component] = zeta ** (sign * float(positions[b % len(positions), t]) / 512)
+    return heads * scaled
+
+
 def alibi_slopes(heads):
     """Give head h of n the slope 2^(-8h/n); between powers of two, fill up with every second slope of the next power.
 

@@ -3,7 +3,7 @@
 import torch
 
 from qkv.configuration import presets
-from qkv.modeling import loss, matching
+from qkv.modeling.heads import loss, matching
 from qkv.scripts.planning.fake_tensors import ctc_loss, ctc_loss_backward, data_independent, match_in_order
 
 aten = torch.ops.aten
@@ -30,8 +30,8 @@ def test_labels_are_aligned_in_tensors_of_the_same_shapes() -> None:
 
 
 def test_numbers_are_looked_at_again_afterwards() -> None:
-    real = (matching.matched, loss.competitors, torch.backends.mkldnn.enabled)
+    real = (matching.matched, loss.gather_pairs, torch.backends.mkldnn.enabled)
     values, due = torch.arange(4), torch.tensor([True, False, True, False])
     with data_independent():
         assert matching.matched is match_in_order and len(values[due]) == 4
-    assert real == (matching.matched, loss.competitors, torch.backends.mkldnn.enabled) and len(values[due]) == 2
+    assert real == (matching.matched, loss.gather_pairs, torch.backends.mkldnn.enabled) and len(values[due]) == 2

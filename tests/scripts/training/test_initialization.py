@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 from transformers import MBartConfig, MBartForConditionalGeneration
 
 import qkv
-from qkv.modeling.loss import cross_entropy
+from qkv.modeling.heads.loss import cross_entropy
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.initialization import initialize, load_matching_weights, with_summed_loss
 from recipes import recipe_of

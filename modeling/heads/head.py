@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
 
-from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig
-from ..configuration.configuration_image_encoder import QkvImageEncoderConfig
-from ..configuration.configuration_stack import StackConfig
-from .check import refuse_endless
-from .feed_forward import ACTIVATIONS
-from .loss import Count, cross_entropy, span
-from .normalization import NORMS
+from ...configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig
+from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
+from ...configuration.configuration_stack import StackConfig
+from ..checks.inputs import check_end_tokens
+from ..feed_forward import ACTIVATIONS
+from ..normalization import NORMS
+from .loss import Count, cross_entropy, question_answering_loss
 
 
 class HeadTransform(nn.Module):
@@ -207,7 +207,7 @@ class EndTokenPooler(FirstTokenPooler):
         """The index of the token to read: (B, T) -> (B,)."""
         end: Any = getattr(self.config, "eos_token_id", None)
         ends = input_ids.eq(end)
-        refuse_endless(ends, end)
+        check_end_tokens(ends, end)
         return ends.int().argmax(-1)
 
 
@@ -272,10 +272,10 @@ def token_output(
     return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
-def span_output(
+def question_answering_output(
     outputs: BaseModelOutput, logits: Tensor, start: Tensor | None, end: Tensor | None, num_items_in_batch: Count
 ) -> QuestionAnsweringModelOutput:
     """Scores of an answer's first and last token (B, T, 2), with their loss if both positions (B,) are given."""
     starts, ends = (scores.contiguous() for scores in logits.unbind(-1))
-    loss = span(starts, ends, start, end, num_items_in_batch=num_items_in_batch)
+    loss = question_answering_loss(starts, ends, start, end, num_items_in_batch=num_items_in_batch)
     return QuestionAnsweringModelOutput(loss, starts, ends, outputs.hidden_states, outputs.attentions)

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 from transformers.utils import is_scipy_available
 
-from .check import free_to_look, refuse_outside
+from .inputs import can_read_values, check_range
 
 
-def refuse_pixels(pixel_values: Any, pixel_mask: Tensor | None, num_channels: int) -> None:
+def check_pixels(pixel_values: Any, pixel_mask: Tensor | None, num_channels: int) -> None:
     """Images (B, C, height, width) hold numbers, and each has pixels that are real (B, height, width)."""
     shape = tuple(pixel_values.shape) if isinstance(pixel_values, Tensor) else None
     if shape is None or len(shape) != 4 or shape[1] != num_channels or not min(shape):
@@ -20,7 +20,7 @@ def refuse_pixels(pixel_values: Any, pixel_mask: Tensor | None, num_channels: in
             f"pixel_values of shape {shape} are not (batch, {num_channels}, height, width); check num_channels and use "
             "the image processor with return_tensors='pt'"
         )
-    if free_to_look(pixel_values) and not pixel_values.isfinite().all():
+    if can_read_values(pixel_values) and not pixel_values.isfinite().all():
         raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
     if pixel_mask is None:
         return
@@ -29,11 +29,11 @@ def refuse_pixels(pixel_values: Any, pixel_mask: Tensor | None, num_channels: in
             f"pixel_mask of shape {tuple(pixel_mask.shape)} does not fit images of {shape}; give one value for each "
             "pixel, (batch, height, width)"
         )
-    if free_to_look(pixel_mask) and not pixel_mask[:, 0, 0].all():
+    if can_read_values(pixel_mask) and not pixel_mask[:, 0, 0].all():
         raise ValueError("pixel_mask has padding at the upper left; pad images at the right and below, as DETR does")
 
 
-def refuse_objects(objects: Any, logits: Tensor, count: Any) -> None:
+def check_objects(objects: Any, logits: Tensor, count: Any) -> None:
     """Each image has a dict of its objects: a class `class_labels` (N,) and a box `boxes` (N, 4) of each."""
     if not is_scipy_available():
         raise ValueError("objects are matched by scipy, which is not installed; pip install scipy")
@@ -46,10 +46,10 @@ def refuse_objects(objects: Any, logits: Tensor, count: Any) -> None:
         kind = f"{len(objects)}" if isinstance(objects, Sequence) else f"a {type(objects).__name__}"
         raise ValueError(f"labels are {kind} for {len(logits)} images; give a list of one dict for each image")
     for row, found in enumerate(objects):
-        refuse_image_objects(row, found, logits.shape[-1] - 1)
+        check_image_objects(row, found, logits.shape[-1] - 1)
 
 
-def refuse_image_objects(row: int, found: Any, num_labels: int) -> None:
+def check_image_objects(row: int, found: Any, num_labels: int) -> None:
     """The objects of one image."""
     names = ("class_labels", "boxes")
     if missing := [name for name in names if name not in found]:
@@ -60,8 +60,8 @@ def refuse_image_objects(row: int, found: Any, num_labels: int) -> None:
             f"labels[{row}] have boxes of shape {tuple(boxes.shape)} for class_labels of shape {tuple(classes.shape)} "
             f"and type {classes.dtype}; give (objects, 4) for (objects,) whole numbers"
         )
-    refuse_outside(f"class_labels of labels[{row}]", classes, num_labels, "labels", "set num_labels")
-    if free_to_look(boxes) and boxes.numel() and not bool(((boxes >= 0) & (boxes <= 1)).all()):
+    check_range(f"class_labels of labels[{row}]", classes, num_labels, "labels", "set num_labels")
+    if can_read_values(boxes) and boxes.numel() and not bool(((boxes >= 0) & (boxes <= 1)).all()):
         raise ValueError(
             f"boxes of labels[{row}] reach from {float(boxes.min()):g} to {float(boxes.max()):g}; give center x, "
             "center y, width and height as parts of the image, from 0 to 1"

@@ -15,25 +15,25 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
-from ..configuration.axes import TABLE_POSITIONS
-from ..configuration.configuration_stack import StackConfig
+from ...configuration.axes import TABLE_POSITIONS
+from ...configuration.configuration_stack import StackConfig
 
 
-def free_to_look(tensor: Tensor) -> bool:
+def can_read_values(tensor: Tensor) -> bool:
     """Whether the values can be read here and now: an accelerator would stall, a compiler would break its graph."""
     real = type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
     return real and not torch.compiler.is_compiling()
 
 
 @cache
-def meant(forward: Callable[..., Any], name: str) -> str | None:
+def intended_name(forward: Callable[..., Any], name: str) -> str | None:
     """The input that an unknown name misspells, if it is close to one."""
     known = {*signature(forward).parameters, "encoder_hidden_states", "encoder_attention_mask", "labels"}
     close = [] if name in known else get_close_matches(name, sorted(known), n=1, cutoff=0.85)
     return close[0] if close else None
 
 
-def refuse_other_family(model: Any, config: Any) -> None:
+def check_family(model: Any, config: Any) -> None:
     """Raise ValueError where a model is built from the config of another family."""
     needed = getattr(model, "config_class", None)
     if needed and needed.model_type and getattr(config, "model_type", None) != needed.model_type:
@@ -41,18 +41,18 @@ def refuse_other_family(model: Any, config: Any) -> None:
         raise ValueError(f"{name} needs a config of type {needed.__name__}, got {type(config).__name__}")
 
 
-def refuse_misspelt(forward: Callable[..., Any], names: Iterable[str]) -> None:
+def check_spelling(forward: Callable[..., Any], names: Iterable[str]) -> None:
     """Raise on a name close to that of an input; others pass, backends take more than a model knows."""
     if torch.compiler.is_compiling():
         return
     for name in names:
-        if right := meant(forward, name):
+        if right := intended_name(forward, name):
             raise ValueError(f"there is no input {name!r}; did you mean {right!r}?")
 
 
-def refuse_outside(name: str, ids: Tensor, count: int, kind: str, mend: str) -> None:
+def check_range(name: str, ids: Tensor, count: int, kind: str, mend: str) -> None:
     """Raise when an id is none of 0 to `count` - 1."""
-    if not ids.numel() or not free_to_look(ids):
+    if not ids.numel() or not can_read_values(ids):
         return
     low, high = (int(edge) for edge in ids.aminmax())
     if low < 0 or high >= count:
@@ -60,7 +60,7 @@ def refuse_outside(name: str, ids: Tensor, count: int, kind: str, mend: str) -> 
         raise ValueError(f"{name} contain {wrong}, outside the {kind} of {count} (0 to {count - 1}); {mend}")
 
 
-def refuse_input_ids(input_ids: Tensor, vocab_size: int) -> None:
+def check_input_ids(input_ids: Tensor, vocab_size: int) -> None:
     """Token ids are whole numbers (B, T) below the vocabulary's size; (B, choices, T) may be embedded by hand."""
     if not isinstance(input_ids, Tensor):
         raise ValueError(f"input_ids of type {type(input_ids).__name__} are no tensor; use return_tensors='pt'")
@@ -70,7 +70,7 @@ def refuse_input_ids(input_ids: Tensor, vocab_size: int) -> None:
             "length); use what a tokenizer returns with return_tensors='pt'"
         )
     mend = "use the model's own tokenizer or resize_token_embeddings"
-    refuse_outside("input_ids", input_ids, vocab_size, "vocabulary", mend)
+    check_range("input_ids", input_ids, vocab_size, "vocabulary", mend)
 
 
 def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int:
@@ -85,43 +85,43 @@ def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int
 MAIN_INPUTS = ("input_ids", "pixel_values", "input_features")
 
 
-def refuse_other_inputs(model: Any, given: dict[str, Any]) -> None:
+def check_input_kind(model: Any, given: dict[str, Any]) -> None:
     """Raise ValueError where a model is given what only one of another kind of input reads."""
     for name in MAIN_INPUTS:
         if name != model.main_input_name and given.get(name) is not None:
             raise ValueError(f"{name} given to {type(model).__name__}, which reads {model.main_input_name}")
 
 
-def refuse_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> None:
+def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> None:
     """One type for each token (B, T); a model without types accepts the zeros that tokenizers return."""
     if token_type_ids.shape != hidden.shape[:2]:
         raise ValueError(
             f"token_type_ids of shape {tuple(token_type_ids.shape)} do not fit {tuple(hidden.shape[:2])} tokens"
         )
-    refuse_outside("token_type_ids", token_type_ids, max(kinds, 1), "types", "set type_vocab_size or leave them out")
+    check_range("token_type_ids", token_type_ids, max(kinds, 1), "types", "set type_vocab_size or leave them out")
 
 
-def refuse_misfits(stack: nn.Module, hidden: Tensor, past: Any, kwargs: dict[str, Any]) -> None:
+def check_stack_inputs(stack: nn.Module, hidden: Tensor, past: Any, kwargs: dict[str, Any]) -> None:
     """What a stack is given fits its width, the rest fits what it is given, and nothing is ignored for its spelling."""
-    refuse_misspelt(type(stack).forward, kwargs)
+    check_spelling(type(stack).forward, kwargs)
     config: Any = stack.config
     memory = kwargs.get("encoder_hidden_states")
-    refuse_embeddings(hidden, config.embedding_width)
+    check_embeddings(hidden, config.embedding_width)
     if past is not None:
-        refuse_cache(past, config, hidden)
+        check_cache(past, config, hidden)
     if memory is not None:
-        refuse_memory(config, hidden, memory)
+        check_memory(config, hidden, memory)
     elif getattr(config, "cross_attention", False):
         raise ValueError("cross_attention=True needs encoder_hidden_states, got None; pass an encoder's output")
 
 
-def refuse_alone(pixel_values: Tensor | None) -> None:
+def check_images_given(pixel_values: Tensor | None) -> None:
     """Texts are compared with images."""
     if pixel_values is None:
         raise ValueError("give pixel_values beside the text, got none; get_text_features reads texts alone")
 
 
-def refuse_unpaired(images: Tensor, texts: Tensor) -> None:
+def check_pairs(images: Tensor, texts: Tensor) -> None:
     """Images and texts (B, D) come in pairs, as many of the one as of the other."""
     if images.shape != texts.shape or not len(images):
         raise ValueError(
@@ -130,9 +130,9 @@ def refuse_unpaired(images: Tensor, texts: Tensor) -> None:
         )
 
 
-def refuse_endless(ends: Tensor, end: Any) -> None:
+def check_end_tokens(ends: Tensor, end: Any) -> None:
     """A text that is read at its end has one: booleans (B, T)."""
-    if free_to_look(ends) and not bool(ends.any(-1).all()):
+    if can_read_values(ends) and not bool(ends.any(-1).all()):
         row = int(ends.any(-1).int().argmin())
         raise ValueError(
             f"row {row} of input_ids has no eos_token_id={end}, at which pooling='end' reads a text; use the model's "
@@ -140,7 +140,7 @@ def refuse_endless(ends: Tensor, end: Any) -> None:
         )
 
 
-def refuse_embeddings(hidden: Tensor, width: int) -> None:
+def check_embeddings(hidden: Tensor, width: int) -> None:
     """Embeddings are (B, T, D) with at least one token."""
     if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:
         raise ValueError(
@@ -149,7 +149,7 @@ def refuse_embeddings(hidden: Tensor, width: int) -> None:
         )
 
 
-def refuse_mask_positions(masked: Tensor, patches: Tensor, mask_token: Tensor | None) -> None:
+def check_masked_patches(masked: Tensor, patches: Tensor, mask_token: Tensor | None) -> None:
     """Patches are masked one by one (B, N), by a model that has something to put in their place."""
     if mask_token is None:
         raise ValueError("bool_masked_pos needs a mask token; use QkvImageEncoderForMaskedImageModeling")
@@ -160,7 +160,7 @@ def refuse_mask_positions(masked: Tensor, patches: Tensor, mask_token: Tensor | 
         )
 
 
-def refuse_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
+def check_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
     """Labels are classes, one for each row of scores (..., V); dimensions of size 1 may be missing."""
     shape = scores.shape[:-1]
     if labels.is_floating_point() or [n for n in labels.shape if n != 1] != [n for n in shape if n != 1]:
@@ -169,10 +169,10 @@ def refuse_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
             f"{tuple(scores.shape)}; give one class number for each of {tuple(shape)}"
         )
     given = labels.masked_fill(labels == ignored, 0)
-    refuse_outside("labels", given, scores.shape[-1], "classes", f"set num_labels, or {ignored} where none is due")
+    check_range("labels", given, scores.shape[-1], "classes", f"set num_labels, or {ignored} where none is due")
 
 
-def refuse_other_tokens(attention_mask: Tensor, hidden: Tensor, past: int | Tensor, length: int) -> None:
+def check_padding_mask(attention_mask: Tensor, hidden: Tensor, past: int | Tensor, length: int) -> None:
     """Real tokens are marked one by one (B, S), those in the cache too; a static cache does not tell its length."""
     batch, marked = attention_mask.shape if attention_mask.ndim == 2 else (-1, -1)
     if batch != hidden.shape[0] or (isinstance(past, int) and marked != past + length):
@@ -181,18 +181,18 @@ def refuse_other_tokens(attention_mask: Tensor, hidden: Tensor, past: int | Tens
             f"attention_mask of shape {tuple(attention_mask.shape)} does not fit a batch of {hidden.shape[0]} rows of "
             f"{seen} tokens; give one value for each token, or a (batch, 1, queries, keys) mask"
         )
-    if attention_mask.is_floating_point() and free_to_look(attention_mask) and not bool((attention_mask >= 0).all()):
+    if attention_mask.is_floating_point() and can_read_values(attention_mask) and not bool((attention_mask >= 0).all()):
         raise ValueError("attention_mask holds negative numbers or NaN; mark real tokens with 1 and padding with 0")
 
 
-def refuse_position_ids(hidden: Tensor, position_ids: Tensor | None) -> None:
+def check_position_ids(hidden: Tensor, position_ids: Tensor | None) -> None:
     """Position ids are one row for each row of tokens, or one for all."""
     batch, length = hidden.shape[:2]
     if position_ids is not None and tuple(position_ids.shape) not in ((batch, length), (1, length)):
         raise ValueError(f"position_ids of shape {tuple(position_ids.shape)} do not fit {(batch, length)} tokens")
 
 
-def refuse_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
+def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
     """Real tokens of an encoder's output are marked one by one (B, S)."""
     if mask is not None and mask.shape != memory.shape[:2]:
         raise ValueError(
@@ -201,7 +201,7 @@ def refuse_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
         )
 
 
-def refuse_scores(scores: Tensor, labels: Tensor, kind: str) -> None:
+def check_label_count(scores: Tensor, labels: Tensor, kind: str) -> None:
     """Numbers and yes-or-no's are one for each score (B, V)."""
     if labels.numel() != scores.numel():
         raise ValueError(
@@ -210,7 +210,7 @@ def refuse_scores(scores: Tensor, labels: Tensor, kind: str) -> None:
         )
 
 
-def refuse_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) -> None:
+def check_finished_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) -> None:
     """A finished mask is (B or 1, H or 1, T, S), S one of the lengths a layer may have."""
     batch, _, queries, width = attention_mask.shape
     if batch not in (1, hidden.shape[0]) or queries != hidden.shape[1] or width not in keys:
@@ -220,7 +220,7 @@ def refuse_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) -> None:
         )
 
 
-def refuse_cache(past: Any, config: StackConfig, hidden: Tensor) -> None:
+def check_cache(past: Any, config: StackConfig, hidden: Tensor) -> None:
     """A cache is transformers' own, and what it already holds is from a model and a batch of this size."""
     if not isinstance(past, Cache):
         raise ValueError(
@@ -241,7 +241,7 @@ def refuse_cache(past: Any, config: StackConfig, hidden: Tensor) -> None:
         raise ValueError(f"past_key_values hold {rows} rows but the batch has {hidden.shape[0]}; start a new cache")
 
 
-def refuse_too_long(config: StackConfig, positions: Tensor, past: int | Tensor, length: int, grid: Any = None) -> None:
+def check_length(config: StackConfig, positions: Tensor, past: int | Tensor, length: int, grid: Any = None) -> None:
     """A table of positions ends; say so before an index error does.
 
     A row may be longer than the table if some of it is padding, or if it packs several documents. A learned table is
@@ -251,7 +251,7 @@ def refuse_too_long(config: StackConfig, positions: Tensor, past: int | Tensor, 
         return
     # A static cache counts in a tensor, and the look at it would be another stall.
     end = past + length if isinstance(past, int) else 0
-    if free_to_look(positions) or (end > config.max_position_embeddings and not torch.compiler.is_compiling()):
+    if can_read_values(positions) or (end > config.max_position_embeddings and not torch.compiler.is_compiling()):
         low, high = map(int, positions.aminmax())
         if low < 0:
             raise ValueError(f"position_ids contain {low}; positions of position={config.position!r} count from 0")
@@ -263,10 +263,10 @@ def refuse_too_long(config: StackConfig, positions: Tensor, past: int | Tensor, 
         )
 
 
-def refuse_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
+def check_document_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
     """Documents packed in a row end where the row ends: 0, …, T, never falling."""
     length = hidden.shape[1]
-    ends = boundaries.tolist() if free_to_look(boundaries) else [0, length]
+    ends = boundaries.tolist() if can_read_values(boundaries) else [0, length]
     if ends[0] != 0 or ends[-1] != length or ends != sorted(ends):
         raise ValueError(
             f"cu_seq_lens_q={ends} do not rise from 0 to {length}; give where each document of a row of {length} "
@@ -274,7 +274,7 @@ def refuse_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
         )
 
 
-def refuse_memory(config: StackConfig, hidden: Tensor, memory: Tensor) -> None:
+def check_memory(config: StackConfig, hidden: Tensor, memory: Tensor) -> None:
     """Only cross-attention reads an encoder's output (B, S, D)."""
     if not getattr(config, "cross_attention", False):
         raise ValueError("encoder_hidden_states given to a stack that cannot read them; set cross_attention=True")

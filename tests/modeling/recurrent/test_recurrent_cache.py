@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qkv.modeling.recurrent_cache import RecurrentCache, RecurrentCacheLayer
+from qkv.modeling.recurrent.recurrent_cache import RecurrentCache, RecurrentCacheLayer
 
 
 def begun(*, recording: bool = False, rows: int = 2) -> RecurrentCache:

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from .check import free_to_look, refuse_outside
+from .inputs import can_read_values, check_range
 
 
-def refuse_features(features: Tensor, config: Any) -> None:
+def check_features(features: Tensor, config: Any) -> None:
     """A spectrogram has the bins the model was made for, on the axis where it looks for them, and numbers in them."""
     bins = -1 if config.frame_layout == "frames_first" else 1
     form = "frames, {0}" if bins == -1 else "{0}, frames"
@@ -20,21 +20,21 @@ def refuse_features(features: Tensor, config: Any) -> None:
             f"num_mel_bins={config.num_mel_bins} and frame_layout={config.frame_layout!r} say; use the model's own "
             "feature extractor, on sound that is not empty"
         )
-    if free_to_look(features) and not features.isfinite().all():
+    if can_read_values(features) and not features.isfinite().all():
         raise ValueError(
             "input_features contain NaN or infinity; sound that is silent all along cannot be normalised, so leave it "
             "out or set do_ceptral_normalize=False in the feature extractor"
         )
 
 
-def refuse_frame_mask(attention_mask: Tensor, frames: Tensor) -> None:
+def check_frame_mask(attention_mask: Tensor, frames: Tensor) -> None:
     """Real frames are marked one by one (B, L) and stand in front of the padding, at least one in each row."""
     if attention_mask.shape != (frames.shape[0], frames.shape[2]):
         raise ValueError(
             f"attention_mask of shape {tuple(attention_mask.shape)} does not fit {frames.shape[0]} rows of "
             f"{frames.shape[2]} frames; give one value for each frame"
         )
-    if not free_to_look(attention_mask):
+    if not can_read_values(attention_mask):
         return
     if not attention_mask[:, 0].all() or (attention_mask[:, 1:] > attention_mask[:, :-1]).any():
         raise ValueError(
@@ -42,7 +42,7 @@ def refuse_frame_mask(attention_mask: Tensor, frames: Tensor) -> None:
         )
 
 
-def refuse_no_blank(config: Any) -> None:
+def check_blank(config: Any) -> None:
     """CTC needs a token that stands for none."""
     blank = config.pad_token_id
     if blank is None or not 0 <= blank < config.vocab_size:
@@ -51,7 +51,7 @@ def refuse_no_blank(config: Any) -> None:
         )
 
 
-def refuse_ctc_labels(labels: Tensor, lengths: Tensor, vocab_size: int, blank: int, ignored: int) -> None:
+def check_ctc_labels(labels: Tensor, lengths: Tensor, vocab_size: int, blank: int, ignored: int) -> None:
     """Labels (B, words) are words of the vocabulary, none of them the blank, and need no more tokens than there are."""
     if labels.ndim != 2 or labels.is_floating_point() or len(labels) != len(lengths):
         raise ValueError(
@@ -59,16 +59,16 @@ def refuse_ctc_labels(labels: Tensor, lengths: Tensor, vocab_size: int, blank: i
             f"{len(lengths)} rows of sound; pad them with {ignored}"
         )
     due = labels != ignored
-    refuse_outside("labels", labels[due], vocab_size, "vocabulary", f"set vocab_size, or {ignored} where none is due")
-    if free_to_look(labels) and (labels == blank).any():
+    check_range("labels", labels[due], vocab_size, "vocabulary", f"set vocab_size, or {ignored} where none is due")
+    if can_read_values(labels) and (labels == blank).any():
         raise ValueError(
             f"labels contain {blank}, which is pad_token_id and so the blank of CTC; pad labels with {ignored}"
         )
 
 
-def refuse_unspeakable(labels: Tensor, lengths: Tensor, ignored: int) -> None:
+def check_ctc_lengths(labels: Tensor, lengths: Tensor, ignored: int) -> None:
     """A row of tokens has room for its labels, and for a blank between two that are alike."""
-    if not free_to_look(labels):
+    if not can_read_values(labels):
         return
     for row, (words, length) in enumerate(zip(labels, lengths.tolist(), strict=True)):
         words = words[words != ignored]

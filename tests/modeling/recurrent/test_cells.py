@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import reference
 from qkv import QkvRecurrentConfig
-from qkv.modeling.recurrent import CELLS, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders, write
+from qkv.modeling.recurrent.cells import CELLS, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders, write
 
 INPUT, WIDTH, ROWS, LENGTH = 3, 4, 3, 5
 # On the right, on the left, and a hole.

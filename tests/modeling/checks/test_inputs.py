@@ -9,7 +9,7 @@ from transformers import DynamicCache, StaticCache
 from transformers.cache_utils import EncoderDecoderCache
 
 from qkv import QkvDecoderConfig, QkvDecoderForCausalLM, QkvDecoderModel, QkvEncoderConfig, QkvEncoderModel
-from qkv.modeling import check
+from qkv.modeling.checks import inputs
 
 SIZES = {
     "hidden_size": 8,
@@ -23,15 +23,15 @@ HIDDEN = torch.zeros(2, 5, 8)
 
 
 def test_values_are_read_only_where_it_costs_nothing() -> None:
-    assert check.free_to_look(IDS)
-    assert check.free_to_look(torch.nn.Parameter(HIDDEN))
-    assert not check.free_to_look(IDS.to("meta"))
+    assert inputs.can_read_values(IDS)
+    assert inputs.can_read_values(torch.nn.Parameter(HIDDEN))
+    assert not inputs.can_read_values(IDS.to("meta"))
     with FakeTensorMode() as mode:
-        assert not check.free_to_look(mode.from_tensor(IDS))
+        assert not inputs.can_read_values(mode.from_tensor(IDS))
 
     def compiled(ids: torch.Tensor) -> torch.Tensor:
-        check.refuse_outside("input_ids", ids, 3, "vocabulary", "mend it")
-        check.refuse_boundaries(ids[0], HIDDEN)
+        inputs.check_range("input_ids", ids, 3, "vocabulary", "mend it")
+        inputs.check_document_boundaries(ids[0], HIDDEN)
         return ids + 1
 
     # Nothing is looked at, so nothing breaks the graph, and nothing is refused.
@@ -68,7 +68,7 @@ def test_models_without_values_run(device: str) -> None:
 )
 def test_names_that_others_hand_through_pass(name: str) -> None:
     for model_class in (QkvEncoderModel, QkvDecoderModel):
-        right = check.meant(model_class.forward, name)
+        right = inputs.intended_name(model_class.forward, name)
         assert right is None or (name, right) == ("past_key_value", "past_key_values")
 
 
@@ -85,12 +85,12 @@ def test_names_that_others_hand_through_pass(name: str) -> None:
     ],
 )
 def test_labels_that_fit(scores: tuple[int, ...], labels: torch.Tensor) -> None:
-    check.refuse_labels(torch.zeros(scores), labels, -100)
+    inputs.check_labels(torch.zeros(scores), labels, -100)
 
 
 @pytest.mark.parametrize("ends", [[0, 5], [0, 1, 5], [0, 2, 2, 5], [0, 0, 5]])
 def test_boundaries_that_fit(ends: list[int]) -> None:
-    check.refuse_boundaries(torch.tensor(ends, dtype=torch.int32), HIDDEN)
+    inputs.check_document_boundaries(torch.tensor(ends, dtype=torch.int32), HIDDEN)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 5, 5), (2, 1, 5, 5), (2, 2, 5, 5), (1, 2, 5, 5)])
@@ -100,8 +100,8 @@ def test_finished_masks_that_fit(shape: tuple[int, ...]) -> None:
 
 
 def test_token_types_that_fit() -> None:
-    check.refuse_token_types(torch.zeros_like(IDS), HIDDEN, 0)
-    check.refuse_token_types(IDS % 2, HIDDEN, 2)
+    inputs.check_token_types(torch.zeros_like(IDS), HIDDEN, 0)
+    inputs.check_token_types(IDS % 2, HIDDEN, 2)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 import reference
 from comparison import assert_same, decoder, draw, encoder, jittered, vision
 from qkv.configuration.axes import ActivationName, NormName
-from qkv.modeling.head import (
+from qkv.modeling.heads.head import (
     POOLINGS,
     MaskedLMHead,
     PixelHead,

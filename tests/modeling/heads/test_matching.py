@@ -11,7 +11,7 @@ from transformers.loss.loss_for_object_detection import ForObjectDetectionLoss
 
 import reference
 from comparison import EXACT, assert_same, exact
-from qkv.modeling.matching import generalized_iou, matched, set_loss
+from qkv.modeling.heads.matching import generalized_iou, matched, set_loss
 
 LABELS = 3
 WEIGHTS = {"class_cost": 1.0, "bbox_cost": 5.0, "giou_cost": 2.0}

@@ -9,8 +9,8 @@ from torch.testing import assert_close
 from transformers import DynamicCache
 
 import tiny
-from qkv.modeling.recurrent_cache import RecurrentCache
-from qkv.modeling.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder
+from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
+from qkv.modeling.recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder
 
 ODD = {"hidden_size": 6, "encoder_hidden_size": 5, "embedding_size": 7, "attention_size": 9, "readout_size": 3}
 KEEP = torch.tensor([[1, 1, 1, 1, 0], [0, 0, 1, 1, 1]])

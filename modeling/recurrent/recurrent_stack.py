@@ -13,16 +13,16 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from ..configuration.configuration_recurrent import QkvRecurrentConfig
-from .base import QkvPreTrainedModel, exactly_one
-from .check import refuse_embeddings, refuse_misspelt, refuse_other_tokens
-from .frontend import FRONTENDS
-from .reader import READERS, READOUTS, Reader, last_states
-from .recurrent import CELLS, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders
+from ...configuration.configuration_recurrent import QkvRecurrentConfig
+from ..base import QkvPreTrainedModel, exactly_one
+from ..checks.inputs import check_embeddings, check_padding_mask, check_spelling
+from ..frontend import FRONTENDS
+from .attention_decoder import READERS, READOUTS, Reader, last_states
+from .cells import CELLS, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders
 from .recurrent_cache import RecurrentCache
 
 
-def refuse_memory_misfit(memory: Tensor, mask: Tensor | None, hidden: Tensor, width: int) -> None:
+def check_recurrent_memory(memory: Tensor, mask: Tensor | None, hidden: Tensor, width: int) -> None:
     """Memory is an encoder's output (B, S, M), and its real tokens are marked one by one (B, S)."""
     if memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != width:
         raise ValueError(
@@ -36,7 +36,7 @@ def refuse_memory_misfit(memory: Tensor, mask: Tensor | None, hidden: Tensor, wi
         )
 
 
-def refuse_other_cache(past: Any, layers: int, rows: int) -> None:
+def check_recurrent_cache(past: Any, layers: int, rows: int) -> None:
     """A state is no list of keys: only a cache of this family holds it, made for as many layers and rows."""
     if not isinstance(past, RecurrentCache):
         raise ValueError(
@@ -51,14 +51,14 @@ def refuse_other_cache(past: Any, layers: int, rows: int) -> None:
         )
 
 
-def refuse_other_marks(mask: Tensor, hidden: Tensor, past: int) -> None:
+def check_recurrent_mask(mask: Tensor, hidden: Tensor, past: int) -> None:
     """Real tokens are marked one by one (B, T): a network that goes from token to token has no pairs to mask."""
     if mask.ndim != 2:
         raise ValueError(
             f"attention_mask of shape {tuple(mask.shape)} is not (batch, length), and a recurrent network can skip "
             "tokens only; give one value for each token"
         )
-    refuse_other_tokens(mask, hidden, past, hidden.shape[1])
+    check_padding_mask(mask, hidden, past, hidden.shape[1])
 
 
 class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
@@ -125,8 +125,8 @@ class QkvRecurrentEncoder(QkvRecurrentPreTrainedModel):
         """Exactly one of `input_ids` and `inputs_embeds`; padding may stand anywhere, its outputs are zero."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        refuse_misspelt(type(self).forward, kwargs)
-        refuse_embeddings(hidden, self.config.embedding_width)
+        check_spelling(type(self).forward, kwargs)
+        check_embeddings(hidden, self.config.embedding_width)
         keep = real(attention_mask, hidden)
         orders = reading_orders(keep)
         hidden = self.embed_dropout(hidden)
@@ -139,7 +139,7 @@ def real(mask: Tensor | None, hidden: Tensor) -> Tensor:
     """(B, S) booleans that mark real tokens, all of them without a mask."""
     if mask is None:
         return hidden.new_ones(hidden.shape[:2], dtype=torch.bool)
-    refuse_other_marks(mask, hidden, 0)
+    check_recurrent_mask(mask, hidden, 0)
     return mask.to(hidden.device, torch.bool)
 
 
@@ -184,23 +184,23 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
         """`attention_mask` covers tokens in the cache too; padding may stand anywhere and changes no state."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        refuse_misspelt(type(self).forward, kwargs)
-        refuse_embeddings(hidden, self.config.embedding_width)
+        check_spelling(type(self).forward, kwargs)
+        check_embeddings(hidden, self.config.embedding_width)
         memory: Any = encoder_hidden_states
-        refuse_memory_misfit(memory, encoder_attention_mask, hidden, self.config.memory_size)
-        keep, cache = self.marks(attention_mask, hidden, past_key_values), past_key_values
+        check_recurrent_memory(memory, encoder_attention_mask, hidden, self.config.memory_size)
+        keep, cache = self.new_token_mask(attention_mask, hidden, past_key_values), past_key_values
         hidden = self.run(self.embed_dropout(hidden), memory, real(encoder_attention_mask, memory), keep, cache)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=cache)
 
-    def marks(self, mask: Tensor | None, hidden: Tensor, cache: Any) -> Tensor | None:
+    def new_token_mask(self, mask: Tensor | None, hidden: Tensor, cache: Any) -> Tensor | None:
         """(B, T) booleans for the new tokens, of a mask over all there were; None when none is padding."""
         past = 0
         if cache is not None:
-            refuse_other_cache(cache, self.config.num_hidden_layers, hidden.shape[0])
+            check_recurrent_cache(cache, self.config.num_hidden_layers, hidden.shape[0])
             past = cache.get_seq_length()
         if mask is None:
             return None
-        refuse_other_marks(mask, hidden, past)
+        check_recurrent_mask(mask, hidden, past)
         return mask[:, -hidden.shape[1] :].to(hidden.device, torch.bool)
 
     def run(self, embedded: Tensor, memory: Tensor, memory_keep: Tensor, keep: Tensor | None, cache: Any) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Tensor, distributed
 from torch.distributed.nn import functional as collective
 from torch.nn import functional as F
 
-from ..configuration.configuration_base import QkvConfig
-from .check import refuse_labels, refuse_outside, refuse_scores, refuse_unpaired
-from .check_sound import refuse_ctc_labels, refuse_unspeakable
+from ...configuration.configuration_base import QkvConfig
+from ..checks.inputs import check_label_count, check_labels, check_pairs, check_range
+from ..checks.sound import check_ctc_labels, check_ctc_lengths
 
 IGNORED = -100
 # Targets of a whole optimizer step, where that is more than this batch.
@@ -42,7 +42,7 @@ def negative_log_likelihood(
 
     Source: smoothing: Szegedy et al. 2016, §7, https://arxiv.org/abs/1512.00567
     """
-    refuse_labels(logits, labels, IGNORED)
+    check_labels(logits, labels, IGNORED)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
     labels = labels.to(logits.device).flatten()
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="sum")
@@ -55,7 +55,7 @@ def cross_entropy(logits: Tensor, labels: Tensor | None, *args: Any, **kwargs: A
     return None if labels is None else negative_log_likelihood(logits, labels, *args, **kwargs)
 
 
-def next_token(
+def causal_lm_loss(
     logits: Tensor,
     labels: Tensor | None = None,
     shift_labels: Tensor | None = None,
@@ -69,7 +69,7 @@ def next_token(
     document begins, and its first token is nobody's target.
     """
     if shift_labels is None and labels is not None:
-        refuse_labels(logits, labels, IGNORED)
+        check_labels(logits, labels, IGNORED)
         if position_ids is not None:
             restarts = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0), value=False)
             labels = labels.masked_fill(restarts.to(labels.device), IGNORED)
@@ -91,7 +91,7 @@ def classification(
     labels = labels.to(logits.device)
     if kind == "single_label_classification":
         return cross_entropy(logits, labels, num_items_in_batch, getattr(config, "label_smoothing", 0.0))
-    refuse_scores(logits, labels, kind)
+    check_label_count(logits, labels, kind)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
     losses: dict[str, Any] = {
@@ -118,9 +118,7 @@ def replaced_tokens(
     due = labels != IGNORED
     if attention_mask is not None and attention_mask.ndim == 2:
         due = due & attention_mask.to(labels.device, torch.bool)
-    refuse_outside(
-        "labels", labels.masked_fill(~due, 0), 2, "classes", f"mark original 0, replaced 1, others {IGNORED}"
-    )
+    check_range("labels", labels.masked_fill(~due, 0), 2, "classes", f"mark original 0, replaced 1, others {IGNORED}")
     due = due.to(logits.device)
     precise = torch.promote_types(logits.dtype, torch.float32)
     targets = labels.to(logits.device, precise)
@@ -135,7 +133,7 @@ def problem_type(labels: Tensor, num_labels: int) -> str:
     return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
 
 
-def span(
+def question_answering_loss(
     starts: Tensor, ends: Tensor, start_positions: Tensor | None, end_positions: Tensor | None, **kwargs: Any
 ) -> Tensor | None:
     """Mean of the losses of an answer's first and last token: logits 2 x (B, T), positions 2 x (B,).
@@ -150,7 +148,7 @@ def span(
     return (negative_log_likelihood(starts, first, **kwargs) + negative_log_likelihood(ends, last, **kwargs)) / 2
 
 
-def connectionist(
+def ctc_loss(
     logits: Tensor, labels: Tensor | None, lengths: Tensor, config: Any, num_items_in_batch: Count = None
 ) -> Tensor | None:
     """Negative log-likelihood of labels (B, words) over all ways to spread them over the tokens of logits (B, T, V).
@@ -161,9 +159,9 @@ def connectionist(
     if labels is None:
         return None
     labels, lengths = labels.to(logits.device), lengths.to(logits.device)
-    refuse_ctc_labels(labels, lengths, logits.shape[-1], config.pad_token_id, IGNORED)
+    check_ctc_labels(labels, lengths, logits.shape[-1], config.pad_token_id, IGNORED)
     if not config.ctc_zero_infinity:
-        refuse_unspeakable(labels, lengths, IGNORED)
+        check_ctc_lengths(labels, lengths, IGNORED)
     due = labels != IGNORED
     scores = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1).transpose(0, 1)
     options: dict[str, Any] = {"blank": config.pad_token_id, "zero_infinity": config.ctc_zero_infinity}
@@ -171,7 +169,7 @@ def connectionist(
     return normalise(total, due.sum().clamp(min=1), num_items_in_batch)
 
 
-def masked_pixels(
+def masked_image_loss(
     pixels: Tensor, reconstruction: Tensor, masked: Tensor, patch_size: int, num_items_in_batch: Count = None
 ) -> Tensor:
     """Mean absolute error over the pixels of masked patches: 2 x (B, C, height, width), masked (B, rows, columns).
@@ -196,8 +194,8 @@ def contrastive(images: Tensor, texts: Tensor, scale: Tensor, num_items_in_batch
 
     Source: Radford et al. 2021, CLIP, §2.3, figure 3, https://arxiv.org/abs/2103.00020
     """
-    refuse_unpaired(images, texts)
-    all_images, all_texts, first = competitors(images, texts)
+    check_pairs(images, texts)
+    all_images, all_texts, first = gather_pairs(images, texts)
     labels = torch.arange(len(images), device=images.device) + first
     found = [negative_log_likelihood(scale * images @ all_texts.T, labels, 1)]
     found += [negative_log_likelihood(scale * texts @ all_images.T, labels.to(texts.device), 1).to(images.device)]
@@ -212,7 +210,7 @@ def together() -> bool:
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
-def competitors(images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, int]:
+def gather_pairs(images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, int]:
     """The pairs of all processes, which may have different numbers of them, and where those of this one begin."""
     if not together():
         return images, texts, 0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from ..configuration.configuration_recurrent import QkvRecurrentConfig
+from ...configuration.configuration_recurrent import QkvRecurrentConfig
 
 
 def weights_now(cell: nn.RNNBase) -> list[Tensor]:

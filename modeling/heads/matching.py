@@ -13,7 +13,7 @@ from torch import Tensor, distributed
 from torch.nn import functional as F
 from transformers.loss.loss_for_object_detection import HungarianMatcher
 
-from .check_image import refuse_objects
+from ..checks.images import check_objects
 from .loss import Count, together
 
 Objects = Sequence[dict[str, Tensor]]
@@ -92,7 +92,7 @@ def set_loss(
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
-    refuse_objects(objects, answers[-1][0], num_items_in_batch)
+    check_objects(objects, answers[-1][0], num_items_in_batch)
     answers = [(widened(logits), widened(boxes)) for logits, boxes in answers]
     objects = [{**found, "boxes": found["boxes"].to(answers[-1][1])} for found in objects]
     parts: dict[str, Tensor] = {}

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from ..configuration.configuration_recurrent import QkvRecurrentConfig
-from .head import last_token
-from .recurrent import CELLS, Pace, write
+from ...configuration.configuration_recurrent import QkvRecurrentConfig
+from ..heads.head import last_token
+from .cells import CELLS, Pace, write
 
 
 def last_states(memory: Tensor, keep: Tensor, width: int) -> Tensor:

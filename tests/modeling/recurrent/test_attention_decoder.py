@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 import reference
 from qkv import QkvRecurrentConfig
-from qkv.modeling.reader import (
+from qkv.modeling.recurrent.attention_decoder import (
     READERS,
     READOUTS,
     AdditiveAlignment,
@@ -17,7 +17,7 @@ from qkv.modeling.reader import (
     DotAlignment,
     last_states,
 )
-from qkv.modeling.recurrent import Pace
+from qkv.modeling.recurrent.cells import Pace
 
 SOURCES, TARGETS = 5, 4
 KEEP = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]).bool()

@@ -5,15 +5,15 @@ import torch
 
 import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact
-from qkv.modeling.loss import (
+from qkv.modeling.heads.loss import (
     IGNORED,
+    causal_lm_loss,
     classification,
     contrastive,
     cross_entropy,
-    masked_pixels,
-    next_token,
+    masked_image_loss,
     problem_type,
-    span,
+    question_answering_loss,
 )
 
 LABELS = torch.tensor([[0, 3, IGNORED, 6, 2], [IGNORED, IGNORED, 5, 1, 1]])
@@ -60,13 +60,13 @@ def test_losses_of_half_precision_are_taken_in_single():
 def test_next_token(smoothing, count):
     logits = draw(2, 5, 7)
     expected = reference.next_token_loss(logits, LABELS, IGNORED, smoothing, None if count is None else 13)
-    actual = next_token(logits, LABELS, num_items_in_batch=count, label_smoothing=smoothing)
+    actual = causal_lm_loss(logits, LABELS, num_items_in_batch=count, label_smoothing=smoothing)
     assert_same(actual, expected, logits)
 
 
 def test_next_token_with_labels_that_are_shifted_already():
     logits = draw(2, 5, 7)
-    actual = next_token(logits, None, LABELS, num_items_in_batch=None, label_smoothing=0.1)
+    actual = causal_lm_loss(logits, None, LABELS, num_items_in_batch=None, label_smoothing=0.1)
     assert_same(actual, reference.cross_entropy(logits, LABELS, IGNORED, 0.1), logits)
 
 
@@ -77,15 +77,15 @@ def test_no_document_predicts_the_next():
     restarting = torch.tensor([[0, 1, 2, 0, 1, 0, 1]])
     documents = [slice(0, 3), slice(3, 5), slice(5, 7)]
     parts = [reference.next_token_loss(logits[:, part], labels[:, part], count=4) for part in documents]
-    assert_same(next_token(logits, labels, None, restarting), sum(parts), logits)
+    assert_same(causal_lm_loss(logits, labels, None, restarting), sum(parts), logits)
     boundaries = torch.tensor([0, 3, 5, 7], dtype=torch.int32)
-    assert_same(next_token(logits, labels, boundaries=boundaries), sum(parts), logits)
-    assert_same(next_token(logits, labels, None, restarting, boundaries=boundaries), sum(parts), logits)
+    assert_same(causal_lm_loss(logits, labels, boundaries=boundaries), sum(parts), logits)
+    assert_same(causal_lm_loss(logits, labels, None, restarting, boundaries=boundaries), sum(parts), logits)
     # Positions that only skip begin no document.
     parts = [
         reference.next_token_loss(logits[:, part], labels[:, part], count=5) for part in (slice(0, 5), slice(5, 7))
     ]
-    assert_same(next_token(logits, labels, None, places), sum(parts), logits)
+    assert_same(causal_lm_loss(logits, labels, None, places), sum(parts), logits)
 
 
 def test_positions_of_padding_begin_no_document():
@@ -93,7 +93,7 @@ def test_positions_of_padding_begin_no_document():
     logits, labels = draw(1, 6, 7), torch.tensor([[IGNORED, IGNORED, 3, 4, 5, 6]])
     places = torch.tensor([[1, 1, 0, 1, 2, 3]])
     assert_same(
-        next_token(logits, labels, None, places), reference.next_token_loss(logits[:, 2:], labels[:, 2:]), logits
+        causal_lm_loss(logits, labels, None, places), reference.next_token_loss(logits[:, 2:], labels[:, 2:]), logits
     )
 
 
@@ -149,7 +149,12 @@ def test_span(smoothing, outside, count):
     given = {"num_items_in_batch": count, "label_smoothing": smoothing}
     expected = reference.span_loss(starts, ends, first, last, smoothing, None if count is None else 13)
     for shape in ((3,), (3, 1)):
-        assert_same(span(starts, ends, first.reshape(shape), last.reshape(shape), **given), expected, starts, ends)
+        assert_same(
+            question_answering_loss(starts, ends, first.reshape(shape), last.reshape(shape), **given),
+            expected,
+            starts,
+            ends,
+        )
 
 
 @pytest.mark.parametrize("patch", [1, 2, 3])
@@ -157,7 +162,7 @@ def test_masked_pixels(patch):
     pixels, guess = draw(2, 3, 3 * patch, 5 * patch), draw(2, 3, 3 * patch, 5 * patch)
     masked = torch.arange(30).view(2, 3, 5) % 4 == 1
     with exact():
-        actual = masked_pixels(pixels, guess, masked, patch)
+        actual = masked_image_loss(pixels, guess, masked, patch)
     # SimMIM's code, and so transformers, divides by the number of masked pixels plus 1e-5.
     count = int(masked.sum()) * patch**2
     expected = reference.masked_pixel_loss(pixels, guess, masked.flatten(1), patch) * count / (count + 1e-5)
@@ -166,14 +171,14 @@ def test_masked_pixels(patch):
 
 def test_masked_pixels_of_nothing_are_no_loss():
     pixels, guess = draw(2, 3, 4, 4), draw(2, 3, 4, 4)
-    assert masked_pixels(pixels, guess, torch.zeros(2, 2, 2, dtype=torch.bool), 2).abs() <= EXACT
+    assert masked_image_loss(pixels, guess, torch.zeros(2, 2, 2, dtype=torch.bool), 2).abs() <= EXACT
 
 
 def test_without_labels_there_is_no_loss():
     logits = draw(2, 5, 7)
-    assert cross_entropy(logits, None) is None and next_token(logits) is None
+    assert cross_entropy(logits, None) is None and causal_lm_loss(logits) is None
     assert classification(logits[:, 0], None, encoder()) is None
-    assert span(logits[..., 0], logits[..., 1], None, torch.zeros(2)) is None
+    assert question_answering_loss(logits[..., 0], logits[..., 1], None, torch.zeros(2)) is None
 
 
 @COUNTS

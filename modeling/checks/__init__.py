@@ -1,0 +1,1 @@
+"""Checks of inputs: each raises a ValueError of one sentence, before torch fails somewhere deep inside."""

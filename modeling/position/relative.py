@@ -1,0 +1,129 @@
+"""Position encodings that act on scores through the distance of query and key: by rotation, or by a bias of each head.
+
+Shapes: B batch, T queries, S keys, H heads, K head_dim.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from ...configuration.configuration_stack import StackConfig
+from .hooks import Position, Rotation
+
+
+class RotaryPosition(Position):
+    """Rotate queries and keys by an angle proportional to their position.
+
+    The score of a pair then depends on the two positions only through their difference. Frequencies are read from
+    `config.rope_parameters` at every forward, so editing the config takes effect and no buffer can be left unfilled.
+
+    Acts at: `rotation` (after the query and key projections, in every self-attention).
+    Source: Su et al. 2021, RoFormer, §3.2.2, eq. 34, https://arxiv.org/abs/2104.09864; scaling: `transformers`
+    Shapes: positions (B or 1, T) -> 2 x (B or 1, 1, T, K)
+    """
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None) -> Rotation | None:
+        cosines, sines = self.turn(positions, pattern)
+        turn = cosines.to(dtype), sines.to(dtype)
+        return Rotation(turn, turn)
+
+    def turn(self, positions: Tensor, pattern: str | None = None) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines in single precision: (B or 1, T) -> 2 x (B or 1, 1, T, K)."""
+        frequencies, scale = self.frequencies(positions, pattern)
+        angles = positions[:, None, :, None].to(torch.float32) * frequencies.to(torch.float32)
+        angles = torch.cat((angles, angles), dim=-1)
+        return angles.cos() * scale, angles.sin() * scale
+
+    def frequencies(self, positions: Tensor, pattern: str | None = None) -> tuple[Tensor, float]:
+        """Return radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
+        parameters, device = self.config.rope_of(pattern), positions.device
+        if parameters["rope_type"] != "default":
+            own = {"layer_type": pattern} if self.config.rope_by_pattern else {}
+            # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
+            return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](self.config, device, seq_len=positions.max() + 1, **own)
+        size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))
+        exponents = torch.arange(0, size, 2, dtype=torch.int64).to(device, torch.float32) / size
+        return 1.0 / parameters["rope_theta"] ** exponents, 1.0
+
+
+class XPosition(RotaryPosition):
+    """Rotate as rope does, and let the score of a pair decay with its distance, faster for slow pairs of components.
+
+    Queries at position n are multiplied by zeta^(n/512) and keys at m by zeta^(-m/512), zeta from 0.29 to 1, so scores
+    depend on n - m alone. Made for causal stacks: elsewhere scores of later keys grow. Float16 holds 4,000 positions.
+
+    Acts at: `rotation` (after the query and key projections, in every self-attention).
+    Source: Sun et al. 2022, A Length-Extrapolatable Transformer, §2.2, algorithm 1, https://arxiv.org/abs/2212.10554;
+        512 positions a step as in its code, torchscale, `xpos_relative_position.py`
+    Shapes: positions (B or 1, T) -> 2 x 2 x (B or 1, 1, T, K)
+    """
+
+    def rotation(self, positions: Tensor, dtype: torch.dtype, pattern: str | None = None) -> Rotation | None:
+        cosines, sines = self.turn(positions, pattern)
+        pairs = torch.arange(cosines.shape[-1] // 2, device=positions.device) / (cosines.shape[-1] // 2)
+        scale = ((pairs + 0.4) / 1.4).repeat(2) ** (positions[:, None, :, None] / 512)
+        query = (cosines * scale).to(dtype), (sines * scale).to(dtype)
+        return Rotation(query, ((cosines / scale).to(dtype), (sines / scale).to(dtype)))
+
+
+class AlibiPosition(Position):
+    """Lower each score in proportion to the distance, with a slope of its own for each head.
+
+    Scores depend on distance alone, and lengths never seen in training extrapolate.
+
+    Acts at: `bias`.
+    Source: Press et al. 2022, Train Short, Test Long, §3, https://arxiv.org/abs/2108.12409
+    Shapes: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)
+    """
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
+        return -self.slopes(distance.device)[:, None, None] * distance
+
+    def slopes(self, device: torch.device) -> Tensor:
+        """Return a geometric sequence over the heads; those over a power of two take every other slope between: (H,)"""
+        heads = self.config.num_attention_heads
+        power = 2 ** math.floor(math.log2(heads))
+        exact = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
+        between = [2.0 ** (-4.0 * (2 * head + 1) / power) for head in range(heads - power)]
+        return torch.tensor(exact + between, device=device, dtype=torch.float32)
+
+
+class T5Position(Position):
+    """Add a learned score for each bucket of relative distance: exact near by, logarithmic far away.
+
+    Scores depend on the signed distance alone; all layers share one table.
+
+    Acts at: `bias`.
+    Source: Raffel et al. 2020, T5, §2.1, https://arxiv.org/abs/1910.10683
+    Shapes: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        self.table = nn.Embedding(config.relative_attention_num_buckets, config.num_attention_heads)
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        return self.table(self.bucket(key_positions[:, None, :] - query_positions[:, :, None])).permute(0, 3, 1, 2)
+
+    def bucket(self, offset: Tensor) -> Tensor:
+        """Return the bucket of key position minus query position; a causal stack spends none on the future."""
+        buckets, furthest = self.config.relative_attention_num_buckets, self.config.relative_attention_max_distance
+        side, distance = torch.zeros_like(offset), (-offset).clamp(min=0)
+        if not self.config.causal:
+            buckets //= 2
+            side, distance = (offset > 0).long() * buckets, offset.abs()
+        exact = buckets // 2
+        ratio = torch.log(distance.clamp(min=1).to(torch.float32) / exact) / math.log(furthest / exact)
+        far = (exact + (ratio * (buckets - exact)).long()).clamp(max=buckets - 1)
+        return side + torch.where(distance < exact, distance, far)
+
+
+RELATIVE_POSITIONS: dict[str, type[Position]] = {
+    "rope": RotaryPosition,
+    "xpos": XPosition,
+    "alibi": AlibiPosition,
+    "t5": T5Position,
+}

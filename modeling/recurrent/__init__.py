@@ -1,0 +1,1 @@
+"""Recurrent encoder-decoders: cells, layers, attention decoders and the cache of states."""

@@ -1,0 +1,169 @@
+"""Rotations and score biases are those of their papers, and depend on distances alone."""
+
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.t5.modeling_t5 import T5Attention
+
+import reference
+from comparison import EXACT, PLACES, TRAINED, assert_same, decoder, draw, encoder, encoding, exact
+from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS
+from qkv.configuration.configuration_attention import ROPE_TYPES
+from qkv.modeling.position import POSITIONS
+from qkv.modeling.position.hooks import apply_rotation
+
+SCALINGS = {
+    "default": {"rope_theta": 100.0},
+    "linear": {"rope_theta": 100.0, "factor": 3.0},
+    "dynamic": {"rope_theta": 100.0, "factor": 2.0},
+    "yarn": {"rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": TRAINED},
+    "llama3": {
+        "rope_theta": 100.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": TRAINED,
+    },
+}
+
+
+def rope(kind, **fields):
+    return decoder(**{"position": "rope", "rope_parameters": {"rope_type": kind, **SCALINGS[kind]}, **fields})
+
+
+def test_every_scaling_is_tested():
+    assert tuple(SCALINGS) == ROPE_TYPES
+
+
+@pytest.mark.parametrize("kind", ROPE_TYPES)
+@pytest.mark.parametrize("places", [PLACES, PLACES[1:], PLACES + 30], ids=["rows", "shared row", "past the trained"])
+@pytest.mark.parametrize("partial", [1.0, 0.5])
+def test_rope(kind, places, partial):
+    config = rope(kind, head_dim=8, max_position_embeddings=TRAINED)
+    config.rope_parameters["partial_rotary_factor"] = partial
+    module, heads = encoding(config), draw(2, 3, 7, 8)
+    length = int(places.max()) + 1
+    frequencies, factor = reference.rope_frequencies(
+        int(8 * partial), 100.0, config.rope_parameters, max_position_embeddings=TRAINED, sequence_length=length
+    )
+    with exact():
+        actual, keys = apply_rotation(heads, heads, module.rotation(places, torch.float64))
+    expected = reference.rotate_heads(heads, places.expand(2, -1), frequencies, factor)
+    assert torch.equal(actual, keys)
+    assert_same(actual, expected, heads)
+
+
+@pytest.mark.parametrize("kind", ROPE_TYPES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("length", [7, 29])
+def test_rope_is_bit_equal_to_transformers(kind, dtype, length):
+    config = rope(kind, head_dim=8, max_position_embeddings=TRAINED)
+    parameters = {"rope_type": kind, **SCALINGS[kind]}
+    sizes = {"hidden_size": 24, "num_attention_heads": 3, "head_dim": 8, "max_position_embeddings": TRAINED}
+    theirs = LlamaRotaryEmbedding(LlamaConfig(**sizes, rope_parameters=parameters))
+    places = torch.arange(length)[None]
+    cosines, sines = theirs(torch.zeros(1, dtype=dtype), places)
+    ours = POSITIONS["rope"](config).rotation(places, dtype).query
+    assert torch.equal(ours[0][:, 0], cosines) and torch.equal(ours[1][:, 0], sines)
+
+
+def test_dynamic_rope_moves_only_past_the_trained_length():
+    module, plain = (POSITIONS["rope"](rope(kind)) for kind in ("dynamic", "default"))
+    short, long = torch.arange(TRAINED)[None], torch.arange(TRAINED + 1)[None]
+
+    def cosines(encoding, places):
+        return encoding.rotation(places, torch.float32).query[0]
+
+    assert torch.equal(cosines(module, short), cosines(plain, short))
+    assert not torch.equal(cosines(module, long), cosines(plain, long))
+
+
+@pytest.mark.parametrize("word", ROTARY_POSITIONS)
+@pytest.mark.parametrize("kind", [kind for kind in ROPE_TYPES if kind != "dynamic"])
+def test_rotary_score_depends_on_difference(kind, word):
+    module, query, key = encoding(rope(kind, position=word)), draw(1, 3, 7, 4), draw(1, 3, 7, 4)
+
+    def scores(shift):
+        with exact():
+            rotation = module.rotation(PLACES[1:] + shift, torch.float64)
+        queries, keys = apply_rotation(query, key, rotation)
+        return queries @ keys.transpose(-1, -2)
+
+    assert (scores(0) - scores(1001)).abs().max() <= EXACT
+    assert (scores(0) - query @ key.transpose(-1, -2)).abs().max() > 0.1
+
+
+def test_rope_reads_its_config_at_every_forward():
+    module = POSITIONS["rope"](rope("default"))
+    before = module.rotation(PLACES, torch.float32).query
+    module.config.rope_parameters = {"rope_type": "default", "rope_theta": 7.0}
+    assert not torch.equal(before[0], module.rotation(PLACES, torch.float32).query[0])
+
+
+@pytest.mark.parametrize("places", [PLACES, PLACES[1:], PLACES + 900], ids=["rows", "shared row", "late"])
+@pytest.mark.parametrize("partial", [1.0, 0.5])
+def test_xpos(places, partial):
+    config = decoder(position="xpos", head_dim=8, rope_parameters={"partial_rotary_factor": partial})
+    module, query, key = encoding(config), draw(2, 3, 7, 8), draw(2, 3, 7, 8)
+    with exact():
+        actual = apply_rotation(query, key, module.rotation(places, torch.float64))
+    frequencies, _ = reference.rope_frequencies(int(8 * partial), 10000.0)
+    for heads, sign, turned in ((query, 1, actual[0]), (key, -1, actual[1])):
+        expected = reference.rotate_heads(heads, places.expand(2, -1), frequencies)
+        assert_same(turned, reference.xpos_scale(expected, places, int(8 * partial), sign), heads)
+
+
+@pytest.mark.parametrize("heads", range(1, 21))
+def test_alibi(heads):
+    module = encoding(decoder(position="alibi", num_attention_heads=heads, head_dim=2))
+    queries, keys = PLACES[:, 4:], PLACES
+    with exact():
+        actual = module.bias(queries, keys)
+    assert_same(actual, reference.alibi_bias(heads, queries, keys))
+
+
+@pytest.mark.parametrize("heads", range(1, 21))
+def test_alibi_slopes_are_blooms(heads):
+    """BLOOM multiplies slopes by the key's position alone, which shifts all scores of a row equally."""
+    slopes = POSITIONS["alibi"](decoder(position="alibi", num_attention_heads=heads, head_dim=2)).slopes("cpu")
+    theirs = build_alibi_tensor(torch.ones(1, 5), heads, torch.float32)
+    assert (slopes[:, None] * torch.arange(5) - theirs[:, 0]).abs().max() <= 1e-6
+
+
+BUCKETS = [(4, 5), (8, 20), (32, 128), (16, 50)]
+STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
+
+
+@STACKS
+@pytest.mark.parametrize(("buckets", "furthest"), BUCKETS)
+def test_t5_buckets(stack, buckets, furthest):
+    sizes = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": furthest}
+    module = POSITIONS["t5"](stack(position="t5", **sizes))
+    offsets = torch.arange(-300, 301)
+    with exact():
+        actual = module.bucket(offsets).tolist()
+    both_ways = stack is encoder
+    assert actual == [reference.t5_bucket(offset, both_ways, buckets, furthest) for offset in offsets.tolist()]
+    # In single precision, as trained, transformers' own to the last bucket.
+    theirs = T5Attention._relative_position_bucket(offsets, both_ways, buckets, furthest)
+    assert torch.equal(module.bucket(offsets), theirs)
+
+
+@STACKS
+def test_t5_bias(stack):
+    sizes = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 20}
+    module = encoding(stack(position="t5", **sizes))
+    queries, keys = PLACES[:, 4:] + 20, PLACES
+    with exact():
+        actual = module.bias(queries, keys)
+    expected = reference.t5_bias(module.table.weight, queries, keys, stack is encoder, 20)
+    assert_same(actual, expected, module.table.weight)
+
+
+@pytest.mark.parametrize("word", BIAS_POSITIONS)
+@STACKS
+def test_bias_depends_on_the_difference(stack, word):
+    module = encoding(stack(position=word))
+    assert torch.equal(module.bias(PLACES, PLACES), module.bias(PLACES + 1001, PLACES + 1001))
