@@ -48,9 +48,17 @@ class Attention(nn.Module):
         """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
         return projected.view(*projected.shape[:-1], -1, self.head_dim).transpose(1, 2)
 
-    def key_and_value(self, keyed: Tensor, read: Tensor) -> tuple[Tensor, Tensor]:
-        """Project keys and values, whose inputs differ by what a position adds: 2 x (B, S, D) -> 2 x (B, G, S, K)."""
-        return self.k_norm(self.heads(self.k_proj(keyed))), self.heads(self.v_proj(read))
+    def query(self, hidden: Tensor) -> Tensor:
+        """Project queries: (B, T, D) -> (B, H, T, K)."""
+        return self.q_norm(self.heads(self.q_proj(hidden)))
+
+    def key(self, hidden: Tensor) -> Tensor:
+        """Project keys: (B, S, D) -> (B, G, S, K)."""
+        return self.k_norm(self.heads(self.k_proj(hidden)))
+
+    def value(self, hidden: Tensor) -> Tensor:
+        """Project values, which never see a position: (B, S, D) -> (B, G, S, K)."""
+        return self.heads(self.v_proj(hidden))
 
     @property
     def dropout(self) -> float:
@@ -78,8 +86,7 @@ class SelfAttention(Attention):
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         placed = add_position(hidden, position.query_key)
-        query = self.q_norm(self.heads(self.q_proj(placed)))
-        key, value = self.key_and_value(placed, hidden)
+        value, query, key = self.value(hidden), self.query(placed), self.key(placed)
         query, key = apply_rotation(query, key, position.rotation)
         if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache
@@ -106,8 +113,8 @@ class CrossAttention(Attention):
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        query = self.q_norm(self.heads(self.q_proj(add_position(hidden, position.query_key))))
         key, value = self.cached_key_value(memory, position.memory_key, past_key_values)
+        query = self.query(add_position(hidden, position.query_key))
         kwargs |= {"scaling": self.scaling, "dropout": self.dropout}
         mixed, weights = self.attend(self, query, key, value, attention_mask, **kwargs)
         return self.o_proj(mixed.flatten(2)), weights
@@ -117,11 +124,11 @@ class CrossAttention(Attention):
     ) -> tuple[Tensor, Tensor]:
         """Return keys and values of memory, from the cache when they are there: (B, S, D) -> 2 x (B, G, S, K)."""
         if not isinstance(past_key_values, EncoderDecoderCache):
-            return self.key_and_value(add_position(memory, added), memory)
+            return self.key(add_position(memory, added)), self.value(memory)
         cache = past_key_values.cross_attention_cache
         if not past_key_values.is_updated.get(self.layer_idx):
             lift_window(cache.layers, self.layer_idx, memory.shape[1])
-            cache.update(*self.key_and_value(add_position(memory, added), memory), self.layer_idx)
+            cache.update(self.key(add_position(memory, added)), self.value(memory), self.layer_idx)
             past_key_values.is_updated[self.layer_idx] = True
         # A static cache may have room for more.
         layer: Any = cache.layers[self.layer_idx]
