@@ -405,6 +405,15 @@ def test_cached_is_full(case: Case, kind: str, given: str) -> None:
     assert close(by_chunks(case, batch, kind, given)[real], read(model_of(case), **batch)[real])
 
 
+@pytest.mark.parametrize("position", sorted(BIAS_POSITIONS))
+@torch.no_grad()
+def test_a_bias_follows_the_window_of_a_cache(position: str) -> None:
+    """A cache with a window drops its first keys, and the bias those of the same positions."""
+    case = Case("decoder", position, "sliding", "pre-norm")
+    batch, real = padded(case, "left")
+    assert close(by_chunks(case, batch, "dynamic", "mask")[real], read(model_of(case), **batch)[real])
+
+
 PARTS = (5, LENGTH - 5)
 BOUNDARIES = torch.tensor([0, *itertools.accumulate(PARTS)], dtype=torch.int32)
 RESTARTS = torch.cat([torch.arange(part) for part in PARTS])[None]

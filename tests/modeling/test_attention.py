@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache
 
 import reference
@@ -133,6 +134,25 @@ def test_memory_is_projected_once():
     second, _ = module(hidden, torch.full_like(memory, torch.nan), past_key_values=cache)
     assert torch.equal(first, second)
     assert_same(first, loop(module, hidden, memory, config)[0], hidden, memory)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_position_is_added_to_queries_and_keys_and_never_to_values(cached):
+    hidden, memory, placed, keyed = draw(2, 5, 6), draw(2, 7, 6), draw(2, 5, 6), draw(2, 7, 6)
+    position = PositionState(query_key=placed, memory_key=keyed)
+    alone = jittered(SelfAttention(config_of(), 0)).eval()
+    across = jittered(CrossAttention(config_of(decoder, cross_attention=True), 0)).eval()
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache()) if cached else None
+
+    def expected(module, keys, values):
+        query, key = module.heads(module.q_proj(hidden + placed)), module.heads(module.k_proj(keys))
+        mixed = F.scaled_dot_product_attention(query, key, module.heads(module.v_proj(values)), scale=module.scaling)
+        return module.o_proj(mixed.transpose(1, 2).flatten(2))
+
+    assert_same(alone(hidden, position=position)[0], expected(alone, hidden + placed, hidden), hidden, placed)
+    for _ in range(2 if cached else 1):
+        found, _ = across(hidden, memory, position=position, past_key_values=cache)
+        assert_same(found, expected(across, memory + keyed, memory), hidden, memory, placed, keyed)
 
 
 def test_dropout_acts_in_training_only():
