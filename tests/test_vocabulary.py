@@ -100,11 +100,6 @@ PENDING: dict[str, int] = {
     "modeling/heads": 25,
     "modeling/position": 3,
     "modeling/recurrent": 14,
-    "scripts": 6,
-    "scripts/planning": 1,
-    "scripts/publishing/hub": 13,
-    "scripts/publishing/integrity": 34,
-    "scripts/training": 0,
     "README.md": 1,
     "CONTRIBUTING.md": 1,
 }
