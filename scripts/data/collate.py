@@ -1,7 +1,7 @@
 """Collate rows of different lengths: padded to a rectangle, or packed end to end.
 
 Padding to the longest row of a batch is `tokenizer.pad`'s work too; here rows lie padded in one tensor already, labels
-have a padding value of their own, and cutting a slice of it takes a fifth of the time.
+have a padding value of their own.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
