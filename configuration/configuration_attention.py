@@ -139,10 +139,10 @@ class AttentionConfig(QkvConfig):
         """True where `rope_parameters` hold a set for each pattern."""
         return any(word in (self.rope_parameters or {}) for word in CACHE_LAYER_TYPES)
 
-    def rope_of(self, pattern: PatternName) -> dict[str, Any]:
+    def rope_of(self, pattern: str | None) -> dict[str, Any]:
         """Return the rotary parameters of the layers of a pattern."""
         parameters: dict[str, Any] = dict(self.rope_parameters or {})
-        return parameters[pattern] if self.rope_by_pattern else parameters
+        return parameters[str(pattern)] if self.rope_by_pattern else parameters
 
     @property
     def layer_types(self) -> list[str]:

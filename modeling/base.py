@@ -45,7 +45,9 @@ class QkvPreTrainedModel(PreTrainedModel):
 
     @classmethod
     @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
-    def from_pretrained(cls, pretrained_model_name_or_path: Any, *model_args: Any, **kwargs: Any) -> Any:
+    def from_pretrained(  # type: ignore[override]  # wraps keeps its signature where mypy does not look
+        cls, pretrained_model_name_or_path: Any, *model_args: Any, **kwargs: Any
+    ) -> Any:
         """Load a model as transformers does; with QKV_VERIFY=1 the package checks it against its manifest."""
         loaded = super().from_pretrained
         if cls.load_hook is not None:

@@ -62,7 +62,7 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = NORMS[config.norm](config) if normed else nn.Identity()
         scale = config.layer_scale
-        self.initial_scale = scale
+        self.initial_scale = float(scale or 0.0)
         self.layer_scale = nn.Parameter(torch.full((config.hidden_size,), float(scale))) if scale else None
         self.norm_first = config.norm_first
         self.dropout = nn.Dropout(config.residual_dropout)

@@ -31,11 +31,13 @@ def sliding_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     Shapes: token_index (B, S), counted without padding -> predicate
     """
 
+    window = config.sliding_window or 0  # the config asks for one where this pattern is used
+
     def near(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (query - key).abs() < config.sliding_window
+        return (query - key).abs() < window
 
     def near_without_padding(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return (token_index[batch, query] - token_index[batch, key]).abs() < config.sliding_window
+        return (token_index[batch, query] - token_index[batch, key]).abs() < window
 
     return near_without_padding if config.has_padding_inside else near
 

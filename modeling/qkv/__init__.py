@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     __all__ = ["CodeCallback", "IntegrityError", "publish", "verify"]
     __all__ += configuration.__all__
-    __all__ += modeling.__all__
+    __all__ += modeling.__all__  # type: ignore[has-type]  # modeling imports this module
 
 try:
     __version__ = version("qkv")

@@ -45,11 +45,14 @@ def rnn_with_attention(width: int) -> PreTrainedModel:
 
 def transformer(width: int, position: str = "sinusoidal", **fields: Any) -> PreTrainedModel:
     """Build a Transformer as in 2017, but pre-norm: post-norm does not begin to learn in so little time."""
-    config = QkvEncoderDecoderConfig(
-        hidden_size=width, num_hidden_layers=2, num_attention_heads=4, vocab_size=VOCABULARY, eos_token_id=END,
-        position=position, norm_first=True, scale_embedding=True, initializer_range=0.06, **fields,
-    )  # fmt: skip
-    return QkvEncoderDecoderForConditionalGeneration(config)
+    size: dict[str, Any] = {
+        "hidden_size": width,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": VOCABULARY,
+    }
+    fields = {"position": position, "norm_first": True, "scale_embedding": True, "initializer_range": 0.06, **fields}
+    return QkvEncoderDecoderForConditionalGeneration(QkvEncoderDecoderConfig(eos_token_id=END, **size, **fields))
 
 
 def transformer_with_learned_positions(width: int) -> PreTrainedModel:

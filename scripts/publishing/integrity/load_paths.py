@@ -125,7 +125,7 @@ def judged(name: str, way: LoadPath, result: Loaded, target: tuple[Manifest, Pat
         now, then = (each["ties"].get(tied, "nothing") for each in (report, manifest))
         lines.append(f"parameter {tied} is tied to {now}, the manifest says {then}")
     lines += load_findings(report)
-    expected = expected_load(manifest, folder, way.options.get("dtype", manifest["dtype"]), report["loaded"])
+    expected = expected_load(manifest, folder, str(way.options.get("dtype", manifest["dtype"])), report["loaded"])
     for kind, entries in report["loaded"].items():
         lines += differences(kind, expected.get(kind, {}), entries)
     lines += output_findings(result.outputs, None if way.rounded else reference) if result.outputs else []
