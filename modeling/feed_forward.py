@@ -1,4 +1,4 @@
-"""What does a layer compute at each position by itself?
+"""Feed-forward networks, which a layer applies to each position by itself.
 
 Shapes: B batch, T tokens, D hidden_size, F intermediate_size.
 """

@@ -48,7 +48,7 @@ class AttentionMasks:
 
 @dataclass
 class MaskSizes:
-    """Where a chunk of `length` queries lies among all keys: after `past` of them; a cache has room for `total`."""
+    """Query and key lengths of a forward: `length` queries after `past` keys; a cache has room for `total`."""
 
     past: int | Tensor
     length: int

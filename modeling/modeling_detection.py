@@ -31,7 +31,7 @@ from .stack import Stack
 
 @dataclass
 class ImageEncoderOutput(BaseModelOutput):
-    """What a decoder reads of an image: `last_hidden_state` (B, S, D), and of each place whether it is real and where.
+    """Output of the image encoder: `last_hidden_state` (B, S, D), and of each place whether it is real and where.
 
     Shapes: padding_mask (B, S) or None where all places are real; position_embeddings (B, S, D) or None
     """
@@ -207,13 +207,13 @@ class QkvDetectionForObjectDetection(Detector):
         outputs = dict(self.model(pixel_values, pixel_mask, **kwargs))
         between = outputs.pop("intermediate_hidden_states", None)
         logits, boxes = self.predict(outputs["last_hidden_state"])
-        found: dict[str, Any] = {}
+        scored: dict[str, Any] = {}
         if labels is not None:
             earlier = [] if between is None else [self.predict(state) for state in between[:-1]]
             loss, parts = set_loss([*earlier, (logits, boxes)], labels, self.config, num_items_in_batch)
             others = [{"logits": scores, "pred_boxes": places} for scores, places in earlier]
-            found = {"loss": loss, "loss_dict": parts, "auxiliary_outputs": others or None}
-        return DetrObjectDetectionOutput(logits=logits, pred_boxes=boxes, **found, **outputs)
+            scored = {"loss": loss, "loss_dict": parts, "auxiliary_outputs": others or None}
+        return DetrObjectDetectionOutput(logits=logits, pred_boxes=boxes, **scored, **outputs)
 
     def predict(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """Predict class and box of each object query: (B, Q, D) -> (B, Q, V), (B, Q, 4)."""

@@ -1,4 +1,4 @@
-"""How do frames of sound become a sequence of vectors? Convolutions over time, each of which may skip some.
+"""The frontend of speech: convolutions over the frames of a spectrogram, each of which may shorten it.
 
 Shapes: B batch, L frames, M mel bins, T tokens, C channels, D hidden_size.
 """
@@ -37,7 +37,7 @@ class Convolution(nn.Conv1d):
         return self.activation(super().forward(input))
 
     def lengths(self, lengths: Tensor) -> Tensor:
-        """How many frames are left of so many."""
+        """Return the lengths after the convolution: (B,) -> (B,)."""
         return (lengths - 1) // self.stride[0] + 1
 
 
@@ -157,7 +157,7 @@ class SpectrogramFrontend(nn.Module):
         return None if lengths is None else length_mask(lengths, length).long()
 
     def lengths(self, attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
-        """How many frames of each row are real (B,), where that matters."""
+        """Return how many frames of each row are real (B,), or None where padding does not count."""
         if attention_mask is None or self.config.frame_padding == "unmasked":
             return None
         check_frame_mask(attention_mask, features)
@@ -165,7 +165,7 @@ class SpectrogramFrontend(nn.Module):
 
 
 def shortened(convolution: Any, lengths: Tensor | None) -> Tensor | None:
-    """How many frames a convolution leaves of so many, where padding counts at all."""
+    """Return the lengths after a convolution, or None where padding does not count."""
     return None if lengths is None else convolution.lengths(lengths)
 
 

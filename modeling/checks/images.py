@@ -1,6 +1,6 @@
-"""Which images, and which objects in them, cannot be right? Each is refused in one sentence, as in `check`.
+"""Checks of images and of the objects labelled in them.
 
-Shapes: B images, C channels, N objects, Q slots, V classes.
+Shapes: B images, C channels, N objects, Q object queries, V classes.
 """
 
 from collections.abc import Sequence
@@ -39,22 +39,22 @@ def check_objects(objects: Any, logits: Tensor, count: Any) -> None:
         raise ValueError("objects are matched by scipy, which is not installed; pip install scipy")
     if count is not None and not (isinstance(count, Tensor) and count.shape == (2,)):
         raise ValueError(
-            f"num_items_in_batch={count} is one number, but boxes are divided by objects and classes by slots; give "
-            "the objects and the images of the step, torch.tensor([objects, images])"
+            f"num_items_in_batch={count} is one number, but boxes are divided by objects and classes by queries; "
+            "give the objects and the images of the step, torch.tensor([objects, images])"
         )
     if not isinstance(objects, Sequence) or len(objects) != len(logits):
         kind = f"{len(objects)}" if isinstance(objects, Sequence) else f"a {type(objects).__name__}"
         raise ValueError(f"labels are {kind} for {len(logits)} images; give a list of one dict for each image")
-    for row, found in enumerate(objects):
-        check_image_objects(row, found, logits.shape[-1] - 1)
+    for row, labelled in enumerate(objects):
+        check_image_objects(row, labelled, logits.shape[-1] - 1)
 
 
-def check_image_objects(row: int, found: Any, num_labels: int) -> None:
-    """The objects of one image."""
+def check_image_objects(row: int, labelled: Any, num_labels: int) -> None:
+    """Check the labelled objects of one image."""
     names = ("class_labels", "boxes")
-    if missing := [name for name in names if name not in found]:
+    if missing := [name for name in names if name not in labelled]:
         raise ValueError(f"labels[{row}] have no {missing[0]!r}; the image processor makes them of COCO annotations")
-    classes, boxes = (found[name] for name in names)
+    classes, boxes = (labelled[name] for name in names)
     if boxes.ndim != 2 or boxes.shape[1] != 4 or classes.shape != boxes.shape[:1] or classes.is_floating_point():
         raise ValueError(
             f"labels[{row}] have boxes of shape {tuple(boxes.shape)} for class_labels of shape {tuple(classes.shape)} "

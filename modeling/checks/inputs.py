@@ -1,4 +1,4 @@
-"""Which inputs cannot be right? Each is refused here in one sentence, before torch fails somewhere deep inside.
+"""Checks of tokens, embeddings, masks, caches and labels.
 
 Shapes are always looked at; values only where a look costs nothing and changes nothing: in eager mode, on the CPU.
 
@@ -20,7 +20,7 @@ from ...configuration.configuration_stack import StackConfig
 
 
 def can_read_values(tensor: Tensor) -> bool:
-    """Whether the values can be read here and now: an accelerator would stall, a compiler would break its graph."""
+    """Return True where values can be read at no cost: an accelerator would stall, a compiler would break its graph."""
     real = type(tensor) in (Tensor, nn.Parameter) and tensor.device.type == "cpu"
     return real and not torch.compiler.is_compiling()
 
@@ -74,7 +74,7 @@ def check_input_ids(input_ids: Tensor, vocab_size: int) -> None:
 
 
 def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int:
-    """How many continuations each row of (B, choices, T) or (B, choices, T, D) has."""
+    """Return the number of choices of (B, choices, T) or (B, choices, T, D)."""
     given, dimensions = (input_ids, 3) if input_ids is not None else (inputs_embeds, 4)
     if given is None or given.ndim != dimensions:
         shape = None if given is None else tuple(given.shape)
@@ -102,7 +102,7 @@ def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> Non
 
 
 def check_stack_inputs(stack: nn.Module, hidden: Tensor, past: Any, kwargs: dict[str, Any]) -> None:
-    """What a stack is given fits its width, the rest fits what it is given, and nothing is ignored for its spelling."""
+    """Check embedding, cache and memory shapes; reject misspelt keyword arguments."""
     check_spelling(type(stack).forward, kwargs)
     config: Any = stack.config
     memory = kwargs.get("encoder_hidden_states")

@@ -1,4 +1,4 @@
-"""Which sound, and which words for it, cannot be right? Each is refused in one sentence, as in `check`.
+"""Checks of spectrograms and of the labels of speech.
 
 Shapes: B batch, L frames, T tokens, V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""What is read off the last hidden state?
+"""Poolers and heads on the last hidden state.
 
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P patch_size.
 """
@@ -66,7 +66,7 @@ class ReplacedTokenHead(HeadTransform):
 
 
 def transform(config: Any) -> nn.Module:
-    """What stands before a classifier: a `HeadTransform` where the config asks for one."""
+    """Return what stands before a classifier: a `HeadTransform` where the config asks for one."""
     return HeadTransform(config) if config.head_transform else nn.Identity()
 
 
@@ -93,7 +93,7 @@ class FirstTokenPooler(nn.Module):
 
     @staticmethod
     def classifier(config: PooledStackConfig) -> nn.Module:
-        """What turns the pooled vector into scores for each label."""
+        """Return the map from the pooled vector to a score for each label."""
         return label_classifier(config)
 
 

@@ -1,4 +1,4 @@
-"""What is minimised? Every loss is a sum over targets divided by a count, so that it can be split over batches.
+"""Losses, each a sum over targets divided by a count, so that it can be split over batches.
 
 Without labels there is no loss: every function then returns None.
 
@@ -25,7 +25,7 @@ Count = Tensor | int | None
 
 
 def normalise(total: Tensor, count: Tensor | int, num_items_in_batch: Count) -> Tensor:
-    """A summed loss over the number of targets of the step, or of this batch."""
+    """Divide a summed loss by the number of targets of the step, or of this batch."""
     items = count if num_items_in_batch is None else num_items_in_batch
     return total / (items.to(total.device) if isinstance(items, Tensor) else items)
 
@@ -36,7 +36,7 @@ def negative_log_likelihood(
     num_items_in_batch: Count = None,
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Negative log-likelihood of labels (...,) under logits (..., V), in single precision at least.
+    """Compute the negative log-likelihood of labels (...,) under logits (..., V), in single precision at least.
 
     `label_smoothing` spreads that much probability evenly over all classes.
 
@@ -51,7 +51,7 @@ def negative_log_likelihood(
 
 
 def cross_entropy(logits: Tensor, labels: Tensor | None, *args: Any, **kwargs: Any) -> Tensor | None:
-    """`negative_log_likelihood`, or None where there are no labels."""
+    """Compute `negative_log_likelihood`, or return None without labels."""
     return None if labels is None else negative_log_likelihood(logits, labels, *args, **kwargs)
 
 
@@ -63,7 +63,7 @@ def causal_lm_loss(
     boundaries: Tensor | None = None,
     **kwargs: Any,
 ) -> Tensor | None:
-    """Each position predicts the token after it: logits (B, T, V), labels (B, T) unshifted.
+    """Compute the causal language-modelling loss of logits (B, T, V) and labels (B, T), which are shifted here.
 
     `shift_labels` are used as they are. Where `position_ids` restart, or at `boundaries` (documents + 1,), a packed
     document begins, and its first token is nobody's target.
@@ -84,7 +84,7 @@ def causal_lm_loss(
 def classification(
     logits: Tensor, labels: Tensor | None, config: QkvConfig, num_items_in_batch: Count = None
 ) -> Tensor | None:
-    """Class, regression or multi-label loss of logits (B, V), chosen by `problem_type` or by labels and V."""
+    """Compute the class, regression or multi-label loss of logits (B, V), chosen by `problem_type` or by the labels."""
     if labels is None:
         return None
     kind = config.problem_type or problem_type(labels, logits.shape[-1])
@@ -107,7 +107,7 @@ def replaced_tokens(
     attention_mask: Tensor | None,
     num_items_in_batch: Count = None,
 ) -> Tensor | None:
-    """Binary cross-entropy of each real token's label, 1 where it was replaced: logits, labels and mask (B, T).
+    """Compute the binary cross-entropy of replaced tokens, labelled 1: logits, labels and mask (B, T).
 
     Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
     """
@@ -127,7 +127,7 @@ def replaced_tokens(
 
 
 def problem_type(labels: Tensor, num_labels: int) -> str:
-    """transformers' rule: one output is a number, whole labels are classes, others are independent yes-or-no's."""
+    """Return transformers' problem type: one output: regression, whole labels: classes, others: multi-label."""
     if num_labels == 1:
         return "regression"
     return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
@@ -136,7 +136,7 @@ def problem_type(labels: Tensor, num_labels: int) -> str:
 def question_answering_loss(
     starts: Tensor, ends: Tensor, start_positions: Tensor | None, end_positions: Tensor | None, **kwargs: Any
 ) -> Tensor | None:
-    """Mean of the losses of an answer's first and last token: logits 2 x (B, T), positions 2 x (B,).
+    """Compute the mean loss of an answer's first and last token: logits 2 x (B, T), positions 2 x (B,).
 
     Positions outside the sequence are ignored. Source: Devlin et al. 2019, §4.2, https://arxiv.org/abs/1810.04805
     """
@@ -151,7 +151,7 @@ def question_answering_loss(
 def ctc_loss(
     logits: Tensor, labels: Tensor | None, lengths: Tensor, config: Any, num_items_in_batch: Count = None
 ) -> Tensor | None:
-    """Negative log-likelihood of labels (B, words) over all ways to spread them over the tokens of logits (B, T, V).
+    """Compute the CTC loss: labels (B, words) over all alignments with logits (B, T, V).
 
     `lengths` (B,) are the real tokens. The blank is `pad_token_id`. A label is a target, so a long text weighs more
     than a short one. Source: Graves et al. 2006, §4.1, Connectionist Temporal Classification
@@ -172,7 +172,7 @@ def ctc_loss(
 def masked_image_loss(
     pixels: Tensor, reconstruction: Tensor, masked: Tensor, patch_size: int, num_items_in_batch: Count = None
 ) -> Tensor:
-    """Mean absolute error over the pixels of masked patches: 2 x (B, C, height, width), masked (B, rows, columns).
+    """Compute the mean absolute error of masked patches: 2 x (B, C, height, width), masked (B, rows, columns).
 
     `num_items_in_batch` counts masked patches.
 
@@ -185,33 +185,32 @@ def masked_image_loss(
 
 
 def contrastive(images: Tensor, texts: Tensor, scale: Tensor, num_items_in_batch: Count = None) -> Tensor:
-    """Each image has to find its text among all, and each text its image: 2 x (B, D) of length 1, row i a pair.
+    """Compute the contrastive loss of image and text embeddings: 2 x (B, D) of length 1, row i a pair.
 
-    With a process group the pairs of all processes compete, so that the loss and, under DDP's mean over processes, its
-    gradients do not depend on their number; every process has to take part. Accumulated micro-batches do not compete:
-    with `num_items_in_batch` (pairs of the step) theirs add up to the mean over pairs, each among those of its own
-    micro-batch alone.
+    With a process group the pairs of all processes are in-batch negatives, so that the loss and, under DDP's mean over
+    processes, its gradients do not depend on their number; every process has to take part. Gradient accumulation adds
+    no negatives: with `num_items_in_batch` (pairs of the step) those of micro-batches add up to the mean over pairs.
 
     Source: Radford et al. 2021, CLIP, §2.3, figure 3, https://arxiv.org/abs/2103.00020
     """
     check_pairs(images, texts)
     all_images, all_texts, first = gather_pairs(images, texts)
     labels = torch.arange(len(images), device=images.device) + first
-    found = [negative_log_likelihood(scale * images @ all_texts.T, labels, 1)]
-    found += [negative_log_likelihood(scale * texts @ all_images.T, labels.to(texts.device), 1).to(images.device)]
-    total = (found[0] + found[1]) / 2
+    losses = [negative_log_likelihood(scale * images @ all_texts.T, labels, 1)]
+    losses += [negative_log_likelihood(scale * texts @ all_images.T, labels.to(texts.device), 1).to(images.device)]
+    total = (losses[0] + losses[1]) / 2
     if num_items_in_batch is None and together():
         total = collective.all_reduce(total)
     return normalise(total, len(all_images), num_items_in_batch)
 
 
 def together() -> bool:
-    """Whether several processes share a step."""
+    """Return True where several processes share a step."""
     return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
 
 
 def gather_pairs(images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, int]:
-    """The pairs of all processes, which may have different numbers of them, and where those of this one begin."""
+    """Gather the pairs of all processes, whose numbers may differ; the last value is where those of this one begin."""
     if not together():
         return images, texts, 0
     counts = images.new_zeros(distributed.get_world_size(), dtype=torch.long)

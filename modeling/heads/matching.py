@@ -1,8 +1,8 @@
-"""Which slot takes which object? The cheapest way to give each object a slot of its own, and the loss of that.
+"""Bipartite matching of object queries and labelled objects, and the set loss of DETR.
 
 Boxes are (center x, center y, width, height) as parts of the image's width and height; padding is no part of it.
 
-Shapes: B images, Q slots, N objects, V classes, the last of which is that there is none.
+Shapes: B images, Q object queries, N objects, V classes, the last of which is that there is none.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from ..checks.images import check_objects
 from .loss import Count, together
 
 Objects = Sequence[dict[str, Tensor]]
-# For each image the slots that take an object, and the objects they take.
+# For each image the object queries that take an object, and the objects they take.
 Pairs = list[tuple[Tensor, Tensor]]
 
 
@@ -28,9 +28,10 @@ def corners(boxes: Tensor) -> Tensor:
 
 
 def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
-    """Shared area by united area, less the part of the smallest box around both that neither covers: (..., 4) -> (...).
+    """Compute the generalised intersection over union of boxes: 2 x (..., 4) -> (...).
 
-    From -1, far apart, to 1, the same box; unlike plain IoU it tells boxes that share nothing how far they are apart.
+    Shared area by united area, less the part of the smallest box around both that neither covers. From -1, far apart,
+    to 1, the same box; unlike plain IoU it tells boxes that share nothing how far they are apart.
     Two boxes without any area count as if they shared nothing.
 
     Source: Rezatofighi et al. 2019, Generalized Intersection over Union, algorithm 1, https://arxiv.org/abs/1902.09630
@@ -46,7 +47,7 @@ def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
 
 @torch.no_grad()
 def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> Pairs:
-    """The cheapest pairs of slots and objects of each image, by scipy; where objects outnumber slots, some stay out.
+    """Match object queries with objects at the least cost, by scipy; objects that outnumber the queries stay out.
 
     A pair costs less the likelier its class and the nearer its boxes. What is not a number is matched as if it were 0,
     so that a model that has diverged shows it by its loss.
@@ -54,54 +55,54 @@ def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> Pai
     Source: Carion et al. 2020, DETR, §3.1, eq. 1 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
     matcher = HungarianMatcher(config.class_cost, config.bbox_cost, config.giou_cost)
-    given = [{"class_labels": found["class_labels"].to(logits.device), "boxes": found["boxes"]} for found in objects]
+    given = [{"class_labels": each["class_labels"].to(logits.device), "boxes": each["boxes"]} for each in objects]
     return matcher({"logits": logits.nan_to_num(), "pred_boxes": boxes.nan_to_num()}, given)
 
 
 def sums(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> tuple[dict[str, Tensor], Tensor]:
-    """The parts of the loss before they are divided: class, L1 and GIoU; and the weight of all slots.
+    """Sum the parts of the loss, class, L1 and GIoU; the last value is the weight of all object queries.
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
     pairs = matched(logits, boxes, objects, config)
     none = logits.shape[-1] - 1
     classes = torch.full(logits.shape[:2], none, device=logits.device)
-    for row, ((slots, taken), found) in enumerate(zip(pairs, objects, strict=True)):
-        classes[row, slots] = found["class_labels"].to(classes)[taken]
+    for row, ((queries, taken), labelled) in enumerate(zip(pairs, objects, strict=True)):
+        classes[row, queries] = labelled["class_labels"].to(classes)[taken]
     weights = torch.ones_like(logits[0, 0])
     weights[-1] = config.eos_coefficient
-    chosen = torch.cat([row[slots] for row, (slots, _) in zip(boxes, pairs, strict=True)])
-    wanted = torch.cat([found["boxes"][taken] for found, (_, taken) in zip(objects, pairs, strict=True)])
-    found_sums = {
+    chosen = torch.cat([row[queries] for row, (queries, _) in zip(boxes, pairs, strict=True)])
+    wanted = torch.cat([labelled["boxes"][taken] for labelled, (_, taken) in zip(objects, pairs, strict=True)])
+    parts = {
         "loss_ce": F.cross_entropy(logits.transpose(1, 2), classes, weights, reduction="sum"),
         "loss_bbox": (chosen - wanted).abs().sum(),
         "loss_giou": (1 - generalized_iou(chosen, wanted)).sum(),
     }
-    return found_sums, weights[classes].sum()
+    return parts, weights[classes].sum()
 
 
 def set_loss(
     answers: Sequence[tuple[Tensor, Tensor]], objects: Objects, config: Any, num_items_in_batch: Count = None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a set of found objects and its parts by name: answers [(logits (B, Q, V), boxes (B, Q, 4)), …].
+    """Compute the set loss and its parts by name: answers [(logits (B, Q, V), boxes (B, Q, 4)), …].
 
     The last answer is the model's, those before it are of earlier layers, each matched by itself. Boxes are divided by
-    the number of objects, classes by the weight of all slots, an empty one weighing `eos_coefficient`. Both are of all
-    processes, as many as take part in the step. With `num_items_in_batch`, the objects and the images of the whole step
-    as a tensor (2,), the parts of a step add up to the loss of one big batch; one number alone cannot say both.
+    the number of objects, classes by the weight of all queries, one without an object weighing `eos_coefficient`.
+    Both are of all processes that take part in the step. With `num_items_in_batch`, the objects and the images of the
+    whole step as a tensor (2,), parts of a step add up to the loss of one big batch; one number alone cannot say both.
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
     check_objects(objects, answers[-1][0], num_items_in_batch)
     answers = [(widened(logits), widened(boxes)) for logits, boxes in answers]
-    objects = [{**found, "boxes": found["boxes"].to(answers[-1][1])} for found in objects]
+    objects = [{**each, "boxes": each["boxes"].to(answers[-1][1])} for each in objects]
     parts: dict[str, Tensor] = {}
     total = answers[-1][0].new_zeros(())
     coefficients = {"ce": 1.0, "bbox": config.bbox_loss_coefficient, "giou": config.giou_loss_coefficient}
     for index, (logits, boxes) in enumerate([answers[-1], *answers[:-1]]):
-        found, weight = sums(logits, boxes, objects, config)
+        summed, weight = sums(logits, boxes, objects, config)
         count, weight = counts(objects, weight, logits, config, num_items_in_batch)
-        for (name, value), coefficient in zip(found.items(), coefficients.values(), strict=True):
+        for (name, value), coefficient in zip(summed.items(), coefficients.values(), strict=True):
             part = value / (weight if name == "loss_ce" else count)
             parts[f"{name}_{index - 1}" if index else name] = part.detach()
             total = total + coefficient * part
@@ -109,15 +110,15 @@ def set_loss(
 
 
 def widened(tensor: Tensor) -> Tensor:
-    """In single precision at least."""
+    """Convert to single precision at least."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def counts(
     objects: Objects, weight: Tensor, logits: Tensor, config: Any, num_items_in_batch: Count
 ) -> tuple[Tensor, Tensor]:
-    """What boxes and classes are divided by."""
-    own = torch.stack((weight.new_tensor(float(sum(len(found["boxes"]) for found in objects))), weight))
+    """Return the divisors of boxes and of classes."""
+    own = torch.stack((weight.new_tensor(float(sum(len(each["boxes"]) for each in objects))), weight))
     if isinstance(num_items_in_batch, Tensor):
         boxes, images = num_items_in_batch.to(own).unbind()
         return boxes.clamp(min=1), boxes + config.eos_coefficient * (images * logits.shape[1] - boxes)

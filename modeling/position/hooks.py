@@ -1,4 +1,4 @@
-"""Where a position encoding can act: the hooks of `Position`, none of which does anything by default.
+"""Hooks of position encodings: the places where one can act, none of which does anything by default.
 
 Shapes: B batch, T queries, S keys, D hidden_size, H heads, K head_dim.
 """
@@ -12,7 +12,7 @@ from ...configuration.configuration_stack import StackConfig
 
 
 class Embedded(NamedTuple):
-    """What a frontend makes of an input: one vector for each token, and how the tokens lie.
+    """The result of a frontend: one vector for each token, and how the tokens lie.
 
     Shapes: hidden (B, T, D); padding_mask (B, T), true where a token is real, or None where all are; grid the numbers
     of rows and columns of an image, of which the last rows * columns tokens are patches.
@@ -35,7 +35,7 @@ class Rotation(NamedTuple):
 
 
 class PositionState(NamedTuple):
-    """What an encoding adds inside the layers of one pattern; None where it adds nothing.
+    """The part of an encoding that acts inside the layers of one pattern; None where it adds nothing.
 
     `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to what queries and keys of
     self-attention and queries of cross-attention are projected from, `memory_key` (B, S, D) to what keys of

@@ -1,4 +1,4 @@
-"""What does a recurrent decoder read at each step, and what does the head read of it? Contexts, alignments, readouts.
+"""Attention decoders of recurrent networks: contexts, alignments, and readouts for the head.
 
 Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vectors of a cell's state, M memory_size, N
 states kept, A attention_size, P readout_size.
@@ -12,11 +12,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ...configuration.configuration_recurrent import QkvRecurrentConfig
 from ..heads.head import last_token
-from .cells import CELLS, Pace, write
+from .cells import CELLS, StepMode, write
 
 
 def last_states(memory: Tensor, keep: Tensor, width: int) -> Tensor:
-    """What each direction ended with: the forward half at the last real token, the backward one at the first.
+    """Return the final states: the forward half at the last real token, the backward one at the first.
 
     (B, S, M) -> (B, M)
     """
@@ -32,7 +32,7 @@ def reading_cell(config: QkvRecurrentConfig) -> Any:
     return CELLS[config.cell](config.embedding_size + config.memory_size, config.hidden_size, batch_first=True)
 
 
-class Reader(nn.Module):
+class AttentionDecoder(nn.Module):
     """A decoder's first layer, which reads a context beside each embedding; the layers above read its outputs."""
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
@@ -40,7 +40,7 @@ class Reader(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
 
 
-class FixedReader(Reader, GradientCheckpointingLayer):
+class FixedContextDecoder(AttentionDecoder, GradientCheckpointingLayer):
     """Read the same context at every step: what the encoder ended with. Everything has to pass through one vector.
 
     Source: Cho et al. 2014, §2.2, eq. 2-3, https://arxiv.org/abs/1406.1078
@@ -57,10 +57,10 @@ class FixedReader(Reader, GradientCheckpointingLayer):
         return last_states(memory, keep, self.width)
 
     def forward(
-        self, hidden_states: Tensor, state: Tensor, pace: Pace, memory: Tensor, keys: Tensor, memory_keep: Tensor
+        self, hidden_states: Tensor, state: Tensor, mode: StepMode, memory: Tensor, keys: Tensor, memory_keep: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         contexts = keys[:, None].expand(-1, hidden_states.shape[1], -1)
-        outputs, states = write(self.cell, torch.cat((hidden_states, contexts), dim=-1), state, pace)
+        outputs, states = write(self.cell, torch.cat((hidden_states, contexts), dim=-1), state, mode)
         return self.dropout(outputs), states, contexts, None
 
 
@@ -75,7 +75,7 @@ class DotAlignment(nn.Module):
         super().__init__()
 
     def keys(self, memory: Tensor) -> Tensor:
-        """What queries are compared with, once for all steps: (B, S, M) -> (B, S, M)."""
+        """Return what queries are compared with, once for all steps: (B, S, M) -> (B, S, M)."""
         return memory
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class AttendedStep(GradientCheckpointingLayer):
         return state, context, weights
 
 
-class DotReader(Reader):
+class DotAttentionDecoder(AttentionDecoder):
     """At each step read the mean of memory that the state before asks for, by its product with each of it.
 
     Source: Bahdanau et al. 2015, §3.1, https://arxiv.org/abs/1409.0473; score: Luong et al. 2015, §3.1, eq. 8
@@ -145,32 +145,36 @@ class DotReader(Reader):
         self.step = AttendedStep(config, self.alignment(config))
 
     def keys(self, memory: Tensor, keep: Tensor) -> Tensor:
-        """What every step compares its state with: (B, S, M) -> (B, S, A)."""
+        """Return what every step compares its state with: (B, S, M) -> (B, S, A)."""
         return self.step.alignment.keys(memory)
 
     def forward(
-        self, hidden_states: Tensor, state: Tensor, pace: Pace, memory: Tensor, keys: Tensor, memory_keep: Tensor
+        self, hidden_states: Tensor, state: Tensor, mode: StepMode, memory: Tensor, keys: Tensor, memory_keep: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         steps = []
         for step in range(hidden_states.shape[1]):
             after, context, weights = self.step(hidden_states[:, step], state, memory, keys, memory_keep)
-            state = pace.held(after, state, step)
+            state = mode.held(after, state, step)
             steps.append((state, context, weights))
         states, contexts, alignment = (torch.stack(each, dim=1) for each in zip(*steps, strict=True))
         return self.dropout(states[:, :, 0]), states, contexts, alignment[:, None]
 
 
-class AdditiveReader(DotReader):
+class AdditiveAttentionDecoder(DotAttentionDecoder):
     """At each step read the mean of memory that a small network finds for the state before.
 
     Source: Bahdanau et al. 2015, §3.1 and appendix A.1.2, https://arxiv.org/abs/1409.0473
-    Shapes: as `DotReader`
+    Shapes: as `DotAttentionDecoder`
     """
 
     alignment = AdditiveAlignment
 
 
-READERS: dict[str, Any] = {"none": FixedReader, "additive": AdditiveReader, "dot": DotReader}
+ATTENTION_DECODERS: dict[str, Any] = {
+    "none": FixedContextDecoder,
+    "additive": AdditiveAttentionDecoder,
+    "dot": DotAttentionDecoder,
+}
 
 
 class StateReadout(nn.Module):

@@ -1,4 +1,4 @@
-"""How does a recurrent network read a sequence, and how does it write one? Its cells, and the layers made of them.
+"""Recurrent cells, and the layers made of them.
 
 Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vectors of a cell's state, M memory_size, N
 states kept.
@@ -63,7 +63,7 @@ CELLS: dict[str, Any] = {"gru": GRU, "lstm": LSTM}
 
 
 def reading_orders(keep: Tensor) -> tuple[Tensor, Tensor]:
-    """Where the tokens of each row stand, read forward and read backward, padding last: (B, T) -> 2 x (B, T)."""
+    """Return the order of tokens read forward and read backward, padding last: (B, T) -> 2 x (B, T)."""
     forward = (~keep).byte().argsort(dim=1, stable=True)
     place = torch.arange(keep.shape[1], device=keep.device)
     return forward, forward.gather(1, (keep.sum(1, keepdim=True) - 1 - place) % keep.shape[1])
@@ -101,8 +101,8 @@ class RecurrentLayer(GradientCheckpointingLayer):
         return self.dropout(torch.cat(outputs, dim=-1))
 
 
-class Pace(NamedTuple):
-    """How a sequence is written: which tokens are real (B, T), None for all, and whether in single steps.
+class StepMode(NamedTuple):
+    """Step mode of a decoder: which tokens are real (B, T), None for all, and whether it runs in single steps.
 
     In single steps there is a state after each token, and padding leaves it as it is. Otherwise the last state is that
     after the last real token only where there is no padding.
@@ -116,19 +116,19 @@ class Pace(NamedTuple):
         return state if self.keep is None else torch.where(self.keep[:, step, None, None], state, before)
 
 
-def write(cell: nn.Module, inputs: Tensor, state: Tensor, pace: Pace) -> tuple[Tensor, Tensor]:
+def write(cell: nn.Module, inputs: Tensor, state: Tensor, mode: StepMode) -> tuple[Tensor, Tensor]:
     """Run a cell from a state on: (B, T, I), (B, R, D) -> outputs (B, T, D), states (B, N, R, D)."""
-    if pace.stepwise:
+    if mode.stepwise:
         states = []
         for step in range(inputs.shape[1]):
-            state = pace.held(cell(inputs[:, step], state)[1], state, step)
+            state = mode.held(cell(inputs[:, step], state)[1], state, step)
             states.append(state)
         kept = torch.stack(states, dim=1)
         return kept[:, :, 0], kept
-    if pace.keep is None:
+    if mode.keep is None:
         outputs, state = cell(inputs, state)
     else:
-        outputs, state = in_order(cell, inputs, reading_orders(pace.keep)[0], state)
+        outputs, state = in_order(cell, inputs, reading_orders(mode.keep)[0], state)
     return outputs, state[:, None]
 
 
@@ -144,6 +144,6 @@ class RecurrentDecoderLayer(GradientCheckpointingLayer):
         self.cell = CELLS[config.cell](config.hidden_size, config.hidden_size, batch_first=True)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
-    def forward(self, hidden_states: Tensor, state: Tensor, pace: Pace) -> tuple[Tensor, Tensor]:
-        outputs, states = write(self.cell, hidden_states, state, pace)
+    def forward(self, hidden_states: Tensor, state: Tensor, mode: StepMode) -> tuple[Tensor, Tensor]:
+        outputs, states = write(self.cell, hidden_states, state, mode)
         return self.dropout(outputs), states

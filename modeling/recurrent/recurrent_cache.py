@@ -1,4 +1,4 @@
-"""What does a recurrent decoder remember between steps? A state for each layer, in a cache that generation can reorder.
+"""The cache of a recurrent decoder: a state for each layer, which generation can reorder.
 
 Shapes: B batch, S sources, R vectors of a cell's state, D hidden_size, N states kept, A attention_size.
 """
@@ -11,7 +11,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class RecurrentCacheLayer(CacheLayerMixin):
-    """What one layer remembers: its state after the last token; of the first layer, what it compares states with, too.
+    """One layer's state after the last token; of the first layer, what it compares states with, too.
 
     While it records, it keeps the state after each token, so that tokens can be taken back. `keys` are (B, S, A) or
     None, `values` are states (B, N, R, D).
@@ -95,5 +95,5 @@ class RecurrentCache(Cache):
 
     @property
     def is_initialized(self) -> bool:
-        """Whether a text was begun."""
+        """True once a text was begun."""
         return all(layer.is_initialized for layer in self.layers)

@@ -17,8 +17,8 @@ from ...configuration.configuration_recurrent import QkvRecurrentConfig
 from ..base import QkvPreTrainedModel, exactly_one
 from ..checks.inputs import check_embeddings, check_padding_mask, check_spelling
 from ..frontend import FRONTENDS
-from .attention_decoder import READERS, READOUTS, Reader, last_states
-from .cells import CELLS, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders
+from .attention_decoder import ATTENTION_DECODERS, READOUTS, AttentionDecoder, last_states
+from .cells import CELLS, RecurrentDecoderLayer, RecurrentLayer, StepMode, reading_orders
 from .recurrent_cache import RecurrentCache
 
 
@@ -62,7 +62,7 @@ def check_recurrent_mask(mask: Tensor, hidden: Tensor, past: int) -> None:
 
 
 class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
-    """What all models of the family share: how cells start, and that no attention backend of transformers is used."""
+    """Base of the family: how cells start, and that no attention backend of transformers is used."""
 
     config: QkvRecurrentConfig
     _supports_flash_attn = False
@@ -150,8 +150,8 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
     """
 
     _can_record_outputs = {
-        "hidden_states": [OutputRecorder(Reader), OutputRecorder(RecurrentDecoderLayer)],
-        "cross_attentions": OutputRecorder(Reader, index=3),
+        "hidden_states": [OutputRecorder(AttentionDecoder), OutputRecorder(RecurrentDecoderLayer)],
+        "cross_attentions": OutputRecorder(AttentionDecoder, index=3),
     }
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
@@ -163,7 +163,7 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
             int(config.encoder_hidden_size), config.num_hidden_layers * self.vectors * config.hidden_size
         )
         above = (RecurrentDecoderLayer(config) for _ in range(config.num_hidden_layers - 1))
-        self.layers = nn.ModuleList([READERS[config.attention](config), *above])
+        self.layers = nn.ModuleList([ATTENTION_DECODERS[config.attention](config), *above])
         self.readout = READOUTS[config.readout](config)
         self._no_split_modules = sorted({type(layer).__name__ for layer in self.layers})
         self.gradient_checkpointing = False
@@ -206,19 +206,19 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
     def run(self, embedded: Tensor, memory: Tensor, memory_keep: Tensor, keep: Tensor | None, cache: Any) -> Tensor:
         """Embeddings in, what the head reads out: (B, T, embedding_size) -> (B, T, P)."""
         keys, before = self.begin(memory, memory_keep, cache)
-        pace = Pace(keep, cache is not None and (keep is not None or cache.is_recording_past(0)))
+        mode = StepMode(keep, cache is not None and (keep is not None or cache.is_recording_past(0)))
         reader, *above = self.layers
-        hidden, states, contexts, _ = reader(embedded, before[0], pace, memory, keys, memory_keep)
+        hidden, states, contexts, _ = reader(embedded, before[0], mode, memory, keys, memory_keep)
         every = [states]
         for layer, state in zip(above, before[1:], strict=True):
-            hidden, states = layer(hidden, state, pace)
+            hidden, states = layer(hidden, state, mode)
             every.append(states)
         for index, states in enumerate(every if cache is not None else ()):
             cache.update(None, states, index, length=embedded.shape[1])
         return self.readout(hidden, embedded, contexts)
 
     def begin(self, memory: Tensor, keep: Tensor, cache: Any) -> tuple[Tensor, list[Tensor]]:
-        """What steps look up, and each layer's state (B, R, D): from the cache, or made from memory."""
+        """Return what steps look up, and each layer's state (B, R, D): from the cache, or made from memory."""
         if cache is not None and cache.is_initialized:
             return cache.layers[0].keys, [layer.values[:, -1] for layer in cache.layers]
         width, reader = int(self.config.encoder_hidden_size), cast(Any, self.layers[0])

@@ -16,7 +16,7 @@ from qkv.modeling.modeling_speech_encoder_decoder import TRANSCRIPTIONS
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.pattern import PATTERNS
 from qkv.modeling.position import POSITIONS
-from qkv.modeling.recurrent.attention_decoder import READERS, READOUTS
+from qkv.modeling.recurrent.attention_decoder import ATTENTION_DECODERS, READOUTS
 from qkv.modeling.recurrent.cells import CELLS
 from qkv.modeling.spectrogram import CONVOLUTIONS, FRAME_LAYOUTS, FRAME_PADDINGS
 
@@ -31,7 +31,7 @@ TABLES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (DETECTION_FRONTENDS, ("DetectionFrontendName",)),
     (POOLINGS, ("TextPoolingName", "ImagePoolingName")),
     (CELLS, ("CellName",)),
-    (READERS, ("AlignmentName",)),
+    (ATTENTION_DECODERS, ("AlignmentName",)),
     (READOUTS, ("ReadoutName",)),
     (CONVOLUTIONS, ("ConvolutionName",)),
     (FRAME_LAYOUTS, ("FrameLayoutName",)),

@@ -1,8 +1,10 @@
 """A whole stack, for every word of every axis, is the composition of its slow loops."""
 
 import dataclasses
+import inspect
 import itertools
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -19,6 +21,7 @@ from qkv.configuration.axes import (
     PatternName,
     PositionName,
 )
+from qkv.modeling import kernel
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from sampling import sampled
@@ -296,3 +299,20 @@ def test_a_narrow_decoder_is_a_wide_one_between_two_maps(position):
         given = narrow(inputs_embeds=narrow.embed_tokens(IDS)).last_hidden_state
     assert_same(given, expected)
     assert expected.shape == (2, LENGTH, 5)
+
+
+def test_five_frames_lead_from_ids_to_the_backend(monkeypatch):
+    """What a reader of a traceback has to follow: the model, its stack, a layer, its attention, the kernel."""
+    frames = []
+
+    def recorded(*args, **kwargs):
+        ours = [
+            frame.function for frame in inspect.stack() if Path(frame.filename).parent == Path(kernel.__file__).parent
+        ]
+        frames.append(list(reversed(ours)))
+        return eager_attention(*args, **kwargs)
+
+    eager_attention = kernel.eager_attention
+    monkeypatch.setattr(kernel, "eager_attention", recorded)
+    QkvDecoderModel(decoder(num_hidden_layers=1, attn_implementation="eager"))(IDS)
+    assert frames == [["forward", "run", "forward", "forward", "softmax_attention"]]

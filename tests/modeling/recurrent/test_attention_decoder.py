@@ -10,14 +10,14 @@ from torch.testing import assert_close
 import reference
 from qkv import QkvRecurrentConfig
 from qkv.modeling.recurrent.attention_decoder import (
-    READERS,
+    ATTENTION_DECODERS,
     READOUTS,
     AdditiveAlignment,
     AttendedStep,
     DotAlignment,
     last_states,
 )
-from qkv.modeling.recurrent.cells import Pace
+from qkv.modeling.recurrent.cells import StepMode
 
 SOURCES, TARGETS = 5, 4
 KEEP = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]]).bool()
@@ -94,12 +94,12 @@ def test_the_last_states_are_those_of_real_tokens() -> None:
     assert torch.equal(last_states(memory[..., :2], KEEP, 2), expected[:, :2])
 
 
-@pytest.mark.parametrize("attention", READERS)
+@pytest.mark.parametrize("attention", ATTENTION_DECODERS)
 def test_a_reader_is_the_loop_of_its_formula(attention: str) -> None:
-    reader = made(READERS[attention], config(attention=attention))
+    reader = made(ATTENTION_DECODERS[attention], config(attention=attention))
     embedded, state, memory = draw(2, TARGETS, 3), draw(2, 1, 4, seed=2), draw(2, SOURCES, 4, seed=3)
     keys = reader.keys(memory, KEEP)
-    outputs, states, contexts, weights = reader(embedded, state, Pace(None, stepwise=False), memory, keys, KEEP)
+    outputs, states, contexts, weights = reader(embedded, state, StepMode(None, stepwise=False), memory, keys, KEEP)
     for row in range(2):
         real = memory[row][KEEP[row]]
         expected, seen, mixed = by_hand(reader, attention, embedded[row], state[row, 0], real)
@@ -138,12 +138,12 @@ def by_hand(
 def test_without_attention_everything_passes_through_the_last_states() -> None:
     """The gradient reaches no other part of memory; with attention it reaches all of it."""
     reached = {}
-    for attention in READERS:
-        reader = made(READERS[attention], config(attention=attention))
+    for attention in ATTENTION_DECODERS:
+        reader = made(ATTENTION_DECODERS[attention], config(attention=attention))
         memory, everything = draw(2, SOURCES, 4), torch.ones(2, SOURCES, dtype=torch.bool)
         keys = reader.keys(memory, everything)
-        pace = Pace(None, stepwise=False)
-        outputs = reader(draw(2, TARGETS, 3), draw(2, 1, 4), pace, memory, keys, everything)[0]
+        mode = StepMode(None, stepwise=False)
+        outputs = reader(draw(2, TARGETS, 3), draw(2, 1, 4), mode, memory, keys, everything)[0]
         gradient = torch.autograd.grad(outputs.square().sum(), memory)[0]
         reached[attention] = [int(count) for count in (gradient[0] != 0).sum(-1)]
     assert reached == {"none": [2, 0, 0, 0, 2], "additive": [4] * SOURCES, "dot": [4] * SOURCES}

@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 import reference
 from qkv import QkvRecurrentConfig
-from qkv.modeling.recurrent.cells import CELLS, Pace, RecurrentDecoderLayer, RecurrentLayer, reading_orders, write
+from qkv.modeling.recurrent.cells import CELLS, RecurrentDecoderLayer, RecurrentLayer, StepMode, reading_orders, write
 
 INPUT, WIDTH, ROWS, LENGTH = 3, 4, 3, 5
 # On the right, on the left, and a hole.
@@ -56,7 +56,7 @@ def test_a_cell_is_its_formula_over_a_sequence_and_in_single_steps(name: str) ->
     assert_close(outputs, torch.stack([row for row, _ in expected]), rtol=0, atol=1e-12)
     assert_close(last, torch.stack([end for _, end in expected]), rtol=0, atol=1e-12)
     same_gradients(outputs, torch.stack([row for row, _ in expected]), [inputs, state, *made.parameters()])
-    stepped, states = write(made, inputs, state, Pace(None, stepwise=True))
+    stepped, states = write(made, inputs, state, StepMode(None, stepwise=True))
     assert_close(stepped, outputs, rtol=0, atol=1e-12)
     assert_close(states[:, -1], last, rtol=0, atol=1e-12)
     same_gradients(stepped, outputs, [inputs, state, *made.parameters()])
@@ -129,8 +129,8 @@ def test_padding_leaves_a_writing_state_alone(name: str) -> None:
     torch.manual_seed(0)
     layer = RecurrentDecoderLayer(config(name)).double()
     inputs, state = draw(ROWS, LENGTH, WIDTH), draw(ROWS, layer.cell.vectors, WIDTH)
-    steps, states = layer(inputs, state, Pace(KEEP, stepwise=True))
-    fused, _ = layer(inputs, state, Pace(KEEP, stepwise=False))
+    steps, states = layer(inputs, state, StepMode(KEEP, stepwise=True))
+    fused, _ = layer(inputs, state, StepMode(KEEP, stepwise=False))
     for index, keep in enumerate(KEEP):
         expected, last = by_hand(layer.cell, inputs[index][keep], state[index])
         assert_close(steps[index][keep], expected, rtol=0, atol=1e-12)
@@ -142,8 +142,8 @@ def test_dropout_acts_on_what_a_layer_gives_not_on_its_state() -> None:
     torch.manual_seed(0)
     layer = RecurrentDecoderLayer(config("gru", hidden_dropout=0.5)).double()
     inputs, state = draw(ROWS, LENGTH, WIDTH), draw(ROWS, 1, WIDTH)
-    plain, states = copy.deepcopy(layer).eval()(inputs, state, Pace(None, stepwise=True))
-    dropped, same = layer(inputs, state, Pace(None, stepwise=True))
+    plain, states = copy.deepcopy(layer).eval()(inputs, state, StepMode(None, stepwise=True))
+    dropped, same = layer(inputs, state, StepMode(None, stepwise=True))
     assert torch.equal(states, same)
     kept = dropped != 0
     assert 0 < kept.sum() < kept.numel() and torch.equal(dropped[kept], 2 * plain[kept])
