@@ -61,9 +61,11 @@ class QkvDetectionEncoderConfig(StackConfig):
         return "patches" if self.backbone_config is None else "feature_map"
 
     @property
-    def backbone(self) -> PreTrainedConfig:
-        """Config of the backbone, for transformers."""
-        values = dict(self.backbone_config or {})
+    def backbone(self) -> PreTrainedConfig | None:
+        """Config of the backbone, for transformers; None where patches are mapped instead."""
+        if self.backbone_config is None:
+            return None
+        values = dict(self.backbone_config)
         return CONFIG_MAPPING[values.pop("model_type")](**values)
 
     def validate_grid(self) -> None:

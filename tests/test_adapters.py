@@ -86,7 +86,7 @@ KINDS = [
     ("EncoderForSequenceClassification-bert", "SEQ_CLS", ["classifier"]),
     ("DecoderForCausalLM-llama", "CAUSAL_LM", None),
     ("EncoderDecoderForConditionalGeneration-t5", "SEQ_2_SEQ_LM", None),
-    ("EncoderForCTC-speech", None, ["lm_head"]),
+    ("AudioEncoderForCTC-speech", None, ["lm_head"]),
 ]
 
 
@@ -110,7 +110,7 @@ def test_all_linear_leaves_the_head_that_is_tied() -> None:
         assert len(found) > 10 and not [key for key in found if "lm_head.lora" in key or "decoder.lora" in key]
 
 
-@pytest.mark.parametrize("name", sampled(["DecoderForCausalLM-llama", "EncoderForImageClassification-vit"], 2))
+@pytest.mark.parametrize("name", sampled(["DecoderForCausalLM-llama", "ImageEncoderForImageClassification-vit"], 2))
 def test_scaled_activations(name: str, tmp_path: Path) -> None:
     model, inputs = prepared(BY_NAME[name])
     adapted = adapt(
@@ -143,7 +143,7 @@ RECOMPUTED = [
     (name, reentrant)
     for name in (
         "DecoderForCausalLM-gpt2",
-        "EncoderForImageClassification-vit",
+        "ImageEncoderForImageClassification-vit",
         "EncoderForMaskedLM-bert",
         "EncoderDecoderForConditionalGeneration-t5",
     )

@@ -678,7 +678,7 @@ def test_a_resampled_constant_stays_constant_and_a_gradient_keeps_its_direction(
 @pytest.mark.parametrize(
     "name",
     [
-        "EncoderForImageClassification-vit",
+        "ImageEncoderForImageClassification-vit",
         "EncoderForMaskedLM-bert",
         "DecoderForCausalLM-llama",
         "DecoderForCausalLM-mistral",

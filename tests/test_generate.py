@@ -323,7 +323,7 @@ PAGED = {
     "gpt2": {},
     "llama": {},
     "mistral": {},
-    "dalle": {"pattern": None},
+    "dalle": {"pattern": "full"},
     "bloom": {"position": "sinusoidal"},
 }
 

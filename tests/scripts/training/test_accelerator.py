@@ -143,7 +143,7 @@ def test_models_that_cannot_be_sliced_are_refused(fields: dict[str, Any], accumu
 def test_what_has_no_layers_is_not_shared_out() -> None:
     for kind, config in (
         (models.QkvEncoderModel, tiny.encoder()),
-        (models.QkvEncoderDecoderModel, tiny.speech_encoder_decoder()),
+        (models.QkvSpeechEncoderDecoderModel, tiny.speech_encoder_decoder()),
     ):
         distribution.check_shardable(kind(config))
     with pytest.raises(

@@ -45,7 +45,7 @@ def test_the_metadata_is_what_the_hub_reads(tmp_path: Path) -> None:
     found = metadata_load(tmp_path / "card.md")
     assert found["license"] == "apache-2.0" and found["library_name"] == "transformers"
     assert found["pipeline_tag"] == "image-classification" and found["metrics"] == ["accuracy"]
-    assert {"qkv", "qkv_encoder", "custom_code"} == set(found["tags"])
+    assert {"qkv", "qkv_image_encoder", "custom_code"} == set(found["tags"])
     assert {"datasets", "language", "base_model"}.isdisjoint(found)  # scikit-learn's digits are no dataset of the Hub
     name, (result,) = model_index_to_eval_results(found["model-index"])
     assert (name, result.task_type, result.dataset_split) == ("qkv-digits", "image-classification", "test")

@@ -114,7 +114,7 @@ def test_a_form_that_there_is_not_is_refused(tmp_path: Path) -> None:
 def run_folder(place: Path) -> Path:
     """A finished run, of the model whose card is published."""
     record = json.loads(RECORD.read_text())
-    config = qkv.QkvEncoderConfig.from_dict(record["config"])
+    config = qkv.QkvImageEncoderConfig.from_dict(record["config"])
     qkv.QkvImageEncoderForImageClassification(config).save_pretrained(place / "model")
     ViTImageProcessorPil(size={"height": 8, "width": 8}).save_pretrained(place / "model")
     (place / "record.json").write_text(json.dumps(record))
