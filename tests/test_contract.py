@@ -634,7 +634,11 @@ def test_resize_of_the_same_size_or_none_does_nothing() -> None:
 @pytest.mark.parametrize("size", [(12, 16), (20, 8), (16, 16), (4, 24)], ids=str)
 @pytest.mark.parametrize(
     "name",
-    [case.name for case in CASES if "pixel_values" in case.inputs() and case.config().model_type == "qkv_encoder"],
+    [
+        case.name
+        for case in CASES
+        if "pixel_values" in case.inputs() and case.config().model_type == "qkv_image_encoder"
+    ],
 )
 def test_positions_are_resampled_to_images_of_another_size(name: str, size: tuple[int, int]) -> None:
     case = named(name)
