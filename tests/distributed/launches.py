@@ -1,13 +1,12 @@
 """What `accelerate launch` understands of our config files."""
 
 from argparse import Namespace
-from pathlib import Path
 
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
-import qkv
+from checkout import ROOT
 
-CONFIGS = Path(qkv.__path__[0]) / "scripts" / "accelerate"
+CONFIGS = ROOT / "scripts" / "accelerate"
 
 
 def launched(name: str, *words: str) -> Namespace:
