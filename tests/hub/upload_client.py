@@ -15,7 +15,7 @@ package = ModuleType("qkv")
 package.__path__ = [str(Path(__file__).parents[2])]
 sys.modules["qkv"] = package
 
-from qkv.scripts.publishing.hub.options import Package, Target  # noqa: E402  the package has to stand first
+from qkv.scripts.publishing.hub.options import Package, PublishOptions  # noqa: E402  the package has to stand first
 from qkv.scripts.publishing.hub.retry import Patience  # noqa: E402
 from qkv.scripts.publishing.hub.upload import send  # noqa: E402
 
@@ -28,9 +28,8 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     folder = Path(job["folder"])
     files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
     try:
-        target, patience = Target(**job["target"]), Patience(**job["patience"])
-        package = Package(folder, "", files=files)
-        return asdict(send(package, target, dry_run=job["dry_run"], patience=patience))
+        options, patience = PublishOptions(**job["options"]), Patience(**job["patience"])
+        return asdict(send(Package(folder, "", files=files), job["repo"], options, patience))
     except Exception as error:
         return {"error": str(error), "kind": type(error).__name__}
 

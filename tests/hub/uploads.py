@@ -42,18 +42,17 @@ class Client:
         repo: str,
         *,
         token: str | None = "hf_alice",
-        dry_run: bool = False,
         patience: Mapping[str, float] | None = None,
-        **target: Any,
+        **options: Any,
     ) -> None:
         """Begin an upload."""
-        job = {"folder": str(folder), "token": token, "dry_run": dry_run, "target": {"repo": repo, **target}}
+        job = {"folder": str(folder), "repo": repo, "token": token, "options": options}
         job["patience"] = {"first_wait": 0.1, **(patience or {})}
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """Return the result: an `Uploaded`, or an `error` of a `kind`."""
+        """Return the result: a `Published`, or an `error` of a `kind`."""
         line = self.process.stdout.readline()
         assert line, self.errors.read_text()
         return json.loads(line)

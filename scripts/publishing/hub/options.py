@@ -1,52 +1,16 @@
-"""The options of publishing, the package that is published, and where it goes; light enough for an upload alone."""
+"""The options of publishing, the package that is published, and the result; light enough for an upload alone."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 MAIN = "main"
 # Options that only the Hub has, and those that come too late for a folder that was built before.
 OF_THE_HUB = ("private", "revision", "pull_request", "tag", "message", "dry_run")
 OF_BUILDING = ("processor", "record", "other", "dtype", "max_shard_size")
-
-
-@dataclass(frozen=True)
-class Target:
-    """A repository of the Hub, and how to write to it.
-
-    `revision` is a branch, made from `main` where there is none. `private` is the visibility of a new repository, and
-    is checked against that of an old one. `pull_request` proposes the commit instead of making it; `tag` names it.
-    """
-
-    repo: str
-    revision: str = MAIN
-    private: bool | None = None
-    pull_request: bool = False
-    tag: str | None = None
-    message: str = "Publish with qkv"
-
-    def __post_init__(self) -> None:
-        if self.pull_request and self.tag:
-            raise ValueError(f"tag={self.tag!r} names a commit of a branch, not a pull request; tag after merging it")
-
-
-@dataclass(frozen=True)
-class Package:
-    """A folder to publish, the identity in its manifest, and whether it was built before.
-
-    `files` are {name: path} of what is in it, once `scan` has let them pass.
-    """
-
-    folder: Path
-    identity: str
-    as_built: bool = False
-    files: Mapping[str, Path] = field(default_factory=dict)
-
-    def scanned(self, files: Mapping[str, Path]) -> "Package":
-        """Return the package with its files."""
-        return replace(self, files=files)
+State = Literal["new", "changed", "same", "deleted"]
 
 
 @dataclass(frozen=True)
@@ -57,8 +21,9 @@ class PublishOptions:
     training, or its run folder. `native` writes the stock transformers form, which needs no remote code; `other`, the
     Hub id or address of the model's other form, is linked. `dtype` and `max_shard_size` are those of the weights.
     `allow` are names and paths that may be published although they are of this machine.
-    On the Hub: `private` is the visibility of a new repository, `revision` a branch; `pull_request` proposes the
-    commit, `tag` names it, `message` describes it, `dry_run` only compares. `step` is called with what is done next.
+    On the Hub: `private` is the visibility of a new repository, and is checked against that of an old one; `revision` a
+    branch, made from `main` where there is none; `pull_request` proposes the commit instead of making it, `tag` names
+    it, `message` describes it, `dry_run` only compares. `step` is called with what is done next.
     """
 
     processor: Any = None
@@ -76,6 +41,10 @@ class PublishOptions:
     dry_run: bool = False
     step: Callable[[str], None] = lambda what: None
 
+    def __post_init__(self) -> None:
+        if self.pull_request and self.tag:
+            raise ValueError(f"tag={self.tag!r} names a commit of a branch, not a pull request; tag after merging it")
+
     def check_unset(self, names: Sequence[str], reason: str) -> None:
         """Raise ValueError for the first of these options that is given; `reason` has a place for its name."""
         for name in names:
@@ -83,7 +52,48 @@ class PublishOptions:
             if getattr(self, name) not in ((None,) if name == "private" else (None, False)):
                 raise ValueError(reason.format(name))
 
-    def target(self, repo: str) -> Target:
-        """Return the repository with the options of the Hub."""
-        named = ("private", "revision", "pull_request", "tag", "message")
-        return Target(repo, **{name: getattr(self, name) for name in named if getattr(self, name) is not None})
+    @property
+    def branch(self) -> str:
+        """Return the branch that is written."""
+        return self.revision or MAIN
+
+
+@dataclass(frozen=True)
+class Package:
+    """A folder to publish, the identity in its manifest, and whether it was built before.
+
+    `files` are {name: path} of what is in it, once `scan` has let them pass.
+    """
+
+    folder: Path
+    identity: str
+    as_built: bool = False
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file of a commit: its state, and size and SHA-256 of the local file, or of the remote one that is deleted."""
+
+    name: str
+    state: State
+    size: int
+    sha256: str | None
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published model: in `folder`, or on the Hub at `url` in `commit`.
+
+    `identity` is that in the manifest: `qkv verify --expect` compares it with what people get. `as_built` says whether
+    the folder was built before. After a dry run `commit` is that of the Hub, None if there is none, and `changes` is
+    what would become of it.
+    """
+
+    changes: tuple[Change, ...]
+    identity: str
+    folder: Path | None = None
+    url: str | None = None
+    commit: str | None = None
+    pull_request: str | None = None
+    as_built: bool = False

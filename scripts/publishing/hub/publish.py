@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,10 @@ from huggingface_hub.utils._validators import validate_repo_id
 
 from qkv.scripts.common.files import file_hash
 from qkv.scripts.publishing.export.folder import staged
-from qkv.scripts.publishing.hub.options import OF_THE_HUB, Package, PublishOptions
+from qkv.scripts.publishing.hub.options import OF_THE_HUB, Change, Package, Published, PublishOptions
 from qkv.scripts.publishing.hub.package import ModelSource, build
 from qkv.scripts.publishing.hub.screen import scan
-from qkv.scripts.publishing.hub.upload import Change, send
-
-
-@dataclass(frozen=True)
-class Published:
-    """A published model: in `folder`, or on the Hub at `url` in `commit`.
-
-    `identity` is that in the manifest: `qkv verify --expect` compares it with what people get. `as_built` says whether
-    the folder was built before. After a dry run `commit` is that of the Hub, None if there is none, and `changes` is
-    what would become of it.
-    """
-
-    changes: tuple[Change, ...]
-    identity: str
-    folder: Path | None = None
-    url: str | None = None
-    commit: str | None = None
-    pull_request: str | None = None
-    as_built: bool = False
+from qkv.scripts.publishing.hub.upload import send
 
 
 def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any) -> Published:
@@ -50,20 +32,15 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
     if isinstance(place, Path):
         reason = f"{place} is a folder, and {{}} is for the Hub; leave it out, or name user/model"
         chosen.check_unset(OF_THE_HUB, reason)
-        public, repository = [*chosen.allow], None
-    else:
-        public, repository = [place, *place.split("/"), *chosen.allow], chosen.target(place)
+    public = [] if isinstance(place, Path) else [place, *place.split("/")]
     with workspace(place) as folder:
         package = build(source, folder, place, chosen)
         chosen.step("scan the folder")
-        package = package.scanned(scan(package.folder, public=public))
-        if repository is None:
-            return Published(keep(package, folder), package.identity, folder=Path(place), as_built=package.as_built)
+        package = replace(package, files=scan(package.folder, public=[*public, *chosen.allow]))
+        if isinstance(place, Path):
+            return Published(keep(package, folder), package.identity, folder=place, as_built=package.as_built)
         chosen.step("compare with the Hub" if chosen.dry_run else "send to the Hub")
-        sent = send(package, repository, dry_run=chosen.dry_run)
-    return Published(
-        sent.changes, package.identity, None, sent.url, sent.commit, sent.pull_request, as_built=package.as_built
-    )
+        return send(package, place, chosen)
 
 
 def destination(target: str | os.PathLike[str]) -> Path | str:

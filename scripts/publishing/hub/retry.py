@@ -3,16 +3,14 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from httpx2 import HTTPError
 from huggingface_hub import get_token
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
-from huggingface_hub.utils._http import parse_ratelimit_headers
+from huggingface_hub.utils._http import _parse_retry_after, parse_ratelimit_headers
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -90,33 +88,28 @@ def temporary(error: BaseException) -> bool:
     return isinstance(error, OSError | RuntimeError | AttributeError) and not isinstance(error, local)
 
 
+def answer_of(error: BaseException | None) -> HfHubHTTPError | None:
+    """Return the Hub's answer that an error is, or was raised from."""
+    while error is not None and not isinstance(error, HfHubHTTPError):
+        error = error.__cause__
+    return error
+
+
 def status_of(error: BaseException) -> int | None:
     """Return the HTTP status of an error or of its cause."""
-    return next((link.response.status_code for link in causes(error) if isinstance(link, HfHubHTTPError)), None)
-
-
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and what it was raised from."""
-    while error is not None:
-        yield error
-        error = error.__cause__
+    answer = answer_of(error)
+    return answer.response.status_code if answer else None
 
 
 def asked_wait(error: BaseException) -> float | None:
-    """Return the seconds that the Hub asks to wait: `Retry-After`, a number or a date, or its rate limit."""
-    response = next((link.response for link in causes(error) if isinstance(link, HfHubHTTPError)), None)
-    if response is None:
+    """Return the seconds that the Hub asks to wait, by `Retry-After` or its rate limit."""
+    answer = answer_of(error)
+    if answer is None:
         return None
-    after = response.headers.get("Retry-After", "")
-    if after.isdecimal():
-        return float(after)
-    if after:
-        try:
-            return max(0.0, (parsedate_to_datetime(after) - datetime.now(timezone.utc)).total_seconds())
-        except (TypeError, ValueError):
-            return None
-    limit = parse_ratelimit_headers(response.headers)
-    return float(limit.reset_in_seconds) if limit and not limit.remaining else None
+    limit = parse_ratelimit_headers(answer.response.headers)
+    reset = limit.reset_in_seconds if limit and not limit.remaining else None
+    after = _parse_retry_after(answer.response.headers)
+    return reset if after is None else after
 
 
 def explained(error: Exception, repo: str) -> PublishError | None:
@@ -144,9 +137,10 @@ def given_up(error: Exception, repo: str, attempts: int) -> PublishError:
 
 def brief(error: BaseException) -> str:
     """Return an error in one short line, the Hub's own where it sent one."""
-    answers = [link for link in causes(error) if isinstance(link, HfHubHTTPError)]
-    if answers:
-        said = answers[0].server_message or answers[0].response.reason_phrase
-        return " ".join(f"HTTP {answers[0].response.status_code}: {said}".split())[:200]
-    *_, first = causes(error)
-    return " ".join(f"{type(first).__name__}: {first}".split())[:200]
+    if answer := answer_of(error):
+        said = f"HTTP {answer.response.status_code}: {answer.server_message or answer.response.reason_phrase}"
+    else:
+        while error.__cause__ is not None:
+            error = error.__cause__
+        said = f"{type(error).__name__}: {error}"
+    return " ".join(said.split())[:200]

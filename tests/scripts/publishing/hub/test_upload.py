@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import HfApi
+from huggingface_hub.hf_api import GitRefInfo, GitRefs
 
 from loopback.process import LoopbackHub
+from qkv.scripts.publishing.hub.options import PublishOptions
+from qkv.scripts.publishing.hub.upload import Repository
 from uploads import NEW, OLD, Client, client, commits, fill, hashes, look, tree
 
 COMMIT = "POST .*/commit/"
@@ -56,6 +60,18 @@ def weights(hub: LoopbackHub) -> list[str]:
 
 def states(answer: dict[str, Any]) -> dict[str, str]:
     return {change["name"]: change["state"] for change in answer["changes"]}
+
+
+@pytest.mark.parametrize(
+    ("revision", "expected"), [("main", True), ("next", True), ("nex", False), ("v1", False), ("refs/pr/3", True)]
+)
+def test_a_branch_is_there_by_its_whole_name(revision: str, expected: bool) -> None:
+    refs = GitRefs(
+        converts=[],
+        branches=[GitRefInfo(name=name, ref=name, target_commit="0" * 40) for name in ("main", "next")],
+        tags=[GitRefInfo(name="v1", ref="v1", target_commit="0" * 40)],
+    )
+    assert Repository(HfApi(), "a/b", PublishOptions(revision=revision)).has_branch(refs) is expected
 
 
 def test_a_version_is_one_commit_and_the_same_again_is_none(
