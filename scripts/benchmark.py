@@ -3,14 +3,11 @@
 Every load is a new process. The printed ratios are of one turn: both sides run on the same machine at the same time.
 """
 
-import json
-import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 
@@ -19,12 +16,12 @@ from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import clean_environment
+from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
+from qkv.scripts.publishing.integrity.inspector import Job
 
 EXAMPLE = "qkv benchmark --runs 9"
-STOPWATCH = Path(__file__).parent / "publishing" / "integrity" / "stopwatch.py"
 MODES = ("installed", "remote")
-Laps = dict[str, list[dict[str, Any]]]
+Laps = dict[str, list[dict[str, float]]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -53,27 +50,25 @@ def run(arguments: Namespace) -> None:
 def in_turns(folder: Path, auto_class: str, runs: int, home: Path) -> Laps:
     """Load in turns after a warm-up of each; RuntimeError when the outputs differ."""
     laps: Laps = {mode: [] for mode in MODES}
-    answers = set()
+    answers = []
     for turn in range(-1, runs):
         # Who goes first alternates, for the second finds warm files.
         for mode in MODES if turn % 2 else reversed(MODES):
             lap = load(folder, auto_class, mode, home)
-            answers.add(lap.pop("answer"))
-            laps[mode] += [lap] * (turn >= 0)
-    if len(answers) > 1:
+            answers.append(lap.outputs["logits"])
+            laps[mode] += [lap.report["seconds"]] * (turn >= 0)
+    if not all(torch.equal(answer, answers[0]) for answer in answers):
         raise RuntimeError("the published model has other outputs than the installed one; there is nothing to time")
     return laps
 
 
-def load(folder: Path, auto_class: str, mode: str, home: Path) -> dict[str, Any]:
+def load(folder: Path, auto_class: str, mode: str, home: Path) -> Loaded:
     """Load once in a new process."""
-    words = [str(folder), auto_class, mode, str(qkv.__file__), qkv.__path__[0]]
-    result = subprocess.run(
-        [sys.executable, STOPWATCH, *words], env=clean_environment(home), capture_output=True, text=True
-    )
-    if result.returncode:
-        raise RuntimeError(f"{mode} loading failed: {result.stderr.strip()[-500:]}")
-    lap: dict[str, Any] = json.loads(result.stdout)
+    installed = mode == "installed"
+    job = Job(folder, auto_class, {"input_ids": torch.arange(8)[None]}, remote=not installed, timed=True)
+    (lap,) = load_in_clean_process([job], home, installed=installed)
+    if installed != lap.report["module"].startswith("qkv."):
+        raise RuntimeError(f"{mode} loading took the class from {lap.report['module']}")
     return lap
 
 

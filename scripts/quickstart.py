@@ -17,8 +17,8 @@ from qkv.scripts.data.audio import write_wav
 from qkv.scripts.data.examples import Batch, model_inputs
 from qkv.scripts.publishing.card.card import auto_class, companions, make_card, write_card
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import Job, Loaded, load_in_clean_process
-from qkv.scripts.publishing.integrity.inspector import outputs
+from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
+from qkv.scripts.publishing.integrity.inspector import Job, outputs
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks.task import Example, Task
 from qkv.scripts.train import add_arguments as add_arguments

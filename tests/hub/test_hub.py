@@ -20,8 +20,8 @@ from families import ROWS
 from families.base import Row
 from loopback.process import LoopbackHub
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import Job, Loaded, load_in_clean_process
-from qkv.scripts.publishing.integrity.inspector import outputs
+from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
+from qkv.scripts.publishing.integrity.inspector import Job, outputs
 
 # Those without an official class.
 WITHOUT = ("Recurrent", "AudioEncoder")

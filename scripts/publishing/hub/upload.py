@@ -135,7 +135,7 @@ class Upload:
         return self.finish(self.commit(head, changes).oid, refs)
 
     def commit(self, parent: str, changes: tuple[Change, ...]) -> CommitInfo:
-        """Send what the Hub lacks in one commit on top of `parent`; PublishError unless it holds the package's files."""
+        """Send what the Hub lacks in one commit on top of `parent`; PublishError unless it holds our files."""
         sent = [change.name for change in changes if change.state in ("new", "changed")]
         # Copies, for the library marks operations as done, and a failed attempt is repeated.
         operations: list[CommitOperationAdd | CommitOperationDelete] = [copy(self.additions[name]) for name in sent]

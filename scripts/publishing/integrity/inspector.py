@@ -1,27 +1,54 @@
-"""Load a model, fingerprint its tensors and run it: imported, or run by path in a process where qkv cannot be imported.
+"""Load a model, fingerprint its tensors and run it: imported, or run by path in a process of its own.
 
-Run, it reads one order as JSON from standard input: `threads`, `reports` (a file to write, with an entry for each job)
-and `jobs`, each with `source` (a folder, or a repository of the Hub), `auto_class`, `options` of `from_pretrained` and
-`remote` (whether the code of the source has to be used). Optional: `inputs` and `outputs` (safetensors files of a
-forward pass), `copy` (a folder to save the model to and to load it from again), `fingerprints` (report all tensors),
-and `pipeline` (a task) with `example` (a text or file) and `pipeline_options`, whose result is reported.
+Arguments of the process: threads, qkv's `__init__.py` to import it from there, or nothing to hide it, and folders. Each
+has a `job.json` with the fields of `Job`, and gets a `report.json`; `inputs` gives it `outputs`, safetensors both.
 """
 
 import copy
 import hashlib
+import importlib.util
 import json
 import sys
 import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
 from typing import Any
 
-import torch
-from torch import Tensor
+STARTED = perf_counter()  # before torch is imported, which is part of a first load
+
+import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 # Tensors are moved, cast and hashed in parts of so many numbers.
 CHUNK = 2**24
 UNFILLED = "never filled"
 Held = dict[str, dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A folder or a repository of the Hub, the Auto class that loads it, and what to do with the model.
+
+    `options` are those of `from_pretrained`; unless `remote` is false, the code of the source has to be used. `inputs`
+    are for a forward pass. `again` saves the loaded model, and loads and runs the copy. `pipeline` names a task to be
+    run on the text or file `example`. `fingerprints` reports every tensor, `timed` the seconds of a first load, imports
+    included, and of a second.
+    """
+
+    source: Path | str
+    auto_class: str
+    inputs: Mapping[str, Tensor] | None = None
+    revision: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    remote: bool = True
+    again: bool = False
+    fingerprints: bool = False
+    timed: bool = False
+    pipeline: str | None = None
+    example: Path | str | None = None
+    pipeline_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def fingerprint(tensor: Tensor, dtype: torch.dtype | None = None) -> str:
@@ -109,24 +136,29 @@ def outputs(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.clone().contiguous() for name, value in output.items() if isinstance(value, Tensor)}
 
 
-def do(job: dict[str, Any]) -> dict[str, Any]:
-    """Do one job, and return its report."""
+def do(job: Job, folder: Path) -> dict[str, Any]:
+    """Do a job with the files of its folder, and return its report."""
     import transformers
     from safetensors.torch import load_file, save_file
 
-    loader = getattr(transformers, job["auto_class"])
-    model, report = load_reported(loader, job["source"], job["options"], held if job.get("fingerprints") else None)
-    if job["remote"] and not report["module"].startswith("transformers_modules."):
-        raise RuntimeError(f"{job['source']} was loaded with code from {report['module']}, not with its own")
-    if "copy" in job:
-        model.save_pretrained(job["copy"])
-        model, _ = load_reported(loader, job["copy"], {**job["options"], "revision": None}, None)
-    if "inputs" in job:
-        save_file(outputs(model, load_file(job["inputs"])), job["outputs"])
-    if "pipeline" in job:
+    loader, options = getattr(transformers, job.auto_class), {**job.options, "trust_remote_code": job.remote}
+    here = {**options, "revision": job.revision}
+    model, report = load_reported(loader, str(job.source), here, held if job.fingerprints else None)
+    if job.timed:
+        loaded = perf_counter()
+        loader.from_pretrained(job.source, **here)
+        report["seconds"] = {"first": loaded - STARTED, "again": perf_counter() - loaded}
+    if job.remote and not report["module"].startswith("transformers_modules."):
+        raise RuntimeError(f"{job.source} was loaded with code from {report['module']}, not with its own")
+    if job.again:
+        model.save_pretrained(folder / "copy")
+        model, _ = load_reported(loader, str(folder / "copy"), options, None)
+    if (folder / "inputs").is_file():
+        save_file(outputs(model, load_file(folder / "inputs")), folder / "outputs")
+    if job.pipeline and job.example is not None:
         # Loaded again, as its users do.
-        predict = transformers.pipeline(job["pipeline"], model=job["source"], **job["options"])
-        report["answer"] = predict(pipeline_input(job["example"]), **job.get("pipeline_options", {}))
+        predict = transformers.pipeline(job.pipeline, model=job.source, **here)
+        report["answer"] = predict(pipeline_input(str(job.example)), **job.pipeline_options)
     return report
 
 
@@ -142,16 +174,20 @@ def pipeline_input(example: str) -> Any:
 
 
 def main() -> None:
-    """Do every job of the order."""
+    """Do the job of every folder."""
+    threads, package, *folders = sys.argv[1:]
     if "qkv" in sys.modules:
         raise RuntimeError("qkv was imported before it could be hidden")
     # From here on importing it fails, however it is installed.
     sys.modules["qkv"] = None  # type: ignore[assignment]
-    order = json.load(sys.stdin)
-    torch.set_num_threads(order["threads"])
-    reports = [do(job) for job in order["jobs"]]
-    with open(order["reports"], "w", encoding="utf-8") as file:
-        json.dump(reports, file)
+    if package:
+        spec: Any = importlib.util.spec_from_file_location("qkv", package)
+        sys.modules["qkv"] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules["qkv"])
+    torch.set_num_threads(int(threads))
+    for folder in map(Path, folders):
+        job = Job(**json.loads((folder / "job.json").read_text(encoding="utf-8")))
+        (folder / "report.json").write_text(json.dumps(do(job, folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":

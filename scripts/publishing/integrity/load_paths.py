@@ -15,8 +15,9 @@ from torch import Tensor
 
 from qkv.modeling.conversion.files import CONFIG, read_json
 from qkv.scripts.publishing.integrity import clean_process, inspector
-from qkv.scripts.publishing.integrity.clean_process import Job, Loaded
+from qkv.scripts.publishing.integrity.clean_process import Loaded
 from qkv.scripts.publishing.integrity.files import Row
+from qkv.scripts.publishing.integrity.inspector import Job
 from qkv.scripts.publishing.integrity.loading import auto_class, installed_class, load_unchecked
 from qkv.scripts.publishing.integrity.manifest import Manifest, differences, expected_load, load_findings
 from qkv.scripts.publishing.integrity.probe import probe_inputs

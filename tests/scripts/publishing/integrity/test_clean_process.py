@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from qkv.scripts.publishing.integrity import clean_process
-from qkv.scripts.publishing.integrity.clean_process import Job, clean_environment, load_in_clean_process
+from qkv.scripts.publishing.integrity.clean_process import clean_environment, load_in_clean_process
+from qkv.scripts.publishing.integrity.inspector import Job
 
 
 def test_the_environment_hides_where_our_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,25 +19,23 @@ def test_the_environment_hides_where_our_files_are(tmp_path: Path, monkeypatch: 
     assert found["HF_HOME"].startswith(str(tmp_path)) and found["HF_HUB_OFFLINE"] == "1"
 
 
-def test_the_order_has_full_paths_and_every_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_arrives_whole_with_full_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """That the real program loads a model with it: tests/scripts/test_verify.py."""
     echo = tmp_path / "echo.py"
     echo.write_text(
-        "import json, sys\norder = json.load(sys.stdin)\n"
-        "[open(job['outputs'], 'wb').write(open(job['inputs'], 'rb').read()) for job in order['jobs'] if 'inputs' in job]\n"
-        "json.dump(order['jobs'], open(order['reports'], 'w'))"
+        "import pathlib, shutil, sys\nfor folder in map(pathlib.Path, sys.argv[3:]):\n"
+        "    shutil.copy(folder / 'job.json', folder / 'report.json')\n"
+        "    shutil.copy(folder / 'inputs', folder / 'outputs') if (folder / 'inputs').exists() else None"
     )
     monkeypatch.setattr(clean_process, "PROGRAM", echo)
     monkeypatch.chdir(tmp_path)
     inputs = {"x": torch.ones(2, 3).t()}
-    full = Job(Path("hub"), "AutoModel", inputs, "main", {"dtype": "bfloat16"}, True, True, True, "t", Path("a.png"))
+    full = Job(Path("hub"), "AutoModel", inputs, "main", {"dtype": "bfloat16"}, pipeline="t", example=Path("a.png"))
     first, second = load_in_clean_process([full, Job("alice/x", "AutoModel", remote=False)])
     assert torch.equal(first.outputs["x"], inputs["x"]) and second.outputs == {}
-    assert first.report["source"] == str(tmp_path / "hub") and first.report["example"] == str(tmp_path / "a.png")
-    assert first.report["options"] == {"dtype": "bfloat16", "revision": "main", "trust_remote_code": True}
-    assert {"copy", "fingerprints", "pipeline", "pipeline_options"} <= first.report.keys()
-    options = {"trust_remote_code": False, "revision": None}
-    assert second.report == {"source": "alice/x", "auto_class": "AutoModel", "remote": False, "options": options}
+    places = {"source": str(tmp_path / "hub"), "example": str(tmp_path / "a.png"), "inputs": None}
+    assert first.report == vars(full) | places
+    assert second.report == vars(Job("alice/x", "AutoModel", remote=False))
 
 
 @pytest.mark.parametrize(("end", "words"), [("'no such luck'", "no such luck"), ("1", "without a message")])

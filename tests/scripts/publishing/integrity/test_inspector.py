@@ -1,21 +1,21 @@
 """What a model holds: the same numbers give the same fingerprint wherever they lie, other numbers another."""
 
-import io
-import json
 import sys
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 import qkv
 from published import change_tensors, ours, published, shards, stock
 from qkv.scripts.publishing.integrity import inspector
+from qkv.scripts.publishing.integrity.clean_process import read_loaded, write_job
 from qkv.scripts.publishing.integrity.inspector import (
     UNFILLED,
+    Job,
     fingerprint,
     held,
     load_reported,
@@ -126,29 +126,24 @@ def test_known_tensors_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_where_qkv_was_imported_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
+    monkeypatch.setattr(sys, "argv", ["inspector.py", "1", ""])
     with pytest.raises(RuntimeError, match="qkv was imported"):
         inspector.main()
 
 
 def test_the_jobs_are_done_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this process, as if qkv were not there: the model is one of transformers."""
-    folder = published(stock(), tmp_path / "hub")
-    save_file({"input_ids": torch.arange(8)[None] + 4}, tmp_path / "inputs")
-    common = {"source": str(folder), "auto_class": "AutoModelForCausalLM", "remote": False, "fingerprints": True}
-    jobs = [
-        {**common, "options": options, "inputs": str(tmp_path / "inputs"), "outputs": str(tmp_path / name)}
-        for name, options in (("plain", {}), ("low", {"dtype": "bfloat16"}))
-    ]
-    jobs[0]["copy"] = str(tmp_path / "copy")
-    order = {"threads": torch.get_num_threads(), "reports": str(tmp_path / "reports"), "jobs": jobs}
+    folder, inputs = published(stock(), tmp_path / "hub"), {"input_ids": torch.arange(8)[None] + 4}
+    job = Job(folder, "AutoModelForCausalLM", inputs, remote=False, fingerprints=True)
+    jobs = [replace(job, again=True, timed=True), replace(job, options={"dtype": "bfloat16"})]
+    folders = [write_job(each, tmp_path / str(index)) for index, each in enumerate(jobs)]
     monkeypatch.delitem(sys.modules, "qkv")
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(order)))
+    monkeypatch.setattr(sys, "argv", ["inspector.py", str(torch.get_num_threads()), "", *map(str, folders)])
     inspector.main()
-    reports = json.loads((tmp_path / "reports").read_text())
-    assert [report["dtype"] for report in reports] == ["float32", "bfloat16"] and reports[0]["loaded"]["buffer"]
-    assert (tmp_path / "plain").is_file() and (tmp_path / "low").is_file() and (tmp_path / "copy").is_dir()
+    plain, low = map(read_loaded, folders)
+    assert (plain.report["dtype"], low.report["dtype"]) == ("float32", "bfloat16") and plain.report["loaded"]["buffer"]
+    assert plain.outputs and low.outputs and (folders[0] / "copy").is_dir() and plain.report["seconds"]["again"] > 0
     with pytest.raises(RuntimeError, match="was loaded with code from transformers"):
-        inspector.do({**jobs[0], "remote": True})
+        inspector.do(replace(job, remote=True), folders[0])
     with pytest.raises(ModuleNotFoundError):
         __import__("qkv")

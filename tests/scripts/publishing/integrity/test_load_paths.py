@@ -15,7 +15,8 @@ import tiny
 from published import forge, ours, published
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity import clean_process, load_paths
-from qkv.scripts.publishing.integrity.clean_process import Job, Loaded
+from qkv.scripts.publishing.integrity.clean_process import Loaded
+from qkv.scripts.publishing.integrity.inspector import Job
 from qkv.scripts.publishing.integrity.load_paths import ON_CPU, PLAIN, ROUNDED, judged, load_rows, loaded
 from qkv.scripts.publishing.integrity.manifest import read_manifest, write_manifest
 from qkv.scripts.publishing.integrity.verification import examine
