@@ -3,7 +3,9 @@
 from transformers import AutoConfig
 
 from . import presets
+from .backward_compatibility import update_saved_config
 from .configuration_audio_encoder import QkvAudioEncoderConfig
+from .configuration_base import QkvConfig
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_detection import QkvDetectionConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
@@ -25,6 +27,8 @@ CONFIGS = (
     QkvDualEncoderConfig,
     QkvDetectionConfig,
 )
+
+QkvConfig.update_saved = staticmethod(update_saved_config)
 
 for config_class in CONFIGS:
     AutoConfig.register(config_class.model_type, config_class)

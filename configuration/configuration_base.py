@@ -107,12 +107,22 @@ def check_choice(words: Collection[str], name: str, word: object) -> None:
     raise ValueError(f"{name}={word!r} is not one of {', '.join(words)}{hint}")
 
 
-def owner_of(name: str) -> str | None:
-    """Return the config that has a field of this name, one that models are loaded by before a part of another."""
+def model_configs() -> "list[type[QkvConfig]]":
+    """Return the config class of every model type."""
     classes: list[type[QkvConfig]] = [QkvConfig]
     for config_class in classes:
         classes += config_class.__subclasses__()
-    owners = [each for each in classes if each.model_type and name in {field.name for field in fields(each)}]
+    return [each for each in classes if each.model_type]
+
+
+def class_of(model_type: str) -> "type[QkvConfig]":
+    """Return the config class of a model type."""
+    return next(each for each in model_configs() if each.model_type == model_type)
+
+
+def owner_of(name: str) -> str | None:
+    """Return the config that has a field of this name, one that models are loaded by before a part of another."""
+    owners = [each for each in model_configs() if name in {field.name for field in fields(each)}]
     return min(owners, key=lambda each: not each.auto_classes).__name__ if owners else None
 
 
@@ -133,6 +143,8 @@ class QkvConfig(PreTrainedConfig):
     """
 
     auto_classes: ClassVar[dict[str, str]] = {}
+    # How the package reads what earlier versions saved; a published copy reads its own config alone.
+    update_saved: ClassVar[Callable[[dict[str, Any]], dict[str, Any]] | None] = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.check_extras(kwargs)
@@ -183,6 +195,11 @@ class QkvConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
         """Make a config of a dict, changes checked as on construction: `from_pretrained(folder, image_size=32)`."""
+        saved_kind = config_dict.get("model_type")
+        if cls.update_saved is not None:
+            config_dict = cls.update_saved(config_dict)
+        if saved_kind == cls.model_type != config_dict.get("model_type", saved_kind):
+            return class_of(config_dict["model_type"]).from_dict(config_dict, **kwargs)
         kind = config_dict.get("model_type", cls.model_type)
         if kind != cls.model_type:
             raise ValueError(

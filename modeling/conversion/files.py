@@ -14,6 +14,8 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 from transformers.utils import logging
 
+from ...configuration.backward_compatibility import update_saved_config
+
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION = "generation_config.json"
 # Formats that can run code when they are read, or that transformers no longer reads.
@@ -85,8 +87,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def named(folder: Path) -> tuple[str, str]:
-    """The model type and the class that a config.json names."""
-    config = read_json(folder / CONFIG)
+    """Return the model type and the class that a config.json names, by their names of today."""
+    config = update_saved_config(read_json(folder / CONFIG))
     for field in ("model_type", "architectures"):
         if not config.get(field):
             raise ValueError(f"{folder / CONFIG} names no {field}; add what the weights were saved from")

@@ -1,0 +1,48 @@
+"""Configs as the version before model types for images and sounds saved them, of the tiny models of `tiny.py`."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoConfig
+
+import tiny
+from qkv import QkvEncoderConfig, QkvImageEncoderConfig
+from qkv.configuration.backward_compatibility import update_saved_config
+
+EARLIER: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("earlier_configs.json").read_text())
+CASES = {case.name: case for case in tiny.CASES}
+WRITTEN_ON_SAVING = {"architectures", "dtype", "transformers_version"}
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_a_config_of_the_previous_version_is_the_config_of_the_same_model_today(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(EARLIER[name]))
+    config, today = AutoConfig.from_pretrained(tmp_path), CASES[name].config()
+    assert type(config) is type(today) and config.architectures == [CASES[name].model_class.__name__]
+    for field in {field.name for field in fields(today)} - WRITTEN_ON_SAVING:
+        before, now = (getattr(each, field) for each in (config, today))
+        assert (before.to_dict() if hasattr(before, "to_dict") else before) == (
+            now.to_dict() if hasattr(now, "to_dict") else now
+        ), field
+    assert config.auto_map == today.auto_map
+
+
+def test_a_config_of_today_is_not_touched() -> None:
+    for case in CASES.values():
+        saved = case.config().to_dict()
+        assert update_saved_config(saved) is saved
+
+
+def test_what_the_class_cannot_compute_any_more_is_refused() -> None:
+    saved = {**EARLIER["EncoderForMaskedLM-bert"], "parallel_residual": True}
+    with pytest.raises(ValueError, match="parallel_residual=True is not for QkvEncoderConfig"):
+        QkvEncoderConfig.from_dict(saved)
+
+
+def test_changes_reach_the_class_of_today() -> None:
+    saved = EARLIER["ImageEncoderForImageClassification-vit"]
+    config = QkvEncoderConfig.from_dict(saved, patch_size=2)
+    assert type(config) is QkvImageEncoderConfig and config.patch_size == 2
