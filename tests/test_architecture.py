@@ -23,7 +23,7 @@ RANKS = {
         {"configuration_encoder", "configuration_decoder", "configuration_audio_encoder", "configuration_detection"},
         {"configuration_image_encoder", "configuration_encoder_decoder"},
         {"configuration_recurrent", "configuration_dual_encoder", "configuration_speech_encoder_decoder"},
-        {"presets"},
+        {"presets", "backward_compatibility"},
     ],
     "modeling": [
         {"checks.inputs"},
@@ -65,10 +65,10 @@ LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
     "configuration/configuration_attention.py:AttentionConfig class": 128,
-    "configuration/configuration_base.py:QkvConfig class": 106,
+    "configuration/configuration_base.py:QkvConfig class": 113,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2000, "modeling": 5650}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2100, "modeling": 5650}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

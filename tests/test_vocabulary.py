@@ -95,6 +95,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "scripts/
 PAGES += sorted((ROOT / "model_cards").glob("*.md"))
 # What is still to be replaced, at most; `python tests/test_vocabulary.py` counts.
 PENDING: dict[str, int] = {
+    "configuration": 3,  # the words of earlier versions that backward_compatibility.py reads
     "modeling": 1,
     "README.md": 1,
     "CONTRIBUTING.md": 1,
