@@ -86,9 +86,3 @@ def rows(laps: Laps, figures: dict[str, list[float]]) -> dict[str, str]:
             table[f"{part} load, {mode}"] = f"{median(lap[part] for lap in laps[mode]):.3f} s"
         table[f"{part} load, remote / installed"] = f"{middle:.2f} ({least:.2f} to {most:.2f})"
     return table
-
-
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
-
-    sys.exit(main(["benchmark", *sys.argv[1:]]))

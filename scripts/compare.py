@@ -3,23 +3,27 @@
 Our model of the first seed is completed as by `qkv quickstart`: figures, card, Hub folder, and that loaded again.
 """
 
-import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from qkv.scripts import train
 from qkv.scripts.common.tables import comparison_rows, print_table
 from qkv.scripts.quickstart import complete
 from qkv.scripts.recipes.loading import load
-from qkv.scripts.training.comparison import compare
+from qkv.scripts.train import add_arguments as add_recipe
+from qkv.scripts.training.record import Clock
+from qkv.scripts.training.run import Run, train
 
 EXAMPLE = "qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm/model --seeds 0 1 2"
+# Fields of the recipe that each model changes.
+MODELS: dict[str, list[str]] = {"qkv": [], "stock": ["model_source=stock"]}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the recipe, further models and the seeds."""
-    train.add_arguments(parser)
+    add_recipe(parser)
     help = "name and key=value overrides of another model to compare with; may be repeated"
     parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", "key=value"), help=help)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
@@ -27,18 +31,46 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> None:
     """Train all, and print one table: means over the seeds, minimum and maximum."""
-    seeds = list(dict.fromkeys(arguments.seeds))
+    arguments.seeds = list(dict.fromkeys(arguments.seeds))
     recipe = load(arguments.recipe, arguments.overrides)
-    folder = Path(recipe.output.folder or f"runs/{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}")
-    also = {name: words for name, *words in arguments.also}
-    ours = compare(arguments.recipe, arguments.overrides, also, seeds, folder, arguments.words)
-    if not ours.is_main:
-        return
-    complete(ours)
-    print_table(f"{recipe.name}, seeds {', '.join(map(str, seeds))}", comparison_rows(ours.record["comparison"]))
+    ours = compare(arguments, Path(recipe.output.folder or f"runs/{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"))
+    if ours.is_main:
+        complete(ours)
+        title = f"{recipe.name}, seeds {', '.join(map(str, arguments.seeds))}"
+        print_table(title, comparison_rows(ours.record["comparison"]))
 
 
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
+def compare(arguments: Namespace, folder: Path) -> Run:
+    """Train each model from each seed in `folder`/MODEL-SEED, and return our run of the first seed.
 
-    sys.exit(main(["compare", *sys.argv[1:]]))
+    `--also` names further models by the fields of the recipe that they change. The record of the returned run holds the
+    results of all. What is finished is not trained again, so runs may be made beforehand, several at a time, by
+    `qkv train`.
+    """
+    models = MODELS | {name: words for name, *words in arguments.also}
+    records: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
+    # Ours is last, so that it is at hand when all are done.
+    for name in reversed(models):
+        for seed in reversed(arguments.seeds):
+            place = [f"seed={seed}", f"out={folder / f'{name}-{seed}'}"]
+            recipe = load(arguments.recipe, [*arguments.overrides, *models[name], *place])
+            run = train(recipe, arguments.words, Clock())
+            records[name].insert(0, run.record)
+    each = {name: results(of_model) for name, of_model in records.items()}
+    run.record["comparison"] = {"seeds": arguments.seeds, "models": each}
+    return run
+
+
+def results(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the results of one model, a value for each seed."""
+    first = records[0]
+    return {
+        "architecture": first["recipe"]["architecture"],
+        "parameters": first["parameters"],
+        "training_cpu_s": [record["time"]["training_cpu_s"] for record in records],
+        "metrics": {
+            split: {name: [record["metrics"][split][name] for record in records] for name in metrics}
+            for split, metrics in first["metrics"].items()
+        },
+        "commits": [record["commit"] for record in records],
+    }

@@ -4,7 +4,6 @@ Writes a record, pictures, and a page with the documents' claims beside what was
 """
 
 import json
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -71,9 +70,3 @@ def publish(record: dict[str, Any], folder: Path) -> None:
     """Write the page and figures of a record."""
     draw(record, folder)
     write_atomically(folder / PAGE, page(record))
-
-
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
-
-    sys.exit(main(["compare-history", *sys.argv[1:]]))

@@ -7,7 +7,6 @@ models are read from their files and compared layer by layer, and the way back h
 import json
 import os
 import shutil
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -171,9 +170,3 @@ def summary(certificate: Certificate) -> dict[str, str]:
         **rows,
         "verdict": "one model" if certificate["passed"] else "DIFFERENT: " + "; ".join(problems(certificate)),
     }
-
-
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
-
-    sys.exit(main(["convert", *sys.argv[1:]]))

@@ -5,7 +5,6 @@ tensors, without what kernels allocate inside themselves, the context of a devic
 """
 
 import math
-import sys
 from argparse import ArgumentParser, Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -208,9 +207,3 @@ def scaled(number: float, unit: str) -> str:
     """Format a number with its thousands as a letter."""
     power = min(int(math.log10(number) // 3), 6) if number >= 1 else 0
     return f"{number / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"
-
-
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
-
-    sys.exit(main(["plan", *sys.argv[1:]]))

@@ -1,7 +1,6 @@
 """Train a recipe, compare, draw, write the card, build the Hub folder, and load it without qkv."""
 
 import shutil
-import sys
 import tempfile
 from argparse import Namespace
 from pathlib import Path
@@ -168,9 +167,3 @@ def check_equal(loaded: Loaded, expected: torch.Tensor, example: Example | None)
         answer = (loaded.answer if isinstance(loaded.answer, dict) else loaded.answer[0])[name]
         if answer != value:
             raise RuntimeError(f"the pipeline answers the example with {name} {answer!r}, the model with {value!r}")
-
-
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
-
-    sys.exit(main(["quickstart", *sys.argv[1:]]))

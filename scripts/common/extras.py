@@ -10,7 +10,6 @@ EXTRAS = {
     "PIL": "vision",
     "datasets": "train",
     "espeakng_loader": "speech",
-    "evaluate": "train",
     "jiwer": "train",
     "matplotlib": "train",
     "mido": "audio",

@@ -5,7 +5,6 @@ transformers' own pipeline needs ffmpeg to open files and torchaudio to resample
 
 import io
 import wave
-from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
-
-from qkv.scripts.data.examples import DataSet
 
 # The data length that programs write which stream, as espeak-ng and ffmpeg do: none at all.
 UNKNOWN = 0x7FFFF000
@@ -25,13 +22,6 @@ SAMPLES: dict[int, tuple[Any, int]] = {
     3: (np.uint8, 0),
     4: (np.dtype("<i4"), 0),
 }
-
-
-@dataclass(frozen=True)
-class SpeechData(DataSet):
-    """Recordings and their transcriptions at `where`, a file, folder or data set of the Hub."""
-
-    where: str
 
 
 def read_wav(source: str | Path | bytes, sampling_rate: int = 16_000) -> dict[str, Any]:

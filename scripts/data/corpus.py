@@ -1,20 +1,40 @@
-"""Corpora: texts in splits, alone, each with a label, or each with a target text."""
+"""Data sets by name: corpora of texts, alone, each with a label, or each with a target text; recordings."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from qkv.scripts.data.examples import DataSet
+from qkv.scripts.data.examples import Record
+from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.validation import RecordValidation
 
 Item = TypeVar("Item")
 Splits = dict[str, list[Item]]
 # Metrics by split, for each method.
 Baselines = dict[str, dict[str, dict[str, float]]]
+# Makes examples of texts, a list for each.
+Prepare = Callable[[Sequence[str]], list[list[Record]]]
 # Generates a text for each prompt.
 Generate = Callable[[Sequence[str]], list[str]]
 TEST_EVERY = 10  # every so-many-th record of data without a test split is for the test
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set under the names that records and cards have for it, and its records that were skipped."""
+
+    name: str
+    title: str
+    source: str
+    invalid_records: RecordValidation = field(default_factory=RecordValidation, kw_only=True, compare=False)
+
+
+@dataclass(frozen=True)
+class SpeechData(DataSet):
+    """Recordings and their transcriptions at `where`, a file, folder or data set of the Hub."""
+
+    where: str
 
 
 @dataclass(frozen=True)
@@ -22,13 +42,14 @@ class Corpus(DataSet):
     """Texts in splits, `train` and `test` among them, the same ones every time.
 
     A text is one document. `labels` has the number of its class in `names`, `targets` the text to be written from it.
+    With a `stream` (prepare, length) there are texts for validation at most, and it makes the examples of all others.
     """
 
     texts: Splits[str]
     labels: Splits[int] = field(default_factory=dict)
     names: Sequence[str] = ()
     targets: Splits[str] = field(default_factory=dict)
-    invalid_records: RecordValidation = field(default_factory=RecordValidation, compare=False)
+    stream: Callable[[Prepare, int | None], Stream] | None = None
 
     @property
     def evaluated(self) -> list[str]:

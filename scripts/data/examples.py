@@ -1,7 +1,6 @@
 """Examples and batches: what data sets give, tasks collate and the training loop reads."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -9,15 +8,6 @@ from torch import Tensor
 
 Record = dict[str, Any]
 Batch = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """A data set under the names that records and cards have for it."""
-
-    name: str
-    title: str
-    source: str
 
 
 class Examples(Protocol):

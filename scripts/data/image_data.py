@@ -12,12 +12,12 @@ from datasets import ClassLabel, Dataset
 from PIL import Image
 from transformers import ViTImageProcessorPil
 
-from qkv.scripts.data.corpus import Baselines
-from qkv.scripts.data.examples import Batch, DataSet, Examples, Record
+from qkv.scripts.data.corpus import Baselines, DataSet
+from qkv.scripts.data.examples import Batch, Examples, Record
 from qkv.scripts.data.loading import public_names, read, splits
 from qkv.scripts.data.readers import InvalidRecord
 from qkv.scripts.data.stream import Stream
-from qkv.scripts.data.text_columns import add_splits
+from qkv.scripts.data.text_columns import add_splits, read_valid
 from qkv.scripts.data.validation import Checks, RecordValidation, check_image, check_label, check_text, valid_rows
 from qkv.scripts.recipes.schema import Recipe
 
@@ -40,7 +40,6 @@ class ImageData(DataSet):
     config: dict[str, Any] = field(default_factory=dict)
     sample: Image.Image | None = None
     baselines: Callable[[], Baselines] = dict
-    invalid_records: RecordValidation = field(default_factory=RecordValidation)
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class CaptionData(DataSet):
     splits: Mapping[str, Examples]
     side: int
     vocab_size: int
-    invalid_records: RecordValidation = field(default_factory=RecordValidation)
 
 
 @dataclass(frozen=True)
@@ -65,29 +63,26 @@ class ObjectData(DataSet):
 
     tables: dict[str, Dataset]
     labels: list[str]
-    invalid_records: RecordValidation = field(default_factory=RecordValidation)
 
 
 def read_images(recipe: Recipe) -> ImageData:
     """Read images and classes; ValueError where the data name no classes, or have nothing to evaluate on."""
-    where, columns = recipe.data.source, ["image", "label"]
+    where = recipe.data.source
     evaluated = [name for name in ("validation", "test") if name in splits(where) and is_labeled(where, name)]
     if not evaluated:
         raise ValueError(
             f"data={where!r} has no validation and no test split with labels; put images in folders of that name"
         )
-    train: Any = read(where, streaming=recipe.data.streaming, columns=columns)
+    train: Any = read(where, streaming=recipe.data.streaming, columns=["image", "label"])
     kind = (train.features or {}).get("label")
     if not isinstance(kind, ClassLabel):
         raise ValueError(f"data={where!r} names no classes in its column 'label'; give a folder for each class")
-    invalid = RecordValidation(recipe.data.bad_records)
+    invalid, side = RecordValidation(recipe.data.bad_records), recipe.model.config.get("image_size", 224)
     checks: Checks = {"image": check_image, "label": partial(check_label, names=tuple(kind.names))}
-    tables: Any = {name: read(where, split=name, columns=columns) for name in evaluated}
-    side = recipe.model.config.get("image_size", 224)
     return ImageData(
         **public_names(where),
         train=Stream.of(recipe, invalid, checks) if recipe.data.streaming else valid_rows(train, checks, invalid),
-        splits={name: valid_rows(table, checks, invalid) for name, table in tables.items()},
+        splits={name: read_valid(recipe, name, checks, invalid) for name in evaluated},
         labels=list(kind.names),
         processor=image_processor(side),
         config={"image_size": side},
@@ -115,11 +110,8 @@ def read_captions(recipe: Recipe) -> CaptionData:
     """
     where, column = recipe.data.source, recipe.text.column
     invalid = RecordValidation(recipe.data.bad_records)
-    tables = {}
-    for name in splits(where):
-        table: Any = read(where, split=name, columns=["image", column])
-        tables[name] = valid_rows(table, {"image": check_image, column: check_text}, invalid)
-    tables = add_splits(tables, recipe)
+    checks = {"image": check_image, column: check_text}
+    tables = add_splits({name: read_valid(recipe, name, checks, invalid) for name in splits(where)}, recipe)
     numbers: dict[str, int] = {}
     for name in sorted(tables, key=lambda name: name != "train"):
         for caption in tables[name][column]:
@@ -136,9 +128,8 @@ def read_captions(recipe: Recipe) -> CaptionData:
 
 def number_captions(table: Dataset, column: str, numbers: Mapping[str, int]) -> Dataset:
     """Replace the captions of a table by their numbers, and number its records."""
-    own = [numbers[caption] for caption in table[column]]
-    table = table.remove_columns(column).add_column("caption", own)
-    return table.add_column("place", list(range(len(table))))
+    captions = [numbers[caption] for caption in table[column]]
+    return table.remove_columns(column).add_column("caption", captions).add_column("place", list(range(len(table))))
 
 
 def read_objects(recipe: Recipe) -> ObjectData:

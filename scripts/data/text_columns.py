@@ -1,7 +1,8 @@
 """Read corpora from the columns of files, folders and data sets of the Hub."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -17,24 +18,21 @@ from qkv.scripts.data.tokenization import MAKERS
 from qkv.scripts.data.validation import Checks, RecordValidation, check_text, valid_rows
 from qkv.scripts.recipes.schema import Recipe
 
-# Makes examples of texts and their targets, a list for each.
-Prepare = Callable[[Sequence[str], Sequence[str]], list[list[Record]]]
 EVALUATED = 1000  # texts of a stream that are kept for validation, unless the recipe says how many
 
 
 def read_corpus(recipe: Recipe) -> Corpus:
-    """Read the valid texts of `data=`; ValueError where columns are missing.
+    """Read the valid texts of `data=`, or stream those for training; ValueError where columns are missing.
 
     Where there is no test split every tenth record is for the test.
     """
+    if recipe.data.streaming:
+        return stream_corpus(recipe)
     columns, where = recipe.text, recipe.data.source
     invalid = RecordValidation(recipe.data.bad_records)
     names = [name.partition(".")[0] for name in (columns.column, columns.target, columns.label) if name]
     wanted = ["train", *(name for name in ("validation", "test") if name in splits(where))]
-    tables: dict[str, Dataset] = {}
-    for name in wanted:
-        table: Any = read(where, split=name, documents=recipe.data.documents, columns=list(dict.fromkeys(names)))
-        tables[name] = valid_rows(table, checks(recipe), invalid)
+    tables = {name: read_valid(recipe, name, checks(recipe), invalid, list(dict.fromkeys(names))) for name in wanted}
     if "test" not in tables:
         whole = tables["train"]
         tables["test"] = whole.select(range(0, len(whole), TEST_EVERY))
@@ -45,6 +43,14 @@ def read_corpus(recipe: Recipe) -> Corpus:
     return Corpus(
         **public_names(where), texts=texts, labels=labels, names=known, targets=targets, invalid_records=invalid
     )
+
+
+def read_valid(
+    recipe: Recipe, split: str, checks: Checks, invalid: RecordValidation, columns: Sequence[str] = ()
+) -> Dataset:
+    """Read the valid records of a split, of the columns that are checked or of these."""
+    table: Any = read(recipe.data.source, split=split, documents=recipe.data.documents, columns=columns or list(checks))
+    return valid_rows(table, checks, invalid)
 
 
 def checks(recipe: Recipe) -> Checks:
@@ -90,32 +96,31 @@ def values(table: Dataset, name: str) -> list[str]:
     return [value_of(value, language) for value in table[column]]
 
 
-def stream_texts(recipe: Recipe, prepare: Prepare, length: int | None = None) -> tuple[Stream, Corpus]:
-    """Return the training texts of `data=` as a stream, and those for validation, `text.evaluated` at most.
+def stream_corpus(recipe: Recipe) -> Corpus:
+    """Return a corpus whose training texts are a stream, and those for validation, `text.evaluated` at most.
 
     These are of the validation split, or of what the `holdout` keeps back. ValueError where a tokenizer would have to
     be trained on the stream.
     """
-    columns, where = recipe.text, recipe.data.source
-    if recipe.model.init is None and columns.tokenizer in MAKERS and columns.tokenizer != "bytes":
+    kind, (column, _, language) = recipe.text.tokenizer, recipe.text.column.partition(".")
+    if recipe.model.init is None and kind in MAKERS and kind != "bytes":
         raise ValueError(
-            f"text.tokenizer={columns.tokenizer!r} is trained on all texts, which a stream never has; give the folder "
-            "or Hub id of a trained one, or leave out streaming=true"
+            f"text.tokenizer={kind!r} is trained on all texts, which a stream never has; give the folder or Hub id of "
+            "a trained one, or leave out streaming=true"
         )
 
-    def select(records: Sequence[Record], name: str | None) -> list[str]:
-        column, _, language = (name or "").partition(".")
-        return [value_of(record[column], language) for record in records] if name else []
-
-    def prepared(records: Sequence[Record]) -> list[list[Record]]:
-        return prepare(select(records, columns.column), select(records, columns.target))
+    def texts(records: Sequence[Record]) -> list[str]:
+        return [value_of(record[column], language) for record in records]
 
     invalid = RecordValidation(recipe.data.bad_records)
-    stream = Stream.of(recipe, invalid, checks(recipe), prepare=prepared, length=length)
-    kept = list(islice(validation_records(recipe, stream), columns.evaluated or EVALUATED))
-    texts = {"validation": select(kept, columns.column)} if kept else {}
-    targets = {"validation": select(kept, columns.target)} if columns.target else {}
-    return stream, Corpus(**public_names(where), texts=texts, targets=targets, invalid_records=invalid)
+    records = Stream.of(recipe, invalid, checks(recipe))
+    kept = texts(list(islice(validation_records(recipe, records), recipe.text.evaluated or EVALUATED)))
+    return Corpus(
+        **public_names(recipe.data.source),
+        texts={"validation": kept} if kept else {},
+        stream=lambda prepare, length: replace(records, prepare=lambda part: prepare(texts(part)), length=length),
+        invalid_records=invalid,
+    )
 
 
 def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:

@@ -58,6 +58,14 @@ def tokenizer_for(
     )  # fmt: skip
 
 
+def cached_tokenizer(
+    recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = ()
+) -> "CachedTokenizer":
+    """Return the recipe's tokenizer, by which its `workers` tokenize tables together."""
+    processes = 0 if recipe.data.streaming else recipe.data.workers
+    return CachedTokenizer(tokenizer_for(recipe, texts, template, needs), processes)
+
+
 def check_special_tokens(tokenizer: PreTrainedTokenizerFast, needs: Sequence[str]) -> PreTrainedTokenizerFast:
     """Return the tokenizer; ValueError for one that lacks a special token."""
     for kind in needs:
@@ -226,7 +234,7 @@ def byte_counts(tokenizer: PreTrainedTokenizerFast) -> np.ndarray | None:
     return counts
 
 
-def config_fields(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Return what a model's config says about its tokens."""
+def config_fields(tokenizer: PreTrainedTokenizerBase, **others: Any) -> dict[str, Any]:
+    """Return what a model's config says about its tokens, and other fields of it."""
     names = ("pad_token_id", "bos_token_id", "eos_token_id")
-    return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}}
+    return {"vocab_size": len(tokenizer), **{name: getattr(tokenizer, name) for name in names}, **others}

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import make_durable
-from qkv.scripts.data.audio import SpeechData, resample, write_wav
+from qkv.scripts.data.audio import resample, write_wav
+from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.recipes.schema import Recipe
 
 ESPEAK = Path(__file__).with_name("espeak.py")

@@ -3,11 +3,10 @@
 Shapes: B batch, T tokens, D hidden_size.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from qkv import QkvEncoderConfig, QkvEncoderModel
 from qkv.modeling.normalization import Residual
@@ -16,29 +15,13 @@ BOTH, NEITHER = "residual and norm", "neither"
 LAYERS = 6
 
 
-def without_norm(residual: Residual) -> None:
-    """Leave x + f(x)."""
-    residual.norm = nn.Identity()
-
-
-def without_sum(residual: Residual) -> None:
-    """Leave norm(f(x))."""
-    # No field of the config: nobody needs such a stack.
-    residual.forward = lambda hidden, branch: residual.norm(branch)  # type: ignore[method-assign]
-
-
-def without_both(residual: Residual) -> None:
-    """Leave f(x)."""
-    without_norm(residual)
-    without_sum(residual)
-
-
-VARIANTS: dict[str, tuple[Callable[[Residual], None] | None, bool]] = {
-    BOTH: (None, False),
-    "residual, norm in front": (None, True),
-    "residual alone": (without_norm, False),
-    "norm alone": (without_sum, False),
-    NEITHER: (without_both, False),
+# By variant: whether the sum x + f(x) and its norm stay, and whether the norm stands in front.
+VARIANTS: dict[str, tuple[bool, bool, bool]] = {
+    BOTH: (True, True, False),
+    "residual, norm in front": (True, True, True),
+    "residual alone": (True, False, False),
+    "norm alone": (False, True, False),
+    NEITHER: (False, False, False),
 }
 
 
@@ -58,16 +41,18 @@ def measure_activations(width: int) -> dict[str, dict[str, Any]]:
 
 def build(variant: str, width: int, deviation: float) -> QkvEncoderModel:
     """Build an encoder with the residual connections of a variant."""
-    change, norm_first = VARIANTS[variant]
+    sums, norms, norm_first = VARIANTS[variant]
     torch.manual_seed(0)
     config = QkvEncoderConfig(
         hidden_size=width, num_hidden_layers=LAYERS, num_attention_heads=4, vocab_size=2, position="none",
         hidden_act="relu", norm_first=norm_first, final_norm=False, initializer_range=deviation,
     )  # fmt: skip
     model = QkvEncoderModel(config).eval()
-    for module in model.modules():
-        if change and isinstance(module, Residual):
-            change(module)
+    for residual in (module for module in model.modules() if isinstance(module, Residual)):
+        residual.norm = residual.norm if norms else nn.Identity()
+        if not sums:
+            # No field of the config: nobody needs such a stack.
+            residual.forward = lambda hidden, branch, norm=residual.norm: norm(branch)  # type: ignore[method-assign]
     return model
 
 
@@ -82,10 +67,8 @@ def by_layer(model: QkvEncoderModel) -> dict[str, Any]:
     direction = torch.randn(last.shape, generator=random, dtype=last.dtype)
     gradients = torch.autograd.grad((last * direction).sum(), states)
     norms = [float(gradient.norm() / gradients[-1].norm()) for gradient in gradients]
-    means, deviations = zip(*map(mean_and_deviation, states), strict=True)
-    return {"mean": means, "deviation": deviations, "gradient": norms}
-
-
-def mean_and_deviation(hidden: Tensor) -> tuple[float, float]:
-    """Return mean and standard deviation of all components."""
-    return float(hidden.detach().mean()), float(hidden.detach().std())
+    return {
+        "mean": [float(state.detach().mean()) for state in states],
+        "deviation": [float(state.detach().std()) for state in states],
+        "gradient": norms,
+    }

@@ -12,12 +12,11 @@ from transformers import PreTrainedTokenizerFast
 from qkv.scripts.data.collate import IGNORED, pack, pad_batch, padded_columns
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
-from qkv.scripts.data.text_columns import stream_texts
-from qkv.scripts.data.tokenization import CachedTokenizer, byte_counts, tokenizer_for
+from qkv.scripts.data.tokenization import CachedTokenizer, byte_counts, cached_tokenizer, config_fields
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import byte_ngram
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import Answer, Example, Task, text_task
+from qkv.scripts.tasks.task import Answer, Example, Task
 
 KIND = "text-generation"
 PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
@@ -33,47 +32,41 @@ def causal_lm(recipe: Recipe, corpus: Corpus) -> Task:
     """
     if corpus.targets:
         return targets_task(recipe, corpus)
-    tokenizer = tokenizer_for(recipe, corpus.texts["train"], needs=["eos"])
-    tokenize, length = CachedTokenizer(tokenizer, recipe.data.workers), recipe.text.length
-    splits = {name: packed_rows(tokenize, texts, length) for name, texts in corpus.texts.items()}
-    train = splits.pop("train")
-    return text_task(
-        corpus, tokenizer, KIND, length, train=train, splits=splits, baselines=partial(byte_ngram, corpus),
-        example=partial(continuation, tokenizer, corpus.texts["test"][0]), **ROWS,
-    )  # fmt: skip
-
-
-def streamed_causal_lm(recipe: Recipe) -> Task:
-    """Make the task of a causal language model on a stream of texts, packed into rows."""
-    tokenizer = tokenizer_for(recipe, [], needs=["eos"])
-    tokenize, length = CachedTokenizer(tokenizer), recipe.text.length
-
-    def prepare(texts: Sequence[str], targets: Sequence[str]) -> list[list[Record]]:
-        return [[{"input_ids": document}] for document in documents(tokenize, texts)]
-
-    stream, corpus = stream_texts(recipe, prepare, length)
-    splits = {name: packed_rows(tokenize, texts, length) for name, texts in corpus.texts.items()}
-    return text_task(corpus, tokenizer, KIND, length, train=stream, splits=splits, **ROWS)
+    tokenize, length = cached_tokenizer(recipe, corpus.texts.get("train", []), needs=["eos"]), recipe.text.length
+    splits: dict[str, Any] = {name: packed_rows(tokenize, texts, length) for name, texts in corpus.texts.items()}
+    example = partial(continuation, tokenize.tokenizer, corpus)
+    known: Any = {} if corpus.stream else {"baselines": partial(byte_ngram, corpus), "example": example}
+    return Task(
+        data=corpus,
+        kind=KIND,
+        train=corpus.stream(partial(stream_documents, tokenize), length) if corpus.stream else splits.pop("train"),
+        splits=splits,
+        processor=tokenize.tokenizer,
+        count=count_targets,
+        score=score_rows,
+        reduce=reduce_rows,
+        config=config_fields(tokenize.tokenizer, max_position_embeddings=length),
+        **known,
+    )
 
 
 def targets_task(recipe: Recipe, corpus: Corpus) -> Task:
     """Make the task of writing each target after its text."""
-    tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"], needs=["bos", "eos"])
-    tokenize = CachedTokenizer(tokenizer, recipe.data.workers)
+    tokenize = cached_tokenizer(recipe, corpus.texts["train"] + corpus.targets["train"], needs=["bos", "eos"])
     splits = {name: texts_with_targets(tokenize, texts, corpus.targets[name]) for name, texts in corpus.texts.items()}
     longest = max(split.columns["input_ids"].shape[1] for split in splits.values())
-    return text_task(
-        corpus,
-        tokenizer,
-        KIND,
-        max(recipe.text.length, longest),
+    return Task(
+        data=corpus,
+        kind=KIND,
         train=splits.pop("train"),
         splits=splits,
+        processor=tokenize.tokenizer,
         count=count_targets,
         score=score_targets,
-        measure=measure_targets,
+        reduce=reduce_targets,
         collate=collate,
-        example=partial(continuation, tokenizer, corpus.texts["test"][0]),
+        config=config_fields(tokenize.tokenizer, max_position_embeddings=max(recipe.text.length, longest)),
+        example=partial(continuation, tokenize.tokenizer, corpus),
     )
 
 
@@ -81,6 +74,11 @@ def documents(tokenize: CachedTokenizer, texts: Sequence[str]) -> list[list[int]
     """Return the tokens of each text, and an end token."""
     end = tokenize.tokenizer.eos_token_id
     return [[*row.tolist(), end] for row in tokenize(texts)]
+
+
+def stream_documents(tokenize: CachedTokenizer, texts: Sequence[str]) -> list[list[Record]]:
+    """Return the example of each text."""
+    return [[{"input_ids": document}] for document in documents(tokenize, texts)]
 
 
 def packed_rows(tokenize: CachedTokenizer, texts: Sequence[str], length: int) -> Columns:
@@ -127,7 +125,7 @@ def score_targets(outputs: Any, batch: Batch) -> dict[str, Tensor]:
     return {"accuracy": right.sum(), "_exact": (right == due).all(1).sum(), "_texts": torch.tensor(len(due))}
 
 
-def measure_rows(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+def reduce_rows(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
     """Return the loss, the perplexity by token, and bits per byte of a byte-level tokenizer."""
     metrics = measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])
     if sums.get("_bytes"):
@@ -135,20 +133,16 @@ def measure_rows(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str,
     return {"loss": sums["loss"] / sums["targets"], **metrics}
 
 
-def measure_targets(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+def reduce_targets(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
     """Return loss and accuracy by token, and exact matches by text."""
     by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
     return {**by_token, "exact_match": sums["_exact"] / sums["_texts"]}
 
 
-# How packed rows are scored, in a table or a stream.
-ROWS = {"count": count_targets, "score": score_rows, "measure": measure_rows}
-
-
-def continuation(tokenizer: PreTrainedTokenizerFast, text: str, model: Any) -> Example:
-    """Return the first words of a text, and the model's greedy continuation."""
+def continuation(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, model: Any) -> Example:
+    """Return the first words of the test, and the model's greedy continuation."""
     room = tokenizer.model_max_length
-    prompt = " ".join(text.split(" ")[:PROMPT_WORDS])[: room // 4]
+    prompt = " ".join(corpus.texts["test"][0].split(" ")[:PROMPT_WORDS])[: room // 4]
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     options = {"max_new_tokens": min(NEW_TOKENS, room - inputs["input_ids"].shape[1]), "do_sample": False}
     with torch.no_grad():

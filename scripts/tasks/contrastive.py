@@ -37,24 +37,21 @@ def contrastive(recipe: Recipe, data: CaptionData) -> Task:
     processor = clip_processor(data.captions, data.side, data.vocab_size)
     tokens = dict(processor.tokenizer(data.captions, padding=True, truncation=True, return_tensors="pt"))
     retrieval = Retrieval(tokens, data.seen)
+    config = {"text_config": text_config(processor.tokenizer), "vision_config": {"image_size": data.side}}
     return Task(
-        name=data.name,
-        title=data.title,
+        data=data,
         kind="zero-shot-image-classification",
-        source=data.source,
         train=data.train,
         splits=data.splits,
-        labels=[],
         processor=processor,
         count=lambda batch: len(batch["pixel_values"]),
         score=lambda outputs, batch: {"loss": batch_loss(outputs)},
         answer=retrieval.answer,
-        measure=retrieval.measure,
+        reduce=retrieval.reduce,
         collate=partial(collate, tokens=tokens, processor=processor.image_processor),
-        config={"text_config": text_config(processor.tokenizer), "vision_config": {"image_size": data.side}},
+        config=config,
         example=partial(best_caption, data, processor),
         in_batch_negatives=True,
-        invalid_records=data.invalid_records,
     )
 
 
@@ -77,7 +74,7 @@ def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPP
 
 def text_config(tokenizer: Any) -> dict[str, Any]:
     """Return the fields of the text encoder's config that follow from its tokenizer."""
-    return {"max_position_embeddings": tokenizer.model_max_length, **config_fields(tokenizer)}
+    return config_fields(tokenizer, max_position_embeddings=tokenizer.model_max_length)
 
 
 def collate(records: Sequence[Record], places: Sequence[int] | None, tokens: Any, processor: Any) -> Batch:
@@ -132,7 +129,7 @@ class Retrieval:
             answers.append((numbers[best], numbers[0]))
         return answers
 
-    def measure(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
         """Return the loss of a pair, and the accuracy for captions that occur in training and others."""
         metrics = {"loss": sums["loss"] / sums["targets"]}
         for name, wanted in {"seen": True, "unseen": False}.items():

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image_data import ImageData
 from qkv.scripts.data.validation import check_image
@@ -33,21 +32,17 @@ def image_classification(recipe: Recipe, data: ImageData) -> Task:
         return Example(data.sample, {"label": data.labels[label]})
 
     return Task(
-        name=data.name,
-        title=data.title,
+        data=data,
         kind="image-classification",
-        source=data.source,
         train=data.train,
         splits=data.splits,
-        labels=data.labels,
         processor=data.processor,
-        count=lambda batch: int((batch["labels"] != IGNORED).sum()),
+        labels=data.labels,
         score=lambda outputs, batch: {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()},
         collate=data.collate or RandomCrop(data.processor, recipe.seed),
         config=data.config,
         baselines=data.baselines,
         example=example,
-        invalid_records=data.invalid_records,
     )
 
 

@@ -18,14 +18,12 @@ from transformers import PreTrainedTokenizerFast
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.text_columns import stream_texts
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, CachedTokenizer, tokenizer_for
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, CachedTokenizer, cached_tokenizer, config_fields
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import most_frequent_token
 from qkv.scripts.tasks.metrics import measure
-from qkv.scripts.tasks.task import Answer, Example, Task, text_task
+from qkv.scripts.tasks.task import Answer, Example, Task
 
-KIND = "fill-mask"
 NEEDS = ("cls", "sep", "mask")
 MASKED = 0.8  # of the predicted tokens; as many of the rest are replaced as are kept
 WORDS = 8  # of the card's example
@@ -36,30 +34,32 @@ def masked_lm(recipe: Recipe, corpus: Corpus) -> Task:
 
     In training tokens are masked by the place of their row; in evaluated splits always the same ones are.
     """
-    tokenizer = tokenizer_for(recipe, corpus.texts["train"], ENCODER_TEMPLATE, NEEDS)
-    tokenize, mask = CachedTokenizer(tokenizer, recipe.data.workers), Masking(tokenizer, recipe.text.mask, recipe.seed)
-    tables = {name: rows(tokenize, texts, recipe.text.length) for name, texts in corpus.texts.items()}
-    train = tables.pop("train")
-    splits = {name: mask.once(split) for name, split in tables.items()}
-    return text_task(
-        corpus, tokenizer, KIND, recipe.text.length, train=train, splits=splits, collate=mask.collate,
-        baselines=partial(most_frequent_token, train, mask.special, splits),
-        example=partial(prediction, tokenizer, corpus.texts["test"][0]), **SCORING,
-    )  # fmt: skip
-
-
-def streamed_masked_lm(recipe: Recipe) -> Task:
-    """Make the task of a masked language model on a stream of texts."""
-    tokenizer = tokenizer_for(recipe, [], needs=NEEDS)
-    tokenize, mask = CachedTokenizer(tokenizer), Masking(tokenizer, recipe.text.mask, recipe.seed)
+    tokenize = cached_tokenizer(recipe, corpus.texts.get("train", []), ENCODER_TEMPLATE, NEEDS)
     length = recipe.text.length
+    mask = Masking(tokenize.tokenizer, recipe.text.mask, recipe.seed)
+    tables = {name: rows(tokenize, texts, length) for name, texts in corpus.texts.items()}
+    train = tables.pop("train", Columns({}))
+    splits = {name: mask.once(split) for name, split in tables.items()}
+    baselines = partial(most_frequent_token, train, mask.special, splits)
+    example = partial(prediction, tokenize.tokenizer, corpus)
+    known: Any = {} if corpus.stream else {"baselines": baselines, "example": example}
+    return Task(
+        data=corpus,
+        kind="fill-mask",
+        train=corpus.stream(partial(stream_pieces, tokenize, length), None) if corpus.stream else train,
+        splits=splits,
+        processor=tokenize.tokenizer,
+        score=score,
+        reduce=reduce_masked,
+        collate=mask.collate,
+        config=config_fields(tokenize.tokenizer, max_position_embeddings=length),
+        **known,
+    )
 
-    def prepare(texts: Sequence[str], targets: Sequence[str]) -> list[list[Record]]:
-        return [[{"input_ids": piece} for piece in pieces] for pieces in split_texts(tokenize, texts, length)]
 
-    stream, corpus = stream_texts(recipe, prepare)
-    splits = {name: mask.once(rows(tokenize, texts, length)) for name, texts in corpus.texts.items()}
-    return text_task(corpus, tokenizer, KIND, length, train=stream, splits=splits, collate=mask.collate, **SCORING)
+def stream_pieces(tokenize: CachedTokenizer, length: int, texts: Sequence[str]) -> list[list[Record]]:
+    """Return the examples of each text."""
+    return [[{"input_ids": piece} for piece in pieces] for pieces in split_texts(tokenize, texts, length)]
 
 
 def rows(tokenize: CachedTokenizer, texts: Sequence[str], length: int) -> Columns:
@@ -77,13 +77,8 @@ def split_texts(tokenize: CachedTokenizer, texts: Sequence[str], length: int) ->
     ]
 
 
-def count_masked(batch: Batch) -> int:
-    """Return how many tokens are to be predicted."""
-    return int((batch["labels"] != IGNORED).sum())
-
-
 def score(outputs: Any, batch: Batch) -> dict[str, Tensor]:
-    """Return how many of them are right."""
+    """Return how many of the predicted tokens are right."""
     return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
 
 
@@ -122,19 +117,15 @@ class Masking:
         return {"input_ids": inputs.masked_fill(masked, self.mask).where(~replaced, other), "labels": labels}
 
 
-def measure_masked(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+def reduce_masked(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
     """Return loss and accuracy by predicted token, and the perplexity."""
     by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
     return {**by_token, **measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])}
 
 
-# How predictions are scored, of a table or a stream.
-SCORING = {"count": count_masked, "score": score, "measure": measure_masked}
-
-
-def prediction(tokenizer: PreTrainedTokenizerFast, text: str, model: Any) -> Example:
-    """Return a text with its last word masked, and the model's prediction."""
-    words = text.split()[:WORDS]
+def prediction(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, model: Any) -> Example:
+    """Return the first words of the test, the last of them masked, and the model's prediction."""
+    words = corpus.texts["test"][0].split()[:WORDS]
     given = " ".join([*words[:-1], tokenizer.mask_token])
     inputs = tokenizer(given, return_tensors="pt").to(model.device)
     with torch.no_grad():

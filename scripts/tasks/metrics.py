@@ -1,188 +1,85 @@
-"""Metrics of `evaluate` that need no download, computed by the libraries that define them.
+"""Metrics that need no download, computed by the libraries that define them.
 
-Each is made by name from METRICS, keeps everything in memory, and takes `predictions` and `references`:
-`METRICS["bleu"]().compute(predictions=["Le chat."], references=["Le chat."])`.
+Each is a function of METRICS, of all predictions and their references: `METRICS["wer"](["le chat"], ["un chat"])`.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from itertools import count, zip_longest
-from typing import Any, ClassVar
+from typing import Any
 
-import evaluate
 import jiwer
-from datasets import Features, Value
-from datasets import Sequence as Row
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from seqeval.metrics import accuracy_score as tag_accuracy
-from seqeval.metrics import f1_score as span_f1
-from seqeval.metrics import precision_score as span_precision
-from seqeval.metrics import recall_score as span_recall
+from seqeval import metrics as spans
 from sklearn.metrics import accuracy_score, f1_score
 
-TEXT, NUMBER, REAL = Value("string"), Value("int64"), Value("float64")
+Metric = Callable[[Sequence[Any], Sequence[Any]], float | dict[str, float]]
 
 
-class Local(evaluate.Metric):  # type: ignore[misc]
-    """A metric that downloads nothing and writes no file."""
-
-    kinds: ClassVar[tuple[Any, Any]] = (TEXT, TEXT)
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"keep_in_memory": True, **kwargs})
-
-    def _info(self) -> evaluate.MetricInfo:
-        predictions, references = self.kinds
-        features = Features({"predictions": predictions, "references": references})
-        return evaluate.MetricInfo(
-            description=type(self).__doc__ or "", citation="", inputs_description="", features=features
-        )
+def f1(average: str) -> Metric:
+    """Return the mean F1 of the classes; a class that was never right counts as 0."""
+    return lambda predictions, references: float(f1_score(references, predictions, average=average, zero_division=0))
 
 
-class Accuracy(Local):
-    """Share of right classes."""
-
-    kinds = (NUMBER, NUMBER)
-
-    def _compute(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
-        return {"accuracy": float(accuracy_score(references, predictions))}
+def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
+    """Return the share of texts that equal the reference."""
+    return sum(one == other for one, other in zip(predictions, references, strict=True)) / len(references)
 
 
-class MacroF1(Local):
-    """Mean F1 of the classes."""
-
-    kinds = (NUMBER, NUMBER)
-    average: ClassVar[str] = "macro"
-
-    def _compute(self, predictions: Sequence[int], references: Sequence[int]) -> dict[str, float]:
-        score = f1_score(references, predictions, average=self.average, zero_division=0)
-        return {f"f1_{self.average}": float(score)}
+def perplexity(nats: Sequence[float], tokens: Sequence[int]) -> float:
+    """Return e to the mean negative log-likelihood of a token, infinite where a diverged model overflows a float."""
+    mean = math.fsum(nats) / sum(tokens)
+    return math.exp(mean) if mean < 700 else math.inf
 
 
-class WeightedF1(MacroF1):
-    """F1 of each class, weighted by its number of references."""
-
-    average = "weighted"
-
-
-class ExactMatch(Local):
-    """Share of texts that equal the reference."""
-
-    def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        right = sum(one == other for one, other in zip(predictions, references, strict=True))
-        return {"exact_match": right / len(references)}
+def bits_per_byte(nats: Sequence[float], sizes: Sequence[int]) -> float:
+    """Return the bits per byte of text, which unlike perplexity compare models of different vocabularies."""
+    return math.fsum(nats) / math.log(2) / sum(sizes)
 
 
-class Perplexity(Local):
-    """e to the mean negative log-likelihood of a token: `predictions` are sums in nats, `references` token counts."""
-
-    kinds = (REAL, NUMBER)
-
-    def _compute(self, predictions: Sequence[float], references: Sequence[int]) -> dict[str, float]:
-        nats = math.fsum(predictions) / sum(references)
-        # A diverged model overflows a float.
-        return {"perplexity": math.exp(nats) if nats < 700 else math.inf}
+def corpus_score(scorer: Any, predictions: Sequence[str], references: Sequence[Any]) -> float:
+    """Return the score of a corpus from 0 to 100, by sacrebleu; a reference is a text, or a list of them."""
+    several = [[text] if isinstance(text, str) else text for text in references]
+    score: float = scorer.corpus_score(predictions, [list(column) for column in zip_longest(*several)]).score
+    return score
 
 
-class BitsPerByte(Local):
-    """Bits per byte of text: `predictions` are sums in nats, `references` byte counts.
-
-    Unlike perplexity it compares models of different vocabularies.
-    """
-
-    kinds = (REAL, NUMBER)
-
-    def _compute(self, predictions: Sequence[float], references: Sequence[int]) -> dict[str, float]:
-        return {"bits_per_byte": math.fsum(predictions) / math.log(2) / sum(references)}
+def seqeval(predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float]:
+    """Score named entities in rows of IOB tags: one is right when its type and both ends are."""
+    measures = {"precision": spans.precision_score, "recall": spans.recall_score, "f1": spans.f1_score}
+    rows = list(references), list(predictions)
+    scores = {name: float(score(*rows, zero_division=0)) for name, score in measures.items()}
+    return {**scores, "accuracy": float(spans.accuracy_score(*rows))}
 
 
-class Bleu(Local):
-    """BLEU of a corpus from 0 to 100; a reference is a text, or a list of them.
-
-    Source: Post 2018, A Call for Clarity in Reporting BLEU Scores, https://arxiv.org/abs/1804.08771
-    """
-
-    scorer: ClassVar[Any] = BLEU
-
-    def _info(self) -> evaluate.MetricInfo:
-        info = super()._info()
-        info.features = [info.features, Features({"predictions": TEXT, "references": Row(TEXT)})]
-        return info
-
-    def _compute(self, predictions: Sequence[str], references: Sequence[Any]) -> dict[str, Any]:
-        several = [[text] if isinstance(text, str) else text for text in references]
-        scorer = self.scorer()
-        score = scorer.corpus_score(predictions, [list(column) for column in zip_longest(*several)])
-        name = self.scorer.__name__.lower()
-        return {name: score.score, f"{name}_signature": str(scorer.get_signature())}
-
-
-class ChrF(Bleu):
-    """chrF2 of a corpus, from 0 to 100. Source: Popović 2015, https://aclanthology.org/W15-3049"""
-
-    scorer = CHRF
-
-
-class WordErrorRate(Local):
-    """Word error rate: insertions, deletions and substitutions per word of the references."""
-
-    def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        return {"wer": float(jiwer.wer(list(references), list(predictions)))}
-
-
-class CharacterErrorRate(Local):
-    """Character error rate: insertions, deletions and substitutions per character of the references."""
-
-    def _compute(self, predictions: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-        return {"cer": float(jiwer.cer(list(references), list(predictions)))}
-
-
-class SeqEval(Local):
-    """Named entities in rows of IOB tags: one is right when its type and both ends are."""
-
-    kinds = (Row(TEXT), Row(TEXT))
-
-    def _compute(self, predictions: list[list[str]], references: list[list[str]]) -> dict[str, float]:
-        measures = {"precision": span_precision, "recall": span_recall, "f1": span_f1}
-        scores = {name: float(measure(references, predictions, zero_division=0)) for name, measure in measures.items()}
-        return {**scores, "accuracy": float(tag_accuracy(references, predictions))}
-
-
-class AveragePrecision(Local):
-    """Average precision of boxes as COCO has it: over classes, recalls, and overlaps (IoU) from 0.5 to 0.95.
+def average_precision(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+    """Return the average precision of boxes as COCO has it: over classes, recalls, and overlaps (IoU) from 0.5 to 0.95.
 
     `ap50` and `ap75` are of one overlap. Predictions of each image are `boxes` (left, top, right, bottom in pixels),
     `labels` and `scores`, references boxes and labels.
 
     Source: Lin et al. 2014, Microsoft COCO, §5, https://arxiv.org/abs/1405.0312, computed by its authors' pycocotools
     """
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
 
-    kinds = (
-        {"boxes": Row(Row(REAL)), "labels": Row(NUMBER), "scores": Row(REAL)},
-        {"boxes": Row(Row(REAL)), "labels": Row(NUMBER)},
-    )
-
-    def _compute(self, predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
-        from pycocotools.coco import COCO
-        from pycocotools.cocoeval import COCOeval
-
-        names = ("ap", "ap50", "ap75")
-        there, detections = COCO(), list(annotations(predictions))
-        classes = sorted({label for image in references for label in image["labels"]})
-        images = [{"id": number} for number in range(len(references))]
-        there.dataset = {"images": images, "annotations": list(annotations(references)),
-                         "categories": [{"id": label} for label in classes]}  # fmt: skip
-        with redirect_stdout(StringIO()):
-            there.createIndex()
-            scorer = COCOeval(there, there.loadRes(detections) if detections else COCO(), "bbox")
-            scorer.evaluate()
-            scorer.accumulate()
-            scorer.summarize()
-        # -1 says that there were no references.
-        return {name: float(value) for name, value in zip(names, scorer.stats, strict=False) if value >= 0}
+    there, detections = COCO(), list(annotations(predictions))
+    classes = sorted({label for image in references for label in image["labels"]})
+    images = [{"id": number} for number in range(len(references))]
+    there.dataset = {"images": images, "annotations": list(annotations(references)),
+                     "categories": [{"id": label} for label in classes]}  # fmt: skip
+    with redirect_stdout(StringIO()):
+        there.createIndex()
+        scorer = COCOeval(there, there.loadRes(detections) if detections else COCO(), "bbox")
+        scorer.evaluate()
+        scorer.accumulate()
+        scorer.summarize()
+    # -1 says that there were no references.
+    stats = zip(("ap", "ap50", "ap75"), scorer.stats, strict=False)
+    return {name: float(value) for name, value in stats if value >= 0}
 
 
 def annotations(images: Sequence[Any]) -> Iterator[dict[str, Any]]:
@@ -196,40 +93,45 @@ def annotations(images: Sequence[Any]) -> Iterator[dict[str, Any]]:
                    "area": box[2] * box[3], "iscrowd": 0, **score}  # fmt: skip
 
 
-METRICS: dict[str, type[Local]] = {
-    "accuracy": Accuracy,
-    "f1_macro": MacroF1,
-    "f1_weighted": WeightedF1,
-    "exact_match": ExactMatch,
-    "perplexity": Perplexity,
-    "bits_per_byte": BitsPerByte,
-    "bleu": Bleu,
-    "chrf": ChrF,
-    "wer": WordErrorRate,
-    "cer": CharacterErrorRate,
-    "seqeval": SeqEval,
-    "average_precision": AveragePrecision,
+# BLEU: Post 2018, A Call for Clarity in Reporting BLEU Scores, https://arxiv.org/abs/1804.08771; chrF2: Popović 2015,
+# https://aclanthology.org/W15-3049
+SCORERS: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF}
+METRICS: dict[str, Metric] = {
+    "accuracy": lambda predictions, references: float(accuracy_score(references, predictions)),
+    "f1_macro": f1("macro"),
+    "f1_weighted": f1("weighted"),
+    "exact_match": exact_match,
+    "perplexity": perplexity,
+    "bits_per_byte": bits_per_byte,
+    "bleu": lambda predictions, references: corpus_score(BLEU(), predictions, references),
+    "chrf": lambda predictions, references: corpus_score(CHRF(), predictions, references),
+    "wer": lambda predictions, references: float(jiwer.wer(list(references), list(predictions))),
+    "cer": lambda predictions, references: float(jiwer.cer(list(references), list(predictions))),
+    "seqeval": seqeval,
+    "average_precision": average_precision,
 }
 
 
 def measure(names: Sequence[str], predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
     """Compute several metrics; ValueError when there is nothing to score, or not a reference for each."""
-    if not len(references) or len(predictions) != len(references):
+    if names and (not len(references) or len(predictions) != len(references)):
         raise ValueError(
             f"{', '.join(names)} of {len(predictions)} predictions and {len(references)} references: give as many "
             "of each, and at least one"
         )
     metrics: dict[str, float] = {}
     for name in names:
-        values = METRICS[name]().compute(predictions=predictions, references=references)
-        metrics |= {key: value for key, value in values.items() if not isinstance(value, str)}
+        value = METRICS[name](predictions, references)
+        metrics |= value if isinstance(value, dict) else {name: value}
     return metrics
 
 
 def signatures(names: Sequence[str]) -> dict[str, str]:
     """Return the signatures of sacrebleu's metrics, which say how they were computed."""
     lines = {}
-    for name in names:
-        if issubclass(METRICS[name], Bleu):
-            lines[name] = METRICS[name]().compute(predictions=["a"], references=["a"])[f"{name}_signature"]
+    for name, kind in SCORERS.items():
+        if name in names:
+            scorer = kind()
+            corpus_score(scorer, ["a"], ["a"])  # which tells it the number of references
+            lines[name] = str(scorer.get_signature())
     return lines

@@ -24,7 +24,6 @@ from qkv.scripts.data.image import unpadded_boxes
 from qkv.scripts.data.image_data import Box, ObjectData, check_objects
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.task import Answer, Example, Task
 
 MAX_RATIO = 1333 / 800  # the longest side of an image over `shortest_edge`, as in DETR
@@ -45,22 +44,19 @@ def object_detection(recipe: Recipe, data: ObjectData) -> Task:
     batches = Detection(DetrImageProcessorPil(size=edges, do_convert_rgb=True), tuple(data.labels), recipe.seed)
     splits: Any = dict(data.tables)
     return Task(
-        name=data.name,
-        title=data.title,
+        data=data,
         kind="object-detection",
-        source=data.source,
         train=splits.pop("train"),
         splits=splits,
-        labels=data.labels,
         processor=batches.processor,
+        labels=data.labels,
         count=count_objects,
         score=lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])},
         answer=batches.answer,
-        measure=measure_detection,
+        metrics=("average_precision",),
         collate=batches,
         example=partial(batches.example, splits["test"][0]),
         products=partial(batches.draw, splits["test"].select(range(min(DRAWN, len(splits["test"]))))),
-        invalid_records=data.invalid_records,
     )
 
 
@@ -137,11 +133,6 @@ def as_lists(tensors: Mapping[str, Tensor]) -> dict[str, list[Any]]:
 def count_objects(batch: Batch) -> Tensor:
     """Return the number of objects and of images of a batch."""
     return torch.tensor([sum(len(target["boxes"]) for target in batch["labels"]), len(batch["labels"])])
-
-
-def measure_detection(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-    """Return the loss, a mean over images, and average precision."""
-    return {"loss": sums["loss"] / sums["targets"], **measure(["average_precision"], *zip(*answers, strict=True))}
 
 
 def draw_objects(images: Sequence[Any], answers: Sequence[Answer], names: Sequence[str], path: Path) -> None:

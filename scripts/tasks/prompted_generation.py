@@ -11,10 +11,10 @@ from transformers import PreTrainedTokenizerFast
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import Corpus, Generate, PromptedCorpus
 from qkv.scripts.data.examples import Batch, Columns
-from qkv.scripts.data.tokenization import START, tokenize, tokenizer_for
+from qkv.scripts.data.tokenization import START, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.causal_lm import KIND, count_targets
-from qkv.scripts.tasks.task import Answer, Example, Task, text_task
+from qkv.scripts.tasks.task import Answer, Example, Task
 
 NEW_TOKENS = 12  # of the card's example, which are greedy
 
@@ -32,17 +32,16 @@ def prompted_generation(recipe: Recipe, data: PromptedCorpus) -> Task:
     text = len(tokenizer(corpus.texts["train"][0])["input_ids"])
     length = splits["train"].columns["input_ids"].shape[1]
     options = generation_options(tokenizer, corpus, length - text)
-    return text_task(
-        corpus,
-        tokenizer,
-        KIND,
-        length,
-        config={"text_length": text, "grid_columns": data.columns},
+    return Task(
+        data=corpus,
+        kind=KIND,
         train=splits.pop("train"),
         splits=splits,
+        processor=tokenizer,
         count=count_targets,
         answer=partial(answer, tokenizer=tokenizer, options=options, text=text),
-        measure=partial(measure_generated, data=data),
+        reduce=partial(reduce_generated, data=data),
+        config=config_fields(tokenizer, max_position_embeddings=length, text_length=text, grid_columns=data.columns),
         baselines=partial(data.baselines, corpus),
         example=partial(greedy_example, tokenizer, corpus.texts["test"][0], options),
         generation=options,
@@ -100,7 +99,7 @@ def answer(
     return list(zip(*texts, strict=True))
 
 
-def measure_generated(sums: dict[str, float], answers: Sequence[Answer], data: PromptedCorpus) -> dict[str, float]:
+def reduce_generated(sums: dict[str, float], answers: Sequence[Answer], data: PromptedCorpus) -> dict[str, float]:
     """Return loss and bits by token, and the metrics of generated targets."""
     results, prompts = zip(*answers, strict=True)
     loss = sums["loss"] / sums["targets"]

@@ -8,8 +8,7 @@ from typing import Any
 
 from qkv import modeling
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.audio import SpeechData
-from qkv.scripts.data.corpus import Corpus, PromptedCorpus
+from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
 from qkv.scripts.data.text_columns import read_corpus
 from qkv.scripts.example_data import documentation, shapes, synthetic_text
@@ -18,10 +17,10 @@ from qkv.scripts.example_data.digits import digits
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.causal_lm import causal_lm, streamed_causal_lm
+from qkv.scripts.tasks.causal_lm import causal_lm
 from qkv.scripts.tasks.contrastive import contrastive
 from qkv.scripts.tasks.image_classification import image_classification
-from qkv.scripts.tasks.masked_lm import masked_lm, streamed_masked_lm
+from qkv.scripts.tasks.masked_lm import masked_lm
 from qkv.scripts.tasks.object_detection import object_detection
 from qkv.scripts.tasks.prompted_generation import prompted_generation
 from qkv.scripts.tasks.seq2seq import seq2seq
@@ -58,7 +57,7 @@ CONTENTS = {
 class Head:
     """A head by the end of its architecture's name: the data it learns from, its task, and the reader of `data=`.
 
-    `streams` says that `read` can stream; `stream` makes the task of a stream by itself.
+    `streams` says that it learns from a stream, too.
     """
 
     ending: str
@@ -66,7 +65,6 @@ class Head:
     task: Callable[[Recipe, Any], Task]
     read: Callable[[Recipe], Any] | None = None
     streams: bool = False
-    stream: Callable[[Recipe], Task] | None = None
 
 
 HEADS = (
@@ -76,8 +74,8 @@ HEADS = (
     Head("ForSpeechSeq2Seq", SpeechData, partial(speech_recognition, Seq2SeqTranscriber), read_speech),
     Head("ForCTC", SpeechData, partial(speech_recognition, CTCTranscriber), read_speech),
     Head("ForCausalLM", PromptedCorpus, prompted_generation),
-    Head("ForCausalLM", Corpus, causal_lm, read_corpus, stream=streamed_causal_lm),
-    Head("ForMaskedLM", Corpus, masked_lm, read_corpus, stream=streamed_masked_lm),
+    Head("ForCausalLM", Corpus, causal_lm, read_corpus, streams=True),
+    Head("ForMaskedLM", Corpus, masked_lm, read_corpus, streams=True),
     Head("ForSequenceClassification", Corpus, text_classification, read_corpus),
     Head("ForConditionalGeneration", Corpus, seq2seq, read_corpus),
 )
@@ -93,13 +91,11 @@ def load(recipe: Recipe) -> Task:
     if made is None and "/" not in where and not Path(where).exists():
         raise ValueError(f"there is no data set {where!r}; {did_you_mean(where, NAMES, 'data sets')}")
     head = head_of(recipe, made)
-    if recipe.data.streaming and (made or not (head.streams or head.stream)):
+    if recipe.data.streaming and (made or not head.streams):
         raise ValueError(
             f"streaming=true is not for architecture={recipe.model.architecture!r} on data={where!r}: all records are "
             "read before the training; leave it out"
         )
-    if recipe.data.streaming and head.stream:
-        return head.stream(recipe)
     data = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
     if isinstance(data, Corpus):
         data = data.with_holdout(recipe.data.holdout).limited(recipe.text.evaluated)

@@ -1,6 +1,5 @@
 """Sequence to sequence: texts and their targets, for an encoder-decoder."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,11 +9,10 @@ from transformers import PreTrainedTokenizerFast
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Batch, Columns
-from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, CachedTokenizer, tokenizer_for
+from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, CachedTokenizer, cached_tokenizer, config_fields
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import copy_source
-from qkv.scripts.tasks.metrics import measure, signatures
-from qkv.scripts.tasks.task import Answer, Task, text_task
+from qkv.scripts.tasks.task import Answer, Task
 
 # Metrics of translations, and of targets without spaces between words, which BLEU needs.
 SENTENCES, WORDS = ("exact_match", "bleu", "chrf"), ("exact_match", "cer")
@@ -28,24 +26,21 @@ def seq2seq(recipe: Recipe, corpus: Corpus) -> Task:
     """
     if not corpus.targets:
         raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers or data=dates")
-    tokenizer = tokenizer_for(recipe, corpus.texts["train"] + corpus.targets["train"], SEQ2SEQ_TEMPLATE)
-    splits = columns(corpus, CachedTokenizer(tokenizer, recipe.data.workers), recipe.text.length)
+    tokenize = cached_tokenizer(recipe, corpus.texts["train"] + corpus.targets["train"], SEQ2SEQ_TEMPLATE)
+    tokenizer, splits = tokenize.tokenizer, columns(corpus, tokenize, recipe.text.length)
     references = [target for name in corpus.texts for target in corpus.targets[name]]
     decoder = GreedyDecoder(tokenizer, references, recipe.text.length + SPARE)
     metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
-    return text_task(
-        corpus,
-        tokenizer,
-        "translation",
-        decoder.max_tokens,
-        config={"decoder_start_token_id": tokenizer.pad_token_id},
+    return Task(
+        data=corpus,
+        kind="translation",
         train=splits.pop("train"),
         splits=splits,
-        count=lambda batch: int((batch["labels"] != IGNORED).sum()),
+        processor=tokenizer,
         answer=decoder.answer,
-        measure=partial(measure_generated, metrics),
+        metrics=metrics,
         collate=partial(pad_with_mask, fills={"input_ids": tokenizer.pad_token_id, "labels": IGNORED}),
-        signatures=signatures(metrics),
+        config=decoder.config | {"max_position_embeddings": decoder.max_tokens},
         baselines=partial(copy_source, corpus, metrics),
     )
 
@@ -70,6 +65,11 @@ class GreedyDecoder:
     max_tokens: int
     inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """Return the fields of the model's config that follow from the tokens."""
+        return config_fields(self.tokenizer, decoder_start_token_id=self.tokenizer.pad_token_id)
+
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return what the model generates greedily for each input, and its reference."""
         inputs = {name: batch[name] for name in self.inputs}
@@ -80,9 +80,3 @@ class GreedyDecoder:
     def limit(self, batch: Batch) -> int:
         """Return the maximum number of generated tokens."""
         return min(batch["labels"].shape[1] + SPARE, self.max_tokens)
-
-
-def measure_generated(metrics: Sequence[str], sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-    """Return the loss by token, and metrics of generated texts."""
-    predictions, references = zip(*answers, strict=True)
-    return {"loss": sums["loss"] / sums["targets"], **measure(metrics, predictions, references)}

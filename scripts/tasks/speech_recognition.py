@@ -1,7 +1,7 @@
 """Speech recognition: recordings as log-mel features, and their transcriptions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -12,14 +12,12 @@ from datasets import Dataset, Features, List, Value
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Speech2TextFeatureExtractor
 
-from qkv.scripts.data.audio import SpeechData
-from qkv.scripts.data.collate import IGNORED
+from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.data.loading import public_names, read, select, splits
 from qkv.scripts.data.text_columns import add_splits
 from qkv.scripts.data.validation import RecordValidation, check_audio, check_text, valid_rows, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.seq2seq import measure_generated
 from qkv.scripts.tasks.task import Example, Task
 from qkv.scripts.tasks.transcription import Transcriber
 
@@ -92,21 +90,16 @@ def speech_recognition(kind: Callable[..., Transcriber], recipe: Recipe, data: S
     collate_split = partial(collate, labels=transcriber.labels, bins=extractor.num_mel_bins)
     first = collate_split(examples["test"].__getitems__([0]))
     return Task(
-        name=data.name,
-        title=data.title,
-        source=data.source,
+        data=replace(data, invalid_records=invalid),
         kind="automatic-speech-recognition",
         train=examples.pop("train"),
         splits=examples,
-        labels=[],
         processor=Processor((extractor, transcriber.tokenizer)),
-        count=lambda batch: int((batch["labels"] != IGNORED).sum()),
         answer=transcriber.answer,
-        measure=partial(measure_generated, METRICS),
+        metrics=METRICS,
         collate=collate_split,
         config={**transcriber.config, "num_mel_bins": extractor.num_mel_bins},
         example=partial(transcription, recording=tables["test"][0]["audio"], first=first, transcriber=transcriber),
-        invalid_records=invalid,
     )
 
 

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
-from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.collate import IGNORED
+from qkv.scripts.data.corpus import Baselines, DataSet
 from qkv.scripts.data.examples import Batch, Examples, Record, stack
 from qkv.scripts.data.fingerprint import contents
 from qkv.scripts.data.stream import Stream
-from qkv.scripts.data.tokenization import config_fields
-from qkv.scripts.data.validation import RecordValidation
+from qkv.scripts.tasks.metrics import measure
 
 # A prediction and its reference.
 Answer = tuple[Any, Any]
+
+
+def count_labels(batch: Batch) -> int:
+    """Count the labels of a batch."""
+    return int((batch["labels"] != IGNORED).sum())
 
 
 def mean(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
@@ -48,37 +52,33 @@ class Task:
     `count` returns how many targets a batch has, or, as a tensor, how many of each kind where a model divides by
     several; the last of these are what losses are means over. `score` gives sums over batches and processes, such as
     right predictions; `answer` (model, outputs, batch) what has to be scored together, such as translations beside
-    their references. From the sums (`loss` and `targets` among them) and all answers of a split `measure` makes its
-    metrics.
+    their references. From the sums (`loss` and `targets` among them) and all answers of a split `reduce` makes
+    metrics, beside the `metrics` that are named.
 
-    `config` are the fields of the model's config that follow from the data, such as `vocab_size`; `signatures` say how
-    metrics were computed where that has a name. `baselines` measures what the model is compared with, and `example`
-    (model) gives an input and output of the pipeline of this kind.
+    `config` are the fields of the model's config that follow from the data, such as `vocab_size`. `baselines` measures
+    what the model is compared with, and `example` (model) gives an input and output of the pipeline of this kind.
 
-    `invalid_records` are those that were skipped. With `in_batch_negatives` the examples of a step are each other's
-    negatives: the loss of each depends on the others, so gradients cannot be accumulated over parts of it.
+    With `in_batch_negatives` the examples of a step are each other's negatives: the loss of each depends on the others,
+    so gradients cannot be accumulated over parts of it.
 
     `generation` are fields of the model's generation config. `products` (model, folder) leaves what the model
     generates in a run's folder, and returns {file: caption}; `usage` is the program of the card that generates some,
     in which `model=...` stands for the published model.
     """
 
-    name: str
-    title: str
+    data: DataSet
     kind: str
-    source: str
     train: Examples | Stream
     splits: Mapping[str, Examples]
-    labels: list[str]
     processor: Any
-    count: Callable[[Batch], int | Tensor]
+    labels: list[str] = field(default_factory=list)
+    count: Callable[[Batch], int | Tensor] = count_labels
     score: Callable[[Any, Batch], dict[str, Tensor]] = lambda outputs, batch: {}
     answer: Callable[[Any, Any, Batch], list[Answer]] = lambda model, outputs, batch: []
-    measure: Callable[[dict[str, float], Sequence[Answer]], dict[str, float]] = mean
-    invalid_records: RecordValidation = field(default_factory=RecordValidation)
+    reduce: Callable[[dict[str, float], Sequence[Answer]], dict[str, float]] = mean
+    metrics: Sequence[str] = ()
     collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] = stack
     config: dict[str, Any] = field(default_factory=dict)
-    signatures: dict[str, str] = field(default_factory=dict)
     baselines: Callable[[], Baselines] = dict
     example: Callable[[Any], Example | None] = lambda model: None
     in_batch_negatives: bool = False
@@ -86,10 +86,15 @@ class Task:
     products: Callable[[Any, Path], dict[str, str]] = lambda model, folder: {}
     usage: str = ""
 
+    def measure(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+        """Compute all metrics of a split."""
+        predictions, references = zip(*answers, strict=True) if answers else ((), ())
+        return self.reduce(sums, answers) | measure(self.metrics, predictions, references)
+
     def examples(self) -> Examples:
         """Return the training examples by index; TypeError where they are a stream."""
         if not isinstance(self.train, Sized):
-            raise TypeError(f"the examples of {self.name} are a stream: they have no index")
+            raise TypeError(f"the examples of {self.data.name} are a stream: they have no index")
         return self.train
 
     def lengths(self) -> list[int]:
@@ -101,7 +106,7 @@ class Task:
         named = "length" in getattr(train, "column_names", ())
         column = train["length"] if named else getattr(train, "lengths", None)
         if column is None:
-            raise ValueError(f"group_by_length=true: the examples of {self.name} have no lengths; leave it out")
+            raise ValueError(f"group_by_length=true: the examples of {self.data.name} have no lengths; leave it out")
         return list(column)
 
     def fingerprint(self) -> str:
@@ -116,12 +121,3 @@ class Task:
         """Return the number of examples in each split, None for a stream."""
         splits = {"train": self.train, **self.splits}
         return {name: len(split) if isinstance(split, Sized) else None for name, split in splits.items()}
-
-
-def text_task(corpus: Corpus, tokenizer: PreTrainedTokenizerFast, kind: str, positions: int, **others: Any) -> Task:
-    """Make a task on a corpus, whose model has so many positions; `config` adds fields of the model's config."""
-    config = {**config_fields(tokenizer), "max_position_embeddings": positions, **others.pop("config", {})}
-    return Task(
-        name=corpus.name, title=corpus.title, source=corpus.source, kind=kind, processor=tokenizer, config=config,
-        invalid_records=corpus.invalid_records, **{"labels": [], **others},
-    )  # fmt: skip

@@ -53,8 +53,7 @@ class Seq2SeqTranscriber:
         references = [text for split in texts.values() for text in split]
         inputs = ("input_features", "attention_mask")
         self.decoder = GreedyDecoder(self.tokenizer, references, self.length + SPARE, inputs)
-        start = self.tokenizer.pad_token_id
-        self.config = {**config_fields(self.tokenizer), "decoder_start_token_id": start}
+        self.config = self.decoder.config
 
     def labels(self, texts: Sequence[str]) -> Tensor:
         """Return the tokens of texts and their end, truncated to `text.length`."""
@@ -81,7 +80,7 @@ class CTCTranscriber:
         self.tokenizer = ctc_tokenizer(texts["train"])
         self.references = [text for split in texts.values() for text in split]
         # A text too long for its recording has no alignment and an infinite loss.
-        self.config = {**config_fields(self.tokenizer), "ctc_zero_infinity": True}
+        self.config = config_fields(self.tokenizer, ctc_zero_infinity=True)
 
     def labels(self, texts: Sequence[str]) -> Tensor:
         """Return the characters of texts."""

@@ -148,10 +148,10 @@ class Loop:
 def check_task(task: Task, recipe: Recipe) -> None:
     """Raise ValueError where in-batch negatives would be split into micro-batches, or seen twice."""
     if task.in_batch_negatives:
-        check_in_batch_negatives(f"the pairs of {task.name}", recipe.optimization.accumulate)
+        check_in_batch_negatives(f"the pairs of {task.data.name}", recipe.optimization.accumulate)
     if task.in_batch_negatives and recipe.compute.tensor_parallel > 1:
         raise ValueError(
-            f"tensor_parallel={recipe.compute.tensor_parallel} would make each pair of {task.name} a negative of "
+            f"tensor_parallel={recipe.compute.tensor_parallel} would make each pair of {task.data.name} a negative of "
             "itself; set tensor_parallel=1"
         )
 

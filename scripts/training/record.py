@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from qkv.scripts.common.environment import commit, data_name, processor, versions, without_folder
 from qkv.scripts.common.files import write_atomically
 from qkv.scripts.recipes.schema import Recipe, flat
+from qkv.scripts.tasks.metrics import signatures
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.initialization import model_class
 
@@ -121,9 +122,9 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
         "recipe": recipe_fields(recipe) | {"architecture": model_class(recipe, model).__name__},
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
-        "task": {"name": task.name, "title": task.title, "kind": task.kind, "source": task.source}
+        "task": {"name": task.data.name, "title": task.data.title, "kind": task.kind, "source": task.data.source}
         | ({"usage": task.usage} if task.usage else {}),
-        "signatures": task.signatures,
+        "signatures": signatures(task.metrics),
         "data": {"sizes": task.sizes(), "sha256": task.fingerprint()},
         "seed": recipe.seed,
         "device": device(accelerator),

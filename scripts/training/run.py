@@ -162,7 +162,7 @@ def config_factory(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
 
 def fit(loop: Loop, run: Run) -> None:
     """Take the steps that are left, evaluate, and put the results into the run's record."""
-    run.task.invalid_records.open(run.folder, is_main=run.is_main)
+    run.task.data.invalid_records.open(run.folder, is_main=run.is_main)
     logger = MetricLogger(run.folder, loop.recipe, loop.accelerator)
     early_stopping = EarlyStopping(loop.recipe.output.watch, loop.recipe.output.patience)
     manager = CheckpointManager(loop, logger, early_stopping, run.record)
@@ -180,7 +180,7 @@ def fit(loop: Loop, run: Run) -> None:
     run.record |= {
         "metrics": {**early_stopping.results, **tested},
         "steps": {"taken": loop.done, "kept": early_stopping.step},
-        "bad_records": run.task.invalid_records.summary(),
+        "bad_records": run.task.data.invalid_records.summary(),
         # The counters know nothing of what was before.
         "energy": None if manager.resumed else energy.read(),
         "resumed": list(manager.resumed),

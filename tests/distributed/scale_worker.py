@@ -36,6 +36,7 @@ from qkv.scripts.training.accelerator import build_accelerator, data_parallel, f
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.state import capture, restore
 from recipes import recipe_of
+from tiny_training import DATA
 
 NO_DROPOUT = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout": 0.0}
 RECIPE = recipe_of(name="scale", batch_size=8, learning_rate=1e-3, warmup_steps=3, weight_decay=0.1, max_grad_norm=0.5)
@@ -210,25 +211,25 @@ def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
         written = model.generate(**given, max_new_tokens=longest, eos_token_id=None, do_sample=False)
         return [(str(text), "") for text in written[:, :5].tolist()]
 
-    def measure(sums: dict[str, float], found: Any) -> dict[str, float]:
+    def reduce(sums: dict[str, float], found: Any) -> dict[str, float]:
         answers.extend(found)
         return mean(sums, found)
 
     if kind is models.QkvDualEncoderModel:
-        return contest(examples(), count, collate, measure)
+        return contest(examples(), count, collate, reduce)
     data = examples()
     writes = {"answer": write} if kind is models.QkvEncoderDecoderForConditionalGeneration else {}
-    return Task("t", "t", "t", "t", data, {"test": data}, [], None, count, collate=collate, measure=measure, **writes)
+    return Task(DATA, "t", data, {"test": data}, None, count=count, collate=collate, reduce=reduce, **writes)
 
 
-def contest(data: Rows, count: Any, stacked: Any, measure: Any) -> Task:
+def contest(data: Rows, count: Any, stacked: Any, reduce: Any) -> Task:
     """Pairs that compete in training with those of all processes, and in evaluation with those of their batch."""
 
     def collate(records: Any, places: Any) -> Batch:
         return stacked(records, places) | ({} if places is None else {"return_loss": torch.tensor(True)})
 
     options = {"score": lambda outputs, batch: {"loss": batch_loss(outputs)}, "in_batch_negatives": True}
-    return Task("t", "t", "t", "t", data, {"test": data}, [], None, count, collate=collate, measure=measure, **options)
+    return Task(DATA, "t", data, {"test": data}, None, count=count, collate=collate, reduce=reduce, **options)
 
 
 def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tuple[Curve, PreTrainedModel]:

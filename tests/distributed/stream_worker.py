@@ -10,6 +10,7 @@ from torch import Tensor
 
 import checkout  # noqa: F401
 import qkv
+from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.validation import RecordValidation, check_text
@@ -35,8 +36,8 @@ def prepared(path: Path, shards: int) -> Loop:
     stream = Stream.of(recipe, invalid_records, {"text": check_text}, prepare=letters, length=10)
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=30, **TINY)).double()
     task = Task(
-        "t", "t", "t", "t", stream, {}, [], None,
-        lambda batch: int((batch["labels"][:, 1:] != -100).sum()), invalid_records=invalid_records,
+        DataSet("t", "t", "t", invalid_records=invalid_records), "t", stream, {}, None,
+        count=lambda batch: int((batch["labels"][:, 1:] != -100).sum()),
     )  # fmt: skip
     return Loop.of(Accelerator(cpu=True), model, recipe, task)
 

@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from accelerate.utils import set_seed
 
 import qkv
+from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import flat
@@ -25,6 +26,7 @@ from recipes import recipe_of
 RECIPE = recipe_of(max_steps=10, batch_size=4, learning_rate=1e-2, warmup_steps=2, log_every=3, eval_every=5,
     save_every=2,
 )  # fmt: skip
+DATA = DataSet("t", "t", "t")
 NO_ENERGY = SimpleNamespace(update=lambda: None)
 DROPOUT = {"embedding_dropout": 0.1, "residual_dropout": 0.2}
 
@@ -42,10 +44,7 @@ def task() -> Task:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(14, 1, 4, 4, generator=generator)
     examples = Columns({"pixel_values": images, "labels": torch.arange(14) % 3})
-    return Task(
-        "t", "t", "t", "t", examples, {"validation": examples, "test": examples}, ["a", "b", "c"], None,
-        lambda batch: len(batch["labels"]), collate=collate,
-    )  # fmt: skip
+    return Task(DATA, "t", examples, {"validation": examples, "test": examples}, None, ["a", "b", "c"], collate=collate)
 
 
 def manager(folder: Path, network: torch.nn.Module | None = None, **fields: object) -> CheckpointManager:

@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from qkv.scripts.data.audio import SpeechData, read_wav
+from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.example_data import spoken_digits as digits
 from recipes import recipe_of
 from sine_waves import tone

@@ -65,9 +65,9 @@ def test_judged_is_the_nearest_caption(task: Task) -> None:
     retrieval = Retrieval({"input_ids": torch.arange(32)}, 24)
     answers = retrieval.answer(model, outputs, batch)
     assert answers == [(3, 3), (3, 4), (30, 30)]
-    found = retrieval.measure({"loss": 6.0, "targets": 3.0}, answers)
+    found = retrieval.reduce({"loss": 6.0, "targets": 3.0}, answers)
     assert found == {"loss": 2.0, "retrieval_seen": 0.5, "retrieval_unseen": 1.0}
-    assert "retrieval_unseen" not in retrieval.measure({"loss": 6.0, "targets": 3.0}, answers[:2])
+    assert "retrieval_unseen" not in retrieval.reduce({"loss": 6.0, "targets": 3.0}, answers[:2])
 
 
 @pytest.mark.parametrize("source", ["qkv", "stock"])

@@ -133,8 +133,8 @@ def table(folder: Path, **first: object) -> Path:
 def test_bad_records_are_counted_and_too_many_end_it(tmp_path: Path) -> None:
     where = f"data={table(tmp_path, objects='[{}]')}"
     task = data.load(recipe.load("shapes-detect", [*TINY, where, "bad_records=0.1", "holdout=0.2"]))
-    assert task.labels == NAMES and task.invalid_records.summary()["skipped"] == 1
-    assert next(iter(task.invalid_records.summary()["reasons"])).startswith("objects: expected a 'bbox'")
+    assert task.labels == NAMES and task.data.invalid_records.summary()["skipped"] == 1
+    assert next(iter(task.data.invalid_records.summary()["reasons"])).startswith("objects: expected a 'bbox'")
     with pytest.raises(ValueError, match=r"1 of 20 records are bad, .*train.parquet, row 1: objects: expected"):
         data.load(recipe.load("shapes-detect", [*TINY, where, "bad_records=0.01"]))
 

@@ -15,7 +15,8 @@ from transformers import (
     Speech2TextForConditionalGeneration,
 )
 
-from qkv.scripts.data.audio import SpeechData, read_wav, write_wav
+from qkv.scripts.data.audio import read_wav, write_wav
+from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.data.examples import model_inputs
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
@@ -88,7 +89,7 @@ def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_pat
     (train_folder / "metadata.jsonl").write_text("\n".join(lines))
     task = task_of(folder, "bad_records=0.9", "holdout=0")
     assert task.sizes() == {"train": 6, "test": 4}
-    reasons = [line["reason"] for line in task.invalid_records.skipped]
+    reasons = [line["reason"] for line in task.data.invalid_records.skipped]
     for reason, said in zip(
         reasons,
         (
@@ -99,7 +100,7 @@ def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_pat
         strict=True,
     ):  # fmt: skip
         assert reason.startswith(said)
-    assert [line["row"] for line in task.invalid_records.skipped] == [1, 2, 3, 4, 5, 6]
+    assert [line["row"] for line in task.data.invalid_records.skipped] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(ValueError, match="6 of 12 records are bad, more than bad_records=0.1 allows; the first is "):
         task_of(folder, "bad_records=0.1")
 

@@ -26,6 +26,7 @@ from qkv.scripts.tasks.object_detection import count_objects
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import Loop, count_tokens, parameter_groups
 from recipes import recipe_of
+from tiny_training import DATA
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 RECIPE = recipe_of(max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)
@@ -79,7 +80,7 @@ def task(examples: Columns, count: Callable[[Batch], int]) -> Task:
     def score(outputs: object, batch: Batch) -> dict[str, Tensor]:
         return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
 
-    return Task("t", "t", "t", "t", examples, {"test": examples}, ["a", "b", "c"], None, count, score)
+    return Task(DATA, "t", examples, {"test": examples}, None, ["a", "b", "c"], count, score)
 
 
 def sound_model(**fields: object) -> nn.Module:

@@ -13,6 +13,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.sampler import BUCKET, MapLoader, Place, Sampler, Share
 from recipes import recipe_of
+from tiny_training import DATA
 
 RECIPE = recipe_of(batch_size=8)
 
@@ -28,7 +29,7 @@ def task(size: int) -> Task:
     def collate(records: list, places: list | None) -> Batch:
         return {**stack(records), "places": torch.tensor(places)}
 
-    return Task("t", "t", "t", "t", examples, {}, [], None, len, collate=collate)
+    return Task(DATA, "t", examples, {}, None, collate=collate)
 
 
 def taken(recipe: Recipe, steps: int, done: int = 0, rank: int = 0, processes: int = 1) -> list[list[int]]:

@@ -33,6 +33,7 @@ from qkv.scripts.training import state
 from qkv.scripts.training.sampler import MapLoader, Share
 from qkv.scripts.training.stream_loader import StreamLoader, make_loader, prefetch
 from recipes import recipe_of
+from tiny_training import DATA
 
 RECIPE = recipe_of(batch_size=8, shards=4, buffer=7)
 # Of records, so that no shard has as many as another; read in three parts.
@@ -60,7 +61,7 @@ def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
 
 
 def task(made: Stream) -> Task:
-    return Task("t", "t", "t", "t", made, {}, [], None, len, collate=collate)
+    return Task(DATA, "t", made, {}, None, collate=collate)
 
 
 def plain(data: IterableDataset | None = None, **fields: Any) -> Stream:
