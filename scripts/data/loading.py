@@ -204,12 +204,8 @@ def select(features: Features, columns: Sequence[str] | None, where: str) -> Fea
 
 def public_names(where: str) -> dict[str, Any]:
     """Return name, title and source of data that are no example data, as records and cards have them."""
-    return {"name": data_name(where), "title": data_name(where), "source": home_page(where)}
-
-
-def home_page(where: str) -> str:
-    """Return the address of data of the Hub; nothing for local ones."""
-    return "" if Path(where).exists() else "https://huggingface.co/datasets/" + re.split("[:@]", where)[0]
+    page = "" if Path(where).exists() else "https://huggingface.co/datasets/" + re.split("[:@]", where)[0]
+    return {"name": data_name(where), "title": data_name(where), "source": page}
 
 
 def identity(where: str) -> str:

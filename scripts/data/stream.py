@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,7 +19,7 @@ from datasets import IterableDataset
 from qkv.scripts.data.collate import Packer
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.loading import identity, read, splits
-from qkv.scripts.data.readers import InvalidRecord
+from qkv.scripts.data.readers import InvalidRecord, attempt
 from qkv.scripts.data.validation import Checks, RecordValidation, validate
 from qkv.scripts.recipes.schema import Recipe
 
@@ -178,7 +179,7 @@ class Shard:
 
     def prepared(self, records: Sequence[Record]) -> list[list[Record] | InvalidRecord]:
         """Make the examples of each record, or say what is wrong with it."""
-        checked = [attempt(record, self.stream.checks) for record in records]
+        checked = [attempt(partial(validate, record, self.stream.checks)) for record in records]
         examples = iter(self.stream.prepare([record for record in checked if not isinstance(record, InvalidRecord)]))
         return [record if isinstance(record, InvalidRecord) else next(examples) for record in checked]
 
@@ -199,14 +200,6 @@ class Shard:
         """Raise ValueError where too many of so many records are invalid; one in a shard is too few to tell."""
         invalid = self.stream.invalid_records
         invalid.check_share(self.at.bad, seen, self.at.first, allowed=1 if invalid.share else 0)
-
-
-def attempt(record: Record, checks: Checks) -> Record | InvalidRecord:
-    """Return the validated record, or what is wrong with it."""
-    try:
-        return validate(record, checks)
-    except InvalidRecord as error:
-        return error
 
 
 def ordered(pool: Executor | None, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:

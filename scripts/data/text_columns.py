@@ -12,10 +12,10 @@ from datasets import ClassLabel, Dataset
 from qkv.scripts.data.corpus import TEST_EVERY, Corpus, evenly_spread
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.loading import public_names, read, splits
-from qkv.scripts.data.readers import InvalidRecord
-from qkv.scripts.data.stream import Stream, attempt
+from qkv.scripts.data.readers import InvalidRecord, attempt
+from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.tokenization import MAKERS
-from qkv.scripts.data.validation import Checks, RecordValidation, check_text, valid_rows
+from qkv.scripts.data.validation import Checks, RecordValidation, check_text, valid_rows, validate
 from qkv.scripts.recipes.schema import Recipe
 
 EVALUATED = 1000  # texts of a stream that are kept for validation, unless the recipe says how many
@@ -135,7 +135,7 @@ def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
         units = range(stream.units - stream.kept, stream.units)
         records = (record for unit in units for record in stream.read(unit, 0, 1))
     for record in records:
-        valid = attempt(record, stream.checks)
+        valid = attempt(partial(validate, record, stream.checks))
         if not isinstance(valid, InvalidRecord):
             yield valid
 

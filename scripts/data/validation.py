@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.image import to_rgb
-from qkv.scripts.data.readers import ORIGIN, InvalidRecord, lines_before
+from qkv.scripts.data.readers import ORIGIN, InvalidRecord, attempt, lines_before
 
 # What a column must hold: gives the value as it is used, or raises InvalidRecord.
 Check = Callable[[Any], Any]
@@ -191,13 +191,5 @@ def origin_of(data: Dataset, index: int) -> Mapping[str, Any]:
 def reasons_of(batch: Mapping[str, Sequence[Any]], checks: Checks) -> dict[str, list[str | None]]:
     """Return why each record of a batch is invalid, or None."""
     records = (dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True))
-    return {"_reason": [reason_of(record, checks) for record in records]}
-
-
-def reason_of(record: Record, checks: Checks) -> str | None:
-    """Return why a record is invalid, or None."""
-    try:
-        validate(record, checks)
-    except InvalidRecord as error:
-        return str(error)
-    return None
+    made = [attempt(partial(validate, record, checks)) for record in records]
+    return {"_reason": [str(each) if isinstance(each, InvalidRecord) else None for each in made]}

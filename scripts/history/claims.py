@@ -1,6 +1,6 @@
 """The claims of the course notes and papers, each with the rule by which a record decides it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from qkv.scripts.history.models import ATTENTION, LEARNED, RNN, TRANSFORMER
 from qkv.scripts.history.speed import growth
 
 Record = dict[str, Any]
+Layers = dict[str, list[float]]
 # The measurement in words, and whether the claim holds; None where nothing was measured that decides it.
 Finding = tuple[str, bool | None]
 VERDICTS = {True: "holds", False: "does not hold", None: "not measured"}
@@ -103,53 +104,30 @@ def grows(record: Record, layer: str, what: str, *, more: bool) -> Finding:
     return f"{layer}: exponent {exponent:.2f} from {lengths[0]} to {lengths[1]}", holds
 
 
-def by_start(record: Record, variant: str) -> Iterator[tuple[str, dict[str, list[float]]]]:
-    """Yield the initialisations of a variant, and the measurements from each."""
-    for name, measured in record["activations"].items():
-        if name.startswith(f"{variant}, "):
-            yield f"start {name.removeprefix(f'{variant}, ')}", measured
+def behind_layers(
+    record: Record, variant: str, text: Callable[[Layers], str], holds: Callable[[Layers], bool]
+) -> Finding:
+    """Check a variant of the layers from every initialisation, and put each into words."""
+    starts = {name.removeprefix(f"{variant}, "): layers for name, layers in record["activations"].items()
+              if name.startswith(f"{variant}, ")}  # fmt: skip
+    texts = "; ".join(f"start {start}: {text(layers)}" for start, layers in starts.items())
+    return texts, all(map(holds, starts.values()))
 
 
-def steady(record: Record) -> Finding:
-    """Check means and deviations behind all layers, with residuals and norms."""
-    texts, held = [], []
-    for start, by_layer in by_start(record, BOTH):
-        mean, least, most = (
-            max(map(abs, by_layer["mean"][1:])),
-            min(by_layer["deviation"][1:]),
-            max(by_layer["deviation"][1:]),
-        )
-        texts.append(f"{start}: mean within ±{mean:.1e}, deviation {least:.3f} to {most:.3f}")
-        held.append(mean <= CENTRED and STEADY[0] <= least and most <= STEADY[1])
-    return "; ".join(texts), all(held)
+def mean_and_deviations(layers: Layers) -> tuple[float, float, float]:
+    """Return the largest mean behind all layers, and the least and the largest deviation."""
+    deviations = layers["deviation"][1:]
+    return max(map(abs, layers["mean"][1:])), min(deviations), max(deviations)
 
 
-def explodes(record: Record) -> Finding:
-    """Check the deviation behind the last layer, without residuals and norms."""
-    last = {start: by_layer["deviation"][-1] for start, by_layer in by_start(record, NEITHER)}
-    text = "; ".join(f"{start}: deviation {value:.1e} at the last layer" for start, value in last.items())
-    return text, all(value >= EXPLODED for value in last.values())
+def is_steady(layers: Layers) -> bool:
+    """Tell whether means stay near 0 and deviations near 1."""
+    mean, least, most = mean_and_deviations(layers)
+    return mean <= CENTRED and STEADY[0] <= least and most <= STEADY[1]
 
 
-def flows(record: Record) -> Finding:
-    """Check the gradients at all layers, with residuals and norms."""
-    norms = {start: by_layer["gradient"][1:] for start, by_layer in by_start(record, BOTH)}
-    text = "; ".join(f"{start}: {min(values):.2f} to {max(values):.2f}" for start, values in norms.items())
-    return text, all(NEAR[0] <= value <= NEAR[1] for values in norms.values() for value in values)
-
-
-def dries(record: Record) -> Finding:
-    """Check the gradient at the first layer, without residuals and norms."""
-    first = {start: by_layer["gradient"][1] for start, by_layer in by_start(record, NEITHER)}
-    text = "; ".join(f"{start}: {value:.1e} at the first layer" for start, value in first.items())
-    return text, all(value < KEPT for value in first.values())
-
-
-def no_finding(record: Record) -> Finding:
-    """Say that nothing was measured."""
-    return "—", None
-
-
+# Nothing was measured that decides it.
+UNMEASURED: Finding = "—", None
 BAHDANAU, VASWANI = "Bahdanau et al. 2015", "Vaswani et al. 2017"
 LONGEST = "at the longest training length"
 EVERY = "from every start"
@@ -249,23 +227,40 @@ CLAIMS = (
     ),
     Claim(
         "003 §5.4.6", "With residual sums and norms, six layers keep mean 0 and deviation 1",
-        f"{EVERY} mean within ±{CENTRED} and deviation {STEADY[0]} to {STEADY[1]} behind each layer", steady,
+        f"{EVERY} mean within ±{CENTRED} and deviation {STEADY[0]} to {STEADY[1]} behind each layer",
+        partial(
+            behind_layers, variant=BOTH, holds=is_steady,
+            text=lambda layers: "mean within ±{:.1e}, deviation {:.3f} to {:.3f}".format(*mean_and_deviations(layers)),
+        ),
     ),
     Claim(
         "003 §5.4.6", "Without both, activations explode", f"{EVERY} the last layer's deviation is {EXPLODED} or more",
-        explodes,
+        partial(
+            behind_layers, variant=NEITHER, holds=lambda layers: layers["deviation"][-1] >= EXPLODED,
+            text=lambda layers: f"deviation {layers['deviation'][-1]:.1e} at the last layer",
+        ),
     ),
     Claim(
         "003 §5.4.6", "With residual sums, gradient norms stay near 1 from layer to layer",
-        f"{EVERY} {NEAR[0]} to {NEAR[1]} of the last layer's", flows,
+        f"{EVERY} {NEAR[0]} to {NEAR[1]} of the last layer's",
+        partial(
+            behind_layers, variant=BOTH,
+            holds=lambda layers: all(NEAR[0] <= value <= NEAR[1] for value in layers["gradient"][1:]),
+            text=lambda layers: f"{min(layers['gradient'][1:]):.2f} to {max(layers['gradient'][1:]):.2f}",
+        ),
     ),
     Claim(
         "003 §5.4.6", "Without, gradients vanish on the way to the first layer",
-        f"{EVERY} less than {KEPT} of the last layer's arrives", dries,
+        f"{EVERY} less than {KEPT} of the last layer's arrives",
+        partial(
+            behind_layers, variant=NEITHER, holds=lambda layers: layers["gradient"][1] < KEPT,
+            text=lambda layers: f"{layers['gradient'][1]:.1e} at the first layer",
+        ),
     ),
-    Claim(f"000 §5.3; {VASWANI}, table 1", "Costs grow with d² in recurrence and with d in attention", "—", no_finding),
-    Claim("004; 000 §5.3", "On GPUs the Transformer's parallel steps pay off most", "—", no_finding),
-    Claim(f"{VASWANI}, table 2", "28.4 BLEU from English to German", "—", no_finding),
+    Claim(f"000 §5.3; {VASWANI}, table 1", "Costs grow with d² in recurrence and with d in attention", "—",
+          lambda record: UNMEASURED),
+    Claim("004; 000 §5.3", "On GPUs the Transformer's parallel steps pay off most", "—", lambda record: UNMEASURED),
+    Claim(f"{VASWANI}, table 2", "28.4 BLEU from English to German", "—", lambda record: UNMEASURED),
 )  # fmt: skip
 
 

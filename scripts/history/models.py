@@ -4,6 +4,7 @@ Shapes: B batch, n letters of a source.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,21 +26,10 @@ VOCABULARY = FIRST + LETTERS
 SAME_SIZE = 1.1
 
 
-def rnn(width: int) -> PreTrainedModel:
-    """Build an LSTM encoder-decoder with one vector between them, as in 2014."""
-    config = QkvRecurrentConfig(
-        cell="lstm", attention="none", bidirectional=False, vocab_size=VOCABULARY,
-        embedding_size=width, hidden_size=13 * width // 8, attention_size=width, eos_token_id=END,
-    )  # fmt: skip
-    return QkvRecurrentForConditionalGeneration(config)
-
-
-def rnn_with_attention(width: int) -> PreTrainedModel:
-    """Build an LSTM with additive attention over a bidirectional encoder, as in 2015."""
-    size: dict[str, Any] = {"hidden_size": 13 * width // 8, "encoder_hidden_size": width, "attention_size": width}
-    config = QkvRecurrentConfig(
-        cell="lstm", attention="additive", vocab_size=VOCABULARY, embedding_size=width, eos_token_id=END, **size
-    )
+def rnn(width: int, **fields: Any) -> PreTrainedModel:
+    """Build an LSTM encoder-decoder."""
+    size = {"embedding_size": width, "hidden_size": 13 * width // 8, "attention_size": width}
+    config = QkvRecurrentConfig(cell="lstm", vocab_size=VOCABULARY, eos_token_id=END, **size, **fields)
     return QkvRecurrentForConditionalGeneration(config)
 
 
@@ -55,19 +45,16 @@ def transformer(width: int, position: str = "sinusoidal", **fields: Any) -> PreT
     return QkvEncoderDecoderForConditionalGeneration(QkvEncoderDecoderConfig(eos_token_id=END, **size, **fields))
 
 
-def transformer_with_learned_positions(width: int) -> PreTrainedModel:
-    """Build the same with a table of positions, as long as the longest source."""
-    return transformer(width, position="learned", max_position_embeddings=1024)
-
-
 # Models of one size.
 COMPARED: dict[str, Callable[[int], PreTrainedModel]] = {
-    RNN: rnn,
-    ATTENTION: rnn_with_attention,
+    # As in 2014, with one vector between encoder and decoder.
+    RNN: partial(rnn, attention="none", bidirectional=False),
+    # As in 2015: additive attention over a bidirectional encoder.
+    ATTENTION: lambda width: rnn(width, attention="additive", encoder_hidden_size=width),
     TRANSFORMER: transformer,
 }
-# The fourth is there for the claims about its positions; it is larger by their table.
-ALL = {**COMPARED, LEARNED: transformer_with_learned_positions}
+# The fourth is there for the claims about its positions; it is larger by their table, as long as the longest source.
+ALL = {**COMPARED, LEARNED: partial(transformer, position="learned", max_position_embeddings=1024)}
 
 
 def build_models(width: int, seed: int) -> dict[str, PreTrainedModel]:

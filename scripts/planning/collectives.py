@@ -75,8 +75,10 @@ class CommunicationTracker(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         operator = OPERATORS.get(str(function).rpartition(".")[0])
         if operator is not None:
-            kind, tensor, group = operator
-            self.add(kind, resolved(args[group]), size(result if tensor < 0 else args[tensor]))
+            kind, tensor, place = operator
+            boxed = isinstance(args[place], ScriptObject)  # or named
+            group = ProcessGroup.unbox(args[place]) if boxed else _resolve_process_group(args[place])
+            self.add(kind, group, size(result if tensor < 0 else args[tensor]))
         return result
 
     def add(self, kind: str, group: ProcessGroup, whole: int) -> None:
@@ -88,11 +90,6 @@ class CommunicationTracker(TorchDispatchMode):
             collective = self.collectives.setdefault((kind, group.group_name), new)
             collective.calls += self.times
             collective.bytes += self.times * whole
-
-
-def resolved(group: Any) -> ProcessGroup:
-    """Return the group that an operator is given, boxed or by its name."""
-    return ProcessGroup.unbox(group) if isinstance(group, ScriptObject) else _resolve_process_group(group)
 
 
 def size(value: Any) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig
 from transformers.initialization import no_init_weights
 
 from qkv import modeling
@@ -121,7 +121,8 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
     sizes: Sizes = {}
     if name in presets.names():
         config = getattr(presets, name)(**config_fields(words))
-        model_class = trained_class(config)
+        # The one that the preset's paper trains.
+        model_class = next(kind for name in TRAINED if (kind := getattr(modeling, name)).config_class is type(config))
     elif (Path(name) / "config.json").is_file():
         model_class, config = saved_model(name, words)
     else:
@@ -137,21 +138,9 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
     return PlannedModel(name, model_class, config, sizes, recipe)
 
 
-def trained_class(config: PreTrainedConfig) -> Any:
-    """Return the model class that a preset's paper trains."""
-    classes = [getattr(modeling, name) for name in TRAINED]
-    return next(kind for kind in classes if kind.config_class is type(config))
-
-
 def config_fields(words: Sequence[str]) -> dict[str, Any]:
     """Parse the fields of a config from `key=value` words."""
-    fields = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise ValueError(f"{word!r} is not key=value; write for example num_hidden_layers=24")
-        fields[key.removeprefix("model.")] = recipes.parse(value, word)
-    return fields
+    return {key.removeprefix("model."): value for key, value in recipes.pairs(words, "num_hidden_layers=24")}
 
 
 def saved_model(name: str, words: Sequence[str]) -> tuple[Any, Any]:

@@ -1,6 +1,6 @@
 """Simulate an optimizer step on fake tensors, as one of many devices."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
@@ -72,16 +72,6 @@ class Step:
     communication: list[Collective]
 
 
-def attention_flops(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    """Count the CPU's attention kernel, which torch's counter does not know, as the GPU's."""
-    return flop_counter.sdpa_flop_count(query, key, value)
-
-
-def attention_backward_flops(gradient: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    """Count its backward, which computes the scores again."""
-    return flop_counter.sdpa_backward_flop_count(gradient, query, key, value)
-
-
 def convolution_backward_flops(gradient: Any, inputs: Any, weight: Any, *args: Any, **kwargs: Any) -> int:
     """Count the backward of a convolution, also in groups, whose channels torch's counter takes to see all others."""
     _, _, _, _, transposed, _, _, (wants_inputs, wants_weight, _) = args
@@ -89,10 +79,15 @@ def convolution_backward_flops(gradient: Any, inputs: Any, weight: Any, *args: A
     return 2 * (wants_inputs + wants_weight) * outputs[0] * prod(outputs[2:]) * prod(weight)
 
 
-FLOPS = {
+# The CPU's attention kernel, which torch's counter does not know, counts as the GPU's.
+FLOPS: dict[Any, Callable[..., int]] = {
     aten.convolution_backward: convolution_backward_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu: attention_flops,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: attention_backward_flops,
+    aten._scaled_dot_product_flash_attention_for_cpu: lambda *shapes, **options: flop_counter.sdpa_flop_count(
+        *shapes[:3]
+    ),
+    aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        lambda *shapes, **options: flop_counter.sdpa_backward_flop_count(*shapes[:4])
+    ),
 }
 
 

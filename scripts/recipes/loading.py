@@ -4,7 +4,7 @@ By hand, not by OmegaConf's structured configs: their errors span several lines 
 ranges and take 64.0 for no whole number, so that most of this would stay.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -31,12 +31,18 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     values = parse(path.read_text(encoding="utf-8"), str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a recipe: it holds no keys")
-    for word in overrides:
+    for key, value in pairs(overrides, "seed=1"):
+        assign(values, key, value)
+    return build({"name": path.stem, **values})
+
+
+def pairs(words: Sequence[str], example: str) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and YAML values of `key=value` words; ValueError for other words."""
+    for word in words:
         key, equals, value = word.partition("=")
         if not equals:
-            raise ValueError(f"{word!r} is not key=value; write for example seed=1")
-        assign(values, key, parse(value, word))
-    return build({"name": path.stem, **values})
+            raise ValueError(f"{word!r} is not key=value; write for example {example}")
+        yield key, parse(value, word)
 
 
 def parse(text: str, where: str) -> Any:

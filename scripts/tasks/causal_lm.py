@@ -43,7 +43,7 @@ def causal_lm(recipe: Recipe, corpus: Corpus) -> Task:
         splits=splits,
         processor=tokenize.tokenizer,
         count=count_targets,
-        score=score_rows,
+        score=lambda outputs, batch: {"_bytes": batch["_bytes"].sum()} if "_bytes" in batch else {},
         reduce=reduce_rows,
         config=config_fields(tokenize.tokenizer, max_position_embeddings=length),
         **known,
@@ -110,11 +110,6 @@ def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
     """Make a batch, padded on the right, where a causal model's other tokens do not see it."""
     batch = pad_batch(records, {"labels": IGNORED})
     return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
-
-
-def score_rows(outputs: Any, batch: Batch) -> dict[str, Tensor]:
-    """Return the number of predicted bytes."""
-    return {"_bytes": batch["_bytes"].sum()} if "_bytes" in batch else {}
 
 
 def score_targets(outputs: Any, batch: Batch) -> dict[str, Tensor]:

@@ -35,9 +35,9 @@ def prompted_generation(recipe: Recipe, data: PromptedCorpus) -> Task:
     return Task(
         data=corpus,
         kind=KIND,
+        processor=tokenizer,
         train=splits.pop("train"),
         splits=splits,
-        processor=tokenizer,
         count=count_targets,
         answer=partial(answer, tokenizer=tokenizer, options=options, text=text),
         reduce=partial(reduce_generated, data=data),

@@ -112,7 +112,8 @@ class Loop:
                 # Gradients are averaged over processes, but each holds its part of one sum.
                 accelerator.backward(loss * processes)
             losses.append(loss.detach())
-        norm = clip_gradients(accelerator, self.model, self.recipe.optimization.max_grad_norm)
+        clipped: Any = accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.optimization.max_grad_norm)
+        norm = clipped.full_tensor() if isinstance(clipped, DTensor) else torch.as_tensor(clipped)
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
@@ -180,12 +181,6 @@ def count_tokens(batch: Batch, config: PreTrainedConfig) -> int:
         frames = batch["input_features"][0].numel() // bins  # whichever axis holds the bins
         return rows * ceil(frames / prod(strides))
     return batch["input_ids"].numel()
-
-
-def clip_gradients(accelerator: Accelerator, model: nn.Module, max_norm: float) -> Tensor:
-    """Clip the gradient of the whole model, and return its norm before that."""
-    norm: Any = accelerator.clip_grad_norm_(model.parameters(), max_norm)
-    return norm.full_tensor() if isinstance(norm, DTensor) else torch.as_tensor(norm)
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -30,6 +30,7 @@ from qkv.scripts.data.examples import Batch, stack
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.contrastive import batch_loss
+from qkv.scripts.tasks.object_detection import count_objects
 from qkv.scripts.tasks.task import Answer, Task, mean
 from qkv.scripts.training import loop as loop_module
 from qkv.scripts.training.accelerator import build_accelerator, data_parallel, full_model, make_model, seed_ranks
@@ -127,6 +128,17 @@ def captions() -> Rows:
     return rows(input_ids=ids.where(mask.bool(), tiny.PAD), attention_mask=mask, pixel_values=pixels)
 
 
+def scenes() -> Rows:
+    """Images with no, one or several objects each, so that processes have different numbers of them."""
+    generator = torch.Generator().manual_seed(1)
+    pixels = torch.randn(24, 3, 8, 24, generator=generator, dtype=torch.float64)
+    labels: Any = [
+        {"class_labels": torch.arange(row % 4) % 3, "boxes": torch.rand(row % 4, 4, generator=generator).double()}
+        for row in range(24)
+    ]
+    return rows(pixel_values=pixels, pixel_mask=torch.ones(24, 8, 24, dtype=torch.long), labels=labels)
+
+
 def all_targets(batch: Batch) -> int:
     return int((batch["labels"] != -100).sum())
 
@@ -157,6 +169,9 @@ CASES: dict[str, tuple[type, Callable[[], Any], Callable[[], Rows], Callable[[Ba
     "speech": (models.QkvSpeechEncoderDecoderForSpeechSeq2Seq, lambda: tiny.speech_encoder_decoder(**NO_DROPOUT), sound, all_targets),
     "pairs": (
         models.QkvDualEncoderModel, lambda: tiny.dual_encoder(**NO_DROPOUT), captions, lambda batch: len(batch["input_ids"]),
+    ),
+    "scenes": (
+        models.QkvDetectionForObjectDetection, lambda: tiny.detector(auxiliary_loss=True, **NO_DROPOUT), scenes, count_objects,
     ),
     "dropout": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("gpt2"), text, next_tokens),
 }  # fmt: skip
@@ -200,8 +215,10 @@ def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
     kind, _, examples, count = CASES[name]
 
     def collate(records: Any, places: Any) -> Batch:
-        batch = stack(records)
-        return {key: value.to(dtype) if value.is_floating_point() else value for key, value in batch.items()}
+        objects = [record["labels"] for record in records] if kind is models.QkvDetectionForObjectDetection else None
+        batch = stack([{key: value for key, value in record.items() if torch.is_tensor(value)} for record in records])
+        batch = {key: value.to(dtype) if value.is_floating_point() else value for key, value in batch.items()}
+        return batch if objects is None else {**batch, "labels": objects}
 
     def write(model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         given = {name: batch[name] for name in ("input_ids", "attention_mask")}
@@ -219,7 +236,12 @@ def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
         return contest(examples(), count, collate, reduce)
     data = examples()
     writes = {"answer": write} if kind is models.QkvEncoderDecoderForConditionalGeneration else {}
-    return Task(DATA, "t", data, {"test": data}, None, count=count, collate=collate, reduce=reduce, **writes)
+    score = (
+        {"score": lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])}}
+        if count is count_objects
+        else {}
+    )
+    return Task(DATA, "t", data, {"test": data}, None, count=count, collate=collate, reduce=reduce, **writes, **score)
 
 
 def contest(data: Rows, count: Any, stacked: Any, reduce: Any) -> Task:

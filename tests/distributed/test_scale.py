@@ -19,7 +19,7 @@ from tiny import CASES as HEADS
 
 FAMILIES = ("encoder", "decoder", "encoder-decoder", "vit")
 WAYS = ("ddp", "fsdp2", "tensor parallel")
-# Each way of sharing once, and the ties of each family where they are hardest to keep.
+# Each way of sharing once, the ties of each family where they are hardest to keep, and two counts of targets.
 QUICK = [
     ("decoder", "ddp", "float64"),
     ("decoder", "tensor parallel", "float64"),
@@ -28,6 +28,7 @@ QUICK = [
     ("decoder", "tensor parallel, averaged", "float64"),
     ("dropout", "tensor parallel", "float64"),
     ("pairs", "ddp, in one part", "float64"),
+    ("scenes", "ddp", "float64"),
 ]
 LONG = [
     *[(name, way, dtype) for name in (*FAMILIES, "packed") for way in WAYS for dtype in ("float64", "float32")],

@@ -94,18 +94,6 @@ def test_the_certificate_says_everything(tmp_path: Path, capsys: pytest.CaptureF
     assert "layers.1" in printed and "one model" in printed and "0 of 21 tensors differ" in printed
 
 
-def activation(model: PreTrainedModel) -> None:
-    model.config.hidden_act = "gelu"  # for gelu_new: the smallest mistake there is
-
-
-def rope_base(model: PreTrainedModel) -> None:
-    model.config.rope_parameters = {**model.config.rope_parameters, "rope_theta": 1001.0}
-
-
-def norm_order(model: PreTrainedModel) -> None:
-    model.config.norm_first = True
-
-
 def swapped_norms(model: PreTrainedModel) -> None:
     one, other = model.model.layers[1].self_attn_residual.norm, model.model.layers[1].mlp_residual.norm
     one.weight, other.weight = other.weight, one.weight
@@ -115,28 +103,28 @@ def dropped_bias(model: PreTrainedModel) -> None:
     model.model.layers[1].mlp.down_proj.bias.data.zero_()
 
 
-def decoder_bias(model: PreTrainedModel) -> None:
-    model.model.decoder.layers[0].cross_attn.v_proj.bias.data.zero_()
+def rope_base(model: PreTrainedModel) -> None:
+    model.config.rope_parameters = {**model.config.rope_parameters, "rope_theta": 1001.0}
 
 
-def unread_row(model: PreTrainedModel) -> None:
-    """A token that none of the inputs has."""
-    model.embed_tokens.weight.data[3] += 1
-
-
-TAMPERED: list[tuple[Row, Callable[[PreTrainedModel], None], str]] = [
-    (GPT2, activation, "the first diverging layer is layers.0 "),
-    (LLAMA, rope_base, "the first diverging layer is layers.0 "),
-    (GPT2, swapped_norms, "the first diverging layer is layers.1 "),
-    (GPT2, dropped_bias, "the first diverging layer is layers.1 "),
-    (BART, decoder_bias, "the first diverging layer is decoder.layers.0 "),
+DIVERGING = "the first diverging layer is {} "
+TAMPERED: list[tuple[Row, Callable[[Any], object], str]] = [
+    # gelu for gelu_new: the smallest mistake there is.
+    (GPT2, lambda model: setattr(model.config, "hidden_act", "gelu"), DIVERGING.format("layers.0")),
+    (LLAMA, rope_base, DIVERGING.format("layers.0")),
+    (GPT2, swapped_norms, DIVERGING.format("layers.1")),
+    (GPT2, dropped_bias, DIVERGING.format("layers.1")),
     (
-        variant("bert", "Model", ""),
-        unread_row,
+        BART, lambda model: model.model.decoder.layers[0].cross_attn.v_proj.bias.data.zero_(),
+        DIVERGING.format("decoder.layers.0"),
+    ),
+    # A token that none of the inputs has.
+    (
+        variant("bert", "Model", ""), lambda model: model.embed_tokens.weight.data[3].add_(1),
         "converted back, 1 tensors are others, embeddings.word_embeddings.weight",
     ),
-    (BERT, norm_order, "the first diverging layer is layers.0 "),
-]
+    (BERT, lambda model: setattr(model.config, "norm_first", True), DIVERGING.format("layers.0")),
+]  # fmt: skip
 
 
 def tamper(monkeypatch: pytest.MonkeyPatch, change: Callable[[PreTrainedModel], None]) -> None:

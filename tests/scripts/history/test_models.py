@@ -23,7 +23,7 @@ def test_a_seed_is_a_start() -> None:
 
 
 def test_contenders_of_different_sizes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.ALL, RNN, lambda width: module.rnn(2 * width))
+    monkeypatch.setitem(module.ALL, RNN, lambda width: module.COMPARED[RNN](2 * width))
     with pytest.raises(RuntimeError, match="differ by more than a tenth; change the width"):
         build_models(8, seed=0)
 

@@ -49,7 +49,6 @@ def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("lerning_rate=1", "unknown key 'lerning_rate'; did you mean 'learning_rate'?"),
         ("augment.degree=3", "unknown key 'augment.degree'; did you mean 'augment.degrees'?"),
         ("zzz=1", "unknown key 'zzz'; the keys are "),
         ("seed", "'seed' is not key=value; write for example seed=1"),
@@ -59,7 +58,6 @@ def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
         ("seed=[1", "seed=[1 is not valid YAML: expected ',' or ']', but got '<stream end>'"),
         ("seed=-1", "seed=-1 must be 0 or more"),
         ("batch_size=many", "batch_size='many' is not a whole number"),
-        ("batch_size=0", "batch_size=0 must be at least 1"),
         ("learning_rate=0", "learning_rate=0.0 must be above 0"),
         ("learning_rate=fast", "learning_rate='fast' is not a number"),
         ("augment.scale=-1", "augment.scale=-1.0 must be 0 or more"),
@@ -86,11 +84,6 @@ def test_every_part_of_the_tree_is_written_under_names_of_its_own() -> None:
     assert (values["data"], values["schedule"], values["out"], values["model_source"]) == (
         recipe.data.source, recipe.schedule.name, recipe.output.folder, recipe.model.source,
     )  # fmt: skip
-
-
-def test_an_unknown_recipe_is_refused() -> None:
-    with pytest.raises(ValueError, match="there is no recipe 'digit'; did you mean 'digits'?"):
-        load("digit")
 
 
 @pytest.mark.parametrize(

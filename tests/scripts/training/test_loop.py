@@ -1,18 +1,12 @@
 """The loop: the same steps however they are cut into parts and shared by processes; evaluation is exact."""
 
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import Speech2TextConfig, WhisperConfig
 
@@ -160,41 +154,6 @@ def nothing(outputs: object, batch: Batch) -> dict[str, Tensor]:
     return {}
 
 
-@pytest.mark.slow
-def test_two_processes_take_the_same_steps_as_one(tmp_path: Path) -> None:
-    recipe = changed(RECIPE, accumulate=2)
-    alone = {case: weights_after(case, recipe) for case in CASES}
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    workers = [start_worker(rank, port, tmp_path) for rank in range(2)]
-    for worker in workers:
-        _, errors = worker.communicate(timeout=300)
-        assert worker.returncode == 0, errors
-    for rank in range(2):
-        for case, expected in alone.items():
-            assert furthest(expected, load_file(tmp_path / f"{case}-{rank}")) < 1e-10
-        assert load_file(tmp_path / f"evaluation-{rank}")["loss"].item() == pytest.approx(evaluate_alone(), abs=1e-10)
-
-
-def start_worker(rank: int, port: int, folder: Path) -> subprocess.Popen[str]:
-    """This file, run as one of two gloo processes."""
-    world = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-    world |= {
-        "MASTER_PORT": str(port),
-        "ACCELERATE_USE_CPU": "true",
-        "OMP_NUM_THREADS": "1",
-    }
-    start = "import sys, runpy; sys.path.insert(0, sys.argv[2]); import conftest; "
-    start += "runpy.run_path(sys.argv[3], run_name='__main__')"
-    words = [sys.executable, "-c", start, folder, Path(__file__).parents[2], __file__]
-    return subprocess.Popen(words, env={**os.environ, **world}, stderr=subprocess.PIPE, text=True)
-
-
-def evaluate_alone() -> float:
-    return prepared().evaluate(image_task().train)["loss"]
-
-
 def prepared() -> Loop:
     torch.manual_seed(0)
     return Loop.of(Accelerator(cpu=True), image_model(), RECIPE, image_task())
@@ -287,19 +246,3 @@ def test_positions_are_tokens_patches_moments_of_sound_or_pixels() -> None:
         assert count_tokens({"input_features": torch.zeros(3, 41, 6)}, config) == 3 * 11
     # One of stride 1 and one of stride 2.
     assert count_tokens({"input_features": torch.zeros(3, 6, 41)}, WhisperConfig(num_mel_bins=6)) == 3 * 21
-
-
-def work(folder: Path) -> None:
-    """One of two processes of `test_two_processes_take_the_same_steps_as_one`."""
-    accelerator = Accelerator(cpu=True)
-    assert accelerator.num_processes == 2
-    rank = accelerator.process_index
-    for case in CASES:
-        save_file(weights_after(case, changed(RECIPE, accumulate=2)), folder / f"{case}-{rank}")
-    loss = prepared().evaluate(image_task().train)["loss"]
-    save_file({"loss": torch.tensor(loss, dtype=torch.float64)}, folder / f"evaluation-{rank}")
-    accelerator.end_training()
-
-
-if __name__ == "__main__":
-    work(Path(sys.argv[1]))

@@ -274,11 +274,6 @@ def story(folder: Path) -> Path:
     return path
 
 
-def test_a_stream_is_learned(tmp_path: Path) -> None:
-    losses = stream_worker.trained(story(tmp_path), 4)["losses"]
-    assert losses[-1] < losses[0] and losses.isfinite().all()
-
-
 def test_a_checkpoint_takes_a_stream_up_where_it_was(tmp_path: Path) -> None:
     path = story(tmp_path)
     whole = stream_worker.trained(path, 4)
