@@ -3,10 +3,11 @@
 Shapes: B batch, T tokens, D hidden_size.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from qkv import QkvEncoderConfig, QkvEncoderModel
 from qkv.modeling.normalization import Residual
@@ -52,8 +53,14 @@ def build(variant: str, width: int, deviation: float) -> QkvEncoderModel:
         residual.norm = residual.norm if norms else nn.Identity()
         if not sums:
             # No field of the config: nobody needs such a stack.
-            residual.forward = lambda hidden, branch, norm=residual.norm: norm(branch)  # type: ignore[method-assign]
+            residual.forward = partial(norm_alone, residual)  # type: ignore[method-assign]
     return model
+
+
+def norm_alone(residual: Residual, hidden: Tensor, branch: Tensor) -> Tensor:
+    """Leave the sum out: norm(f(x))."""
+    normed: Tensor = residual.norm(branch)
+    return normed
 
 
 def by_layer(model: QkvEncoderModel) -> dict[str, Any]:

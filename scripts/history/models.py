@@ -28,7 +28,7 @@ SAME_SIZE = 1.1
 
 def rnn(width: int, **fields: Any) -> PreTrainedModel:
     """Build an LSTM encoder-decoder."""
-    size = {"embedding_size": width, "hidden_size": 13 * width // 8, "attention_size": width}
+    size: dict[str, Any] = {"embedding_size": width, "hidden_size": 13 * width // 8, "attention_size": width}
     config = QkvRecurrentConfig(cell="lstm", vocab_size=VOCABULARY, eos_token_id=END, **size, **fields)
     return QkvRecurrentForConditionalGeneration(config)
 
@@ -54,7 +54,10 @@ COMPARED: dict[str, Callable[[int], PreTrainedModel]] = {
     TRANSFORMER: transformer,
 }
 # The fourth is there for the claims about its positions; it is larger by their table, as long as the longest source.
-ALL = {**COMPARED, LEARNED: partial(transformer, position="learned", max_position_embeddings=1024)}
+ALL: dict[str, Callable[[int], PreTrainedModel]] = {
+    **COMPARED,
+    LEARNED: partial(transformer, position="learned", max_position_embeddings=1024),
+}
 
 
 def build_models(width: int, seed: int) -> dict[str, PreTrainedModel]:
