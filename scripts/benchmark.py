@@ -3,7 +3,6 @@
 Every load is a new process. The printed ratios are of one turn: both sides run on the same machine at the same time.
 """
 
-import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
