@@ -29,6 +29,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     partial.replace(path)
 
 
+def named_bytes(source: str | Path | bytes, mend: str) -> tuple[str, bytes]:
+    """Return a name for messages and the content of a file, or of its bytes; ValueError for an empty one."""
+    name, data = ("these bytes", source) if isinstance(source, bytes) else (str(source), Path(source).read_bytes())
+    if not data:
+        raise ValueError(f"{name} is empty; {mend}")
+    return name, data
+
+
+def cache_folder() -> Path:
+    """Return the folder of the user's cache that is ours, made where it is not there."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:

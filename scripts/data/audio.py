@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
+from qkv.scripts.common.files import named_bytes
+
 # The data length that programs write which stream, as espeak-ng and ffmpeg do: none at all.
 UNKNOWN = 0x7FFFF000
 # Bytes of a sample -> its type, and the number of silence.
@@ -29,10 +31,7 @@ def read_wav(source: str | Path | bytes, sampling_rate: int = 16_000) -> dict[st
 
     Any rate, any number of channels, 8, 16, 24 or 32 bits. Raises ValueError for what is no such file, or is truncated.
     """
-    name = "these bytes" if isinstance(source, bytes) else str(source)
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
-    if not data:
-        raise ValueError(f"{name} is empty; record it again")
+    name, data = named_bytes(source, "record it again")
     try:
         with wave.open(io.BytesIO(data)) as file:
             header, samples = file.getparams(), file.readframes(file.getnframes())

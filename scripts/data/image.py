@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from qkv.scripts.common.files import named_bytes
+
 
 def read_image(source: str | Path | bytes) -> Image.Image:
     """Read the image of a file or of its bytes, upright and in RGB of 8 bits, for an image pipeline.
@@ -15,10 +17,7 @@ def read_image(source: str | Path | bytes) -> Image.Image:
     Any format that Pillow opens, 16-bit grey included, which transformers' pipelines clip to white above 255. Raises
     ValueError for what is no image, or is truncated.
     """
-    name = "these bytes" if isinstance(source, bytes) else str(source)
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
-    if not data:
-        raise ValueError(f"{name} is empty; copy it again")
+    name, data = named_bytes(source, "copy it again")
     try:
         with Image.open(BytesIO(data)) as image:
             return to_rgb(ImageOps.exif_transpose(image))

@@ -117,19 +117,18 @@ def read_captions(recipe: Recipe) -> CaptionData:
         for caption in tables[name][column]:
             numbers.setdefault(caption, len(numbers))
     seen = len(set(tables["train"][column]))
-    numbered = {name: number_captions(table, column, numbers) for name, table in tables.items()}
+    numbered = {
+        name: table.remove_columns(column)
+        .add_column("caption", [numbers[caption] for caption in table[column]])
+        .add_column("place", list(range(len(table))))
+        for name, table in tables.items()
+    }
     train = numbered.pop("train")
     side = recipe.model.config.get("vision_config", {}).get("image_size", 224)
     return CaptionData(
         **public_names(where), captions=list(numbers), seen=seen, train=train, splits=numbered, side=side,
         vocab_size=recipe.text.vocab_size, invalid_records=invalid,
     )  # fmt: skip
-
-
-def number_captions(table: Dataset, column: str, numbers: Mapping[str, int]) -> Dataset:
-    """Replace the captions of a table by their numbers, and number its records."""
-    captions = [numbers[caption] for caption in table[column]]
-    return table.remove_columns(column).add_column("caption", captions).add_column("place", list(range(len(table))))
 
 
 def read_objects(recipe: Recipe) -> ObjectData:

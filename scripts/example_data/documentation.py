@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
-from qkv.scripts.common.files import file_hash
+from qkv.scripts.common.files import cache_folder, file_hash
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.recipes.schema import Recipe
 
@@ -63,7 +63,8 @@ def paragraphs(recipe: Recipe) -> Corpus:
         subject = subject_of(name)
         if subject is None:
             continue
-        long = long_paragraphs(text)
+        joined = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
+        long = [paragraph for paragraph in joined if len(paragraph) >= MIN_CHARACTERS]
         for start in range(0, len(long), BLOCK):
             split, other = ("test", "train") if random.random() < 0.22 else ("train", "test")
             block = (paragraph for paragraph in long[start : start + BLOCK] if paragraph not in splits[other])
@@ -84,12 +85,6 @@ def subject_of(page: str) -> int | None:
     return next((known[str(folder)] for folder in PurePosixPath(page).parents if str(folder) in known), None)
 
 
-def long_paragraphs(text: str) -> list[str]:
-    """Return the paragraphs of a page that are long enough."""
-    joined = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
-    return [paragraph for paragraph in joined if len(paragraph) >= MIN_CHARACTERS]
-
-
 def manual() -> Iterator[tuple[str, str]]:
     """Yield path and text of each page, in order of the paths."""
     with tarfile.open(archive()) as source:
@@ -107,10 +102,9 @@ def archive() -> Path:
 
     A file with another hash is never used.
     """
-    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv" / ARCHIVE
+    path = cache_folder() / ARCHIVE
     if not path.is_file() or file_hash(path) != SHA256:
         content = download()
-        path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.{os.getpid()}")  # another process may fetch it too
         partial.write_bytes(content)
         partial.replace(path)

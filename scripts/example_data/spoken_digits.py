@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from qkv.scripts.common.extras import require
-from qkv.scripts.common.files import make_durable
+from qkv.scripts.common.files import cache_folder, make_durable
 from qkv.scripts.data.audio import resample, write_wav
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.recipes.schema import Recipe
@@ -42,7 +42,7 @@ def spoken_digits(recipe: Recipe) -> SpeechData:
     require("espeakng_loader")
     facts = [recipe.text.made, version(PACKAGE), ESPEAK.read_text(encoding="utf-8"), Path(__file__).read_text("utf-8")]
     name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv" / f"spoken-digits-{name}"
+    folder = cache_folder() / f"spoken-digits-{name}"
     if not folder.is_dir():
         make(recipe.text.made, folder)
     return SpeechData("spoken-digits", "digits synthesised by espeak-ng", HOME, str(folder))
@@ -58,7 +58,6 @@ def make(count: int, folder: Path) -> None:
     }
     sounds = iter(speak([line for lines in splits.values() for line in lines]))
     random = np.random.default_rng(2)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as place:
         for name, lines in splits.items():
             audio = [{"bytes": write_wav(add_noise(next(sounds), random)), "path": ""} for _ in lines]

@@ -99,16 +99,12 @@ def melody(tonic: str, mode: str, harmony: str, eighth: int, last: str | None, *
     return {REST: rest, **({HOLD: hold} if hold else {}), **{word: weight * share for word, weight in weights.items()}}
 
 
-def tonic_key(tonic: str) -> int:
-    """Return the tonic's key on a piano nearest to middle C, 60."""
-    place = NAMES.index(tonic)
-    return 60 + place if place <= 6 else 48 + place
-
-
 def note(tonic: str, mode: str, degree: int) -> str:
     """Return the name of a degree of the scale, such as Eb4."""
     octave, step = divmod(degree, 7)
-    return key_name(tonic_key(tonic) + 12 * octave + STEPS[mode][step])
+    place = NAMES.index(tonic)
+    # From the tonic nearest to middle C, 60, on.
+    return key_name((60 if place <= 6 else 48) + place + 12 * octave + STEPS[mode][step])
 
 
 def key_name(key: int) -> str:

@@ -244,14 +244,12 @@ def known_types() -> dict[str, Any]:
 
 def tree(values: Fields) -> Recipe:
     """Make a recipe of checked values under their names in files."""
-    parts = {name: part(**by_field(part, values)) for name, part in PARTS.items()}
+    parts = {
+        name: part(**{known.name: values[key] for known in fields(part) if (key := key_of(known)) in values})
+        for name, part in PARTS.items()
+    }
     own = {known.name: values[known.name] for known in fields(Recipe) if known.name in values.keys() - PARTS.keys()}
     return Recipe(**own, **parts)
-
-
-def by_field(part: type, values: Fields) -> Fields:
-    """Return the values of a part by its fields."""
-    return {known.name: values[key] for known in fields(part) if (key := key_of(known)) in values}
 
 
 def flat(recipe: Recipe) -> Fields:

@@ -86,22 +86,6 @@ def test_a_packer_goes_on_from_what_waits(lengths: list[int], length: int, cut: 
     assert same(rows, list(pack(found, length)))
 
 
-def test_documents_cannot_see_each_other() -> None:
-    tiny = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=50, **tiny)).eval()
-    first, second, third = [3, 4, 5, 6, 7], [8, 9, 10, 11], [12, 13]
-
-    def logits(*found: list[int]) -> torch.Tensor:
-        batch = stack(list(pack(found, 16)))
-        with torch.no_grad():
-            return model(input_ids=batch["input_ids"], position_ids=batch["position_ids"]).logits[0]
-
-    whole, other = logits(first, second, third), logits([20, 21, 22, 23, 24], second, third)
-    assert torch.equal(whole[5:], other[5:]) and not torch.equal(whole[:5], other[:5])
-    alone = model(input_ids=torch.tensor([second])).logits[0]
-    assert torch.allclose(whole[5:9], alone, atol=1e-6)
-
-
 def test_the_loss_of_packed_rows_is_that_of_the_documents() -> None:
     tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=50, **tiny)).double().eval()

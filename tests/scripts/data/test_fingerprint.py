@@ -1,13 +1,10 @@
 """Fingerprints are of the content: where it lies, and in which pieces, changes nothing."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 from datasets import ClassLabel, Dataset, Features, Image, Value, concatenate_datasets
 
-from qkv.scripts.data.examples import Columns
 from qkv.scripts.data.fingerprint import contents
 from qkv.scripts.tasks.task import Task
 from tiny_training import DATA
@@ -65,5 +62,3 @@ def test_what_says_nothing_has_none() -> None:
 def test_lengths_of_a_table_are_a_column() -> None:
     table = Dataset.from_dict({"input_ids": [[1, 2], [3]], "length": [2, 1]})
     assert task(table).lengths() == [2, 1]
-    with pytest.raises(ValueError, match="the examples of t have no lengths"):
-        replace(task(table), train=Columns({"a": torch.zeros(2)})).lengths()

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from qkv.scripts.data.image import read_image, to_rgb, unpadded_boxes
+from qkv.scripts.data.image import read_image, to_rgb
 
 NOISE = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 GREY = NOISE[..., 0]
@@ -71,14 +70,3 @@ def test_what_is_none_is_refused(data: bytes, sentence: str) -> None:
 def test_whole_numbers_without_a_white_are_refused() -> None:
     with pytest.raises(ValueError, match="mode 'I' does not say"):
         to_rgb(Image.fromarray(np.int32(GREY)))
-
-
-def test_boxes_are_parts_of_the_image_without_its_padding() -> None:
-    mask = torch.zeros(2, 10, 20, dtype=torch.long)
-    mask[0], mask[1, :5, :8] = 1, 1
-    boxes = torch.tensor([[0.2, 0.25, 0.1, 0.2]])
-    batch = {"pixel_mask": mask, "labels": [{"boxes": boxes, "class_labels": torch.tensor([1])}] * 2}
-    whole, padded = unpadded_boxes(batch)["labels"]
-    assert torch.equal(whole["boxes"], boxes)
-    assert torch.allclose(padded["boxes"], torch.tensor([[0.5, 0.5, 0.25, 0.4]]))
-    assert torch.equal(padded["class_labels"], torch.tensor([1])) and torch.equal(batch["labels"][1]["boxes"], boxes)

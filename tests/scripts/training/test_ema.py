@@ -31,16 +31,6 @@ def test_it_is_the_formula(decay: float) -> None:
         assert (found - wanted).abs().max() < 1e-12
 
 
-def test_the_random_start_is_soon_forgotten() -> None:
-    model = nn.Linear(1, 1, bias=False).double()
-    average = EMA(model, 0.999)
-    model.weight.data.fill_(0.0)
-    average.weights["weight"].fill_(1.0)
-    for _ in range(50):
-        average.update()
-    assert average.weights["weight"].item() < 1e-6 < 0.999**50
-
-
 def test_the_model_has_the_average_for_a_while() -> None:
     model = nn.Linear(3, 2)
     average = EMA(model, 0.9)

@@ -8,7 +8,6 @@ import torch
 from safetensors.torch import load_file
 
 import qkv
-import tiny_training
 from qkv.scripts.training.state import capture, merge, restore, rng_state, seed, set_rng_state
 from tiny_training import go, manager, result
 
@@ -67,35 +66,3 @@ def test_the_average_goes_on(tmp_path: Path) -> None:
     last = tmp_path / "run" / "checkpoints" / "step-000010"
     average, own = (load_file(last / f"{name}.safetensors") for name in ("ema", "model"))
     assert average.keys() == own.keys() and any(not torch.equal(average[name], own[name]) for name in own)
-
-
-class Counted:
-    """A loader whose place is a number of its own, not that of steps."""
-
-    def __init__(self, loader: object) -> None:
-        self.loader, self.given = loader, 0
-
-    def micro_batches(self, done: int) -> object:
-        for part in self.loader.micro_batches(self.given):
-            self.given += 1
-            yield part
-
-    def state_dict(self) -> dict:
-        return {"given": self.given}
-
-    def load_state_dict(self, state: dict) -> None:
-        self.given = state["given"]
-
-
-def test_a_feed_goes_on_from_its_own_state(tmp_path: Path) -> None:
-    def train(folder: Path) -> None:
-        found = manager(folder)
-        found.loop.loader = Counted(found.loop.loader)
-        found.resume()
-        tiny_training.take_steps(found)
-
-    train(tmp_path / "whole")
-    train(tmp_path / "run")
-    (tmp_path / "run" / "checkpoints" / "step-000010" / "state.json").unlink()
-    train(tmp_path / "run")
-    assert result(tmp_path / "run") == result(tmp_path / "whole")
