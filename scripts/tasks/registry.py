@@ -97,7 +97,7 @@ def load(recipe: Recipe) -> Task:
             "read before the training; leave it out"
         )
     data = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
-    if isinstance(data, Corpus):
+    if isinstance(data, Corpus) and data.stream is None:
         data = data.with_holdout(recipe.data.holdout).limited(recipe.text.evaluated)
     return head.task(recipe, data)
 
