@@ -6,13 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import DynamicCache, EncoderDecoderCache, GenerationConfig, PreTrainedModel, StaticCache
+from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
 import qkv.modeling as models
 import tiny
 from errors import raises_sentence
-from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
 from sampling import sampled
 
 DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle")
@@ -23,7 +22,7 @@ each_second = pytest.mark.parametrize("kind", sampled(EVERYONE, 2))
 NEW = 8
 
 
-def writer(kind: str, **fields: Any) -> PreTrainedModel:
+def build(kind: str, **fields: Any) -> PreTrainedModel:
     """A model with something to say: its next token depends on all that came before, clearly and unlike an echo."""
     fields = {"eos_token_id": None, "tie_word_embeddings": False, **fields}
     torch.manual_seed(0)
@@ -57,7 +56,7 @@ def moved(inputs: dict[str, Tensor], share: float) -> dict[str, Tensor]:
     }
 
 
-def write(model: PreTrainedModel, inputs: dict[str, Tensor], **options: Any) -> Tensor:
+def generate(model: PreTrainedModel, inputs: dict[str, Tensor], **options: Any) -> Tensor:
     """The new tokens."""
     options = {"max_new_tokens": NEW, "do_sample": False, **options}
     tokens = model.generate(**inputs, **options)
@@ -82,31 +81,33 @@ def step_by_step(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("kind", EVERYONE)
 def test_greedy_is_the_argmax_of_each_step_whatever_the_cache_and_padding(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     inputs = prompt(model)
     expected = step_by_step(model, inputs)
     assert len(expected.unique()) > 3  # the rows differ, and no row is one token over and over
-    assert torch.equal(write(model, inputs), expected)
-    assert torch.equal(write(model, inputs, use_cache=False), expected)
-    assert torch.equal(write(model, inputs, cache_implementation="static"), expected)
-    assert torch.equal(write(model, inputs, cache_implementation="dynamic"), expected)
+    assert torch.equal(generate(model, inputs), expected)
+    assert torch.equal(generate(model, inputs, use_cache=False), expected)
+    assert torch.equal(generate(model, inputs, cache_implementation="static"), expected)
+    assert torch.equal(generate(model, inputs, cache_implementation="dynamic"), expected)
+    if kind in DECODERS:
+        assert torch.equal(generate(model, inputs, prefill_chunk_size=2), expected)
 
 
 @each_second
 def test_each_row_of_a_batch_is_written_as_if_alone_on_whichever_side_it_is_padded(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     right = tiny.text(batch=3, length=tiny.SOURCE)
     rows = [ids[mask.bool()][None] for ids, mask in zip(*right.values(), strict=True)]
     for options in ({}, {"num_beams": 3}, {"cache_implementation": "static"}):
-        alone = torch.cat([write(model, {"input_ids": row}, pad_token_id=tiny.PAD, **options) for row in rows])
+        alone = torch.cat([generate(model, {"input_ids": row}, pad_token_id=tiny.PAD, **options) for row in rows])
         for share in (0.0, 0.5, 1.0):
             inputs = moved(right, share)
-            assert torch.equal(write(model, inputs, **options), alone)
+            assert torch.equal(generate(model, inputs, **options), alone)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
 def test_prompts_come_back_as_they_were_given(kind: str) -> None:
-    model, inputs = writer(kind), tiny.text(batch=3, length=tiny.SOURCE)
+    model, inputs = build(kind), tiny.text(batch=3, length=tiny.SOURCE)
     options = {"max_new_tokens": 3, "do_sample": False, "num_beams": 2, "num_return_sequences": 2}
     prompts = inputs["input_ids"].repeat_interleave(2, dim=0)
     plain = model.generate(**inputs, **options)
@@ -123,7 +124,7 @@ def test_prompts_come_back_as_they_were_given(kind: str) -> None:
 
 @each_second
 def test_beams_score_what_they_say(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     inputs = prompt(model)
     options = {"num_beams": 4, "num_return_sequences": 2, "return_dict_in_generate": True, "output_scores": True}
     best = model.generate(**inputs, max_new_tokens=NEW, do_sample=False, length_penalty=0.0, **options)
@@ -140,7 +141,7 @@ def test_beams_score_what_they_say(kind: str) -> None:
     likelihood = log_likelihood(model, {k: v.repeat_interleave(2, 0) for k, v in inputs.items()}, new)
     assert_close(best.sequences_scores, likelihood, rtol=1e-5, atol=1e-5)
     assert (best.sequences_scores[::2] >= best.sequences_scores[1::2]).all()
-    greedy = log_likelihood(model, inputs, write(model, inputs))
+    greedy = log_likelihood(model, inputs, generate(model, inputs))
     assert (best.sequences_scores[::2] >= greedy - 1e-5).all()
 
 
@@ -163,36 +164,36 @@ def forward(model: PreTrainedModel, **inputs: Any) -> Any:
 
 @each_second
 def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     inputs = prompt(model)
     options = {"do_sample": True, "temperature": 2.0, "top_k": 0}
 
     def sample(seed: int, **more: Any) -> Tensor:
         torch.manual_seed(seed)
-        return write(model, inputs, **{**options, **more})
+        return generate(model, inputs, **{**options, **more})
 
     assert torch.equal(sample(1), sample(1)) and not torch.equal(sample(1), sample(2))
     assert torch.equal(sample(1), sample(1, cache_implementation="static"))
-    assert torch.equal(sample(1, top_k=1), write(model, inputs))
-    assert torch.equal(sample(1, top_p=1e-6), write(model, inputs))
+    assert torch.equal(sample(1, top_k=1), generate(model, inputs))
+    assert torch.equal(sample(1, top_p=1e-6), generate(model, inputs))
     assert len(sample(3, num_return_sequences=3)) == 3 * len(inputs["input_ids"])
 
 
 @each_second
 def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     alone = {name: value[:1] for name, value in prompt(model).items()}
-    expected = write(model, alone)
-    assistant = writer("llama") if kind in ("mistral", "dalle") else writer(kind, num_hidden_layers=1)
-    assert torch.equal(write(model, alone, assistant_model=assistant), expected)
-    assert torch.equal(write(model, alone, assistant_model=model), expected)
+    expected = generate(model, alone)
+    assistant = build("llama") if kind in ("mistral", "dalle") else build(kind, num_hidden_layers=1)
+    assert torch.equal(generate(model, alone, assistant_model=assistant), expected)
+    assert torch.equal(generate(model, alone, assistant_model=model), expected)
     if not model.config.is_encoder_decoder:
-        assert torch.equal(write(model, alone, prompt_lookup_num_tokens=2), expected)
+        assert torch.equal(generate(model, alone, prompt_lookup_num_tokens=2), expected)
 
 
 @pytest.mark.parametrize("kind", [*DECODERS, *TRANSLATORS])
 def test_generation_shows_its_attention_under_sdpa(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     inputs = prompt(model)
     options = {"output_attentions": True, "output_hidden_states": True, "output_logits": True}
     outputs = []
@@ -210,7 +211,7 @@ def test_generation_shows_its_attention_under_sdpa(kind: str) -> None:
                 assert_close(weights, right)
                 assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
     # Attention may be asked for at one step and not change the next.
-    assert torch.equal(write(model, inputs, max_new_tokens=3), sdpa.sequences[:, -3:])
+    assert torch.equal(generate(model, inputs, max_new_tokens=3), sdpa.sequences[:, -3:])
 
 
 def as_tuple(value: Any) -> tuple[Tensor, ...]:
@@ -219,7 +220,7 @@ def as_tuple(value: Any) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("kind", DECODERS)
 def test_a_conversation_continues_from_its_cache(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     inputs = prompt(model)
     expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
     half = model.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
@@ -229,76 +230,16 @@ def test_a_conversation_continues_from_its_cache(kind: str) -> None:
     assert torch.equal(model.generate(half.sequences, attention_mask=mask, **more), expected)
 
 
-@pytest.mark.parametrize("kind", [*TRANSLATORS, *RECURRENT])
-def test_a_translation_continues_from_its_cache(kind: str) -> None:
-    # By forward: `generate` of transformers 5.23 feeds the whole target to a filled cache again, for any model.
-    model = writer(kind)
-    inputs = prompt(model)
-    expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
-    half = model.generate(**inputs, max_new_tokens=4, do_sample=False, return_dict_in_generate=True)
-    assert isinstance(half.past_key_values, EncoderDecoderCache if kind in TRANSLATORS else RecurrentCache)
-    memory = model.get_encoder()(**inputs)
-    tokens, cache = half.sequences, half.past_key_values
-    for _ in range(NEW - 4):
-        more = {"encoder_outputs": memory, "attention_mask": inputs["attention_mask"], "past_key_values": cache}
-        output = forward(model, decoder_input_ids=tokens[:, -1:], **more)
-        cache = output.past_key_values
-        tokens = torch.cat((tokens, output.logits[:, -1:].argmax(-1)), dim=1)
-    assert torch.equal(tokens, expected)
-
-
-@pytest.mark.parametrize("kind", DECODERS)
-def test_chunks_of_any_size_fill_a_cache_alike(kind: str) -> None:
-    model = writer(kind)
-    inputs = prompt(model)
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    whole = forward(model, **inputs).logits
-    for cache in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=16)):
-        parts = []
-        for start, end in ((0, 3), (3, 4), (4, tiny.SOURCE)):
-            seen = mask if isinstance(cache, StaticCache) else mask[:, :end]
-            parts.append(
-                forward(model, input_ids=ids[:, start:end], attention_mask=seen[:, :end], past_key_values=cache).logits
-            )
-        assert_close(torch.cat(parts, dim=1)[mask.bool()], whole[mask.bool()], rtol=1e-5, atol=1e-5)
-    assert torch.equal(write(model, inputs, prefill_chunk_size=2), write(model, inputs))
-
-
 @pytest.mark.parametrize("kind", EVERYONE)
 def test_embeddings_may_start_a_generation(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     inputs = prompt(model)
-    expected = write(model, inputs)
+    expected = generate(model, inputs)
     embeds = model.get_input_embeddings()(inputs["input_ids"]).detach()
     tokens = model.generate(
         inputs_embeds=embeds, attention_mask=inputs["attention_mask"], max_new_tokens=NEW, do_sample=False
     )
     assert torch.equal(tokens[:, -NEW:], expected)
-
-
-def test_generation_stops_at_any_end_token_and_pads_after_it() -> None:
-    model = writer("gpt2")
-    inputs = prompt(model)
-    free = write(model, inputs)
-    ends = [int(free[0, 2]), int(free[1, 4])]
-    stopped = write(model, inputs, eos_token_id=ends, pad_token_id=tiny.PAD)
-    for row, tokens in zip(free.tolist(), stopped.tolist(), strict=True):
-        first = next((index for index, token in enumerate(row) if token in ends), len(row))
-        assert tokens[: first + 1] == row[: min(first + 1, len(tokens))]
-        assert set(tokens[first + 1 :]) <= {tiny.PAD}
-
-
-@pytest.mark.parametrize("kind", ["llama", "t5"])
-def test_generation_config_is_saved_and_used(kind: str, tmp_path: Any) -> None:
-    model = writer(kind)
-    inputs = prompt(model)
-    model.generation_config = GenerationConfig(max_new_tokens=5, num_beams=3, pad_token_id=tiny.PAD)
-    if model.config.is_encoder_decoder:
-        model.generation_config.decoder_start_token_id = tiny.START
-    model.save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path)
-    assert loaded.generation_config.num_beams == 3 and loaded.generation_config.max_new_tokens == 5
-    assert torch.equal(loaded.generate(**inputs), model.generate(**inputs))
 
 
 def test_start_and_end_tokens_of_the_config_reach_generation() -> None:
@@ -310,7 +251,7 @@ def test_start_and_end_tokens_of_the_config_reach_generation() -> None:
 
 @pytest.mark.parametrize("kind", EVERYONE)
 def test_only_the_asked_logits_are_computed(kind: str) -> None:
-    model = writer(kind)
+    model = build(kind)
     if model.config.is_encoder_decoder:
         return
     inputs = prompt(model)
@@ -332,14 +273,14 @@ PAGED = {
     ("kind", "implementation"), sampled(zip(PAGED, ("sdpa", "eager", "sdpa", "eager", "sdpa"), strict=True), 3)
 )
 def test_continuous_batching_writes_what_generate_writes(kind: str, implementation: str) -> None:
-    model = writer(kind, **PAGED[kind])
+    model = build(kind, **PAGED[kind])
     model.set_attn_implementation(implementation)
     inputs = prompt(model, batch=4)
     rows = [ids[mask.bool()].tolist() for ids, mask in zip(*inputs.values(), strict=True)]
-    expected = [write(model, {"input_ids": torch.tensor([row])}, pad_token_id=tiny.PAD)[0].tolist() for row in rows]
+    expected = [generate(model, {"input_ids": torch.tensor([row])}, pad_token_id=tiny.PAD)[0].tolist() for row in rows]
     outputs = model.generate_batch(rows, generation_config=greedy(), continuous_batching_config=SMALL)
     assert [output.generated_tokens for output in outputs.values()] == expected
-    assert torch.equal(write(model, inputs), torch.tensor(expected))  # and leaves the model as it was
+    assert torch.equal(generate(model, inputs), torch.tensor(expected))  # and leaves the model as it was
 
 
 SMALL = ContinuousBatchingConfig(num_blocks=8, page_size=16, max_batch_tokens=24)
@@ -359,7 +300,7 @@ def greedy() -> GenerationConfig:
     ],
 )
 def test_continuous_batching_refuses_what_it_would_lose(fields: dict, lost: str, implementation: str) -> None:
-    model = writer("gpt2", **fields)
+    model = build("gpt2", **fields)
     model.set_attn_implementation(implementation)
     with raises_sentence("continuous batching", lost, "generate"):
         model.generate_batch([[5, 6, 7]], generation_config=greedy(), continuous_batching_config=SMALL)

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, GPT2Config, PreTrainedModel
 
+import qkv
+import tiny
 from errors import raises_sentence
 from qkv import (
     QkvDecoderConfig,
@@ -34,7 +36,6 @@ from qkv import (
     presets,
 )
 from qkv.configuration.axes import PatternName, PositionName
-from qkv.modeling.kernel import check_backend
 
 NAN, INF = float("nan"), float("inf")
 
@@ -202,6 +203,11 @@ ENCODERS: list[Row] = [
     (rope(rope_theta=NAN), "rope_theta=nan | rope_parameters | 0"),
     (rope(partial_rotary_factor=1.5), "partial_rotary_factor=1.5 | rope_parameters | 0 | 1"),
     (rope(rope_typ="linear"), "rope_parameters | 'rope_typ' | 'rope_type'"),
+    ({"pooling": "end"}, "pooling='end' | eos_token_id"),
+    ({"pooling": "end", "eos_token_id": [1, 2]}, "pooling='end' | eos_token_id"),
+    ({"pooling": "distilled"}, "pooling='distilled' | mean"),
+    ({"layer_scale": 0.1}, "layer_scale=0.1 | QkvEncoderConfig"),
+    ({"parallel_residual": True}, "parallel_residual=True | QkvEncoderConfig"),
 ]
 IMAGE_ENCODERS: list[Row] = [
     ({"grid": (2, 2)}, "grid=(2, 2) | QkvImageEncoderConfig"),
@@ -214,6 +220,11 @@ IMAGE_ENCODERS: list[Row] = [
     ({"num_channels": 0}, "num_channels=0 | 1"),
     ({"class_token": False}, "pooling='first' | class_token=True | pooling='mean'"),
     ({"pooling": "distilled"}, "pooling='distilled' | class_token | distillation_token"),
+    ({"image_size": [0, 16]}, "image_size=[0, 16]"),
+    ({"pooling": "highest"}, "pooling='highest' | mean"),
+    ({"pooling": "first_norm", "class_token": False}, "pooling='first_norm' | class_token=True"),
+    ({"grid_columns": 4}, "grid_columns=4 | QkvImageEncoderConfig"),
+    ({"frontend": "tokens"}, "frontend='tokens' | QkvImageEncoderConfig | 'patches'"),
 ]
 DECODERS: list[Row] = [
     ({"use_cache": "yes"}, "use_cache='yes' | str | bool | True"),
@@ -221,6 +232,10 @@ DECODERS: list[Row] = [
     ({"frontend": "patches"}, "frontend | QkvDecoderConfig"),
     ({"type_vocab_size": 2}, "type_vocab_size | QkvDecoderConfig"),
     ({"causal": False}, "causal=False | QkvDecoderConfig | True"),
+    ({"parallel_residual": True, "norm_first": False}, "parallel_residual=True | norm_first=True"),
+    ({"parallel_residual": True, "cross_attention": True}, "parallel_residual=True | cross_attention=False"),
+    ({"embedding_norm": "instead", "norm_first": False}, "embedding_norm='instead' | norm_first=True"),
+    ({"layer_scale": 0}, "layer_scale=0"),
 ]
 ENCODER_DECODERS: list[Row] = [
     ({"encoder": {"hiden_size": 8}}, "QkvEncoderConfig | 'hiden_size' | 'hidden_size'"),
@@ -240,19 +255,81 @@ ENCODER_DECODERS: list[Row] = [
     ({"decoder_start_token_id": 40000}, "decoder_start_token_id=40000 | 0 | 32127"),
     ({"decoder_start_token_id": None}, "decoder_start_token_id=None | 0 | 32127"),
     ({"pad_token_id": -1, "vocab_size": 9}, "pad_token_id=-1 | 0 | 8"),
+    ({"layer_scale": 0.1}, "layer_scale=0.1 | QkvEncoderConfig"),
+    ({"encoder": {"frontend": "spectrogram"}}, "frontend='spectrogram' | QkvAudioEncoderConfig"),
+    ({"num_mel_bins": 3}, "'num_mel_bins' | QkvAudioEncoderConfig"),
 ]
+AUDIO_ENCODERS: list[Row] = [
+    ({"conv_strides": [2]}, "conv_kernel_sizes=[5, 5] | conv_strides=[2]"),
+    ({"conv_kernel_sizes": [4, 5]}, "conv_kernel_sizes=[4, 5] | odd"),
+    ({"conv_strides": [0, 2]}, "conv_strides=[0, 2]"),
+    ({"frame_padding": "silenced"}, "frame_padding='silenced' | zeroed, masked, unmasked"),
+    ({"mask_time_prob": 1.0}, "mask_time_prob=1.0"),
+    ({"image_size": 8}, "'image_size' | QkvAudioEncoderConfig | QkvImageEncoderConfig"),
+    ({"num_mel_bin": 8}, "'num_mel_bin' | 'num_mel_bins'"),
+    ({"position": "grid"}, "'grid' | rows"),
+    ({"pattern": ["row", "full"]}, "'row' | rows"),
+]
+DUAL_ENCODERS: list[Row] = [
+    ({"vision_config": QkvDecoderConfig()}, "vision_config | QkvDecoderConfig | QkvImageEncoderConfig"),
+    ({"text_config": QkvEncoderConfig()}, "text_config | QkvEncoderConfig | QkvTextEncoderConfig"),
+    ({"text_config": {"eos_token_id": None}}, "pooling='end' | eos_token_id"),
+    ({"embedding_chunk_size": 0}, "embedding_chunk_size=0 | 1"),
+    ({"projection_dims": 3}, "'projection_dims' | 'projection_dim'"),
+    ({"hiden_size": 3}, "'hiden_size' | 'hidden_size'"),
+    ({"num_mel_bins": 3}, "'num_mel_bins' | QkvAudioEncoderConfig"),
+]
+DETECTORS: list[Row] = [
+    ({"backbone_config": {"model_type": "resnt"}}, "model_type='resnt' | 'resnet'"),
+    ({"backbone_config": {"model_type": "bert"}}, "model_type='bert' | 'resnet'"),
+    ({"backbone_config": {"model_type": "timm_backbone"}}, "model_type='timm_backbone' | 'no_timm'"),
+    ({"backbone_config": {"model_type": "resnet", "num_channels": 4}}, "num_channels=4 | num_channels=3"),
+    ({"num_queris": 3}, "'num_queris' | 'num_queries'"),
+    ({"hidden_size": 18}, "hidden_size=18 | 4"),
+    ({"class_cost": 0, "bbox_cost": 0, "giou_cost": 0}, "class_cost | bbox_cost | giou_cost"),
+    ({"giou_cost": -1}, "giou_cost=-1"),
+    ({"eos_coefficient": 0}, "eos_coefficient=0"),
+    ({"encoder": {"position": "learned"}}, "position='learned' | sinusoidal_2d"),
+    ({"decoder": {"hidden_size": 32}}, "hidden_size=16 | hidden_size=32"),
+    ({"num_queries": 0}, "num_queries=0 | 1"),
+]
+RECURRENT: list[Row] = [
+    ({"attention": "dot", "encoder_hidden_size": 8}, "hidden_size=8 | 16 | encoder_hidden_size"),
+    ({"attention": "dot", "hidden_size": 7}, "hidden_size=7 | 6 | encoder_hidden_size"),
+    ({"readout": "none", "readout_size": 4}, "hidden_size=8 | readout_size=4"),
+    ({"tie_word_embeddings": True, "readout_size": 4}, "readout_size=4 | embedding_size=8"),
+    ({"decoder_start_token_id": 11}, "decoder_start_token_id=11 | 10"),
+    ({"cell": "gruu"}, "cell='gruu' | 'gru'"),
+    ({"attention": "additiv"}, "attention='additiv' | 'additive'"),
+    ({"hidden_dropout": 1.0}, "hidden_dropout=1.0"),
+    ({"hiden_size": 8}, "'hiden_size' | 'hidden_size'"),
+]
+
+
+def detector(**fields: Any) -> qkv.QkvDetectionConfig:
+    return qkv.QkvDetectionConfig(**{"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, **fields})
+
+
+def recurrent(**fields: Any) -> qkv.QkvRecurrentConfig:
+    return qkv.QkvRecurrentConfig(**{"hidden_size": 8, "vocab_size": 11, **fields})
+
+
 CONFIGS = [
     *((QkvEncoderConfig, *row) for row in ENCODERS),
     *((QkvImageEncoderConfig, *row) for row in IMAGE_ENCODERS),
     *((QkvDecoderConfig, *row) for row in DECODERS),
     *((QkvEncoderDecoderConfig, *row) for row in ENCODER_DECODERS),
+    *((tiny.audio_encoder, *row) for row in AUDIO_ENCODERS),
+    *((qkv.QkvDualEncoderConfig, *row) for row in DUAL_ENCODERS),
+    *((detector, *row) for row in DETECTORS),
+    *((recurrent, *row) for row in RECURRENT),
 ]
 
 
 @pytest.mark.parametrize("row", CONFIGS, ids=lambda row: f"{row[0].__name__}-{'-'.join(row[1])}-{row[2]}")
 def test_config(row: Row) -> None:
-    config_class, fields, *mentions = row
-    check(lambda: config_class(**fields), *mentions)
+    make, fields, *mentions = row
+    check(lambda: make(**fields), *mentions)
 
 
 EDITS: list[Row] = [
@@ -395,6 +472,10 @@ TOKENS: list[Row] = [
     (lambda: decoder()(whole(1, 9)), f"9 | {TOO_LONG}"),
     (lambda: decoder()(IDS[:, :2], past_key_values=filled_cache()), f"7 | {TOO_LONG}"),
     (
+        lambda: decoder(position="grid", text_length=2)(whole(1, 7)),
+        "7 | max_position_embeddings=6 | position='grid' | position='rope'",
+    ),
+    (
         lambda: decoder(QkvDecoderForCausalLM).generate(IDS, max_new_tokens=3, min_new_tokens=3, do_sample=False),
         f"7 | {TOO_LONG}",
     ),
@@ -531,14 +612,6 @@ def test_inputs(row: Row) -> None:
 BACKENDS = "sdpa | flex_attention | eager"
 
 
-@pytest.mark.parametrize("implementation", ["paged|eager", "paged|sdpa", "flash_attention_2", "flash_attention_3"])
-@pytest.mark.parametrize(("name", "word"), [("position", "alibi"), ("position", "t5"), ("pattern", "block_sparse")])
-def test_backends_that_would_drop_scores(implementation: str, name: str, word: str) -> None:
-    config = QkvEncoderConfig(**SIZES, **{name: word})
-    mentions = (f"attn_implementation={implementation!r}", f"{name}={word!r}", BACKENDS)
-    check(lambda: check_backend(config, implementation), *mentions)
-
-
 def test_backend_that_would_drop_scores_is_refused_by_the_model() -> None:
     model = QkvEncoderModel(QkvEncoderConfig(**SIZES, position="alibi"))
     model.set_attn_implementation("paged|eager")
@@ -563,6 +636,11 @@ def test_unknown_backend_is_left_to_transformers() -> None:
         (QkvEncoderForSequenceClassification, QkvImageEncoderConfig),
         (QkvImageEncoderForImageClassification, QkvEncoderConfig),
         (QkvImageEncoderForMaskedImageModeling, QkvEncoderConfig),
+        (qkv.QkvAudioEncoderForCTC, QkvEncoderConfig),
+        (QkvDecoderForCausalLM, QkvEncoderDecoderConfig),
+        (QkvEncoderDecoderForConditionalGeneration, qkv.QkvSpeechEncoderDecoderConfig),
+        (qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvEncoderDecoderConfig),
+        (qkv.QkvTextEncoderModel, QkvEncoderConfig),
     ],
 )
 def test_config_of_another_family(model_class: type, config_class: type) -> None:

@@ -142,20 +142,6 @@ def test_pairs_in_micro_batches_are_the_mean_of_smaller_contests(references: dic
     assert furthest(actual, references["pairs", 0.0]) > 1e-2
 
 
-@pytest.mark.parametrize("name", worker.MAIN)
-def test_the_loss_does_not_depend_on_padding(name: str, references: dict) -> None:
-    task = TASKS[name]
-    model = task.model().train()
-    longer = {
-        key: torch.nn.functional.pad(value, (0, 5), value={"labels": -100, "attention_mask": 0}.get(key, tiny.PAD))
-        if value.ndim == 2
-        else value
-        for key, value in worker.pad(task.examples()).items()
-    }
-    model(**longer).loss.backward()
-    assert_same_gradients({key: value.grad for key, value in model.named_parameters()}, references[name, 0.0])
-
-
 # Trainer's own options ------------------------------------------------------------------------------------------------
 
 
@@ -354,20 +340,3 @@ def test_packed_documents_are_learned_as_if_separate(name: str, by: str) -> None
         return {key: value for key, value in batch.items() if isinstance(value, Tensor)}
 
     assert_same_gradients(learn(TASKS[name].model(), examples, collate, 4), separate)
-
-
-@pytest.mark.parametrize("by", ["position_ids", "cu_seq_lens_q"])
-def test_the_first_token_of_a_packed_document_is_nobodys_target(by: str) -> None:
-    # Without a collator that blanks it: the labels are the inputs.
-    documents = [torch.tensor([worker.ids(length + 1, length)]) for length in (3, 1, 6)]
-    model = TASKS["clm"].model().eval()
-    lengths = torch.tensor([row.shape[1] for row in documents])
-    where = {
-        "position_ids": torch.cat([torch.arange(int(length)) for length in lengths])[None],
-        "cu_seq_lens_q": torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int(),
-    }[by]
-    row = torch.cat(documents, dim=1)
-    with torch.no_grad():
-        packed = model(row, labels=row, **{by: where}).loss
-        losses = [model(document, labels=document).loss * (document.shape[1] - 1) for document in documents]
-    assert_close(packed, sum(losses) / (lengths - 1).sum(), **EXACT)

@@ -1,6 +1,6 @@
 """The worked examples of the founding documents 000 and 003 come out; where a document misprints one, right here.
 
-The loops of `reference.py`, which `test_reference.py` compares with torch, compute each from the document's inputs.
+The loops of `reference.py` compute each from the document's inputs.
 """
 
 import math

@@ -1,30 +1,7 @@
-"""What a config says about sound is refused where it cannot be right, and saved as it was meant."""
-
-from typing import Any
-
-import pytest
+"""An audio encoder's own fields: convolutions, and the samples of a token."""
 
 import tiny
-from errors import raises_sentence
 from qkv.configuration import QkvAudioEncoderConfig
-
-WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"conv_strides": [2]}, ("conv_kernel_sizes=[5, 5]", "conv_strides=[2]")),
-    ({"conv_kernel_sizes": [4, 5]}, ("conv_kernel_sizes=[4, 5]", "odd")),
-    ({"conv_strides": [0, 2]}, ("conv_strides=[0, 2]",)),
-    ({"frame_padding": "silenced"}, ("frame_padding='silenced'", "zeroed, masked, unmasked")),
-    ({"mask_time_prob": 1.0}, ("mask_time_prob=1.0",)),
-    ({"image_size": 8}, ("'image_size'", "QkvAudioEncoderConfig", "QkvImageEncoderConfig")),
-    ({"num_mel_bin": 8}, ("'num_mel_bin'", "'num_mel_bins'")),
-    ({"position": "grid"}, ("'grid'", "rows")),
-    ({"pattern": ["row", "full"]}, ("'row'", "rows")),
-]
-
-
-@pytest.mark.parametrize(("given", "mentions"), WRONG, ids=lambda value: str(value)[:30])
-def test_wrong_values_are_refused(given: dict[str, Any], mentions: tuple[str, ...]) -> None:
-    with raises_sentence(*mentions):
-        tiny.audio_encoder(**given)
 
 
 def test_tuples_are_saved_as_lists_and_channels_follow_the_width() -> None:

@@ -1,11 +1,10 @@
-"""What parts of a config are given flat, what each keeps for itself, and what none of them knows."""
+"""What parts of a config are given flat, and what each keeps for itself."""
 
 from dataclasses import fields
 
 import pytest
 
-from errors import raises_sentence
-from qkv import QkvDualEncoderConfig, QkvEncoderDecoderConfig
+from qkv import QkvDualEncoderConfig
 from qkv.configuration import CONFIGS
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_composite import CompositeConfig
@@ -27,8 +26,3 @@ def test_every_part_gets_what_is_given_flat_and_keeps_what_differs(config_class:
 def test_the_plan_over_devices_names_the_modules_of_the_parts() -> None:
     plan = QkvDualEncoderConfig().base_model_tp_plan
     assert {name.partition(".")[0] for name in plan} == {"text_model", "vision_model"}
-
-
-def test_a_field_of_no_part_is_refused() -> None:
-    with raises_sentence("'num_mel_bins'", "QkvAudioEncoderConfig"):
-        QkvEncoderDecoderConfig(num_mel_bins=3)

@@ -3,9 +3,6 @@
 import json
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
@@ -90,18 +87,3 @@ def test_a_shared_table_has_one_shape() -> None:
     for fields_, name in (({"encoder": {"vocab_size": 7}}, "vocab_size"), ({"decoder": {"embedding_size": 4}}, "8")):
         with raises_sentence("share_embeddings=True", name, "share_embeddings=False"):
             QkvEncoderDecoderConfig(**SMALL, **fields_)
-
-
-@pytest.mark.parametrize(
-    ("fields_", "mentions"),
-    [
-        ({"layer_scale": 0.1}, ("layer_scale=0.1", "QkvEncoderConfig")),
-        ({"encoder": {"frontend": "spectrogram"}}, ("frontend='spectrogram'", "QkvAudioEncoderConfig")),
-        ({"decoder": {"hidden_size": 4}}, ("hidden_size=8", "hidden_size=4")),
-        ({"decoder": {"cross_attention": False}}, ("cross_attention=False", "QkvDecoderConfig")),
-        ({"decoder_start_token_id": 11}, ("decoder_start_token_id=11", "10")),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(fields_: dict[str, Any], mentions: tuple[str, ...]) -> None:
-    with raises_sentence(*mentions):
-        QkvEncoderDecoderConfig(**{**SMALL, **fields_})

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from errors import raises_sentence
 from qkv import QkvImageEncoderConfig
 
 
@@ -26,20 +25,3 @@ def test_images_become_a_grid_behind_a_prefix(
     assert config.max_position_embeddings == positions
     # So patterns of rows and columns are those of the patches.
     assert (config.text_length, config.grid_columns) == (prefix, grid[1])
-
-
-@pytest.mark.parametrize(
-    ("fields", "mentions"),
-    [
-        ({"image_size": 225}, ("image_size=225", "patch_size=16")),
-        ({"image_size": [0, 16]}, ("image_size=[0, 16]",)),
-        ({"pooling": "highest"}, ("pooling='highest'", "mean")),
-        ({"pooling": "distilled"}, ("pooling='distilled'", "distillation_token=True")),
-        ({"pooling": "first_norm", "class_token": False}, ("pooling='first_norm'", "class_token=True")),
-        ({"grid_columns": 4}, ("grid_columns=4", "QkvImageEncoderConfig")),
-        ({"frontend": "tokens"}, ("frontend='tokens'", "QkvImageEncoderConfig", "'patches'")),
-    ],
-)
-def test_what_cannot_be_is_refused(fields: dict[str, Any], mentions: tuple[str, ...]) -> None:
-    with raises_sentence(*mentions):
-        QkvImageEncoderConfig(**fields)

@@ -1,12 +1,10 @@
 """A stack's own fields: feed-forward, norms, dropout, and how to split it over devices."""
 
 from fnmatch import fnmatch
-from typing import Any
 
 import pytest
 import torch
 
-from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvDecoderModel, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvEncoderDecoderModel
 from qkv.configuration.configuration_stack import StackConfig
 
@@ -22,20 +20,6 @@ def test_inner_width_is_four_times_the_width_unless_given() -> None:
 def test_a_stack_ends_with_a_norm_when_its_branches_begin_with_one(norm_first: bool) -> None:
     assert QkvEncoderConfig(norm_first=norm_first).final_norm is norm_first
     assert QkvEncoderConfig(norm_first=norm_first, final_norm=not norm_first).final_norm is not norm_first
-
-
-@pytest.mark.parametrize(
-    ("fields", "mentions"),
-    [
-        ({"parallel_residual": True, "norm_first": False}, ("parallel_residual=True", "norm_first=True")),
-        ({"parallel_residual": True, "cross_attention": True}, ("parallel_residual=True", "cross_attention=False")),
-        ({"embedding_norm": "instead", "norm_first": False}, ("embedding_norm='instead'", "norm_first=True")),
-        ({"layer_scale": 0}, ("layer_scale=0",)),
-    ],
-)
-def test_contradictions_are_refused(fields: dict[str, Any], mentions: tuple[str, ...]) -> None:
-    with raises_sentence(*mentions):
-        QkvDecoderConfig(**SMALL, **fields)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Is attention the papers' from projection to projection, for itself and across, with and without a cache?"""
+"""Attention is the papers' from projection to projection, for itself and across, with and without a cache."""
 
 import pytest
 import torch
@@ -122,18 +122,6 @@ def test_cached_keys_and_values_are_read_again(groups):
         assert (torch.cat((first, second), 1) - whole).abs().max() <= EXACT
         # Only the key-value heads are kept, never their copies.
         assert cache.layers[1].keys.shape == (2, groups, 5, 4)
-
-
-def test_memory_is_projected_once():
-    config = config_of(decoder, cross_attention=True)
-    module, hidden, memory = jittered(CrossAttention(config, 0)).eval(), draw(2, 5, 6), draw(2, 7, 6)
-    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-    first, _ = module(hidden, memory, past_key_values=cache)
-    assert cache.is_updated == {0: True}
-    # Another memory is not even looked at: what was projected stays.
-    second, _ = module(hidden, torch.full_like(memory, torch.nan), past_key_values=cache)
-    assert torch.equal(first, second)
-    assert_same(first, loop(module, hidden, memory, config)[0], hidden, memory)
 
 
 @pytest.mark.parametrize("cached", [False, True])

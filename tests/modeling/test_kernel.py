@@ -1,4 +1,4 @@
-"""Do all backends mix the visible pairs as softmax attention says, and refuse what they would ignore?"""
+"""All backends mix the visible pairs as softmax attention says, or refuse what they would ignore."""
 
 import itertools
 from types import SimpleNamespace
@@ -81,9 +81,9 @@ def test_backend(flex, backend, groups, heads, rows):
     query, key, value = inputs(groups)
     bias = draw(rows, HEADS if heads > 1 else 1, LENGTH, LENGTH)
     wide = bias.expand(-1, HEADS, -1, -1)
-    speaker = module(backend)
-    speaker.num_key_value_groups = HEADS // groups
-    mixed, _ = softmax_attention(speaker, query, key, value, mask_for(backend), position_bias=wide, scaling=0.7)
+    attention = module(backend)
+    attention.num_key_value_groups = HEADS // groups
+    mixed, _ = softmax_attention(attention, query, key, value, mask_for(backend), position_bias=wide, scaling=0.7)
     expected, _ = reference.attention(query, key, value, 0.7, visible, bias)
     assert_same(mixed.transpose(1, 2), expected, query, key, value, bias)
 
@@ -117,9 +117,9 @@ def test_boolean_and_additive_masks_are_one():
 def test_implementation_of_a_forward_overrides_the_configs(flex, backend):
     query, key, value = inputs(3)
     asked = {"attention_implementation": "eager", "scaling": 0.7}
-    speaker = module(backend)
-    speaker.num_key_value_groups = 2
-    assert softmax_attention(speaker, query, key, value, None, **asked)[1] is not None
+    attention = module(backend)
+    attention.num_key_value_groups = 2
+    assert softmax_attention(attention, query, key, value, None, **asked)[1] is not None
 
 
 def test_a_row_that_sees_nothing_stays_finite():
@@ -138,10 +138,10 @@ def test_softmax_of_half_precision_is_taken_in_single():
 
 def test_dropout_acts_on_weights_in_training_only():
     query, key, value = draw(1, 1, 400, 3), draw(1, 1, 50, 3), draw(1, 1, 50, 3)
-    speaker = module()
-    _, whole = eager_attention(speaker, query, key, value, None, 0.7, dropout=0.25)
-    speaker.training = True
-    mixed, dropped = eager_attention(speaker, query, key, value, None, 0.7, dropout=0.25)
+    attention = module()
+    _, whole = eager_attention(attention, query, key, value, None, 0.7, dropout=0.25)
+    attention.training = True
+    mixed, dropped = eager_attention(attention, query, key, value, None, 0.7, dropout=0.25)
     gone = dropped == 0
     assert abs(gone.double().mean().item() - 0.25) <= 5 * (0.25 * 0.75 / gone.numel()) ** 0.5
     assert ((dropped - whole / 0.75).abs() <= EXACT)[~gone].all()

@@ -1,4 +1,4 @@
-"""Is a layer its branches, each a residual line, in the order of the figure?"""
+"""A layer that reads memory is its three branches, each a residual line, in the order of the figure."""
 
 import pytest
 import torch
@@ -42,14 +42,6 @@ def loop(layer, config, hidden, memory=None):
     return add(hidden, feed_forward, norm(layer.mlp_residual))
 
 
-@EVERY_ORDER
-def test_layer(norm_first):
-    config, hidden = config_of(norm_first=norm_first), draw(2, 5, 6)
-    layer = jittered(Layer(config, 0)).eval()
-    causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    assert_same(layer(hidden, causal), loop(layer, config, hidden), hidden, *layer.parameters())
-
-
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_a_layer_is_skipped_in_training_as_often_as_it_should_be(rate):
     layer, hidden = jittered(Layer(config_of(layerdrop=rate), 0)), draw(2, 5, 6)
@@ -68,39 +60,7 @@ def test_layer_that_reads_memory(norm_first):
     assert_same(actual, loop(layer, config, hidden, memory), hidden, memory, *layer.parameters())
 
 
-def test_parallel_branches_read_the_same_input():
-    config, hidden = config_of(parallel_residual=True), draw(2, 5, 6)
-    layer = jittered(Layer(config, 0)).eval()
-    up, down = layer.mlp.up_proj, layer.mlp.down_proj
-
-    def attention(x):
-        return attend(layer.self_attn, config, x, x, visible=lambda b, t, s: s <= t)
-
-    def feed_forward(x):
-        return reference.mlp(x, up.weight, up.bias, down.weight, down.bias, reference.gelu_new)
-
-    norms = norm(layer.self_attn_residual), norm(layer.mlp_residual)
-    expected = reference.residual_parallel(hidden, attention, feed_forward, *norms)
-    causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    assert_same(layer(hidden, causal), expected, hidden, *layer.parameters())
-
-
 def test_only_the_first_norm_may_be_skipped():
     config = config_of(embedding_norm="instead")
     for index, names in ((0, {"mlp_residual"}), (1, {"self_attn_residual", "mlp_residual"})):
         assert {name.split(".")[0] for name, _ in Layer(config, index).named_parameters() if "norm" in name} == names
-
-
-def test_the_first_pre_norm_layer_leaves_a_path_without_any_norm():
-    """With branches of zero the input passes untouched; post-norm normalises it three times."""
-    for norm_first in ORDERS:
-        layer, hidden = jittered(Layer(config_of(norm_first=norm_first, cross_attention=True), 0)).eval(), draw(2, 5, 6)
-        for last in (layer.self_attn.o_proj, layer.cross_attn.o_proj, layer.mlp.down_proj):
-            torch.nn.init.zeros_(last.weight)
-            torch.nn.init.zeros_(last.bias)
-        assert torch.equal(layer(hidden, encoder_hidden_states=draw(2, 7, 6)), hidden) == norm_first
-
-
-def test_only_a_decoder_that_reads_memory_has_cross_attention():
-    assert Layer(config_of(), 0).cross_attn is None
-    assert not any("cross" in name for name, _ in Layer(config_of(), 0).named_parameters())

@@ -8,12 +8,9 @@ import torch
 from transformers import DynamicCache, StaticCache
 
 import reference
-from comparison import decoder, encoder, jittered
+from comparison import decoder, encoder
 from qkv.configuration.axes import PatternName
 from qkv.modeling.masking import MaskSizes, build_masks, build_memory_mask
-from qkv.modeling.modeling_decoder import QkvDecoderModel
-from qkv.modeling.modeling_encoder import QkvEncoderModel
-from qkv.modeling.pattern import PATTERNS
 
 BATCH, LENGTH = 2, 11
 PREDICATES = {
@@ -62,10 +59,6 @@ def expected(stack, pattern, queries=LENGTH, keys=LENGTH, **given):
 def real_rows(actual, wanted, keep):
     """Both masks at queries that are real tokens; what padding sees is nobody's business."""
     return actual[keep.bool()], wanted[keep.bool()]
-
-
-def test_every_word_is_a_row():
-    assert tuple(PATTERNS) == get_args(PatternName) == tuple(PREDICATES)
 
 
 @EVERY_PATTERN
@@ -230,65 +223,3 @@ def test_memory_mask():
     assert torch.equal((additive == 0)[:, 0], keep.bool()[:, None].expand(-1, LENGTH, -1))
     finished = torch.zeros(BATCH, 1, LENGTH, 5)
     assert build_memory_mask("eager", hidden(), memory, finished) is finished
-
-
-BAD_MASKS = {
-    "too short": (BATCH, LENGTH - 1),
-    "too long": (BATCH, LENGTH + 1),
-    "other batch": (3, LENGTH),
-    "flat": (LENGTH,),
-}
-
-
-@pytest.mark.parametrize("shape", BAD_MASKS.values(), ids=BAD_MASKS)
-def test_masks_of_the_wrong_shape_are_refused(shape):
-    config = config_of(decoder, "full")
-    with pytest.raises(ValueError, match=r"attention_mask of shape .* does not fit a batch of 2 rows of 11 tokens"):
-        build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), torch.ones(shape))
-
-
-@pytest.mark.parametrize("shape", [(BATCH, LENGTH - 1), (3, LENGTH)])
-def test_positions_of_the_wrong_shape_are_refused(shape):
-    config = config_of(decoder, "full")
-    with pytest.raises(ValueError, match="position_ids of shape .* do not fit"):
-        build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), None, torch.zeros(shape, dtype=torch.long))
-
-
-def test_memory_masks_of_the_wrong_shape_are_refused():
-    with pytest.raises(ValueError, match="encoder_attention_mask of shape .* does not fit an encoder output"):
-        build_memory_mask("eager", hidden(), torch.zeros(BATCH, 5, 6), torch.ones(BATCH, 4))
-
-
-def receptive_field(model, length):
-    """[t, s] whether the output at t depends on the input at s, by gradient."""
-    inputs = torch.randn(1, length, 6, dtype=torch.float64, requires_grad=True)
-    outputs = model(inputs_embeds=inputs).last_hidden_state
-    rows = [torch.autograd.grad(outputs[0, t].square().sum(), inputs, retain_graph=True)[0] for t in range(length)]
-    return torch.stack([row[0].abs().amax(-1) > 0 for row in rows])
-
-
-def reachable(config, length):
-    """The same by following visible pairs, one step a layer."""
-    pair = PREDICATES[config.pattern]
-    step = torch.tensor([[pair(t, s) and (s <= t or not config.causal) for s in range(length)] for t in range(length)])
-    field = torch.eye(length, dtype=torch.bool)
-    for _ in range(config.num_hidden_layers):
-        field = (field.int() @ step.int()) > 0
-    return field
-
-
-@EVERY_PATTERN
-@STACKS
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_receptive_field(stack, pattern, layers):
-    config = config_of(stack, pattern, num_hidden_layers=layers, position="none")
-    model = jittered({encoder: QkvEncoderModel, decoder: QkvDecoderModel}[stack](config)).eval()
-    field = receptive_field(model, 13)
-    assert torch.equal(field, reachable(config, 13))
-    if pattern == "sliding":
-        # Depth widens it linearly.
-        distance = (torch.arange(13)[:, None] - torch.arange(13)).abs()
-        assert distance[field].max() == min(layers * 2, 12)
-    if pattern == "block_sparse" and stack is encoder:
-        # Any two tokens are two steps apart.
-        assert field.all() == (layers > 1)

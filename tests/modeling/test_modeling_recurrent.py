@@ -1,4 +1,4 @@
-"""Recurrent translators by the numbers of their paper: counts, losses, decoding in every way, and what they attend to."""
+"""Recurrent encoder-decoders by the numbers of their paper: counts, losses, decoding in every way."""
 
 import itertools
 from typing import Any, get_args
@@ -148,32 +148,6 @@ def test_memory_is_compared_with_once() -> None:
     assert len(calls) == 1
 
 
-def log_likelihoods(model: PreTrainedModel, source: Tensor, sequences: Tensor) -> Tensor:
-    with torch.no_grad():
-        logits = model(source.expand(len(sequences), -1), labels=sequences).logits
-    return logits.log_softmax(-1).gather(2, sequences[..., None]).sum((1, 2))
-
-
-@pytest.mark.parametrize(("cell", "attention"), [("gru", "additive"), ("lstm", "none")])
-def test_beams_find_what_looking_at_every_sequence_finds(cell: str, attention: str) -> None:
-    """Five words, four tokens, and room for every beginning: nothing can be lost on the way."""
-    words, length = 5, 4
-    fields = {"vocab_size": words, "initializer_range": 1.0, "pad_token_id": 0, "decoder_start_token_id": 0}
-    model, source = odd(cell, attention, "tanh", True, **fields), torch.tensor([[1, 4, 2, 3]])
-    every = torch.tensor(list(itertools.product(range(words), repeat=length)))
-    scores = log_likelihoods(model, source, every)
-    best = scores.topk(10)
-    options = {"num_beams": words ** (length - 1), "num_return_sequences": 10, "return_dict_in_generate": True}
-    found = model.generate(
-        source, max_new_tokens=length, do_sample=False, length_penalty=0.0, output_scores=True, **options
-    )
-    assert torch.equal(found.sequences[:, 1:], every[best.indices])
-    assert_close(found.sequences_scores.double(), best.values, rtol=0, atol=1e-5)
-    # Narrow beams lose some of it, or the search was not needed; what they find is scored right all the same.
-    narrow = model.generate(source, max_new_tokens=length, do_sample=False, num_beams=2)
-    assert log_likelihoods(model, source, narrow[:, 1:])[0] <= best.values[0] + 1e-9
-
-
 def test_an_assistant_that_is_wrong_is_taken_back() -> None:
     model, assistant = (odd(cell, "additive", "tanh", True) for cell in ("lstm", "gru"))
     taken_back, crop = [], RecurrentCache.crop
@@ -218,55 +192,6 @@ def test_without_anything_to_decode_there_is_one_sentence() -> None:
     for model in (odd("gru", "dot", "none", True), odd("gru", "dot", "none", True).model):
         with pytest.raises(ValueError, match="give decoder_input_ids, decoder_inputs_embeds, or labels"):
             model(**batch())
-
-
-def test_two_tables_are_resized_together() -> None:
-    model = odd("gru", "additive", "tanh", True)
-    model.resize_token_embeddings(30)
-    tables = (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens)
-    assert [table.num_embeddings for table in tables] == [30, 30] and model.config.vocab_size == 30
-    assert model.lm_head.out_features == 30 and tables[0] is not tables[1]
-    with torch.no_grad():
-        assert model(torch.tensor([[29]]), labels=torch.tensor([[29]])).logits.shape == (1, 1, 30)
-
-
-def reversals(rows: int, generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
-    """Words of 3 to 6 letters, and the same backward with an end."""
-    length, letters = 6, torch.arange(6)
-    count = torch.randint(3, length + 1, (rows, 1), generator=generator)
-    ids = torch.randint(3, 11, (rows, length), generator=generator)
-    mask = letters < count
-    backward = ids.gather(1, (count - 1 - letters) % length).masked_fill(~mask, -100)
-    labels = torch.cat((backward, torch.full((rows, 1), -100)), dim=1).scatter(1, count, 1)
-    return {"input_ids": ids.masked_fill(~mask, 0), "attention_mask": mask.long(), "labels": labels}, count[:, 0]
-
-
-def test_a_network_that_learnt_to_reverse_looks_along_the_antidiagonal() -> None:
-    generator = torch.Generator().manual_seed(0)
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 11, "hidden_size": 32, "encoder_hidden_size": 16, "embedding_size": 12}
-    model = QkvRecurrentForConditionalGeneration(
-        QkvRecurrentConfig(**sizes, initializer_range=0.15, decoder_start_token_id=2)
-    )
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.05, total_iters=STEPS)
-    for _ in range(STEPS):
-        model(**reversals(48, generator)[0]).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-    inputs, counts = reversals(50, generator)
-    with torch.no_grad():
-        output = model.eval()(**inputs, output_attentions=True)
-    due = inputs["labels"] != -100
-    assert (output.logits.argmax(-1) == inputs["labels"])[due].double().mean() > 0.97
-    looked = output.cross_attentions[0][:, 0].argmax(-1)
-    right = [(looked[row, :n] == torch.arange(n - 1, -1, -1)).double().mean() for row, n in enumerate(counts.tolist())]
-    assert torch.stack(right).mean() > 0.97
-
-
-STEPS = 130
 
 
 @pytest.mark.slow

@@ -1,14 +1,11 @@
-"""Vectors are normalised as the papers say, and the norm stands where the config says."""
-
-from typing import get_args
+"""Vectors are normalised as the papers say, and branches dropped as often as the config says."""
 
 import pytest
 import torch
 from torch import nn
 
 import reference
-from comparison import EXACT, assert_same, decoder, draw, jittered
-from qkv.configuration.axes import NormName
+from comparison import assert_same, decoder, draw, jittered
 from qkv.modeling.normalization import NORMS, Residual
 
 SHAPES = [(6,), (5, 6), (2, 3, 6)]
@@ -27,10 +24,6 @@ def loop(norm):
     return lambda x: reference.rms_norm(x, norm.weight, norm.eps)
 
 
-def test_every_word_is_a_row():
-    assert tuple(NORMS) == get_args(NormName)
-
-
 @pytest.mark.parametrize("word", NORMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("eps", [1e-12, 0.5])
@@ -39,32 +32,11 @@ def test_norm(word, shape, eps):
     assert_same(norm(hidden), loop(norm)(hidden), hidden, *norm.parameters())
 
 
-@pytest.mark.parametrize("word", NORMS)
-def test_norm_ignores_scale(word):
-    norm, hidden = jittered(NORMS[word](decoder(norm=word, norm_eps=1e-30))), draw(2, 3, 6)
-    assert (norm(hidden) - norm(hidden * 7)).abs().max() <= EXACT
-
-
-def test_only_layer_norm_ignores_a_shift():
-    for word, same in {"layer": True, "rms": False}.items():
-        norm, hidden = jittered(NORMS[word](decoder(norm=word))), draw(2, 3, 6)
-        assert ((norm(hidden) - norm(hidden + 7)).abs().max() <= 1e-11) == same
-
-
 def test_rms_norm_of_half_precision_is_taken_in_single():
     """The square of 300 does not fit into float16."""
     norm = NORMS["rms"](decoder(norm="rms")).half()
     large = torch.full((1, 6), 300.0, dtype=torch.float16)
     assert torch.equal(norm(large), torch.ones(1, 6, dtype=torch.float16))
-
-
-@pytest.mark.parametrize("word", NORMS)
-@pytest.mark.parametrize("norm_first", ORDERS)
-def test_residual(word, norm_first):
-    residual = jittered(Residual(decoder(norm=word, norm_first=norm_first), 0)).eval()
-    branch, hidden = jittered(nn.Linear(6, 6)), draw(2, 3, 6)
-    expected = ORDERS[norm_first](hidden, branch, loop(residual.norm))
-    assert_same(around(residual, hidden, branch), expected, hidden, *residual.parameters(), *branch.parameters())
 
 
 @pytest.mark.parametrize("word", NORMS)
@@ -91,13 +63,6 @@ def test_a_residual_without_a_norm():
     residual, hidden = Residual(decoder(), 0, normed=False).eval(), draw(2, 3, 6)
     assert not list(residual.parameters())
     assert_same(around(residual, hidden, torch.sin), hidden + torch.sin(hidden), hidden)
-
-
-@pytest.mark.parametrize("norm_first", ORDERS)
-def test_rates_of_zero_change_nothing_in_training(norm_first):
-    residual = Residual(decoder(norm_first=norm_first), 2)
-    hidden = torch.randn(2, 3, 6)
-    assert torch.equal(around(residual.train(), hidden, torch.sin), around(residual.eval(), hidden, torch.sin))
 
 
 def test_drop_path_rises_linearly_with_depth():

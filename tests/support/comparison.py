@@ -1,6 +1,5 @@
 """Compare a mechanism with its slow loop: values and gradients, in double precision throughout."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -96,22 +95,6 @@ def differentiable_flex() -> Iterator[None]:
             yield
         finally:
             torch.compiler.set_stance("default")
-
-
-def surprise(scores: Tensor, label: int, smoothing: float = 0.0) -> float:
-    """-log p of a label, some of its probability spread over all classes, by exponentials and a loop."""
-    weights = [math.exp(score) for score in scores.tolist()]
-    target = [(1 - smoothing) * (index == label) + smoothing / len(weights) for index in range(len(weights))]
-    return -sum(t * math.log(w / sum(weights)) for t, w in zip(target, weights, strict=True))
-
-
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def mean_surprise(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> float:
-    rows = zip(logits.flatten(0, -2), labels.flatten().tolist(), strict=True)
-    return mean([surprise(scores, label, smoothing) for scores, label in rows if label != -100])
 
 
 # Positions the tests are trained on, and rows that differ, do not start at zero and skip.

@@ -117,42 +117,21 @@ def _rope_yarn(dim, theta, scaling, limits):
     """Slow down the pairs that turn rarely within the trained length, keep those that turn often, blend in between.
 
     The paper's ramp is linear in the number of turns; its code, and so every checkpoint, is linear in the pair's index.
-    Source: Peng et al. 2023, YaRN, §3.2 and §3.4, https://arxiv.org/abs/2309.00071; https://github.com/jquesnelle/yarn
+    Source: Peng et al. 2023, YaRN, §3.2 and §3.4 (the temperature), https://arxiv.org/abs/2309.00071;
+    https://github.com/jquesnelle/yarn
     """
-    trained = scaling["original_max_position_embeddings"]
-    factor = scaling.get("factor") or limits["limit"] / trained
+    trained, factor = scaling["original_max_position_embeddings"], scaling["factor"]
 
     def pair_that_turns(times):
         return dim * math.log(trained / (times * 2 * math.pi)) / (2 * math.log(theta))
 
-    low = pair_that_turns(scaling.get("beta_fast") or 32)
-    high = pair_that_turns(scaling.get("beta_slow") or 1)
-    if scaling.get("truncate", True):
-        low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, dim - 1)
+    low, high = max(math.floor(pair_that_turns(32)), 0), min(math.ceil(pair_that_turns(1)), dim - 1)
     high = high + 0.001 if low == high else high
     frequencies = []
     for pair, frequency in enumerate(_rope_default(dim, theta, scaling, limits)[0]):
         slowed = min(max((pair - low) / (high - low), 0.0), 1.0)
         frequencies.append((1 - slowed) * frequency + slowed * frequency / factor)
-    return frequencies, _yarn_temperature(factor, scaling)
-
-
-def _yarn_temperature(factor, scaling):
-    """Sharpen long-context attention: queries and keys are each multiplied by 0.1 ln(factor) + 1.
-
-    Source: Peng et al. 2023, YaRN, §3.4, https://arxiv.org/abs/2309.00071; mscale: DeepSeek-V2, §3.1.4,
-    https://arxiv.org/abs/2405.04434
-    """
-    if scaling.get("attention_factor") is not None:
-        return scaling["attention_factor"]
-
-    def temperature(mscale):
-        return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
-
-    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
-        return temperature(scaling["mscale"]) / temperature(scaling["mscale_all_dim"])
-    return temperature(1.0)
+    return frequencies, 0.1 * math.log(factor) + 1.0
 
 
 def _rope_llama3(dim, theta, scaling, limits):
@@ -675,55 +654,6 @@ def patch_embeddings(pixels, weight, bias):
     return torch.stack([linear(patches(image, weight.shape[-1]), flat, bias) for image in pixels])
 
 
-def cubic_weight(distance, a=-0.75):
-    """Weigh a sample at some distance by Keys' cubic kernel, with PyTorch's a = -3/4 (Keys prefers -1/2).
-
-    Source: Keys 1981, §II, eq. 15, https://doi.org/10.1109/TASSP.1981.1163711
-    """
-    x = abs(distance)
-    if x <= 1:
-        return (a + 2) * x**3 - (a + 3) * x**2 + 1
-    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
-
-
-def _cubic_taps(index, old, new):
-    """Name the four clamped source indices of one target pixel and their weights (pixel centres at half integers).
-
-    Source: Keys 1981, https://doi.org/10.1109/TASSP.1981.1163711; `align_corners=False` of
-    https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.interpolate.html
-    """
-    source = (index + 0.5) * old / new - 0.5
-    below = math.floor(source)
-    return [(min(max(below + step, 0), old - 1), cubic_weight(source - below - step)) for step in (-1, 0, 1, 2)]
-
-
-def bicubic(grid, height, width):
-    """Resize a grid of vectors, cubic in both directions, edges clamped: (rows, columns, D) -> (height, width, D).
-
-    Source: Keys 1981, §III, https://doi.org/10.1109/TASSP.1981.1163711
-    """
-    rows = []
-    for y in range(height):
-        for x in range(width):
-            taps = [
-                (weight_y * weight_x) * grid[source_y, source_x]
-                for source_y, weight_y in _cubic_taps(y, grid.shape[0], height)
-                for source_x, weight_x in _cubic_taps(x, grid.shape[1], width)
-            ]
-            rows.append(sum(taps))
-    return torch.stack(rows).reshape(height, width, -1)
-
-
-def resize_positions(table, special, grid, size):
-    """Fit learned patch positions to another image size; the first `special` rows (class token ...) stay.
-
-    Source: Dosovitskiy et al. 2021, ViT, §3.2, https://arxiv.org/abs/2010.11929
-    Shapes: table (special + rows*columns, D), grid (rows, columns), size (height, width) -> (special + height*width, D)
-    """
-    cells = bicubic(table[special:].reshape(*grid, -1), *size)
-    return torch.cat([table[:special], cells.reshape(size[0] * size[1], -1)])
-
-
 def mean_pool(hidden, keep):
     """Average the kept positions; a row without any gives zeros: (B, T, D), (B, T) -> (B, D).
 
@@ -966,12 +896,7 @@ def frame_convolution(frames, weight, bias, stride):
     return torch.stack(columns, dim=1)
 
 
-def gelu_of(value):
-    """The normal distribution's share below x, times x. Source: Hendrycks & Gimpel 2016, https://arxiv.org/abs/1606.08415"""
-    return value * (1 + torch.erf(value / math.sqrt(2))) / 2
-
-
-def gated_of(value):
+def gated(value):
     """Half of the filters times the sigmoid of the others: (2C, T) -> (C, T). Source: Dauphin et al. 2017, §2"""
     half = value.shape[0] // 2
     return value[:half] / (1 + torch.exp(-value[half:]))
@@ -1057,9 +982,9 @@ def matching_cost(scores, box, label, wanted, weights):
 
 def cheapest_matching(costs):
     """The query of each object, of all ways to give each one of its own: (Q, N) -> tuple of N."""
-    slots, objects = costs.shape
-    ways = itertools.permutations(range(slots), objects)
-    return min(ways, key=lambda way: sum(float(costs[slot, index]) for index, slot in enumerate(way)))
+    queries, objects = costs.shape
+    ways = itertools.permutations(range(queries), objects)
+    return min(ways, key=lambda way: sum(float(costs[query, index]) for index, query in enumerate(way)))
 
 
 def set_loss(logits, boxes, labels, wanted, weights, empty):
@@ -1068,18 +993,18 @@ def set_loss(logits, boxes, labels, wanted, weights, empty):
     Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
     """
     costs = torch.tensor(
-        [[float(matching_cost(*slot, *found, weights)) for found in zip(labels, wanted, strict=True)]
-         for slot in zip(logits, boxes, strict=True)]
+        [[float(matching_cost(*query, *target, weights)) for target in zip(labels, wanted, strict=True)]
+         for query in zip(logits, boxes, strict=True)]
     )  # fmt: skip
     way = cheapest_matching(costs)
     classes, total, count = 0.0, 0.0, 0.0
-    for slot, scores in enumerate(logits):
-        taken = way.index(slot) if slot in way else None
+    for query, scores in enumerate(logits):
+        taken = way.index(query) if query in way else None
         label, weight = (len(scores) - 1, empty) if taken is None else (labels[taken], 1.0)
         classes = classes - weight * torch.log(torch.exp(scores[label]) / torch.exp(scores).sum())
         count += weight
-    for index, slot in enumerate(way):
-        distance = sum(abs(one - another) for one, another in zip(boxes[slot], wanted[index], strict=True))
-        overlap = 1 - generalized_iou(boxes[slot], wanted[index])
+    for index, query in enumerate(way):
+        distance = sum(abs(one - another) for one, another in zip(boxes[query], wanted[index], strict=True))
+        overlap = 1 - generalized_iou(boxes[query], wanted[index])
         total = total + weights[1] * distance + weights[2] * overlap
     return classes / count + total / len(labels)

@@ -373,6 +373,20 @@ class Case:
         return jitter(self.model_class(self.config(**fields))).eval()
 
 
+CONFIGS = {
+    QkvEncoderConfig: encoder,
+    QkvImageEncoderConfig: image_encoder,
+    QkvDecoderConfig: decoder,
+    QkvEncoderDecoderConfig: encoder_decoder,
+}
+
+
+def precise(model_class: Any, *kind: str, **fields: Any) -> PreTrainedModel:
+    """A jittered model of a kind of config, in double precision and evaluation mode."""
+    torch.manual_seed(0)
+    return jitter(model_class(CONFIGS[model_class.config_class](*kind, **fields))).double().eval()
+
+
 def jitter(model: PreTrainedModel) -> PreTrainedModel:
     """Move every parameter a little: a bias of zero or a gain of one would hide where it is dropped."""
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Images that cannot be seen, and objects that cannot be in them: one sentence each."""
+"""Images that no detector can read, and labels that it cannot learn: one sentence each."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Sound that cannot be heard, and words that cannot be learned from it: one sentence each."""
+"""Audio that no model can read, and labels that it cannot learn: one sentence each."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ def ctc(**fields: Any) -> QkvAudioEncoderForCTC:
     return QkvAudioEncoderForCTC(tiny.audio_encoder(**fields)).eval()
 
 
-def heard(**changes: Any) -> dict[str, Tensor]:
+def changed(**changes: Any) -> dict[str, Tensor]:
     return {**tiny.audio_with_labels(), **changes}
 
 
 def labels(*rows: list[int]) -> dict[str, Tensor]:
-    return heard(labels=torch.tensor(rows))
+    return changed(labels=torch.tensor(rows))
 
 
 def broken(value: float) -> Tensor:
@@ -33,17 +33,20 @@ def broken(value: float) -> Tensor:
 SOUND = tiny.audio(9)
 FITTING = "are not (batch, frames, 6) as num_mel_bins=6 and frame_layout='frames_first' say"
 CASES: dict[str, tuple[dict[str, Any], str]] = {
-    "bins first": (heard(input_features=SOUND["input_features"].transpose(1, 2)), FITTING),
-    "one row": (heard(input_features=SOUND["input_features"][0]), FITTING),
-    "no frames": (heard(input_features=torch.zeros(2, 0, 6)), "on sound that is not empty"),
-    "nan": (heard(input_features=broken(float("nan"))), "input_features contain NaN or infinity; sound that is silent"),
-    "infinity": (heard(input_features=broken(float("-inf"))), "input_features contain NaN or infinity"),
+    "bins first": (changed(input_features=SOUND["input_features"].transpose(1, 2)), FITTING),
+    "one row": (changed(input_features=SOUND["input_features"][0]), FITTING),
+    "no frames": (changed(input_features=torch.zeros(2, 0, 6)), "on sound that is not empty"),
+    "nan": (
+        changed(input_features=broken(float("nan"))),
+        "input_features contain NaN or infinity; sound that is silent",
+    ),
+    "infinity": (changed(input_features=broken(float("-inf"))), "input_features contain NaN or infinity"),
     "mask of tokens": (
-        heard(attention_mask=torch.ones(2, 8).long()),
+        changed(attention_mask=torch.ones(2, 8).long()),
         "of shape (2, 8) does not fit 2 rows of 33 frames",
     ),
-    "padding in front": (heard(attention_mask=SOUND["attention_mask"].flip(1)), MASK),
-    "a hole": (heard(attention_mask=(torch.arange(33) != 4).long().expand(2, -1)), MASK),
+    "padding in front": (changed(attention_mask=SOUND["attention_mask"].flip(1)), MASK),
+    "a hole": (changed(attention_mask=(torch.arange(33) != 4).long().expand(2, -1)), MASK),
     "one number": (
         labels([3], [4]) | {"labels": torch.tensor([3, 4])},
         "are not whole numbers (batch, length) for 2 rows",
@@ -65,7 +68,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_cannot_be_heard_is_refused_in_a_sentence(name: str) -> None:
+def test_impossible_audio_is_refused_in_a_sentence(name: str) -> None:
     inputs, sentence = CASES[name]
     with pytest.raises(ValueError) as error:
         ctc()(**inputs)

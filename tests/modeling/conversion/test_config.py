@@ -53,6 +53,22 @@ MEGATRON = {
     **{"offset_alibi": 100, "seq_length": 2048, "skip_bias_add": True, "skip_bias_add_qkv": False, "unk_token_id": 0},
 }
 NEOX = {"rotary_emb_base": 10000, "rotary_pct": 0.25, "use_parallel_residual": True, "tie_word_embeddings": False}
+CLIP_PART = {
+    **{"add_cross_attention": False, "bad_words_ids": None, "diversity_penalty": 0.0, "do_sample": False},
+    **{"dropout": 0.0, "early_stopping": False, "is_decoder": False, "length_penalty": 1.0, "num_beams": 1},
+    **{"pruned_heads": {}, "return_dict": True, "tie_encoder_decoder": False, "tie_word_embeddings": True},
+    **{"torchscript": False, "use_bfloat16": False, "typical_p": 1.0, "transformers_version": "4.16.0.dev0"},
+}
+CLIP_TEXT = {**CLIP_PART, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, "projection_dim": 512}
+# The revision of each without timm.
+DETR = {
+    "backbone_config": {
+        **{"model_type": "resnet", "out_features": ["stage4"], "depths": [3, 4, 6, 3], "layer_type": "bottleneck"}
+    },
+    **{"backbone": None, "use_timm_backbone": False, "use_pretrained_backbone": False, "dilation": False},
+    **{"classifier_dropout": 0.0, "max_position_embeddings": 1024, "scale_embedding": False, "num_hidden_layers": 6},
+    **{"num_queries": 100, "eos_coefficient": 0.1, "id2label": {"0": "N/A", "1": "person"}},
+}
 QWEN = {"bos_token_id": 151643, "use_sliding_window": False, "rope_theta": 1e6}
 PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert-base-uncased": (
@@ -263,6 +279,33 @@ PUBLISHED: dict[str, tuple[str, str, dict[str, Any]]] = {
             **{"image_size": 518, "mlp_ratio": 4, "reshape_hidden_states": True},
         },
     ),
+    # What the first release of transformers with CLIP wrote into every part, and the first checkpoints still say.
+    "clip-vit-base-patch32": (
+        "clip",
+        "CLIPModel",
+        {
+            **{"text_config": CLIP_TEXT, "vision_config": {**CLIP_PART, "patch_size": 32}},
+            "initializer_factor": 1.0,
+        },
+    ),
+    "clip-vit-large-patch14": (
+        "clip",
+        "CLIPModel",
+        {
+            "text_config": {**CLIP_TEXT, "hidden_size": 768, "num_attention_heads": 12, "projection_dim": 768},
+            "vision_config": {**CLIP_PART, "hidden_size": 1024, "patch_size": 14, "num_attention_heads": 16},
+            "projection_dim": 768,
+        },
+    ),
+    "laion-clip": (
+        "clip",
+        "CLIPModel",
+        {
+            "text_config": {**CLIP_TEXT, "hidden_act": "gelu"},
+            "vision_config": {**CLIP_PART, "hidden_act": "gelu"},
+        },
+    ),
+    **{name: ("detr", f"Detr{name}", DETR) for name in ("Model", "ForObjectDetection")},
     "deit-base-distilled": ("deit", "DeiTForImageClassificationWithTeacher", {"encoder_stride": 16}),
 }
 OFFICIAL = {

@@ -73,6 +73,42 @@ def test_ties_are_kept(row: Row) -> None:
         assert tied == (head is not None and official.config.tie_word_embeddings)
 
 
+# (official class, its fields, the rate in front of its head): of the config, of the layers, or of the class itself
+DROPOUTS = [
+    ("bert", "ForSequenceClassification", {}, 0.2),
+    ("bert", "ForSequenceClassification", {"classifier_dropout": 0.0}, 0.0),
+    ("roberta", "ForMultipleChoice", {"classifier_dropout": 0.4}, 0.2),
+    ("distilbert", "ForSequenceClassification", {}, 0.4),
+    ("distilbert", "ForMultipleChoice", {}, 0.4),
+    ("distilbert", "ForTokenClassification", {}, 0.2),
+    ("distilbert", "ForQuestionAnswering", {}, 0.15),
+    ("gpt2", "ForTokenClassification", {}, 0.1),
+    ("gpt_neox", "ForTokenClassification", {"classifier_dropout": 0.4}, 0.4),
+    ("bloom", "ForTokenClassification", {}, 0.2),
+    ("bloom", "ForTokenClassification", {"classifier_dropout": 0.4}, 0.4),
+]
+
+
+@pytest.mark.parametrize(("architecture", "head", "fields", "rate"), DROPOUTS)
+def test_a_head_drops_out_as_often_as_theirs(architecture: str, head: str, fields: dict[str, Any], rate: float) -> None:
+    official = build(architecture, head, **fields)
+    ours = qkv.from_transformers(official)
+    assert ours.dropout.p == official.dropout.p == qkv.to_transformers(ours).dropout.p == rate
+
+
+# Those with a map before the classifier's own, and a dropout before each.
+@pytest.mark.parametrize(("architecture", "rate"), [("roberta", 0.4), ("electra", 0.4), ("t5", 0.25), ("bart", 0.25)])
+def test_a_classifier_with_two_maps_has_a_dropout_before_each(architecture: str, rate: float) -> None:
+    official = build(architecture, "ForSequenceClassification", classifier_dropout=rate)
+    ours = qkv.from_transformers(official)
+    assert ours.dropout.p == rate and (ours.config.is_encoder_decoder or ours.model.pooler.dropout.p == rate)
+    assert dropouts(qkv.to_transformers(ours)) == dropouts(official)
+
+
+def dropouts(model: PreTrainedModel) -> dict[str, float]:
+    return {name: module.p for name, module in model.named_modules() if isinstance(module, torch.nn.Dropout)}
+
+
 def test_copies_share_no_memory() -> None:
     official = LANGUAGE_MODELS[0].build()
     ours = qkv.from_transformers(official)
@@ -201,6 +237,8 @@ REFUSED = [
     ("dinov2", "Model", {"layerscale_value": 0.0}, "layer_scale.*must be positive"),
     ("dinov2", "Model", {"use_swiglu_ffn": True, "hidden_act": "relu"}, "hidden_act='relu' would become 'gelu'"),
     ("deit", "ForMaskedImageModeling", {"encoder_stride": 2}, "encoder_stride=2 would become 4|patch_size=4"),
+    ("detr", "Model", {"auxiliary_loss": True}, "auxiliary_loss=True has it normalise between the layers"),
+    ("detr", "Model", {"position_embedding_type": "learned"}, "position='learned' is not one of sinusoidal_2d"),
 ]
 
 
@@ -230,8 +268,93 @@ def test_label_smoothing_is_no_obstacle(name: str) -> None:
         assert_close(stock(**real).logits, model(**real).logits, rtol=1e-4, atol=1e-4)
 
 
+def detector(**fields: Any) -> Any:
+    return small(qkv.presets.detr_r50, backbone_config=tiny.DETECTORS["detr"]["backbone_config"], **fields)
+
+
+def pairs(**fields: Any) -> Any:
+    return small(qkv.presets.clip_vit_b32, projection_dim=8, vocab_size=50000, **fields)
+
+
+def small(preset: Any, **fields: Any) -> Any:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    return preset(**sizes, **fields)
+
+
+def unmasked() -> Any:
+    encoder = {**tiny.SPEECH_ENCODER_DECODERS["speech"]["encoder"], "frame_padding": "unmasked"}
+    return tiny.speech_encoder_decoder("speech", position_offset=2, encoder=encoder)
+
+
+objects, captions = qkv.QkvDetectionForObjectDetection, qkv.QkvDualEncoderModel
+speech = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq
 text, image = qkv.QkvEncoderForSequenceClassification, qkv.QkvImageEncoderForImageClassification
 decoder, translator = qkv.QkvDecoderForCausalLM, qkv.QkvEncoderDecoderForConditionalGeneration
+masked, pictures = qkv.QkvEncoderForMaskedLM, qkv.QkvImageEncoderForMaskedImageModeling
+BERT = {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True}
+MODERN = {
+    **{"position": "rope", "feed_forward": "glu", "norm_bias": False, "norm_first": True, "type_vocab_size": 0},
+    **{"embedding_norm": "instead", "head_transform": True, "head_bias": False, "residual_dropout": 0.0},
+    **{"attention_bias": False, "mlp_bias": False, "pattern": ["full", "sliding"], "sliding_window": 3},
+    "rope_parameters": {"full": {"rope_theta": 1000.0}, "sliding": {"rope_theta": 10.0}},
+}
+PLAIN = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
+BARE = {"attention_bias": False, "mlp_bias": False}
+WINDOW = {"pattern": "sliding", "sliding_window": 3}
+# What a config of ours is in stock transformers, told by its fields alone.
+KNOWN_TO_STOCK = [
+    (masked, tiny.encoder(**BERT), "BertForMaskedLM"),
+    *((masked, tiny.encoder(**BERT, position_offset=2, head_act=act), "RobertaForMaskedLM") for act in (None, "gelu")),
+    (
+        qkv.QkvEncoderForQuestionAnswering,
+        tiny.encoder(**{**BERT, "type_vocab_size": 0}, norm_eps=1e-12, qa_dropout=0.1, num_labels=2),
+        "DistilBertForQuestionAnswering",
+    ),
+    *(
+        (text, tiny.encoder(**MODERN, pooling=word), "ModernBertForSequenceClassification")
+        for word in ("first", "mean")
+    ),
+    (decoder, tiny.decoder(**PLAIN, hidden_act="relu"), "GPT2LMHeadModel"),
+    (decoder, tiny.decoder(**PLAIN, hidden_act="relu", position_offset=2), "OPTForCausalLM"),
+    (
+        decoder,
+        tiny.decoder("bloom", **PLAIN, hidden_act="gelu_bloom", intermediate_size=128, lm_head_bias=False),
+        "BloomForCausalLM",
+    ),
+    (decoder, tiny.decoder(**PLAIN, position="rope"), "GPTNeoXForCausalLM"),
+    (decoder, tiny.decoder("llama", **BARE), "LlamaForCausalLM"),
+    (decoder, tiny.decoder("llama", attention_bias=True, mlp_bias=True), "LlamaForCausalLM"),
+    (decoder, tiny.decoder("llama", **BARE, **WINDOW), "MistralForCausalLM"),
+    (decoder, tiny.decoder("llama", **BARE, **{**WINDOW, "pattern": ["sliding"] * 2}), "MistralForCausalLM"),
+    (
+        decoder,
+        tiny.decoder("llama", mlp_bias=False, attention_bias=["q_proj", "k_proj", "v_proj"]),
+        "Qwen2ForCausalLM",
+    ),
+    (decoder, tiny.decoder("llama", **BARE, query_key_norm=True), "Qwen3ForCausalLM"),
+    (decoder, tiny.decoder("llama", mlp_bias=False, attention_bias=True, query_key_norm=True), "Qwen3ForCausalLM"),
+    (
+        decoder,
+        tiny.decoder("llama", mlp_bias=False, query_key_norm=True, **{**WINDOW, "pattern": ["full", "sliding"]}),
+        "Qwen3ForCausalLM",
+    ),
+    (image, tiny.image_encoder("deit", image_size=12, pooling="first"), "DeiTForImageClassification"),
+    (image, tiny.image_encoder("deit", image_size=12), "DeiTForImageClassificationWithTeacher"),
+    (pictures, tiny.image_encoder(drop_path_rate=0.0), "ViTForMaskedImageModeling"),
+    (captions, pairs(), "CLIPModel"),
+    (objects, detector(), "DetrForObjectDetection"),
+]
+
+
+@pytest.mark.parametrize(("model_class", "config", "official"), KNOWN_TO_STOCK)
+def test_fields_tell_which_official_class_a_model_is(model_class: Any, config: Any, official: str) -> None:
+    stock = qkv.to_transformers(model_class(config))
+    assert type(stock).__name__ == official
+    assert type(qkv.from_transformers(stock)) is model_class
+    window = getattr(stock.config, "sliding_window", None) if "Mistral" in official or "Llama" in official else None
+    assert window == (config.sliding_window if "Mistral" in official else None)
+
+
 UNKNOWN_TO_STOCK = [
     (decoder, tiny.decoder(position="alibi"), "GPT2LMHeadModel, position='alibi' would become 'learned'"),
     (decoder, tiny.decoder(position="none"), "position='none' would become 'learned'"),
@@ -277,6 +400,41 @@ UNKNOWN_TO_STOCK = [
     ),
     (translator, tiny.encoder_decoder("t5", encoder={"layerdrop": 0.1}), "layerdrop=0.1 would become 0.0"),
     (translator, tiny.encoder_decoder("t5", mlp_bias=False, final_dropout=0.1), "dropout=0"),
+    (translator, tiny.encoder_decoder("transformer", share_embeddings=True), "'sinusoidal_concat'"),
+    (text, tiny.encoder(**MODERN, pooling="dense"), "pooling='dense' would become 'first'"),
+    (text, tiny.encoder(**{**MODERN, "embedding_norm": True}), "embedding_norm=True would become 'instead'"),
+    (text, tiny.encoder(**{**MODERN, "head_transform": False}), "head_transform=False would become True"),
+    (text, tiny.encoder(**{**MODERN, "pattern": ["full", "block_sparse"], "rope_parameters": {}}), "pattern="),
+    (text, tiny.encoder(**{**MODERN, "residual_dropout": 0.1}), "residual_dropout=0.1 would become 0.0"),
+    (
+        decoder,
+        tiny.decoder("llama", rope_parameters={"rope_theta": 1000.0, "partial_rotary_factor": 0.5}),
+        "partial_rotary_factor",
+    ),
+    (image, tiny.image_encoder(drop_path_rate=0.0, attention_bias=False), r"False would become \['o_proj'\]"),
+    (
+        image,
+        tiny.image_encoder("dinov2", drop_path_rate=0.0, mask_token=True, image_size=12, intermediate_size=33),
+        "Dinov2ForImageClassification, intermediate_size=33 would become",
+    ),
+    (captions, pairs(text_config={"pooling": "mean"}), "CLIPModel, .*pooling='mean' would become 'end'"),
+    (captions, pairs(text_config={"eos_token_id": 2}), "text_config.pooling='end' would become 'highest'"),
+    (captions, pairs(vision_config={"patch_bias": True}), "vision_config.patch_bias=True would become False"),
+    (captions, pairs(norm="rms"), "text_config.norm='rms' would become 'layer'"),
+    (captions, pairs(residual_dropout=0.1), "text_config.residual_dropout=0.1 would become 0.0"),
+    (objects, detector(norm_first=True), "DetrForObjectDetection, .*encoder.norm_first=True would become False"),
+    (objects, detector(norm_eps=1e-3), "encoder.norm_eps=0.001 would become 1e-05"),
+    (objects, detector(encoder={"position": "none"}), "encoder.position='none' would become 'sinusoidal_2d'"),
+    (
+        objects,
+        detector(encoder={"position": "sinusoidal_2d_and_input"}),
+        "and_input' would become 'sinusoidal_2d'",
+    ),
+    (objects, detector(decoder={"final_norm": False}), "decoder.final_norm=False would become True"),
+    (objects, detector(embedding_dropout=0.1), "encoder.embedding_dropout=0.1 would become 0.0"),
+    (objects, tiny.detector("patches"), ""),
+    (speech, tiny.speech_encoder_decoder("speech", position_offset=2), "frame_padding='zeroed' would become 'masked'"),
+    (speech, unmasked(), "frame_padding='unmasked'"),
 ]
 
 
@@ -294,6 +452,8 @@ def test_other_things_than_models_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             qkv.from_transformers(source)
+    with pytest.raises(ValueError, match="QkvAudioEncoderForCTC has no counterpart in stock transformers"):
+        qkv.to_transformers(qkv.QkvAudioEncoderForCTC(tiny.audio_encoder()))
     with pytest.raises(ValueError, match="takes a qkv model, got a BertModel"):
         qkv.to_transformers(build("bert", "Model"))
     config = variant("bert", "Model", "").config()

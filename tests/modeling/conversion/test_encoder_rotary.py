@@ -3,11 +3,8 @@
 from pathlib import Path
 
 import pytest
-import torch
-import transformers
 
 import qkv
-import tiny
 from families import variant
 from families.base import END, START
 from qkv.modeling.conversion.config import their_layers
@@ -16,12 +13,6 @@ from qkv.modeling.conversion.encoder_rotary import their_rope
 ROPE = {
     "full": {"rope_type": "default", "rope_theta": 1000.0},
     "sliding": {"rope_type": "default", "rope_theta": 10.0},
-}
-MODERN = {
-    **{"position": "rope", "rope_parameters": ROPE, "feed_forward": "glu", "norm_bias": False, "norm_first": True},
-    **{"embedding_norm": "instead", "head_transform": True, "head_bias": False},
-    **{"attention_bias": False, "mlp_bias": False, "pattern": ["full", "sliding"], "sliding_window": 3},
-    **{"residual_dropout": 0.0, "type_vocab_size": 0},
 }
 
 
@@ -52,41 +43,6 @@ def test_ids_for_the_tokenizer_are_carried_along(tmp_path: Path) -> None:
     assert (
         (back.cls_token_id, back.sep_token_id) == (ours.config.cls_token_id, ours.config.sep_token_id) == (START, END)
     )
-
-
-def test_gate_and_queries_come_first_in_what_is_fused() -> None:
-    official = variant("modernbert", "Model", "").build()
-    ours, theirs = qkv.from_transformers(official).layers[1], official.layers[1]
-    assert torch.equal(ours.mlp.gate_proj.weight, theirs.mlp.Wi.weight[:48])
-    assert torch.equal(ours.self_attn.q_proj.weight, theirs.attn.Wqkv.weight[:32])
-
-
-@pytest.mark.parametrize("pooling", ["first", "mean"])
-def test_a_modern_encoder_of_ours_is_modernbert(pooling: str) -> None:
-    config = tiny.encoder(**MODERN, pooling=pooling)
-    stock = qkv.to_transformers(qkv.QkvEncoderForSequenceClassification(config))
-    assert type(stock) is transformers.ModernBertForSequenceClassification
-    assert stock.config.classifier_pooling == {"first": "cls", "mean": "mean"}[pooling]
-    assert stock.config.rope_parameters["sliding_attention"]["rope_theta"] == 10.0
-
-
-@pytest.mark.parametrize(
-    ("fields", "sentence"),
-    [
-        ({"pooling": "dense"}, "pooling='dense' would become 'first'"),
-        ({"embedding_norm": True}, "embedding_norm=True would become 'instead'"),
-        ({"head_transform": False}, "head_transform=False would become True"),
-        (
-            {"pattern": ["full", "block_sparse"], "rope_parameters": ROPE["full"]},
-            "pattern=",
-        ),
-        ({"residual_dropout": 0.1}, "residual_dropout=0.1 would become 0.0"),
-    ],
-)
-def test_what_modernbert_has_not_is_refused(fields: dict, sentence: str) -> None:
-    config = tiny.encoder(**{**MODERN, **fields})
-    with pytest.raises(ValueError, match=sentence):
-        qkv.to_transformers(qkv.QkvEncoderForSequenceClassification(config))
 
 
 def test_one_set_of_rope_parameters_is_that_of_each_type() -> None:

@@ -1,4 +1,4 @@
-"""What is peculiar to the tables of models that hear."""
+"""What is peculiar to the tables of audio encoders and their decoders."""
 
 import copy
 
@@ -7,7 +7,6 @@ import torch
 from test_parity import assert_identical
 
 import qkv
-import tiny
 from families import variant
 
 
@@ -54,29 +53,4 @@ def test_spec_augment_comes_along() -> None:
 )
 def test_what_speech2text_cannot_mean_is_refused(fields: dict[str, int], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        qkv.from_transformers(
-            variant("speech_to_text", "Model", "", **{**fields, "conv_channels": 28} | fields).build()
-        )
-
-
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({}, "frame_padding='zeroed' would become 'masked'"),
-        (
-            {"encoder": {**tiny.SPEECH_ENCODER_DECODERS["speech"]["encoder"], "frame_padding": "unmasked"}},
-            "frame_padding='unmasked'",
-        ),
-    ],
-)
-def test_what_stock_has_not_is_named(fields: dict, named: str) -> None:
-    model = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq(
-        tiny.speech_encoder_decoder("speech", position_offset=2, **fields)
-    )
-    with pytest.raises(ValueError, match=named):
-        qkv.to_transformers(model)
-
-
-def test_ctc_has_no_counterpart() -> None:
-    with pytest.raises(ValueError, match="QkvAudioEncoderForCTC has no counterpart in stock transformers"):
-        qkv.to_transformers(qkv.QkvAudioEncoderForCTC(tiny.audio_encoder()))
+        qkv.from_transformers(variant("speech_to_text", "Model", "", **{"conv_channels": 28, **fields}).build())

@@ -1,4 +1,4 @@
-"""Is the right thing read off the last hidden state, and scored as the papers say?"""
+"""Heads read the right states, and score them as the papers say."""
 
 from typing import get_args
 
@@ -12,7 +12,6 @@ from qkv.modeling.heads.head import (
     POOLINGS,
     MaskedLMHead,
     PixelHead,
-    ReplacedTokenHead,
     last_token,
     scale_for_head,
     transform,
@@ -81,28 +80,6 @@ def test_mean_of_an_image_is_over_its_patches(tokens):
     assert_same(POOLINGS["mean"](config)(hidden), expected, hidden)
 
 
-def test_distilled():
-    config, hidden = vision(pooling="distilled", num_labels=5, **IMAGE), draw(3, 7, 6)
-    pooler = POOLINGS["distilled"](config)
-    classifier = jittered(pooler.classifier(config))
-    class_scores = scores(classifier.class_classifier, hidden[:, 0])
-    distillation_scores = scores(classifier.distillation_classifier, hidden[:, 1])
-    expected = (class_scores + distillation_scores) / 2
-    assert_same(classifier(pooler(hidden)), expected, hidden, *classifier.parameters())
-
-
-def test_first_token_beside_the_mean_of_the_patches():
-    config, hidden = vision(pooling="first_mean", **IMAGE), draw(3, 8, 6)
-    expected = torch.cat((hidden[:, 0], reference.mean_pool(hidden[:, 2:], torch.ones(3, 6))), dim=1)
-    assert_same(POOLINGS["first_mean"](config)(hidden), expected, hidden)
-
-
-def test_first_token_normalised():
-    pooler, hidden = jittered(POOLINGS["first_norm"](vision(pooling="first_norm"))), draw(3, 8, 6)
-    expected = reference.layer_norm(hidden[:, 0], pooler.norm.weight, pooler.norm.bias, pooler.norm.eps)
-    assert_same(pooler(hidden), expected, hidden, *pooler.parameters())
-
-
 @pytest.mark.parametrize(("kind", "places"), [("end", [1, 4, 0]), ("highest", [2, 0, 1])])
 def test_end_of_a_text(kind, places):
     ids = torch.tensor([[4, 3, 10, 3, 3], [10, 5, 5, 5, 3], [3, 9, 9, 3, 1]])
@@ -110,16 +87,6 @@ def test_end_of_a_text(kind, places):
     expected = torch.stack([row[place] for row, place in zip(hidden, places, strict=True)])
     assert_same(pooler(hidden, KEEP["right"], ids), expected, hidden)
     assert_same(pooler(hidden, KEEP["left"]), last_token(hidden, KEEP["left"]), hidden)  # embeddings given for ids
-
-
-@pytest.mark.parametrize("act", [None, "relu", "gelu"])
-@pytest.mark.parametrize("bias", [True, False])
-def test_dense_pooling_may_have_another_activation(act, bias):
-    config, hidden = encoder(pooling="dense", head_act=act, head_bias=bias), draw(3, 5, 6)
-    pooler = jittered(POOLINGS["dense"](config)).eval()
-    expected = getattr(reference, act or "tanh")(scores(pooler.dense, hidden[:, 0]))
-    assert (pooler.dense.bias is not None) == bias
-    assert_same(pooler(hidden), expected, hidden, *pooler.parameters())
 
 
 @pytest.mark.parametrize("act", [None, "relu"])
@@ -135,31 +102,6 @@ def test_transform_before_a_classifier(act, kind):
     )
     assert_same(head(hidden), expected, hidden, *head.parameters())
     assert isinstance(transform(encoder()), torch.nn.Identity)
-
-
-def test_replaced_tokens_are_scored_one_by_one():
-    config, hidden = encoder(hidden_act="relu", head_transform=True), draw(2, 5, 6)
-    head = jittered(ReplacedTokenHead(config))
-    expected = scores(head.score, reference.relu(scores(head.dense, hidden)))[..., 0]
-    assert_same(head(hidden), expected, hidden, *head.parameters())
-
-
-def test_words_are_scored_at_the_width_of_their_table():
-    config, hidden = encoder(embedding_size=4, hidden_act="relu", lm_head_bias=False), draw(2, 5, 6)
-    head = jittered(MaskedLMHead(config))
-    inner = reference.relu(scores(head.dense, hidden))
-    inner = reference.layer_norm(inner, head.norm.weight, head.norm.bias, head.norm.eps)
-    assert head.decoder.weight.shape == (11, 4) and head.decoder.bias is None
-    assert_same(head(hidden), scores(head.decoder, inner), hidden, *head.parameters())
-
-
-@pytest.mark.parametrize("word", [word for word in POOLINGS if word != "distilled"])
-def test_classifier_scores_each_label(word):
-    config = encoder(pooling=word, num_labels=5, eos_token_id=3) if word in ("end", "highest") else None
-    config = config or vision(pooling=word, num_labels=5)
-    pooled = draw(3, 12 if word == "first_mean" else 6)
-    classifier = jittered(POOLINGS[word].classifier(config))
-    assert_same(classifier(pooled), scores(classifier, pooled), pooled, *classifier.parameters())
 
 
 def test_pixels_are_laid_out_as_they_were_cut():

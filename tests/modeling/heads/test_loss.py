@@ -1,4 +1,4 @@
-"""Is every loss the papers', and do its parts add up to the loss of the whole batch?"""
+"""Every loss is the papers', and its parts add up to the loss of the whole batch."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Does each object get the slot that the paper's formula finds cheapest, and is the loss that of the pairs?"""
+"""Each object gets the query that the formula of the paper finds cheapest, and the loss is that of the pairs."""
 
 import itertools
 from types import SimpleNamespace
@@ -26,8 +26,8 @@ def boxes(*shape: int) -> Tensor:
     return (torch.rand(*shape, 4, dtype=torch.float64) * 0.5 + 0.1).requires_grad_()
 
 
-def answer(images: int, slots: int = 4) -> tuple[Tensor, Tensor]:
-    return torch.randn(images, slots, LABELS + 1, dtype=torch.float64, requires_grad=True), boxes(images, slots)
+def answer(images: int, queries: int = 4) -> tuple[Tensor, Tensor]:
+    return torch.randn(images, queries, LABELS + 1, dtype=torch.float64, requires_grad=True), boxes(images, queries)
 
 
 def objects(*counts: int) -> list[dict[str, Tensor]]:
@@ -70,12 +70,12 @@ def test_pairs_are_the_cheapest_of_all(changes: dict[str, float]) -> None:
     weights = {**WEIGHTS, **changes}
     for count in (0, 1, 2, 4):
         (logits, places), found = answer(1), objects(count)
-        (slots, taken) = matched(logits, places, found, config(**weights))[0]
+        (queries, taken) = matched(logits, places, found, config(**weights))[0]
         wanted = zip(found[0]["class_labels"].tolist(), found[0]["boxes"], strict=True)
         pairs = itertools.product(zip(logits[0], places[0], strict=True), wanted)
-        costs = [reference.matching_cost(*slot, *given, weights.values()) for slot, given in pairs]
+        costs = [reference.matching_cost(*query, *given, weights.values()) for query, given in pairs]
         way = reference.cheapest_matching(torch.tensor(costs).view(4, count))
-        assert dict(zip(taken.tolist(), slots.tolist(), strict=True)) == dict(enumerate(way))
+        assert dict(zip(taken.tolist(), queries.tolist(), strict=True)) == dict(enumerate(way))
 
 
 def test_the_loss_of_an_image_is_the_formula_with_gradients() -> None:

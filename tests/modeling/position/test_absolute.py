@@ -5,6 +5,7 @@ from typing import get_args
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import reference
 from comparison import PLACES, TRAINED, assert_same, decoder, draw, encoding, exact, vision
@@ -41,7 +42,9 @@ def test_learned_is_resampled_for_other_images(size, prefix, offset):
     assert len(module.table.weight) == offset + prefix + 3 * 5
     hidden = draw(2, prefix + size[0] * size[1], 6)
     places = torch.arange(hidden.shape[1])[None]
-    expected = hidden + reference.resize_positions(module.table.weight[offset:], prefix, (3, 5), size)
+    special, cells = module.table.weight[offset:].split((prefix, 15))
+    resized = F.interpolate(cells.view(1, 3, 5, 6).permute(0, 3, 1, 2), size, mode="bicubic")
+    expected = hidden + torch.cat((special, resized[0].flatten(1).T))
     assert_same(module.embed(Embedded(hidden, grid=size), places), expected, hidden, module.table.weight)
 
 
@@ -72,12 +75,3 @@ def test_sinusoidal_of_a_late_position_keeps_its_digits():
     angles = [100_003 / 10000.0 ** (2 * (column // 2) / 6) for column in range(6)]
     expected = [math.cos(angle) if column % 2 else math.sin(angle) for column, angle in enumerate(angles)]
     assert (late[0, 0].double() - torch.tensor(expected, dtype=torch.float64)).abs().max() <= 6e-8
-
-
-def test_sinusoidal_of_a_shift_is_a_linear_map():
-    """PE(p + 5) = M PE(p) with one M for every p: each pair turns by its own angle."""
-    module = encoding(decoder(position="sinusoidal"))
-    with exact():
-        waves = module.embed(Embedded(torch.zeros(1, 40, 6, dtype=torch.float64)), torch.arange(40)[None])[0]
-    shift = torch.linalg.lstsq(waves[:10], waves[5:15], driver="gelsd").solution
-    assert (waves[:35] @ shift - waves[5:]).abs().max() <= 1e-10

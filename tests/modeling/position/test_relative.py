@@ -8,8 +8,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import reference
-from comparison import EXACT, PLACES, TRAINED, assert_same, decoder, draw, encoder, encoding, exact
-from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS
+from comparison import PLACES, TRAINED, assert_same, decoder, draw, encoder, encoding, exact
 from qkv.configuration.configuration_attention import ROPE_TYPES
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.position.hooks import apply_rotation
@@ -67,32 +66,6 @@ def test_rope_is_bit_equal_to_transformers(kind, dtype, length):
     cosines, sines = theirs(torch.zeros(1, dtype=dtype), places)
     ours = POSITIONS["rope"](config).rotation(places, dtype).query
     assert torch.equal(ours[0][:, 0], cosines) and torch.equal(ours[1][:, 0], sines)
-
-
-def test_dynamic_rope_moves_only_past_the_trained_length():
-    module, plain = (POSITIONS["rope"](rope(kind)) for kind in ("dynamic", "default"))
-    short, long = torch.arange(TRAINED)[None], torch.arange(TRAINED + 1)[None]
-
-    def cosines(encoding, places):
-        return encoding.rotation(places, torch.float32).query[0]
-
-    assert torch.equal(cosines(module, short), cosines(plain, short))
-    assert not torch.equal(cosines(module, long), cosines(plain, long))
-
-
-@pytest.mark.parametrize("word", ROTARY_POSITIONS)
-@pytest.mark.parametrize("kind", [kind for kind in ROPE_TYPES if kind != "dynamic"])
-def test_rotary_score_depends_on_difference(kind, word):
-    module, query, key = encoding(rope(kind, position=word)), draw(1, 3, 7, 4), draw(1, 3, 7, 4)
-
-    def scores(shift):
-        with exact():
-            rotation = module.rotation(PLACES[1:] + shift, torch.float64)
-        queries, keys = apply_rotation(query, key, rotation)
-        return queries @ keys.transpose(-1, -2)
-
-    assert (scores(0) - scores(1001)).abs().max() <= EXACT
-    assert (scores(0) - query @ key.transpose(-1, -2)).abs().max() > 0.1
 
 
 def test_rope_reads_its_config_at_every_forward():
@@ -160,10 +133,3 @@ def test_t5_bias(stack):
         actual = module.bias(queries, keys)
     expected = reference.t5_bias(module.table.weight, queries, keys, stack is encoder, 20)
     assert_same(actual, expected, module.table.weight)
-
-
-@pytest.mark.parametrize("word", BIAS_POSITIONS)
-@STACKS
-def test_bias_depends_on_the_difference(stack, word):
-    module = encoding(stack(position=word))
-    assert torch.equal(module.bias(PLACES, PLACES), module.bias(PLACES + 1001, PLACES + 1001))

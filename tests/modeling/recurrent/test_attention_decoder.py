@@ -13,8 +13,6 @@ from qkv.modeling.recurrent.attention_decoder import (
     ATTENTION_DECODERS,
     READOUTS,
     AdditiveAlignment,
-    AttendedStep,
-    DotAlignment,
     last_states,
 )
 from qkv.modeling.recurrent.cells import StepMode
@@ -42,34 +40,6 @@ def made(part: Any, *arguments: Any) -> Any:
     return module
 
 
-def test_the_worked_example_of_the_documents() -> None:
-    """Document 000, §2.3: one query over three states, not scaled."""
-    memory = torch.tensor([[[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8], [0.9, 1.0, 1.1, 1.2]]], dtype=torch.float64)
-    query = torch.tensor([[[0.2, 0.4, 0.6, 0.8]]], dtype=torch.float64)
-    settings = config(attention="dot")
-    step = made(AttendedStep, settings, DotAlignment(settings))
-    keep = torch.ones(1, 3, dtype=torch.bool)
-    inputs = torch.zeros(1, 3, dtype=torch.float64)
-    assert_close(step.alignment(query[:, 0], memory)[0], torch.tensor([0.6, 1.4, 2.2], dtype=torch.float64))
-    _, context, weights = step(inputs, query, memory, step.alignment.keys(memory), keep)
-    assert weights[0].tolist() == pytest.approx([0.122271, 0.272118, 0.605611], abs=5e-7)
-    assert context[0].tolist() == pytest.approx([0.693336, 0.793336, 0.893336, 0.993336], abs=5e-7)
-
-
-def test_additive_scores_by_hand() -> None:
-    """e = v · tanh(W s + U h): with W s = (1, 0), U h = (0, ln 3) and (1, 0), v = (1, 2)."""
-    alignment = AdditiveAlignment(config(hidden_size=1, attention_size=2, encoder_hidden_size=1, bidirectional=False))
-    with torch.no_grad():
-        alignment.q_proj.weight.copy_(torch.tensor([[1.0], [0.0]]))
-        alignment.k_proj.weight.copy_(torch.tensor([[0.0], [1.0]]))
-        alignment.k_proj.bias.zero_()
-        alignment.v_proj.weight.copy_(torch.tensor([[1.0, 2.0]]))
-    memory = torch.tensor([[[0.0], [torch.tensor(3.0).log()]]])
-    scores = alignment(torch.tensor([[1.0]]), alignment.keys(memory))
-    tanh_1 = 0.76159416  # and tanh(ln 3) is (3 - 1/3) / (3 + 1/3), four fifths
-    assert_close(scores, torch.tensor([[tanh_1, tanh_1 + 2 * 0.8]]))
-
-
 def test_additive_attention_is_the_papers_loop() -> None:
     alignment = made(AdditiveAlignment, config())
     states, memory = draw(2, 4), draw(2, SOURCES, 4, seed=2)
@@ -95,14 +65,14 @@ def test_the_last_states_are_those_of_real_tokens() -> None:
 
 
 @pytest.mark.parametrize("attention", ATTENTION_DECODERS)
-def test_a_reader_is_the_loop_of_its_formula(attention: str) -> None:
-    reader = made(ATTENTION_DECODERS[attention], config(attention=attention))
+def test_an_attention_decoder_is_the_loop_of_its_formula(attention: str) -> None:
+    decoder = made(ATTENTION_DECODERS[attention], config(attention=attention))
     embedded, state, memory = draw(2, TARGETS, 3), draw(2, 1, 4, seed=2), draw(2, SOURCES, 4, seed=3)
-    keys = reader.keys(memory, KEEP)
-    outputs, states, contexts, weights = reader(embedded, state, StepMode(None, stepwise=False), memory, keys, KEEP)
+    keys = decoder.keys(memory, KEEP)
+    outputs, states, contexts, weights = decoder(embedded, state, StepMode(None, stepwise=False), memory, keys, KEEP)
     for row in range(2):
         real = memory[row][KEEP[row]]
-        expected, seen, mixed = by_hand(reader, attention, embedded[row], state[row, 0], real)
+        expected, seen, mixed = by_hand(decoder, attention, embedded[row], state[row, 0], real)
         assert_close(outputs[row], expected, rtol=0, atol=1e-12)
         assert_close(states[row, -1, 0], expected[-1], rtol=0, atol=1e-12)
         assert_close(contexts[row], seen, rtol=0, atol=1e-12)
@@ -113,10 +83,10 @@ def test_a_reader_is_the_loop_of_its_formula(attention: str) -> None:
 
 
 def by_hand(
-    reader: Any, attention: str, embedded: Tensor, state: Tensor, memory: Tensor
+    decoder: Any, attention: str, embedded: Tensor, state: Tensor, memory: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One row without padding: states (T, D), contexts (T, M), weights (T, S)."""
-    cell = reader.cell if attention == "none" else reader.step.cell
+    cell = decoder.cell if attention == "none" else decoder.step.cell
     outputs, contexts, alignments = [], [], []
     for x in embedded:
         weights = torch.zeros(len(memory), dtype=torch.float64)
@@ -125,7 +95,7 @@ def by_hand(
             scores = torch.stack([sum(s * h for s, h in zip(state, source, strict=True)) for source in memory])
             context, weights = reference.weighted_context(scores, memory)
         elif attention == "additive":
-            part = reader.step.alignment
+            part = decoder.step.alignment
             given = (part.q_proj.weight, part.k_proj.weight, part.k_proj.bias, part.v_proj.weight[0])
             context, weights = reference.weighted_context(reference.additive_scores(state, memory, *given), memory)
         state = reference.gru_step(torch.cat((x, context)), state, *cell.parameters())
@@ -139,11 +109,11 @@ def test_without_attention_everything_passes_through_the_last_states() -> None:
     """The gradient reaches no other part of memory; with attention it reaches all of it."""
     reached = {}
     for attention in ATTENTION_DECODERS:
-        reader = made(ATTENTION_DECODERS[attention], config(attention=attention))
+        decoder = made(ATTENTION_DECODERS[attention], config(attention=attention))
         memory, everything = draw(2, SOURCES, 4), torch.ones(2, SOURCES, dtype=torch.bool)
-        keys = reader.keys(memory, everything)
+        keys = decoder.keys(memory, everything)
         mode = StepMode(None, stepwise=False)
-        outputs = reader(draw(2, TARGETS, 3), draw(2, 1, 4), mode, memory, keys, everything)[0]
+        outputs = decoder(draw(2, TARGETS, 3), draw(2, 1, 4), mode, memory, keys, everything)[0]
         gradient = torch.autograd.grad(outputs.square().sum(), memory)[0]
         reached[attention] = [int(count) for count in (gradient[0] != 0).sum(-1)]
     assert reached == {"none": [2, 0, 0, 0, 2], "additive": [4] * SOURCES, "dot": [4] * SOURCES}

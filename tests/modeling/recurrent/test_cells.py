@@ -62,24 +62,6 @@ def test_a_cell_is_its_formula_over_a_sequence_and_in_single_steps(name: str) ->
     same_gradients(stepped, outputs, [inputs, state, *made.parameters()])
 
 
-def test_the_reset_gate_acts_where_fused_kernels_have_it() -> None:
-    """In the paper it multiplies the state before the matrix does, which gives other numbers."""
-    made, x, state = cell("gru"), draw(INPUT), draw(WIDTH)
-    w, u, b, c = made.parameters()
-    reset, update = ((w @ x + b + u @ state + c).sigmoid()[part : part + WIDTH] for part in (0, WIDTH))
-    given = w[2 * WIDTH :] @ x + b[2 * WIDTH :]
-    fused, printed = (
-        (1 - update) * torch.tanh(given + kept) + update * state
-        for kept in (
-            reset * (u[2 * WIDTH :] @ state + c[2 * WIDTH :]),
-            u[2 * WIDTH :] @ (reset * state) + c[2 * WIDTH :],
-        )
-    )
-    _, ours = made(x[None], state[None, None])
-    assert_close(ours[0, 0], fused, rtol=0, atol=1e-12)
-    assert (fused - printed).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("name", CELLS)
 @torch.no_grad()
 def test_a_cell_uses_the_weights_it_has_now(name: str) -> None:
