@@ -18,8 +18,8 @@ from rich.table import Table
 
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.convert import DTYPES
-from qkv.scripts.publishing.hub.options import PublishOptions
-from qkv.scripts.publishing.hub.publish import Published, publish
+from qkv.scripts.publishing.hub.options import Published, PublishOptions
+from qkv.scripts.publishing.hub.publish import publish
 
 EXAMPLE = "qkv publish runs/first user/digits --private"
 

@@ -14,10 +14,11 @@ from PIL import Image
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.audio import write_wav
 from qkv.scripts.data.examples import Batch, model_inputs
-from qkv.scripts.publishing.card.card import auto_class, companions, make_card, write_card
+from qkv.scripts.publishing.card.card import companions, make_card, write_card
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
 from qkv.scripts.publishing.integrity.inspector import Job, outputs
+from qkv.scripts.publishing.integrity.loading import auto_class
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks.task import Example, Task
 from qkv.scripts.train import add_arguments as add_arguments
@@ -123,8 +124,9 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     example = task.example(model)
     with tempfile.TemporaryDirectory() as place:
         shown, options = placed(example, Path(place)), example.options if example else {}
-        job = Job(finished.folder / "hub", auto_class(finished.record), given, pipeline=task.kind if example else None,
-                  example=shown, pipeline_options=options)  # fmt: skip
+        auto = auto_class(finished.record["config"], type(model).__name__) or "AutoModel"
+        job = Job(finished.folder / "hub", auto, given, pipeline=task.kind if example else None, example=shown,
+                  pipeline_options=options)  # fmt: skip
         (loaded,) = load_in_clean_process([job])
     check_equal(loaded, scores(outputs(model, given)), example)
     if not whole:

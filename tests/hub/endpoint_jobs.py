@@ -15,14 +15,6 @@ WEIGHTS = {name: content(name, 300_000) for name in ("old", "new")}
 CONFIG = b'{"model_type": "qkv_encoder"}\n'
 
 
-def folder(files: dict[str, bytes]) -> Path:
-    place = Path(tempfile.mkdtemp())
-    for name, data in files.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(data)
-    return place
-
-
 def fetched(name: str, revision: str) -> dict[str, str]:
     """{path: SHA-256 of what an empty cache gets}, but for the file that the Hub itself makes."""
     place = Path(api.snapshot_download(name, revision=revision, cache_dir=tempfile.mkdtemp()))
@@ -44,34 +36,19 @@ def commits() -> Any:
         return {**states, "history": history, "shas": [before, after, again], "head": api.model_info(name).sha}
 
 
-def folders() -> Any:
-    """A folder goes up, and a smaller one in its place."""
-    with repository(api) as name:
-        large = folder({"model-1.safetensors": WEIGHTS["old"], "model-2.safetensors": WEIGHTS["new"], "a.py": b"a\n"})
-        api.upload_folder(repo_id=name, folder_path=large, commit_message="sharded")
-        before = fetched(name, "main")
-        small = folder({"model.safetensors": WEIGHTS["new"]})
-        api.upload_folder(repo_id=name, folder_path=small, delete_patterns="*.safetensors", commit_message="whole")
-        return {"before": before, "after": fetched(name, "main")}
-
-
 def conflicts() -> Any:
     with repository(api) as name:
         parent = api.model_info(name).sha
         api.create_commit(name, [Add("a.txt", b"1")], commit_message="1", parent_commit=parent)
-        api.create_branch(name, branch="side")
         add = {"operations": [Add("a.txt", b"2")], "commit_message": "2"}
-        refused = {
-            "stale parent": refusal(api.create_commit, name, parent_commit=parent, **add),
-            "repository exists": refusal(api.create_repo, name),
-            "branch exists": refusal(api.create_branch, name, branch="side"),
-            "delete nothing": refusal(api.delete_file, "nothing.txt", name),
-            "not metadata": refusal(
-                api.create_commit, name, [Add("README.md", b"---\ntags: {a: b}\n---\n")], commit_message="3"
-            ),
+        stale = refusal(api.create_commit, name, parent_commit=parent, **add)
+        card = [Add("README.md", b"---\ntags: [\n---\n")]
+        return {
+            "stale parent": stale,
+            "not metadata": refusal(api.create_commit, name, card, commit_message="3"),
+            "kept": digest(api.hf_hub_download(name, "a.txt")),
+            "again": api.create_repo(name, exist_ok=True).repo_id == name,
         }
-        kept = digest(api.hf_hub_download(name, "a.txt"))
-        return {"refused": refused, "kept": kept, "again": api.create_repo(name, exist_ok=True).repo_id, "name": name}
 
 
 def names() -> Any:
@@ -105,27 +82,9 @@ def trees() -> Any:
         paths = [f"{folder}/{index}.txt" for folder in "ab" for index in range(6)]
         operations = [Add(path, path.encode()) for path in paths] + [Add("model.safetensors", WEIGHTS["old"])]
         api.create_commit(name, operations, commit_message="many")
-        whole = [item.path for item in api.list_repo_tree(name, recursive=True, expand=True)]
-        folder = [item.path for item in api.list_repo_tree(name, "b")]
-        top = [item.path for item in api.list_repo_tree(name)]
-        info = {item.path: getattr(getattr(item, "lfs", None), "sha256", None) for item in api.list_repo_tree(name)}
-        api.delete_folder("a", name)
-        left = [item.path for item in api.list_repo_tree(name)]
-        return {"paths": paths, "whole": whole, "folder": folder, "top": top, "info": info, "left": left}
-
-
-def datasets() -> Any:
-    """A repository of another kind, whose addresses have a prefix, with the name of a model."""
-    with repository(api) as name:
-        api.create_repo(name, repo_type="dataset", private=True)
-        try:
-            files = {"data.parquet": WEIGHTS["old"], "a.csv": b"a,b\n"}
-            operations = [Add(*item) for item in files.items()]
-            api.create_commit(name, operations, commit_message="1", repo_type="dataset")
-            place = Path(api.snapshot_download(name, repo_type="dataset", cache_dir=tempfile.mkdtemp()))
-            return {"data": {path: digest(place / path) for path in files}, "model": fetched(name, "main")}
-        finally:
-            api.delete_repo(name, repo_type="dataset")
+        tree = list(api.list_repo_tree(name, recursive=True))
+        info = {item.path: getattr(getattr(item, "lfs", None), "sha256", None) for item in tree}
+        return {"paths": paths, "info": info}
 
 
 def outsiders() -> Any:
@@ -142,7 +101,7 @@ def outsiders() -> Any:
         }
 
 
-JOBS = {job.__name__: job for job in (commits, folders, conflicts, names, pull_requests, trees, datasets, outsiders)}
+JOBS = {job.__name__: job for job in (commits, conflicts, names, pull_requests, trees, outsiders)}
 
 if __name__ == "__main__":
     main(JOBS)

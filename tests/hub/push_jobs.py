@@ -5,7 +5,6 @@ The repositories stay for clients without qkv to load; the test deletes them.
 
 import tempfile
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,12 +23,11 @@ from transformers import (
 
 import checkout  # noqa: F401
 import qkv
-from clean_client_jobs import FAMILIES, IDS, SENTENCE, logits
+from clean_client_jobs import SENTENCE, logits
 from client import main, named, refusal
 from qkv.scripts.publishing.hub.callback import CodeCallback
 
 api = HfApi()
-TEXT = {"vocab_size": 8, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
 WORDS = ["[PAD]", "[UNK]", "[MASK]", "the", "cat", "sat", "on", "mat"]
 
 
@@ -91,23 +89,6 @@ def leftovers() -> Any:
     return {"refused": refused, "unchanged": api.model_info(name).sha == before, "name": name}
 
 
-def families() -> Any:
-    """A model of each other family."""
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    images = {"image_size": 8, "patch_size": 4, "id2label": {0: "cat", 1: "dog"}}
-    made = {
-        "decoder": qkv.QkvDecoderForCausalLM(qkv.presets.llama(**size, num_key_value_heads=1, **TEXT)),
-        "encoder_decoder": qkv.QkvEncoderDecoderForConditionalGeneration(
-            qkv.presets.t5_small(**size, head_dim=8, **TEXT)
-        ),
-        "vision": qkv.QkvImageEncoderForImageClassification(qkv.QkvImageEncoderConfig(**size, **images)),
-    }
-    for label, each in made.items():
-        each.push_to_hub(named(label), private=True)
-    generated = made["decoder"].eval().generate(IDS, max_new_tokens=4, do_sample=False).tolist()
-    return {"logits": {label: logits(each, label) for label, each in made.items()}, "generated": generated}
-
-
 def saved() -> Any:
     """`save_pretrained` that pushes."""
     name, author = named("saved"), model()
@@ -117,37 +98,30 @@ def saved() -> Any:
 
 
 class Wait(TrainerCallback):
-    """Let each push end before training goes on, and training after some steps: a push skips the rest of a slow one."""
+    """Let each push end before training goes on: a push skips the rest of a slow one."""
 
-    def __init__(self, last: int) -> None:
-        self.run: Trainer | None = None
-        self.last = last
+    run: Trainer
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        assert self.run is not None
         self.run._finish_current_push()
-        if state.global_step == self.last:
-            control.should_training_stop = True
 
 
-def trainer(
-    label: str, strategy: str, *callbacks: TrainerCallback, output: str | None = None, steps: int = 2, last: int = 4
-) -> Trainer:
-    settings = {"max_steps": steps, "save_steps": 1, "per_device_train_batch_size": 1, "use_cpu": True}
+def trainer(strategy: str) -> Trainer:
+    settings = {"max_steps": 2, "save_steps": 1, "per_device_train_batch_size": 1, "use_cpu": True}
     quiet = {"report_to": "none", "disable_tqdm": True, "logging_strategy": "no"}
-    hub = {"push_to_hub": True, "hub_model_id": named(label), "hub_strategy": strategy, "hub_private_repo": True}
-    arguments = TrainingArguments(output or tempfile.mkdtemp(), **settings, **quiet, **hub)
+    hub = {"push_to_hub": True, "hub_model_id": named(strategy), "hub_strategy": strategy, "hub_private_repo": True}
+    arguments = TrainingArguments(tempfile.mkdtemp(), **settings, **quiet, **hub)
     rows = [{"input_ids": [3 + (row + at) % 5 for at in range(6)], "labels": [3 + row % 5] * 6} for row in range(8)]
-    wait = Wait(last)
+    wait = Wait()
     data = {"train_dataset": rows, "processing_class": tokenizer()}
-    wait.run = Trainer(model(), arguments, **data, callbacks=[wait, *callbacks])
+    wait.run = Trainer(model(), arguments, **data, callbacks=[wait, CodeCallback()])
     return wait.run
 
 
 def trained(strategy: str) -> Any:
     """Return the files when training ends, and after the last push."""
     name = named(strategy)
-    run = trainer(strategy, strategy, CodeCallback())
+    run = trainer(strategy)
     run.train()
     during = {"during": files(name), "pushes": titles(name)}
     run.push_to_hub(commit_message="last")
@@ -155,31 +129,10 @@ def trained(strategy: str) -> Any:
     return {**during, "after": files(name), "logits": [logits(run.model), logits(again)]}
 
 
-def bare() -> Any:
-    """A trainer that was not told to send code."""
-    trainer("bare", "end").push_to_hub()
-    return logits(AutoModelForMaskedLM.from_pretrained(named("bare")))
-
-
-def continued() -> Any:
-    """The machine is lost: another goes on from the checkpoint on the Hub, as if nothing had been."""
-    whole = trainer("whole", "end", steps=4)
-    whole.train()
-    lost = trainer("broken_off", "checkpoint", steps=4, last=2)
-    lost.train()
-    output = api.snapshot_download(named("broken_off"), local_dir=tempfile.mkdtemp())
-    other = trainer("broken_off", "checkpoint", output=output, steps=4)
-    other.train(resume_from_checkpoint=str(Path(output, "last-checkpoint")))
-    steps = [run.state.global_step for run in (whole, lost, other)]
-    return {"steps": steps, "logits": [logits(run.model) for run in (whole, lost, other)]}
-
-
-STRATEGIES = ("end", "every_save", "all_checkpoints")
 QUICK = {job.__name__: job for job in (pushed, proposed, leftovers, saved)}
 QUICK["checkpoint"] = partial(trained, "checkpoint")
-LONG = {job.__name__: job for job in (bare, continued, families)}
-LONG |= {strategy: partial(trained, strategy) for strategy in STRATEGIES}
-LABELS = ("pushed", "leftovers", "saved", "checkpoint", "bare", "whole", "broken_off", *FAMILIES, *STRATEGIES)
+LONG = {strategy: partial(trained, strategy) for strategy in ("end", "every_save")}
+LABELS = ("pushed", "leftovers", "saved", "checkpoint", *LONG)
 
 if __name__ == "__main__":
     main({**QUICK, **LONG})

@@ -1,4 +1,4 @@
-"""The loopback Hub as only it can be tested: with several users, and with a log of what was asked."""
+"""The loopback Hub itself: it serves this machine alone, ends with its test, and can be replaced by another."""
 
 import os
 import socket
@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import loopback_jobs as jobs
-from client import digest
-from endpoint import TESTS, Answers, Client, chosen
+from endpoint import TESTS, chosen
 from loopback.process import LoopbackHub
 
 
@@ -20,56 +18,6 @@ from loopback.process import LoopbackHub
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackHub]:
     with LoopbackHub(tmp_path_factory.mktemp("loopback") / "hub") as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def found(hub: LoopbackHub, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    """Answers of the jobs, and under `log` their requests."""
-    clients = []
-    for group, xet in ((jobs.LFS, False), (jobs.XET, True)):
-        home = tmp_path_factory.mktemp("home")
-        environment = hub.environment(home, xet=xet, QKV_TEST_NAMESPACE="alice", QKV_TEST_RUN="run")
-        clients.append(Client("loopback_jobs", [job.__name__ for job in group], environment))
-    return Answers({**clients[0].answers(), **clients[1].answers(), "log": hub.log()})
-
-
-@pytest.mark.parametrize(
-    ("what", "kind", "status"),
-    [
-        ("bob sees hidden", "RepositoryNotFoundError", 404),
-        ("nobody sees hidden", "RepositoryNotFoundError", 401),
-        ("bob commits", "HfHubHTTPError", 403),
-        ("bob deletes", "HfHubHTTPError", 403),
-        ("bob creates for alice", "HfHubHTTPError", 403),
-        ("reader commits", "HfHubHTTPError", 403),
-        ("nobody commits", "HfHubHTTPError", 401),
-    ],
-)
-def test_others_may_not(found: Answers, what: str, kind: str, status: int) -> None:
-    answer = found["users"]["refused"][what]
-    assert (answer["kind"], answer["status"]) == (kind, status)
-
-
-def test_others_may_read_what_is_public(found: Answers) -> None:
-    assert found["users"]["seen"] == [True, True]
-
-
-def test_a_token_never_reaches_the_other_origin(found: Answers) -> None:
-    assert {entry["auth"] for entry in found["log"] if entry["storage"]} == {False}
-
-
-def test_what_is_in_the_cache_is_not_sent_again(found: Answers) -> None:
-    first, second = found["cache"]
-    assert first != second
-    path = f"/lfs/{digest(b'cached')}"
-    sent = [entry["status"] for entry in found["log"] if entry["method"] == "GET" and entry["path"].startswith(path)]
-    assert sent == [200]
-
-
-def test_chunks_make_the_file_again(found: Answers) -> None:
-    answer = found["assembled"]
-    assert len(answer["through xet"]) == 3 and all(answer["through xet"])
-    assert answer["contents"] == [digest(data) for data in jobs.COMPRESSIBLE.values()]
 
 
 def test_only_this_machine_is_served(hub: LoopbackHub) -> None:

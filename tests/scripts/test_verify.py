@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import transformers
 
-from published import change_json, published, stock
+from published import change_json
 from qkv.scripts.cli import main
 from qkv.scripts.publishing.integrity import clean_process
 from qkv.scripts.publishing.integrity.clean_process import Loaded
@@ -16,14 +16,9 @@ from qkv.scripts.publishing.integrity.load_paths import loaded
 from qkv.scripts.publishing.integrity.manifest import identity
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(stock(), tmp_path_factory.mktemp("published") / "hub")
-
-
 @pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "hub"))
+def folder(native: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(native, tmp_path / "hub"))
 
 
 @pytest.fixture(params=["this process", pytest.param("another", marks=pytest.mark.slow)])
@@ -39,14 +34,14 @@ def process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("process")
 def test_an_untouched_folder_passes_by_every_way(
-    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    native: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["verify", str(original), "--json", str(tmp_path / "found.json"), "--expect", str(original)]) == 0
-    sentence = f"{original} is what its manifest says, identity {identity(original)}"
+    assert main(["verify", str(native), "--json", str(tmp_path / "found.json"), "--expect", str(native)]) == 0
+    sentence = f"{native} is what its manifest says, identity {identity(native)}"
     assert capsys.readouterr().out.splitlines()[-1] == sentence
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["passed"] and found["target"] == str(original) and found["commit"] is None
-    assert found["identity"] == identity(original)
+    assert found["passed"] and found["target"] == str(native) and found["commit"] is None
+    assert found["identity"] == identity(native)
     rows = {row["check"]: row for row in found["rows"]}
     assert {row["result"] for row in rows.values()} == {"passed"} and len(rows) == 16
     for name in (

@@ -8,7 +8,6 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from qkv.scripts.common.files import write_atomically
-from qkv.scripts.publishing.card import model as card_model
 from qkv.scripts.publishing.card import sections
 from qkv.scripts.publishing.card.heads import KINDS
 from qkv.scripts.publishing.card.metadata import check_relation, leaderboard_files, metadata
@@ -124,11 +123,6 @@ def companions(record: Record, folder: Path) -> dict[str, bytes]:
 def model_name(record: Record) -> str:
     """Return the name of the model."""
     return f"qkv-{record['recipe']['name']}"
-
-
-def auto_class(record: Record) -> str:
-    """Return the Auto class that loads the trained architecture."""
-    return card_model.auto_class(record["config"], record["recipe"]["architecture"])
 
 
 def check_record(record: Record) -> None:

@@ -18,6 +18,7 @@ from qkv.scripts.publishing.card.heads import (
     SPOKEN_FEATURES,
     Head,
 )
+from qkv.scripts.publishing.integrity.loading import auto_class
 
 # Fields of configs, by which their frontend is known.
 NAMED_FRONTENDS = {
@@ -74,9 +75,11 @@ class CardModel:
         stock = counterpart(config, architecture) if ours else (config["model_type"], architecture)
         if native and stock is None:
             raise ValueError(f"{name} has no native form: stock transformers has no such architecture")
-        auto = auto_class(config, architecture) if ours else official_auto_class(config, architecture)
+        auto = auto_class(config, architecture)
         model_type, shown = stock if native and stock else (config["model_type"], architecture)
-        return cls(name, config, shown, model_type, auto, stock[1] if stock else None, place)
+        return cls(
+            name, config, shown, model_type, auto if auto in HEADS else "AutoModel", stock[1] if stock else None, place
+        )
 
     @property
     def native(self) -> bool:
@@ -128,22 +131,6 @@ def changed(values: Config, defaults: Config) -> Config:
     changes = {name: value for name, value in values.items() if value != defaults.get(name) and name not in ELSEWHERE}
     inner = {name: value for name, value in changes.items() if isinstance(value, dict)}
     return changes | {name: changed(value, defaults.get(name) or {}) for name, value in inner.items()}
-
-
-def auto_class(config: Config, architecture: str) -> str:
-    """Return the Auto class of a qkv class; AutoModel, which loads its base, where it has none of its own."""
-    references = config.get("auto_map", {}).items()
-    named = [name for name, target in references if target.endswith(f".{architecture}") and name != "AutoModel"]
-    return next(iter(named), "AutoModel")
-
-
-def official_auto_class(config: Config, architecture: str) -> str:
-    """Return the Auto class that loads a class of transformers."""
-    for name in HEADS:
-        listed = getattr(transformers, name)._model_mapping._model_mapping.get(config.get("model_type"), ())
-        if architecture in ((listed,) if isinstance(listed, str) else listed):
-            return name
-    return "AutoModel"
 
 
 def counterpart(config: Config, architecture: str) -> tuple[str, str] | None:

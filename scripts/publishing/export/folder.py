@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.scripts.common.files import make_durable, sync
 from qkv.scripts.publishing.export.flatten import FlatCode, flatten
-from qkv.scripts.publishing.integrity.manifest import identity, list_document, write_manifest
+from qkv.scripts.publishing.integrity.manifest import write_manifest
 
 
 def build_folder(
@@ -42,10 +42,7 @@ def build_folder(
         write_code(code, folder)
         if code.auto_map:
             set_fields(folder / "config.json", auto_map=code.auto_map)
-        write_manifest(folder, model)
-        if card is not None:
-            (folder / "README.md").write_text(card(identity(folder)), encoding="utf-8")
-            list_document(folder, "README.md")
+        write_manifest(folder, model, card)
     return target
 
 

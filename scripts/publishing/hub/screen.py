@@ -11,6 +11,7 @@ import re
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ HEADS = {
     b"\x89HDF\r\n": "an HDF5 file",
     b"\x93NUMPY": "a NumPy array",
 }
+PIECES = (b"\n",)  # of SentencePiece; it also holds the options it was trained with
 PICTURE_HEADS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF")
 # What a training leaves behind, by name.
 LEFTOVERS = {
@@ -155,11 +157,6 @@ def examine_picture(file: File) -> Iterator[Finding]:
     yield from examine_text(file) if file.name.endswith(".svg") else examine_binary(file, PICTURE_HEADS)
 
 
-def examine_sentencepiece(file: File) -> Iterator[Finding]:
-    """Check a SentencePiece vocabulary, which also holds the options it was trained with."""
-    return examine_binary(file, (b"\n",))
-
-
 def examine_binary(file: File, heads: tuple[bytes, ...]) -> Iterator[Finding]:
     """Check the format, that no archive is appended, and that no readable part holds a secret."""
     data = file.path.read_bytes()
@@ -236,7 +233,7 @@ KINDS: dict[str, Callable[[File], Iterator[Finding]]] = {
     r"(config|generation_config|preprocessor_config|processor_config|tokenizer_config|special_tokens_map"
     r"|chat_template|model\.safetensors\.index|qkv_manifest|certificate|tokenizer)\.json": examine_config,
     r"(vocab|added_tokens|normalizer|target_vocab)\.json|(vocab|merges)\.txt": examine_vocabulary,
-    r"(tokenizer|spiece|sentencepiece\.bpe|spm)\.model|(source|target)\.spm": examine_sentencepiece,
+    r"(tokenizer|spiece|sentencepiece\.bpe|spm)\.model|(source|target)\.spm": partial(examine_binary, heads=PIECES),
     r"([\w.-]+/)?\w[\w.-]*\.(png|jpe?g|gif|webp|svg)": examine_picture,
     r"[A-Za-z]\w*\.py|README\.md|(LICENSE|NOTICE)(\.txt|\.md)?|\.gitattributes|chat_template\.jinja"
     r"|additional_chat_templates/[\w.-]+\.jinja|\.eval_results/[\w.-]+\.ya?ml": examine_text,

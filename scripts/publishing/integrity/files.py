@@ -42,12 +42,25 @@ def file_rows(folder: Path, manifest: Manifest, reads: Callable[[str], bool] = l
         findings = [line for name, each in expected.items() for line in file_findings(folder / name, name, each)]
         findings += [f"{name} is not in the manifest" for name in added if name.endswith(".py") == of_code]
         yield Row(check, findings, f"{len(expected)} files, {sum(each['bytes'] for each in expected.values()):,} bytes")
-    yield Row("weight files", index_findings(folder), "each tensor in the file that the index names, and only there")
+    yield Row(
+        "weight files",
+        findings_of(index_findings, folder),
+        "each tensor in the file that the index names, and only there",
+    )
     tensors = manifest["tensors"]
-    findings = [line for name, each in tensors.items() for line in tensor_findings(folder / name, each)]
+    there = {name: each for name, each in tensors.items() if (folder / name).is_file()}
+    findings = [line for name, each in there.items() for line in findings_of(tensor_findings, folder / name, each)]
     yield Row("tensors", findings, f"{sum(map(len, tensors.values()))} in {len(tensors)} files")
     fields = {name: each for name, each in manifest["fields"].items() if reads(name)}
-    yield Row("config", folder_config_findings(folder, fields), ", ".join(sorted(fields)))
+    yield Row("config", findings_of(folder_config_findings, folder, fields), ", ".join(sorted(fields)))
+
+
+def findings_of(check: Callable[..., list[str]], *arguments: Any) -> list[str]:
+    """Return what a check finds; a file that it cannot read is a finding."""
+    try:
+        return check(*arguments)
+    except (ValueError, IntegrityError) as error:
+        return [str(error)]
 
 
 def file_findings(path: Path, name: str, expected: dict[str, Any]) -> list[str]:
@@ -61,10 +74,7 @@ def file_findings(path: Path, name: str, expected: dict[str, Any]) -> list[str]:
 
 def index_findings(folder: Path) -> list[str]:
     """Compare the index of the weights with the files."""
-    try:
-        listed, files = weight_files(folder), tensor_files(folder)
-    except ValueError as error:
-        return [str(error)]
+    listed, files = weight_files(folder), tensor_files(folder)
     return [
         f"{name} is in {file.name}, where the index does not have it"
         for name, file in sorted(files.items())
@@ -73,21 +83,13 @@ def index_findings(folder: Path) -> list[str]:
 
 
 def tensor_findings(path: Path, expected: dict[str, str]) -> list[str]:
-    """Compare the tensors of a file; `file_findings` tells that a file is missing."""
-    if not path.is_file():
-        return []
-    try:
-        return differences("tensor", expected, file_tensors(path))
-    except IntegrityError as error:
-        return [str(error)]
+    """Compare the tensors of a file."""
+    return differences("tensor", expected, file_tensors(path))
 
 
 def folder_config_findings(folder: Path, expected: dict[str, Any]) -> list[str]:
     """Compare the fields of a folder's config files; files that are missing or new are told elsewhere."""
-    try:
-        actual = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
-    except ValueError as error:
-        return [str(error)]
+    actual = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
     return config_findings(expected, actual)
 
 

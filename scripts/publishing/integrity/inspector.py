@@ -157,7 +157,8 @@ def do(job: Job, folder: Path) -> dict[str, Any]:
         save_file(outputs(model, load_file(folder / "inputs")), folder / "outputs")
     if job.pipeline and job.example is not None:
         # Loaded again, as its users do.
-        predict = transformers.pipeline(job.pipeline, model=job.source, **here)
+        pipeline: Any = transformers.pipeline
+        predict = pipeline(job.pipeline, model=job.source, **here)
         report["answer"] = predict(pipeline_input(str(job.example)), **job.pipeline_options)
     return report
 

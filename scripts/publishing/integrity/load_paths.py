@@ -47,7 +47,7 @@ ANYWHERE = LoadPath(', device_map="auto"', {"device_map": "auto"}, runs=False)
 
 def load_rows(folder: Path, manifest: Manifest, *, trusted: bool) -> Iterator[Row]:
     """Yield a row for each way of loading; the outputs of all must be those of the first."""
-    model_class, auto = installed_class(folder), auto_class(folder)
+    model_class, auto = installed_class(folder), auto_class(read_json(folder / CONFIG), manifest["class"])
     if model_class is None:
         yield Row("class", detail=f"neither qkv nor transformers has {manifest['class']}", skipped=True)
     inputs = None if model_class is None else class_inputs(model_class, folder)

@@ -9,7 +9,8 @@ from typing import Any
 import transformers
 
 import qkv
-from qkv.modeling.conversion.files import CONFIG, named, quiet, read_json
+from qkv.modeling.conversion.files import named, quiet
+from qkv.scripts.publishing.card.heads import HEADS
 from qkv.scripts.publishing.integrity.inspector import Held, held, load_reported
 
 # Whether a load is one of verification itself, which is compared here and needs no second check (QKV_VERIFY).
@@ -34,17 +35,19 @@ def installed_class(folder: Path) -> Any:
     return getattr(qkv, name, None) or getattr(transformers, name, None)
 
 
-def auto_class(folder: Path) -> str | None:
-    """Return the name of the Auto class that gives the class in a folder's config; None where there is none."""
-    model_type, name = named(folder)
-    own = [key for key, value in read_json(folder / CONFIG).get("auto_map", {}).items() if value.endswith(f".{name}")]
-    if own:  # that of its task, where it has one
+def auto_class(config: dict[str, Any], architecture: str) -> str | None:
+    """Return the Auto class that gives an architecture with this config; None where there is none.
+
+    Of several, that of its task: the first in `HEADS`.
+    """
+    own = [auto for auto, target in config.get("auto_map", {}).items() if target.endswith(f".{architecture}")]
+    if own:
         return str(min(own, key=lambda auto: auto == "AutoModel"))
-    if model_type not in transformers.CONFIG_MAPPING:
+    if config.get("model_type") not in transformers.CONFIG_MAPPING:
         return None
-    config_class = transformers.CONFIG_MAPPING[model_type]
-    for auto in sorted(filter(re.compile("AutoModel").match, dir(transformers))):
+    config_class = transformers.CONFIG_MAPPING[config["model_type"]]
+    for auto in dict.fromkeys((*HEADS, *filter(re.compile("AutoModel").match, dir(transformers)))):
         classes = getattr(transformers, auto)._model_mapping.get(config_class, ())
-        if name in (each.__name__ for each in (classes if isinstance(classes, tuple) else (classes,))):
+        if architecture in (each.__name__ for each in (classes if isinstance(classes, tuple) else (classes,))):
             return auto
     return None

@@ -6,7 +6,7 @@ decides what the model computes; documents such as the card are listed, but do n
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,23 +39,24 @@ class IntegrityError(RuntimeError):
     """A model's files or tensors are not what its manifest says, or cannot be compared with it."""
 
 
-def write_manifest(folder: Path, model: PreTrainedModel | None = None) -> None:
+def write_manifest(
+    folder: Path, model: PreTrainedModel | None = None, card: Callable[[str], str] | None = None
+) -> None:
     """Write the manifest of a folder, whole or not at all, after loading the folder once.
 
-    IntegrityError where loading does not give what the files hold, or what `model`, from which they were saved, holds.
+    `card` makes the README from the identity. IntegrityError where loading does not give what the files hold, or what
+    `model`, from which they were saved, holds.
     """
     loader = installed_class(folder) if model is None else type(model)
     if loader is None:
         raise ValueError(f"neither qkv nor transformers has the class that {folder / CONFIG} names; give the model")
     manifest = describe(folder)
     manifest |= describe_load(loader, folder, by_name(manifest), model)
-    write_json(folder / MANIFEST, {**manifest, "identity": identify(manifest)})
-
-
-def list_document(folder: Path, name: str) -> None:
-    """Add a document that was written after the manifest; the identity stays."""
-    manifest = read_json(folder / MANIFEST)
-    manifest["files"][name] = listed(folder / name)
+    manifest["identity"] = identify(manifest)
+    if card is not None:
+        readme = folder / "README.md"
+        readme.write_text(card(manifest["identity"]), encoding="utf-8")
+        manifest["files"][readme.name] = listed(readme)
     write_json(folder / MANIFEST, manifest)
 
 

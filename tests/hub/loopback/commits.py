@@ -2,7 +2,6 @@
 
 import json
 from base64 import b64decode
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from typing import Any
 
@@ -18,27 +17,20 @@ LARGE = 10 << 20
 
 @route("POST", "/api/{kinds}/{repo}/preupload/{revision}")
 def preupload(request: Request) -> Reply:
-    """For each file: through LFS or in the commit itself, to be left out or not, and what is there now."""
+    """For each file: through LFS or in the commit itself, and what is there now."""
     repository = to_contribute(request)
     tree = repository.tree(repository.resolve(request.words["revision"]))
-    ignored = (request.json.get("gitIgnore") or repository.text(tree, ".gitignore")).splitlines()
     lines = repository.text(tree, ".gitattributes").splitlines()
     large = [line.split()[0] for line in lines if "filter=lfs" in line]
-    return Reply({"files": [advice(file, tree, large, ignored) for file in request.json["files"]]})
+    return Reply({"files": [advice(file, tree, large) for file in request.json["files"]]})
 
 
-def advice(file: dict[str, Any], tree: Tree, large: list[str], ignored: list[str]) -> dict[str, Any]:
+def advice(file: dict[str, Any], tree: Tree, large: list[str]) -> dict[str, Any]:
     path, present = file["path"], tree.get(file["path"])
-    binary = b"\0" in b64decode(file["sample"])
-    lfs = file["size"] > LARGE or binary or any(matches(path, pattern) for pattern in large)
-    patterns = [line.strip().rstrip("/") for line in ignored if line.strip() and not line.startswith("#")]
-    leave_out = any(matches(path, pattern) or fnmatch(path, f"{pattern}/*") for pattern in patterns)
+    name, binary = path.rpartition("/")[2], b"\0" in b64decode(file["sample"])
+    lfs = file["size"] > LARGE or binary or any(fnmatch(name, pattern) for pattern in large)
     oid = present and (present.lfs or present.oid)
-    return {"path": path, "uploadMode": "lfs" if lfs else "regular", "oid": oid, "shouldIgnore": leave_out}
-
-
-def matches(path: str, pattern: str) -> bool:
-    return fnmatch(path, pattern) or fnmatch(path.rpartition("/")[2], pattern)
+    return {"path": path, "uploadMode": "lfs" if lfs else "regular", "oid": oid, "shouldIgnore": False}
 
 
 @route("POST", "/api/{kinds}/{repo}/commit/{revision}")
@@ -87,11 +79,9 @@ def changed(repository: Repository, tree: Tree, operations: list[dict[str, Any]]
     missing: list[str] = []
     for operation in operations:
         key, value = operation["key"], operation["value"]
-        check_path(value["path"])
-        if key in ("deletedFile", "deletedFolder"):
-            remove(tree, value["path"], key)
+        if key == "deletedFile":
+            remove(tree, value["path"])
             continue
-        check_place(tree, value["path"])
         entry = small_file(repository, value) if key == "file" else large_file(repository, value)
         if entry is None:
             missing.append(value["path"])
@@ -101,22 +91,6 @@ def changed(repository: Repository, tree: Tree, operations: list[dict[str, Any]]
         reason = "Your push was rejected because an LFS pointer pointed to a file that does not exist."
         raise HubError(400, f"{reason} Offending file: {', '.join(missing)}")
     return tree
-
-
-def check_path(path: str) -> None:
-    if path.startswith("/") or {"..", ".git"} & set(path.split("/")):
-        raise HubError(400, f"Invalid path {path}")
-
-
-def check_place(tree: Tree, path: str) -> None:
-    """A file cannot stand where a folder is, nor inside of a file."""
-    if any(other.startswith(f"{path}/") for other in tree) or any(folder in tree for folder in folders(path)):
-        raise HubError(400, f"path {path} conflicts with an existing file or folder")
-
-
-def folders(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def small_file(repository: Repository, value: dict[str, Any]) -> Entry:
@@ -132,9 +106,7 @@ def large_file(repository: Repository, value: dict[str, Any]) -> Entry | None:
     return Entry(git_hash(pointer.encode()), size, value["oid"])
 
 
-def remove(tree: Tree, path: str, key: str) -> None:
-    gone = [path] if key == "deletedFile" else [name for name in tree if name.startswith(f"{path.rstrip('/')}/")]
-    if not tree.keys() >= set(gone):
+def remove(tree: Tree, path: str) -> None:
+    if path not in tree:
         raise HubError(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
-    for name in gone:
-        del tree[name]
+    del tree[path]

@@ -3,13 +3,11 @@
 import copy
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import ModelCard
 
 import qkv
 from qkv.scripts.publishing.card import card as module
@@ -98,25 +96,6 @@ def test_every_number_is_in_the_record(path: Path) -> None:
     text, record = path.with_name("card.md").read_text(), json.loads(path.read_text())
     assert len(NUMBER.findall(text)) > 50
     assert strays(text, record) == set()
-
-
-def said(off: int = 0) -> dict[str, str]:
-    """Figures as they stand on the card of the digits, by what they are of, or others that are that much off."""
-    test = RECORD["metrics"]["test"]
-    return {
-        "share": f"{100 * test['accuracy'] - off:.2f} %",
-        "loss": f"{test['loss'] + off:.4f}",
-        "count": f"{RECORD['parameters'] + off:,}",
-        "size": f"n = {RECORD['data']['sizes']['test'] + off}",
-        "seconds": f"{RECORD['time']['training_cpu_s'] + off:.0f} s CPU",
-    }
-
-
-@pytest.mark.parametrize("figure", said())
-def test_a_number_that_is_not_in_the_record_is_found(figure: str) -> None:
-    text, right, wrong = (CARDS / "digits" / "card.md").read_text(), said()[figure], said(11)[figure]
-    assert right in text
-    assert strays(text.replace(right, wrong, 1), RECORD) == set(NUMBER.findall(wrong))
 
 
 def test_numbers_come_from_the_record() -> None:
@@ -210,7 +189,11 @@ def test_a_config_that_says_too_little_is_refused(config: dict[str, Any], messag
 
 
 @pytest.mark.parametrize(
-    "path", ["recipe.name", "recipe.limits", "task.kind", "data.sizes", "metrics", "seed", "device.type", "commit"]
+    "path",
+    [
+        *("recipe.name", "recipe.limits", "task.kind", "data.sizes", "metrics", "seed", "device.type", "commit"),
+        "data.sizes.test",  # the size of a split with figures
+    ],
 )
 def test_a_record_that_lacks_a_field_is_refused_by_its_name(path: str) -> None:
     record = copy.deepcopy(RECORD)
@@ -221,11 +204,6 @@ def test_a_record_that_lacks_a_field_is_refused_by_its_name(path: str) -> None:
     del inner[last]
     with pytest.raises(ValueError, match=f"the record lacks '{path}', which a card cannot do without"):
         make_card(record)
-
-
-def test_a_figure_on_a_split_of_unknown_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="the record lacks 'data.sizes.photographs', which a card cannot do without"):
-        make_card(changed(metrics__photographs={"accuracy": 0.5}))
 
 
 def test_a_task_of_an_unknown_kind_is_refused() -> None:
@@ -259,12 +237,3 @@ def test_results_for_leaderboards_go_along(tmp_path: Path, monkeypatch: pytest.M
     assert companions(record, tmp_path) == {}
     monkeypatch.setitem(card_metadata.BENCHMARKS, ("digits", "test", "accuracy"), Benchmark("acme/Digits", "all"))
     assert set(companions(record, tmp_path)) == {".eval_results/digits-all.yaml"}
-
-
-def test_the_card_is_one_that_the_library_reads() -> None:
-    card = ModelCard((CARDS / "digits" / "card.md").read_text())
-    assert (
-        card.data.to_dict() == make_card(RECORD).data.to_dict()
-        and str(card) == (CARDS / "digits" / "card.md").read_text()
-    )
-    assert sys.getsizeof(str(card)) < 10_000

@@ -3,7 +3,7 @@
 import pytest
 
 import qkv
-from qkv.scripts.publishing.card.model import CardModel, Place, auto_class, changed, counterpart, official_auto_class
+from qkv.scripts.publishing.card.model import CardModel, Place, changed, counterpart
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -21,26 +21,6 @@ TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
 )  # fmt: skip
 def test_the_same_class_of_transformers(config, architecture: str, expected: tuple[str, str] | None) -> None:
     assert counterpart(config.to_dict(), architecture) == expected
-
-
-@pytest.mark.parametrize(
-    ("model_type", "architecture", "expected"),
-    [
-        ("gpt2", "GPT2LMHeadModel", "AutoModelForCausalLM"),
-        ("t5", "T5ForConditionalGeneration", "AutoModelForSeq2SeqLM"),
-        ("deit", "DeiTForImageClassificationWithTeacher", "AutoModelForImageClassification"),
-        ("bert", "BertForPreTraining", "AutoModelForPreTraining"),
-        ("bert", "BertModel", "AutoModel"),
-    ],
-)
-def test_the_auto_class_of_an_official_class(model_type: str, architecture: str, expected: str) -> None:
-    assert official_auto_class({"model_type": model_type}, architecture) == expected
-
-
-def test_the_auto_class_of_ours() -> None:
-    config = qkv.presets.bert_base(**TINY).to_dict()
-    assert auto_class(config, "QkvEncoderForMultipleChoice") == "AutoModelForMultipleChoice"
-    assert auto_class(config, "QkvEncoderForReplacedTokenDetection") == "AutoModel"  # it has none of its own
 
 
 def test_differences_go_into_nested_configs() -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import wave
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -66,46 +66,22 @@ def words() -> PreTrainedTokenizerFast:
 
 
 WORD_READER = words()
-
-
-def encoder(head: str, **fields: Any) -> PreTrainedModel:
-    return getattr(qkv, f"QkvEncoder{head}")(qkv.QkvEncoderConfig(vocab_size=len(WORDS), **TINY, **fields))
-
-
-def image_encoder(head: str, **fields: Any) -> PreTrainedModel:
-    return getattr(qkv, f"QkvImageEncoder{head}")(qkv.QkvImageEncoderConfig(**PIXELS, **TINY, **fields))
-
-
-def audio_encoder(head: str) -> PreTrainedModel:
-    config = qkv.QkvAudioEncoderConfig(vocab_size=len(WORDS), **SPECTROGRAM, **TINY)
-    return getattr(qkv, f"QkvAudioEncoder{head}")(config)
-
-
-def decoder() -> PreTrainedModel:
-    return qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=len(WORDS), **TINY))
-
-
-def pair(head: str, **fields: Any) -> PreTrainedModel:
-    tokens = {"eos_token_id": 3, "decoder_start_token_id": 0, "vocab_size": len(WORDS), "max_position_embeddings": 30}
-    return getattr(qkv, f"QkvEncoderDecoder{head}")(qkv.QkvEncoderDecoderConfig(**tokens, **TINY, **fields))
-
-
-def speech_encoder_decoder(head: str) -> PreTrainedModel:
-    tokens = {"eos_token_id": 3, "decoder_start_token_id": 0, "vocab_size": len(WORDS), "max_position_embeddings": 30}
-    config = qkv.QkvSpeechEncoderDecoderConfig(**tokens, **TINY, encoder=SPECTROGRAM)
-    return getattr(qkv, f"QkvSpeechEncoderDecoder{head}")(config)
-
-
-def dual() -> PreTrainedModel:
-    config = {name: value for name, value in TINY.items() if name != "id2label"}
-    parts = {"text_config": {"vocab_size": len(WORDS), "eos_token_id": 3}, "vision_config": PIXELS}
-    return qkv.QkvDualEncoderModel(qkv.QkvDualEncoderConfig(**config, **parts, projection_dim=8))
-
-
-def detector(head: str) -> PreTrainedModel:
-    backbone = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]}
-    config = qkv.QkvDetectionConfig(**TINY, num_queries=5, backbone_config=backbone)
-    return getattr(qkv, f"QkvDetection{head}")(config)
+TOKENS = {"vocab_size": len(WORDS)}
+ENDING = {**TOKENS, "eos_token_id": 3, "decoder_start_token_id": 0, "max_position_embeddings": 30}
+NO_LABELS = {name: value for name, value in TINY.items() if name != "id2label"}
+BACKBONE = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]}
+FIELDS: dict[str, dict[str, Any]] = {
+    "Encoder": {**TINY, **TOKENS},
+    "Decoder": {**TINY, **TOKENS},
+    "ImageEncoder": {**TINY, **PIXELS},
+    "AudioEncoder": {**TINY, **TOKENS, **SPECTROGRAM},
+    "EncoderDecoder": {**TINY, **ENDING},
+    "SpeechEncoderDecoder": {**TINY, **ENDING, "encoder": SPECTROGRAM},
+    "DualEncoder": {
+        **NO_LABELS, "text_config": {**TOKENS, "eos_token_id": 3}, "vision_config": PIXELS, "projection_dim": 8,
+    },
+    "Detection": {**TINY, "num_queries": 5, "backbone_config": BACKBONE},
+}  # fmt: skip
 
 
 def paired() -> CLIPProcessor:
@@ -116,103 +92,7 @@ def paired() -> CLIPProcessor:
     return CLIPProcessor(CLIPImageProcessorPil(size=size, crop_size=size), tokenizer)
 
 
-MODELS: dict[str, Callable[[], PreTrainedModel]] = {
-    "AutoModelForCausalLM": decoder,
-    "AutoModelForSeq2SeqLM": lambda: pair("ForConditionalGeneration"),
-    "AutoModelForMaskedLM": lambda: encoder("ForMaskedLM"),
-    "AutoModelForSequenceClassification": lambda: encoder("ForSequenceClassification"),
-    "AutoModelForTokenClassification": lambda: encoder("ForTokenClassification"),
-    "AutoModelForQuestionAnswering": lambda: encoder("ForQuestionAnswering"),
-    "AutoModelForMultipleChoice": lambda: encoder("ForMultipleChoice"),
-    "AutoModelForImageClassification": lambda: image_encoder("ForImageClassification"),
-    "AutoModelForMaskedImageModeling": lambda: image_encoder("ForMaskedImageModeling", mask_token=True),
-    "AutoModelForZeroShotImageClassification": dual,
-    "AutoModelForObjectDetection": lambda: detector("ForObjectDetection"),
-    "AutoModelForPreTraining": lambda: encoder("ForPreTraining"),
-    "AutoModelForCTC": lambda: audio_encoder("ForCTC"),
-    "AutoModelForSpeechSeq2Seq": lambda: speech_encoder_decoder("ForSpeechSeq2Seq"),
-    "AutoModel, sound": lambda: audio_encoder("Model"),
-    "AutoModel, sound and words": lambda: speech_encoder_decoder("Model"),
-    "AutoModel": lambda: encoder("Model"),
-    "AutoModel, images": lambda: image_encoder("Model"),
-    "AutoModel, both": lambda: pair("Model"),
-    "AutoModel, places": lambda: detector("Model"),
-}
 READERS = {"patches": [IMAGES], "feature_map": [SEER], "tokens": [WORD_READER], "spectrogram": [HEARER, WORD_READER]}
-# The same models on cards of other kinds: of a record, of the native form, of a folder without a processor.
-RECORDED = {"recorded": "AutoModelForImageClassification", "native": "AutoModelForImageClassification"}
-NATIVE = ("native", "native text")
-BARE = {
-    "bare text": "AutoModelForCausalLM",
-    "bare choices": "AutoModelForMultipleChoice",
-    "bare images": "AutoModelForImageClassification",
-    "bare pairs": "AutoModelForZeroShotImageClassification",
-    "bare both": "AutoModel, both",
-    "bare places": "AutoModelForObjectDetection",
-    "bare sound": "AutoModelForCTC",
-    "bare sound and words": "AutoModel, sound and words",
-}
-KINDS = dict(zip(MODELS, MODELS, strict=True)) | RECORDED | {"native text": "AutoModelForCausalLM"} | BARE
-
-
-@dataclass
-class Card:
-    """A model, and what the programs of its card printed."""
-
-    model: PreTrainedModel
-    printed: list[str]
-
-
-@torch.no_grad()
-def jittered(model: PreTrainedModel) -> PreTrainedModel:
-    for parameter in model.parameters():
-        parameter.add_(torch.randn_like(parameter) * 0.5)
-    return model.eval()
-
-
-def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
-    """A model that lies in a folder now, and the text of its card, in which the folder has taken its name's place."""
-    torch.manual_seed(list(MODELS).index(KINDS[name]))
-    model = jittered(MODELS[KINDS[name]]())
-    encoder_config = getattr(model.config, "encoder", model.config)
-    readers = [paired()] if "vision_config" in model.config.sub_configs else READERS[encoder_config.frontend]
-    if name in NATIVE:
-        qkv.to_transformers(model).save_pretrained(folder)
-        readers[0].save_pretrained(folder)
-    else:
-        build_folder(model, folder, processors=[] if name in BARE else readers)
-    if name == "recorded":
-        return model, (CARDS / "digits" / "card.md").read_text().replace("user/qkv-digits", str(folder))
-    if name == "native":
-        return model, str(make_card(RECORD, form="native")).replace("user/qkv-digits", str(folder))
-    config = json.loads((folder / "config.json").read_text())
-    form = "native" if name in NATIVE else "self-contained"
-    card = plain_card(config, name="m", processor=name not in BARE, form=form)
-    return model, str(card).replace("user/m", str(folder))
-
-
-@pytest.fixture(scope="module")
-def cards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
-    """The programs of every card that is asked for, run one after the other where only folders and a picture are."""
-    chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
-    place = tmp_path_factory.mktemp("cards")
-    IMAGE.save(place / "image.png")
-    with wave.open(str(place / "speech.wav"), "wb") as file:
-        file.setparams((1, 2, 16_000, 0, "NONE", "not compressed"))
-        file.writeframes(SOUND.tobytes())
-    found = {name: published(name, place / f"folder{index}") for index, name in enumerate(KINDS) if name in chosen}
-    programs = {name: PROGRAM.findall(text) for name, (_, text) in found.items()}
-    done = subprocess.run(
-        [sys.executable, "-I", ROOT / "tests" / "support" / "card_programs.py"],
-        input=json.dumps([program for every in programs.values() for program in every]),
-        env=clean_environment(place),
-        cwd=place,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    printed = iter(json.loads(done.stdout))
-    return {name: Card(model, [next(printed) for _ in programs[name]]) for name, (model, _) in found.items()}
 
 
 def read(*texts: str) -> dict[str, Tensor]:
@@ -276,31 +156,6 @@ def labelled(model: PreTrainedModel) -> str:
     return WORD_READER.decode(best(model, HEARD), skip_special_tokens=True)
 
 
-# What the program that asks the model itself shall print, from the model in memory.
-SAID: dict[str, Callable[[PreTrainedModel], str | dict[str, Tensor]]] = {
-    "AutoModelForCausalLM": written,
-    "AutoModelForSeq2SeqLM": written,
-    "AutoModelForMaskedLM": lambda model: WORD_READER.decode(best(model, MASKED)),
-    "AutoModelForSequenceClassification": lambda model: label(model, read()),
-    "AutoModelForTokenClassification": lambda model: str([model.config.id2label[int(x)] for x in best(model, read())]),
-    "AutoModelForQuestionAnswering": span,
-    "AutoModelForMultipleChoice": choice,
-    "AutoModelForImageClassification": lambda model: label(model, PICTURE),
-    "AutoModelForMaskedImageModeling": lambda model: str(model(**PICTURE).reconstruction.shape),
-    "AutoModelForZeroShotImageClassification": lambda model: str(dict(zip(CHOICES, matched(model), strict=True))),
-    "AutoModelForObjectDetection": objects,
-    "AutoModel, places": lambda model: str(model(**SEEN).last_hidden_state.shape),
-    "AutoModelForPreTraining": lambda model: str(model(**read())[0].shape),
-    "AutoModelForCTC": labelled,
-    "AutoModelForSpeechSeq2Seq": dictated,
-    "AutoModel, sound": lambda model: str(model(**HEARD).last_hidden_state.shape),
-    "AutoModel, sound and words": lambda model: str(model(**REPEATED).last_hidden_state.shape),
-    "AutoModel": lambda model: str(model(**read()).last_hidden_state.shape),
-    "AutoModel, images": lambda model: str(model(**PICTURE).last_hidden_state.shape),
-    "AutoModel, both": lambda model: str(model(**BOTH).last_hidden_state.shape),
-}
-
-
 def scores(model: PreTrainedModel, inputs: dict[str, Tensor], place: Any = slice(None)) -> Tensor:
     return model(**inputs).logits[0][place].softmax(-1)
 
@@ -353,93 +208,215 @@ def check_objects(answer: Any, model: PreTrainedModel) -> None:
     assert boxes == found["boxes"].int().tolist()
 
 
-# Whether a pipeline's answer is that of the model in memory.
-CHECKS: dict[str, Callable[[Any, PreTrainedModel], None]] = {
-    "AutoModelForCausalLM": check_written,
-    "AutoModelForMaskedLM": check_masked,
-    "AutoModelForSequenceClassification": lambda answer, model: check_labels(answer, model, scores(model, read())),
-    "AutoModelForTokenClassification": lambda answer, model: check_labels(answer, model, scores(model, read())),
-    "AutoModelForImageClassification": lambda answer, model: check_labels(answer, model, scores(model, PICTURE)),
-    "AutoModelForZeroShotImageClassification": check_matched,
-    "AutoModelForObjectDetection": check_objects,
-    "AutoModelForCTC": check_labelled,
-    "AutoModelForSpeechSeq2Seq": check_dictated,
-    "AutoModel": lambda answer, model: check_states(answer, model, read()),
-    "AutoModel, images": lambda answer, model: check_states(answer, model, PICTURE),
-    "AutoModel, places": lambda answer, model: check_states(answer, model, SEEN),
+TEXT, CHOSEN = torch.tensor([[1, 2, 3]]), torch.tensor([[[1, 2, 3], [1, 2, 4]]])
+BLANK, SILENCE = torch.zeros(1, 3, 8, 8), torch.zeros(1, 16, 6)
+
+
+@dataclass(frozen=True)
+class Head:
+    """A class and fields of its config, what its programs shall print from the model in memory, and its pipeline's check.
+
+    `asked` is printed by the program that asks the model itself, `bare` by the one for a folder without a processor.
+    """
+
+    family: str
+    name: str
+    asked: Callable[[PreTrainedModel], str | dict[str, Tensor]]
+    check: Callable[[Any, PreTrainedModel], None] | None = None
+    bare: Callable[[PreTrainedModel], Any] | None = None
+    fields: dict[str, Any] = field(default_factory=dict)
+
+    def build(self) -> PreTrainedModel:
+        config = getattr(qkv, f"Qkv{self.family}Config")(**FIELDS[self.family], **self.fields)
+        return jittered(getattr(qkv, f"Qkv{self.family}{self.name}")(config))
+
+
+def shape_of(name: str, inputs: dict[str, Tensor]) -> Callable[[PreTrainedModel], str]:
+    return lambda model: str(getattr(model(**inputs), name).shape)
+
+
+def check_scores(inputs: dict[str, Tensor]) -> Callable[[Any, PreTrainedModel], None]:
+    return lambda answer, model: check_labels(answer, model, scores(model, inputs))
+
+
+def check_features(inputs: dict[str, Tensor]) -> Callable[[Any, PreTrainedModel], None]:
+    return lambda answer, model: check_states(answer, model, inputs)
+
+
+MODELS = {
+    "AutoModelForCausalLM": Head(
+        "Decoder", "ForCausalLM", written, check_written, bare=lambda model: generated(model, {"input_ids": TEXT})
+    ),
+    "AutoModelForSeq2SeqLM": Head("EncoderDecoder", "ForConditionalGeneration", written),
+    "AutoModelForMaskedLM": Head(
+        "Encoder", "ForMaskedLM", lambda model: WORD_READER.decode(best(model, MASKED)), check_masked
+    ),
+    "AutoModelForSequenceClassification": Head(
+        "Encoder", "ForSequenceClassification", lambda model: label(model, read()), check_scores(read())
+    ),
+    "AutoModelForTokenClassification": Head(
+        *("Encoder", "ForTokenClassification"),
+        lambda model: str([model.config.id2label[int(x)] for x in best(model, read())]),
+        check_scores(read()),
+    ),
+    "AutoModelForQuestionAnswering": Head("Encoder", "ForQuestionAnswering", span),
+    "AutoModelForMultipleChoice": Head(
+        "Encoder", "ForMultipleChoice", choice, bare=lambda model: model(input_ids=CHOSEN)[0].shape
+    ),
+    "AutoModelForImageClassification": Head(
+        *("ImageEncoder", "ForImageClassification"),
+        lambda model: label(model, PICTURE),
+        check_scores(PICTURE),
+        bare=lambda model: model(BLANK)[0].shape,
+    ),
+    "AutoModelForMaskedImageModeling": Head(
+        "ImageEncoder", "ForMaskedImageModeling", shape_of("reconstruction", PICTURE), fields={"mask_token": True}
+    ),
+    "AutoModelForZeroShotImageClassification": Head(
+        *("DualEncoder", "Model"),
+        lambda model: str(dict(zip(CHOICES, matched(model), strict=True))),
+        check_matched,
+        bare=lambda model: torch.Size((1, 1)),
+    ),
+    "AutoModelForObjectDetection": Head(
+        *("Detection", "ForObjectDetection", objects, check_objects),
+        bare=lambda model: model(torch.zeros(1, 3, 64, 64))[0].shape,
+    ),
+    "AutoModelForPreTraining": Head("Encoder", "ForPreTraining", lambda model: str(model(**read())[0].shape)),
+    "AutoModelForCTC": Head(
+        "AudioEncoder", "ForCTC", labelled, check_labelled, bare=lambda model: model(SILENCE)[0].shape
+    ),
+    "AutoModelForSpeechSeq2Seq": Head("SpeechEncoderDecoder", "ForSpeechSeq2Seq", dictated, check_dictated),
+    "AutoModel, sound": Head("AudioEncoder", "Model", shape_of("last_hidden_state", HEARD)),
+    "AutoModel, sound and words": Head(
+        *("SpeechEncoderDecoder", "Model", shape_of("last_hidden_state", REPEATED)),
+        bare=lambda model: model(input_features=SILENCE, decoder_input_ids=TEXT)[0].shape,
+    ),
+    "AutoModel": Head("Encoder", "Model", shape_of("last_hidden_state", read()), check_features(read())),
+    "AutoModel, images": Head("ImageEncoder", "Model", shape_of("last_hidden_state", PICTURE), check_features(PICTURE)),
+    "AutoModel, both": Head(
+        *("EncoderDecoder", "Model", shape_of("last_hidden_state", BOTH)),
+        bare=lambda model: model(input_ids=TEXT, decoder_input_ids=TEXT)[0].shape,
+    ),
+    "AutoModel, places": Head("Detection", "Model", shape_of("last_hidden_state", SEEN), check_features(SEEN)),
 }
+# The same models on cards of other kinds: of a record, of the native form, of a folder without a processor.
+NATIVE = {"native": "AutoModelForImageClassification", "native text": "AutoModelForCausalLM"}
+BARE = {f"{name}, bare": name for name, head in MODELS.items() if head.bare}
+KINDS = {name: name for name in MODELS} | {"recorded": "AutoModelForImageClassification"} | NATIVE | BARE
+
+
+@dataclass
+class Card:
+    """A model, and what the programs of its card printed."""
+
+    model: PreTrainedModel
+    printed: list[str]
+
+
+@torch.no_grad()
+def jittered(model: PreTrainedModel) -> PreTrainedModel:
+    for parameter in model.parameters():
+        parameter.add_(torch.randn_like(parameter) * 0.5)
+    return model.eval()
+
+
+def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
+    """A model that lies in a folder now, and the text of its card, in which the folder has taken its name's place."""
+    torch.manual_seed(list(MODELS).index(KINDS[name]))
+    model = MODELS[KINDS[name]].build()
+    encoder_config = getattr(model.config, "encoder", model.config)
+    readers = [paired()] if "vision_config" in model.config.sub_configs else READERS[encoder_config.frontend]
+    if name in NATIVE:
+        qkv.to_transformers(model).save_pretrained(folder)
+        readers[0].save_pretrained(folder)
+    else:
+        build_folder(model, folder, processors=[] if name in BARE else readers)
+    if name == "recorded":
+        return model, (CARDS / "digits" / "card.md").read_text().replace("user/qkv-digits", str(folder))
+    if name == "native":
+        return model, str(make_card(RECORD, form="native")).replace("user/qkv-digits", str(folder))
+    config = json.loads((folder / "config.json").read_text())
+    form = "native" if name in NATIVE else "self-contained"
+    card = plain_card(config, name="m", processor=name not in BARE, form=form)
+    return model, str(card).replace("user/m", str(folder))
+
+
+@pytest.fixture(scope="module")
+def cards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
+    """The programs of every card that is asked for, run one after the other where only folders and a picture are."""
+    chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    place = tmp_path_factory.mktemp("cards")
+    IMAGE.save(place / "image.png")
+    with wave.open(str(place / "speech.wav"), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", "not compressed"))
+        file.writeframes(SOUND.tobytes())
+    found = {name: published(name, place / f"folder{index}") for index, name in enumerate(KINDS) if name in chosen}
+    programs = {name: PROGRAM.findall(text) for name, (_, text) in found.items()}
+    done = subprocess.run(
+        [sys.executable, "-I", ROOT / "tests" / "support" / "card_programs.py"],
+        input=json.dumps([program for every in programs.values() for program in every]),
+        env=clean_environment(place),
+        cwd=place,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    printed = iter(json.loads(done.stdout))
+    return {name: Card(model, [next(printed) for _ in programs[name]]) for name, (model, _) in found.items()}
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", sampled([*MODELS, "recorded", *NATIVE], 5))
 def test_programs_print_what_the_model_says(cards: dict[str, Card], name: str) -> None:
-    card, kind = cards[name], KINDS[name]
+    card, head = cards[name], MODELS[KINDS[name]]
     *piped, asked = card.printed
-    said = SAID[kind](card.model)
+    said = head.asked(card.model)
     if isinstance(said, dict):
         # Tensors are printed with four digits.
         torch.testing.assert_close(eval(asked, {"tensor": torch.tensor}), said, rtol=0, atol=0.5e-4 + 1e-5)
     else:
         assert asked == said
-    assert len(piped) == (kind in CHECKS)
+    assert len(piped) == (head.check is not None)
     for answer in piped:
-        CHECKS[kind](eval(answer, {"np": np}), card.model)
-
-
-TEXT, CHOSEN = torch.tensor([[1, 2, 3]]), torch.tensor([[[1, 2, 3], [1, 2, 4]]])
-BLANK, SILENCE = torch.zeros(1, 3, 8, 8), torch.zeros(1, 16, 6)
-# What programs print about numbers.
-ANSWERED: dict[str, Callable[[PreTrainedModel], Any]] = {
-    "bare text": lambda model: generated(model, {"input_ids": TEXT}),
-    "bare choices": lambda model: model(input_ids=CHOSEN)[0].shape,
-    "bare images": lambda model: model(BLANK)[0].shape,
-    "bare pairs": lambda model: torch.Size((1, 1)),
-    "bare places": lambda model: model(torch.zeros(1, 3, 64, 64))[0].shape,
-    "bare both": lambda model: model(input_ids=TEXT, decoder_input_ids=TEXT)[0].shape,
-    "bare sound": lambda model: model(SILENCE)[0].shape,
-    "bare sound and words": lambda model: model(input_features=SILENCE, decoder_input_ids=TEXT)[0].shape,
-}
+        head.check(eval(answer, {"np": np}), card.model)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", sampled(ANSWERED, 5))
+@pytest.mark.parametrize("name", sampled(BARE, 5))
 def test_programs_need_no_processor(cards: dict[str, Card], name: str) -> None:
-    assert cards[name].printed == [str(ANSWERED[name](cards[name].model))]
+    assert cards[name].printed == [str(MODELS[BARE[name]].bare(cards[name].model))]
 
 
 def test_every_head_is_used() -> None:
     assert {name.partition(",")[0] for name in MODELS} == set(HEADS)
 
 
-def recorded_programs(model: PreTrainedModel, prompt: str) -> list[str]:
-    architecture, config = type(model).__name__, {**model.config.to_dict(), "auto_map": {}}
-    config["auto_map"] = {HEADED[architecture]: f"modeling.{architecture}"}
+def recorded_programs(auto_class: str, prompt: str) -> list[str]:
+    model = MODELS[auto_class].build()
+    architecture = type(model).__name__
+    config = {**model.config.to_dict(), "auto_map": {auto_class: f"modeling.{architecture}"}}
     recipe = {**RECORD["recipe"], "architecture": architecture, "prompt": prompt}
     return PROGRAM.findall(str(make_card({**RECORD, "recipe": recipe, "config": config}, repo="user/asked")))
 
 
-HEADED = {
-    "QkvDecoderForCausalLM": "AutoModelForCausalLM",
-    "QkvEncoderForMaskedLM": "AutoModelForMaskedLM",
-    "QkvDualEncoderModel": "AutoModelForZeroShotImageClassification",
-}
-
-
 @pytest.mark.parametrize("prompt", ['Say "when", ŷ and {braces}', ""])
 def test_programs_ask_about_the_recipes_prompt(prompt: str) -> None:
-    nodes = [node for program in recorded_programs(decoder(), prompt) for node in ast.walk(ast.parse(program))]
+    nodes = [
+        node for program in recorded_programs("AutoModelForCausalLM", prompt) for node in ast.walk(ast.parse(program))
+    ]
     texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     assert [text for text in texts if " " in text] == [prompt or "The sky is blue."] * 2
 
 
 def test_a_mask_stands_where_the_prompt_says() -> None:
-    programs = recorded_programs(encoder("ForMaskedLM"), "A {mask} is here.")
+    programs = recorded_programs("AutoModelForMaskedLM", "A {mask} is here.")
     assert [program.count('"A {mask} is here.".format(mask=') for program in programs] == [1, 1]
     assert not any("sky" in program for program in programs)
 
 
 def test_a_prompt_of_labels_stands_as_it_is() -> None:
-    programs = recorded_programs(dual(), "a red circle, a blue star")
+    programs = recorded_programs("AutoModelForZeroShotImageClassification", "a red circle, a blue star")
     assert 'candidate_labels=["a red circle", "a blue star"], hypothesis_template="{}")' in programs[0]
     assert 'image, labels = Image.open("image.png"), ["a red circle", "a blue star"]\n' in programs[1]
     assert [type(ast.parse(program)) for program in programs] == [ast.Module] * 2

@@ -1,7 +1,6 @@
 """Files against the manifest: each check by itself; what accidents and attackers do: test_verify.py."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,20 +8,10 @@ from typing import Any
 import pytest
 
 import tiny
-from published import CODE, change_json, ours, published, shards
+from published import CODE, change_json, published, shards
 from qkv import QkvEncoderDecoderForConditionalGeneration
 from qkv.scripts.publishing.integrity.files import Row, config_findings, file_rows, flat
 from qkv.scripts.publishing.integrity.manifest import read_manifest
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(ours(), tmp_path_factory.mktemp("published") / "hub", **{CODE: "x = 1\n", "vocab.txt": "a\nb\n"})
-
-
-@pytest.fixture
-def folder(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "hub"))
 
 
 def found(folder: Path, **options: Any) -> dict[str, list[str]]:

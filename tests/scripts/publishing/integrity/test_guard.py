@@ -15,15 +15,9 @@ from qkv.scripts.publishing.integrity.guard import is_read, load_checked
 from qkv.scripts.publishing.integrity.manifest import IntegrityError
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(ours(), tmp_path_factory.mktemp("published") / "hub", **{"modeling_decoder.py": "x = 1\n"})
-
-
-@pytest.fixture
-def folder(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def verifying(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QKV_VERIFY", "1")
-    return Path(shutil.copytree(original, tmp_path / "hub"))
 
 
 @pytest.mark.parametrize(

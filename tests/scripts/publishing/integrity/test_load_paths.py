@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 import qkv
 import tiny
-from published import forge, ours, published
+from published import forge
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity import clean_process, load_paths
 from qkv.scripts.publishing.integrity.clean_process import Loaded
@@ -23,11 +23,6 @@ from qkv.scripts.publishing.integrity.verification import examine
 
 INPUTS = {"input_ids": torch.arange(8)[None] + 4}
 MINE = Path(__file__).parents[3] / "support" / "buffered_model.py"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(ours(), tmp_path_factory.mktemp("published") / "hub")
 
 
 @pytest.fixture
