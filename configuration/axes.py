@@ -11,7 +11,7 @@ from typing import Literal, get_args
 TablePositionName = Literal["learned", "grid"]
 SinusoidalPositionName = Literal["sinusoidal", "sinusoidal_concat", "sinusoidal_t2t"]
 RotaryPositionName = Literal["rope", "xpos"]
-BiasPositionName = Literal["alibi", "t5"]
+BiasPositionName = Literal["alibi", "t5", "kerple"]
 PositionName = Literal["none", TablePositionName, SinusoidalPositionName, RotaryPositionName, BiasPositionName]
 # Those of a detector's image encoder, and of its decoder.
 ImagePositionName = Literal["sinusoidal_2d", "sinusoidal_2d_and_input", "none"]

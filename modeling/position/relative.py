@@ -7,6 +7,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ...configuration.configuration_stack import StackConfig
@@ -121,9 +122,39 @@ class T5Position(Position):
         return side + torch.where(distance < exact, distance, far)
 
 
+class KerplePosition(Position):
+    """Lower each score by the logarithm of the distance, -r1 log(1 + r2 |i - j|), with both numbers learned by head.
+
+    All layers share them, as in figure 1 of the paper. They are positive because their logarithms are learned, where
+    the official code clamps. Lengths never seen in training extrapolate.
+
+    Acts at: `bias`.
+    Source: Chi et al. 2022, KERPLE, §4, the logarithmic kernel, https://arxiv.org/abs/2205.09921
+    Shapes: (B or 1, T), (B or 1, S) -> (B or 1, H, T, S)
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
+        self.log_r1 = nn.Parameter(torch.zeros(config.num_attention_heads))
+        self.log_r2 = nn.Parameter(torch.zeros(config.num_attention_heads))
+
+    def init_parameters(self, std: float) -> None:
+        """Draw r1 up to 2 and r2 up to 1 as the official code does, https://github.com/chijames/KERPLE: 2 x (H,)."""
+        for parameter, most in ((self.log_r1, 2.0), (self.log_r2, 1.0)):
+            init.uniform_(parameter, 0.01, most)
+            init.copy_(parameter, parameter.log())
+
+    def bias(self, query_positions: Tensor, key_positions: Tensor) -> Tensor | None:
+        distance = (query_positions[:, None, :, None] - key_positions[:, None, None, :]).abs()
+        r1, r2 = self.log_r1.exp()[:, None, None], self.log_r2.exp()[:, None, None]
+        # In half precision neighbouring distances beyond a few hundred would be one.
+        return -r1 * torch.log1p(r2 * distance.to(torch.float32))
+
+
 RELATIVE_POSITIONS: dict[str, type[Position]] = {
     "rope": RotaryPosition,
     "xpos": XPosition,
     "alibi": AlibiPosition,
     "t5": T5Position,
+    "kerple": KerplePosition,
 }

@@ -263,6 +263,21 @@ def t5_bias(table, query_positions, key_positions, bidirectional, max_distance=1
     return torch.stack(rows).reshape(len(query_positions), heads, query_positions.shape[1], key_positions.shape[1])
 
 
+def kerple_bias(log_r1, log_r2, query_positions, key_positions):
+    """Subtract r1 log(1 + r2 |i - j|) from every score: 2 x (H,), (B, T), (B, S) -> (B, H, T, S).
+
+    r1 and r2 are the exponentials of what is learned, so that they are positive.
+    Source: Chi et al. 2022, KERPLE, §4, the logarithmic kernel, https://arxiv.org/abs/2205.09921
+    """
+    rows = []
+    for queries, keys in zip(query_positions.tolist(), key_positions.tolist(), strict=True):
+        for r1, r2 in zip(log_r1.exp(), log_r2.exp(), strict=True):
+            for q in queries:
+                for k in keys:
+                    rows.append(-r1 * torch.log(1 + r2 * abs(q - k)))
+    return torch.stack(rows).reshape(len(query_positions), len(log_r1), -1, key_positions.shape[1])
+
+
 def full(query, key):
     """Let every query see every key.
 

@@ -133,3 +133,23 @@ def test_t5_bias(stack):
         actual = module.bias(queries, keys)
     expected = reference.t5_bias(module.table.weight, queries, keys, stack is encoder, 20)
     assert_same(actual, expected, module.table.weight)
+
+
+@STACKS
+@pytest.mark.parametrize("heads", [1, 3, 8])
+def test_kerple(stack, heads):
+    module = encoding(stack(position="kerple", num_attention_heads=heads, head_dim=2))
+    queries, keys = PLACES[:, 4:], PLACES
+    with exact():
+        actual = module.bias(queries, keys)
+    leaves = module.log_r1, module.log_r2
+    assert_same(actual, reference.kerple_bias(*leaves, queries, keys), *leaves)
+
+
+def test_kerple_starts_as_in_the_official_code():
+    module = POSITIONS["kerple"](decoder(position="kerple", num_attention_heads=1000, head_dim=2))
+    module.init_parameters(0.02)
+    for parameter, most in ((module.log_r1, 2.0), (module.log_r2, 1.0)):
+        start = parameter.detach().exp()
+        assert 0.0099 <= start.min() and start.max() <= most + 1e-4
+        assert abs(start.mean() - most / 2) <= 0.1 * most
