@@ -90,8 +90,6 @@ def update_stack(saved: dict[str, Any]) -> dict[str, Any]:
         values["pattern"] = retired["attention_patterns"]
     if retired["skip_first_norm"]:
         values["embedding_norm"] = "instead"
-    if (values["model_type"], values.get("frontend")) == ("qkv_image_encoder", "patches"):
-        values["backbone_config"] = None
     return values
 
 
