@@ -49,3 +49,10 @@ def test_families_presets_and_words_are_all_in_the_tables():
     assert names <= set(re.findall(r"^\| `(\w+)` \|", README, re.M))
     words = {*get_args(PositionName), *get_args(PatternName), *get_args(NormName), *get_args(FeedForwardName)}
     assert {word for word in words if not re.search(rf"\b{word}\b", README)} == set()
+
+
+def test_the_fields_of_the_table_of_words_exist():
+    rows = README.split("| field | values |")[1].split("\n\n")[0].splitlines()
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+    fields = set().union(*(config_class.known_fields() for config_class in CONFIGS))
+    assert named and named <= fields
