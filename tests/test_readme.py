@@ -52,7 +52,7 @@ def test_families_presets_and_words_are_all_in_the_tables():
 
 
 def test_the_fields_of_the_table_of_words_exist():
-    rows = README.split("| field | values |")[1].split("\n\n")[0].splitlines()
+    rows = README.split("| field | values |\n")[1].split("\n\n")[0].splitlines()
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     fields = set().union(*(config_class.known_fields() for config_class in CONFIGS))
     assert named and named <= fields
