@@ -51,9 +51,9 @@ def load_in_clean_process(
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         folders = [write_job(job, place / str(index)) for index, job in enumerate(jobs)]
-        package = str(qkv.__file__) if installed else ""
+        package = (str(qkv.__file__), qkv.__path__[0]) if installed else ("", "")
         result = subprocess.run(
-            [python, "-I", PROGRAM, str(torch.get_num_threads()), package, *folders],
+            [python, "-I", PROGRAM, str(torch.get_num_threads()), *package, *folders],
             env={**clean_environment(home or place), **(environment or {})},
             cwd=place,
             capture_output=True,

@@ -1,7 +1,8 @@
 """Load a model, fingerprint its tensors and run it: imported, or run by path in a process of its own.
 
-Arguments of the process: threads, qkv's `__init__.py` to import it from there, or nothing to hide it, and folders. Each
-has a `job.json` with the fields of `Job`, and gets a `report.json`; `inputs` gives it `outputs`, safetensors both.
+Arguments of the process: threads, qkv's `__init__.py` and its folder to import it from there, or two empty words to
+hide it, and the folders of jobs. Each has a `job.json` with the fields of `Job`, and gets a `report.json`; `inputs`
+gives it `outputs`, safetensors both.
 """
 
 import copy
@@ -176,13 +177,13 @@ def pipeline_input(example: str) -> Any:
 
 def main() -> None:
     """Do the job of every folder."""
-    threads, package, *folders = sys.argv[1:]
+    threads, package, place, *folders = sys.argv[1:]
     if "qkv" in sys.modules:
         raise RuntimeError("qkv was imported before it could be hidden")
     # From here on importing it fails, however it is installed.
     sys.modules["qkv"] = None  # type: ignore[assignment]
     if package:
-        spec: Any = importlib.util.spec_from_file_location("qkv", package)
+        spec: Any = importlib.util.spec_from_file_location("qkv", package, submodule_search_locations=[place])
         sys.modules["qkv"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules["qkv"])
     torch.set_num_threads(int(threads))

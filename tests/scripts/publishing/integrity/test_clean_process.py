@@ -23,7 +23,7 @@ def test_a_job_arrives_whole_with_full_paths(tmp_path: Path, monkeypatch: pytest
     """That the real program loads a model with it: tests/scripts/test_verify.py."""
     echo = tmp_path / "echo.py"
     echo.write_text(
-        "import pathlib, shutil, sys\nfor folder in map(pathlib.Path, sys.argv[3:]):\n"
+        "import pathlib, shutil, sys\nfor folder in map(pathlib.Path, sys.argv[4:]):\n"
         "    shutil.copy(folder / 'job.json', folder / 'report.json')\n"
         "    shutil.copy(folder / 'inputs', folder / 'outputs') if (folder / 'inputs').exists() else None"
     )

@@ -126,7 +126,7 @@ def test_known_tensors_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_where_qkv_was_imported_nothing_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["inspector.py", "1", ""])
+    monkeypatch.setattr(sys, "argv", ["inspector.py", "1", "", ""])
     with pytest.raises(RuntimeError, match="qkv was imported"):
         inspector.main()
 
@@ -138,7 +138,7 @@ def test_the_jobs_are_done_and_reported(tmp_path: Path, monkeypatch: pytest.Monk
     jobs = [replace(job, again=True, timed=True), replace(job, options={"dtype": "bfloat16"})]
     folders = [write_job(each, tmp_path / str(index)) for index, each in enumerate(jobs)]
     monkeypatch.delitem(sys.modules, "qkv")
-    monkeypatch.setattr(sys, "argv", ["inspector.py", str(torch.get_num_threads()), "", *map(str, folders)])
+    monkeypatch.setattr(sys, "argv", ["inspector.py", str(torch.get_num_threads()), "", "", *map(str, folders)])
     inspector.main()
     plain, low = map(read_loaded, folders)
     assert (plain.report["dtype"], low.report["dtype"]) == ("float32", "bfloat16") and plain.report["loaded"]["buffer"]
