@@ -91,7 +91,7 @@ class AttentionConfig(QkvConfig):
     grid_kernel: int = at_least(1, 11)
     kernel: ClassVar[KernelName] = "softmax"
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         check_contradictions(self, kwargs)
         if self.num_key_value_heads is None:
             self.num_key_value_heads = self.num_attention_heads
@@ -193,7 +193,7 @@ class AttentionConfig(QkvConfig):
             super().validate_rope()
 
 
-def check_contradictions(config: AttentionConfig, given: dict[str, Any]) -> None:
+def check_contradictions(config: AttentionConfig, given: dict[str, object]) -> None:
     """Raise ValueError on rotary parameters without `position="rope"`, and on `layer_types`, which is derived."""
     if "layer_types" in given:
         raise ValueError("layer_types is derived here; set pattern, to one word for each layer")
@@ -218,16 +218,17 @@ def check_buckets(buckets: int, distance: int) -> None:
         )
 
 
-def check_rope(given: dict[str, Any], patterns: list[PatternName]) -> None:
+def check_rope(given: dict[str, object], patterns: list[PatternName]) -> None:
     """Raise ValueError on wrong rotary parameters, given once or for each pattern."""
     if not CACHE_LAYER_TYPES.keys() & given.keys():
         check_rope_parameters(given)
         return
     for word in dict.fromkeys([*patterns, *given]):
         check_choice(tuple(CACHE_LAYER_TYPES), "pattern of rope_parameters", word)
-        if not isinstance(given.get(word), dict):
+        parameters = given.get(word)
+        if not isinstance(parameters, dict):
             raise ValueError(f"rope_parameters say nothing about pattern={word!r}; give it a dict of its own")
-        check_rope_parameters(given[word])
+        check_rope_parameters(parameters)
 
 
 def check_rope_parameters(given: dict[str, Any]) -> None:
@@ -244,12 +245,16 @@ def check_rope_parameters(given: dict[str, Any]) -> None:
             raise ValueError(f"{small}={given[small]} of rope_parameters must be below {large}={given[large]}")
 
 
-def check_rope_parameter(name: str, value: Any) -> None:
+def check_rope_parameter(name: str, value: object) -> None:
     """Raise ValueError on a misspelt rotary parameter, and on a number out of range."""
     known = RopeParameters.__annotations__
     if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):
         raise ValueError(f"rope_parameters has no {name!r}; did you mean {close[0]!r}?")
     if name in ROPE_NUMBERS:
         low, high, bounds = ROPE_BOUNDS.get(name, (0, inf, "above 0"))
-        if type(value) not in (int, float) or not (0 < value < inf and low <= value <= high):
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not (0 < value < inf and low <= value <= high)
+        ):
             raise ValueError(f"{name}={value!r} of rope_parameters must be a finite number {bounds}")

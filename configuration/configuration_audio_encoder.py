@@ -1,14 +1,14 @@
 """Audio encoders: spectrograms read through convolutions, alone (CTC) or before a decoder (Whisper, Speech2Text)."""
 
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .axes import ConvolutionName, FrameLayoutName, FramePaddingName, FrontendName
 from .configuration_base import Derived, at_least, bounded, checked, rate
 from .configuration_stack import StackConfig
 
 
-def are_sizes(sizes: list[int]) -> bool:
+def are_sizes(sizes: list[int] | tuple[int, ...]) -> bool:
     """Return whether these are one or more whole numbers, none below 1."""
     return len(sizes) >= 1 and all(type(size) is int and size >= 1 for size in sizes)
 
@@ -80,7 +80,7 @@ class QkvAudioEncoderConfig(StackConfig):
     ctc_zero_infinity: bool = False
     pad_token_id: int | None = 0
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         # JSON knows lists only, and a loaded config equals the saved one.
         self.conv_kernel_sizes, self.conv_strides = list(self.conv_kernel_sizes), list(self.conv_strides)
         if self.conv_channels is None:

@@ -36,6 +36,8 @@ RETIRED = {
 # The configs of other inputs than tokens, by the word with which an earlier version chose them.
 OTHER_INPUTS = {"patches": "QkvImageEncoderConfig", "spectrogram": "QkvAudioEncoderConfig"}
 
+Value = TypeVar("Value")
+Config = TypeVar("Config", bound="QkvConfig")
 ConfigClass = TypeVar("ConfigClass", bound=type)
 
 if TYPE_CHECKING:
@@ -45,10 +47,10 @@ else:
     Derived = int | None
 
 
-def bounded(default: object, holds: Callable[[Any], bool], bounds: str) -> Any:
+def bounded(default: Value | None, holds: Callable[[Value], bool], bounds: str) -> Any:
     """Declare a field whose value, unless it is None, keeps within bounds."""
 
-    def check(value: Any) -> None:
+    def check(value: Value | None) -> None:
         if value is not None and not holds(value):
             raise ValueError(f"must {bounds}")
 
@@ -89,7 +91,7 @@ def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
     """Wrap a method of `strict` so that it raises the cause alone, as a ValueError."""
 
     @wraps(method)
-    def plain(*args: Any, **kwargs: Any) -> None:
+    def plain(*args: object, **kwargs: object) -> None:
         try:
             method(*args, **kwargs)
         except StrictDataclassError as error:
@@ -127,7 +129,7 @@ def owner_of(name: str) -> str | None:
 
 
 @cache
-def literal_words(annotation: Any) -> tuple[str, ...]:
+def literal_words(annotation: object) -> tuple[str, ...]:
     """Return the words of a Literal, alone or inside a list or union; none for other types."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
@@ -146,14 +148,14 @@ class QkvConfig(PreTrainedConfig):
     # How the package reads what earlier versions saved; a published copy reads its own config alone.
     update_saved: ClassVar[Callable[[dict[str, Any]], dict[str, Any]] | None] = None
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         self.check_extras(kwargs)
         kwargs.setdefault("auto_map", dict(self.auto_classes))
         # transformers looks through them where an Auto class has several models for a config.
         self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
 
-    def check_extras(self, extras: dict[str, Any]) -> None:
+    def check_extras(self, extras: dict[str, object]) -> None:
         """Raise ValueError on a misspelt or retired field among the extras, and on malformed labels."""
         for name, value in extras.items():
             if name in RETIRED and value is not None:
@@ -167,7 +169,7 @@ class QkvConfig(PreTrainedConfig):
         if not isinstance(self.id2label, dict | None):
             raise ValueError(f"id2label={self.id2label!r} is not a dict of numbers and labels such as {{0: 'cat'}}")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         self.check_word(name, value)
         self.check_fixed(name, value)
         try:
@@ -193,7 +195,7 @@ class QkvConfig(PreTrainedConfig):
         """Check nothing: every attention implementation may return weights here."""
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+    def from_dict(cls: type[Config], config_dict: dict[str, object], **kwargs: object) -> Config:
         """Make a config of a dict, changes checked as on construction: `from_pretrained(folder, image_size=32)`."""
         saved_kind = config_dict.get("model_type")
         if cls.update_saved is not None:

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, ClassVar
 
 from .configuration_base import HUGGING_FACE_EXTRAS, QkvConfig, checked
+from .configuration_stack import StackConfig
 
 # Fields of transformers that each part keeps to itself.
 OF_TRANSFORMERS = frozenset(
@@ -21,10 +22,12 @@ class CompositeConfig(QkvConfig):
     Saved, each part is a full config.
     """
 
+    # {name of a part: its class}, of which transformers makes `sub_configs`.
+    sub_configs_defaults: ClassVar[dict[str, Any]] = {}
     # {name of a part: name of its module}, where the two differ.
     part_modules: ClassVar[dict[str, str]] = {}
 
-    def make_parts(self, given: dict[str, Any], **defaults: Mapping[str, Any]) -> dict[str, Any]:
+    def make_parts(self, given: dict[str, object], **defaults: Mapping[str, object]) -> dict[str, object]:
         """Build every part from flat fields and its own, over its defaults; return what belongs to the whole."""
         own = {field.name for field in fields(self)}
         for part, config_class in self.sub_configs.items():
@@ -48,19 +51,21 @@ class CompositeConfig(QkvConfig):
         return super().known_fields().union(*(part.known_fields() for part in cls.sub_configs.values()))
 
 
-def make_part(config_class: type[QkvConfig], given: Any, shared: Mapping[str, Any]) -> QkvConfig:
+def make_part(
+    config_class: type[QkvConfig], given: QkvConfig | Mapping[str, object] | None, shared: Mapping[str, object]
+) -> QkvConfig:
     """Return the config of a part from shared fields and its own differences; a finished config passes unchanged."""
     if isinstance(given, QkvConfig):
         return given
     declared = config_class.known_fields() - OF_TRANSFORMERS
-    fields_ = {name: deepcopy(value) for name, value in shared.items() if name in declared}
-    config = config_class(**{**fields_, **(given or {})})
+    own: dict[str, Any] = {name: deepcopy(value) for name, value in shared.items() if name in declared}
+    config = config_class(**{**own, **(given or {})})
     # Auto classes load the whole; a map in each part would only repeat itself in config.json.
     del config.auto_map
     return config
 
 
-def check_same_width(encoder: Any, decoder: Any) -> None:
+def check_same_width(encoder: StackConfig, decoder: StackConfig) -> None:
     """Raise ValueError where cross-attention cannot read what the encoder returns."""
     if encoder.hidden_size != decoder.hidden_size:
         raise ValueError(

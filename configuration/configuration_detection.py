@@ -50,7 +50,7 @@ class QkvDetectionEncoderConfig(StackConfig):
     num_channels: int = at_least(1, 3)
     position: ImagePositionName = "sinusoidal_2d"  # type: ignore[assignment]  # other words than other stacks have
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         if self.backbone_config is not None:
             self.backbone_config = complete_backbone(self.backbone_config, self.num_channels)
         super().__post_init__(**kwargs)
@@ -118,7 +118,7 @@ class QkvDetectionDecoderConfig(StackConfig):
     num_queries: int = at_least(1, 100)
     position: ObjectQueryPositionName = "object_queries"  # type: ignore[assignment]  # a word of its own
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         self.max_position_embeddings = self.num_queries
         super().__post_init__(**kwargs)
 
@@ -136,7 +136,7 @@ else:
 class QkvDetectionConfig(CompositeConfig):
     """Configure a detector: an encoder over an image and a decoder of object queries (DETR).
 
-    Any field of `QkvDetectionEncoderConfig` and `QkvDetectionDecoderConfig` may be given flat for both. Objects and
+    Fields of `QkvDetectionEncoderConfig` and `QkvDetectionDecoderConfig` may be given flat for both. Objects and
     queries are matched so that the sum of the three costs is least.
 
     Args:
@@ -154,7 +154,7 @@ class QkvDetectionConfig(CompositeConfig):
     """
 
     model_type = "qkv_detection"
-    sub_configs_defaults: ClassVar[dict[str, Any]] = {
+    sub_configs_defaults = {
         "encoder": QkvDetectionEncoderConfig,
         "decoder": QkvDetectionDecoderConfig,
     }
@@ -176,7 +176,7 @@ class QkvDetectionConfig(CompositeConfig):
     initializer_range: float | int = positive(0.02)
     is_encoder_decoder: bool = True
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         own = {"norm_first": False, "hidden_act": "relu", "initializer_range": self.initializer_range}
         super().__post_init__(**self.make_parts(kwargs, encoder=own, decoder={"final_norm": True, **own}))
 

@@ -1,6 +1,6 @@
 """Dual encoders: CLIP, a text and an image in one space."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .axes import ActivationName, TextPoolingName
 from .configuration_base import at_least, checked
@@ -46,7 +46,7 @@ else:
 class QkvDualEncoderConfig(CompositeConfig):
     """Configure a text and an image encoder and the space they share (CLIP).
 
-    Any field of `QkvTextEncoderConfig` and `QkvImageEncoderConfig` may be given flat for both.
+    Fields of `QkvTextEncoderConfig` and `QkvImageEncoderConfig` may be given flat for both.
 
     Args:
         text_config: Fields of the text encoder that are not those given flat, or its whole config.
@@ -58,7 +58,7 @@ class QkvDualEncoderConfig(CompositeConfig):
     """
 
     model_type = "qkv_dual_encoder"
-    sub_configs_defaults: ClassVar[dict[str, Any]] = {
+    sub_configs_defaults = {
         "text_config": QkvTextEncoderConfig,
         "vision_config": QkvImageEncoderConfig,
     }
@@ -75,7 +75,7 @@ class QkvDualEncoderConfig(CompositeConfig):
     logit_scale_init_value: float | int = 2.6592
     embedding_chunk_size: int | None = at_least(1)
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         super().__post_init__(**self.make_parts(kwargs))
 
     @property

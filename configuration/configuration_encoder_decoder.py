@@ -1,17 +1,20 @@
 """Encoder-decoders over text: the 2017 Transformer, T5, BART, Marian and their multilingual descendants."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .configuration_base import Derived, QkvConfig, checked, positive, rate
 from .configuration_composite import CompositeConfig, check_same_width
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
+from .configuration_stack import StackConfig
 
 if TYPE_CHECKING:
+    AnyEncoderPart = StackConfig
     EncoderPart = QkvEncoderConfig
     DecoderPart = QkvDecoderConfig
 else:
     # What may be given; what is read afterwards is always a config.
+    AnyEncoderPart = StackConfig | dict | None
     EncoderPart = QkvEncoderConfig | dict | None
     DecoderPart = QkvDecoderConfig | dict | None
 
@@ -36,7 +39,7 @@ class Seq2SeqConfig(CompositeConfig):
 
     keys_to_ignore_at_inference = ["past_key_values"]
 
-    encoder: Any = None
+    encoder: AnyEncoderPart = None  # type: ignore[assignment]  # made in __post_init__
     decoder: DecoderPart = None  # type: ignore[assignment]  # made in __post_init__
     tie_word_embeddings: bool = True
     label_smoothing: float | int = rate()
@@ -49,7 +52,7 @@ class Seq2SeqConfig(CompositeConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         ids = {name: getattr(self, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         own = {"vocab_size": 32128, "initializer_range": self.initializer_range, **ids}
         super().__post_init__(**self.make_parts(kwargs, encoder=own, decoder={**own, "cross_attention": True}))
@@ -84,7 +87,7 @@ class Seq2SeqConfig(CompositeConfig):
 class QkvEncoderDecoderConfig(Seq2SeqConfig):
     """Configure an encoder-decoder over text: the 2017 Transformer, T5, BART, Marian.
 
-    Any field of `QkvEncoderConfig` and `QkvDecoderConfig` may be given flat for both.
+    Fields of `QkvEncoderConfig` and `QkvDecoderConfig` may be given flat for both.
 
     Args:
         encoder: Fields of the encoder that are not those given flat, or its whole config.
@@ -93,7 +96,10 @@ class QkvEncoderDecoderConfig(Seq2SeqConfig):
     """
 
     model_type = "qkv_encoder_decoder"
-    sub_configs_defaults: ClassVar[dict[str, Any]] = {"encoder": QkvEncoderConfig, "decoder": QkvDecoderConfig}
+    sub_configs_defaults = {
+        "encoder": QkvEncoderConfig,
+        "decoder": QkvDecoderConfig,
+    }
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
         "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",

@@ -62,7 +62,7 @@ class QkvImageEncoderConfig(PooledStackConfig):
     classifier_dropout: float | int = rate()
     label_smoothing: float | int = rate()
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         if isinstance(self.image_size, tuple):
             # JSON knows lists only, and a loaded config equals the saved one.
             self.image_size = list(self.image_size)

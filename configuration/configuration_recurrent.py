@@ -1,6 +1,6 @@
 """Recurrent encoder-decoders: what translated before the Transformer, with and without attention."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from .axes import AlignmentName, CellName, FrontendName, ReadoutName
 from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
@@ -77,7 +77,7 @@ class QkvRecurrentConfig(QkvConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = 1
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         halves = 2 if self.bidirectional and self.attention == "dot" else 1
         derived = {
             "embedding_size": self.hidden_size,

@@ -1,6 +1,6 @@
 """Encoder-decoders from speech to text: Whisper, Speech2Text."""
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from .axes import TranscriptionName
 from .configuration_audio_encoder import QkvAudioEncoderConfig
@@ -19,7 +19,7 @@ else:
 class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
     """Configure an encoder-decoder from speech to text: Whisper, Speech2Text.
 
-    Any field of `QkvAudioEncoderConfig` and `QkvDecoderConfig` may be given flat for both.
+    Fields of `QkvAudioEncoderConfig` and `QkvDecoderConfig` may be given flat for both.
 
     Args:
         encoder: Fields of the audio encoder that are not those given flat, or its whole config.
@@ -30,7 +30,10 @@ class QkvSpeechEncoderDecoderConfig(Seq2SeqConfig):
     """
 
     model_type = "qkv_speech_encoder_decoder"
-    sub_configs_defaults: ClassVar[dict[str, Any]] = {"encoder": QkvAudioEncoderConfig, "decoder": QkvDecoderConfig}
+    sub_configs_defaults = {
+        "encoder": QkvAudioEncoderConfig,
+        "decoder": QkvDecoderConfig,
+    }
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_speech_encoder_decoder.QkvSpeechEncoderDecoderConfig",
         "AutoModel": "modeling_speech_encoder_decoder.QkvSpeechEncoderDecoderModel",

@@ -1,6 +1,6 @@
 """One stack of layers: width, depth, norm placement, feed-forward, dropout."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from .axes import BIAS_POSITIONS, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
@@ -59,7 +59,7 @@ class StackConfig(AttentionConfig):
     layerdrop: float | int = rate()
     initializer_range: float | int = positive(0.02)
 
-    def __post_init__(self, **kwargs: Any) -> None:
+    def __post_init__(self, **kwargs: object) -> None:
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         if getattr(self, "embedding_size", 0) is None:

@@ -11,7 +11,7 @@ EXPLAINED: dict[type, dict[str, str]] = {}
 WIDTH = 116
 
 
-def spell_type(annotation: Any) -> str:
+def spell_type(annotation: object) -> str:
     """Return a type as one says it: `int or None`."""
     if get_origin(annotation) in (Union, UnionType):
         *first, last = map(spell_type, get_args(annotation))
@@ -21,7 +21,7 @@ def spell_type(annotation: Any) -> str:
     return "None" if annotation is NoneType else getattr(annotation, "__name__", str(annotation))
 
 
-def list_fields(config_class: Any) -> None:
+def list_fields(config_class: type[Any]) -> None:
     """Complete the docstring of a config class with the fields it inherits, and each field with type and default.
 
     What stands under `Args:` in a class is `field: explanation`; a subclass may explain a field again.
@@ -51,7 +51,7 @@ def explanations(section: str) -> dict[str, str]:
     return explained
 
 
-def entry(field: "Field[Any]", text: str) -> str:
+def entry(field: "Field[object]", text: str) -> str:
     """Return the lines that explain one field."""
     default = field.default if field.default_factory is MISSING else field.default_factory()
     line = f"{field.name} ({spell_type(field.type)}, defaults to {default!r}): {text}"

@@ -83,7 +83,7 @@ class SelfAttention(Attention):
         attention_mask: Mask = None,
         position: PositionState = NO_POSITION,
         past_key_values: Cache | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> tuple[Tensor, Tensor | None]:
         placed = add_position(hidden, position.query_key)
         value, query, key = self.value(hidden), self.query(placed), self.key(placed)
@@ -111,7 +111,7 @@ class CrossAttention(Attention):
         attention_mask: Mask = None,
         position: PositionState = NO_POSITION,
         past_key_values: Cache | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> tuple[Tensor, Tensor | None]:
         key, value = self.cached_key_value(memory, position.memory_key, past_key_values)
         query = self.query(add_position(hidden, position.query_key))

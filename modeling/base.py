@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ClassVar
+from os import PathLike
+from typing import Any, ClassVar, TypeVar
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from ..configuration.configuration_base import QkvConfig
 from .checks.inputs import check_family
+
+Forward = TypeVar("Forward", bound=Callable[..., Any])
 
 
 # trf-ignore: TRF013  each family calls post_init, last
@@ -29,10 +33,10 @@ class QkvPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _can_compile_fullgraph = True
     # What the package adds to loading and pushing; a published copy has neither.
-    load_hook: ClassVar[Callable[..., Any] | None] = None
-    upload_hook: ClassVar[Callable[..., Any] | None] = None
+    load_hook: ClassVar[Callable[..., object] | None] = None
+    upload_hook: ClassVar[Callable[..., None] | None] = None
 
-    def __init__(self, config: QkvConfig, *inputs: Any, **kwargs: Any) -> None:
+    def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
         check_family(self, config)
         # It may have been edited since it was made.
         config.validate()
@@ -46,27 +50,31 @@ class QkvPreTrainedModel(PreTrainedModel):
     @classmethod
     @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
     def from_pretrained(  # type: ignore[override]  # wraps keeps its signature where mypy does not look
-        cls, pretrained_model_name_or_path: Any, *model_args: Any, **kwargs: Any
+        cls, pretrained_model_name_or_path: str | PathLike[str] | None, *model_args: object, **kwargs: object
     ) -> Any:
         """Load a model as transformers does; with QKV_VERIFY=1 the package checks it against its manifest."""
-        loaded = super().from_pretrained
+        loaded: Callable[..., object] = super().from_pretrained
         if cls.load_hook is not None:
             return cls.load_hook(loaded, pretrained_model_name_or_path, *model_args, **kwargs)
         return loaded(pretrained_model_name_or_path, *model_args, **kwargs)
 
-    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
+    def _upload_modified_files(
+        self, working_dir: str | PathLike[str], repo_id: str, *args: object, **kwargs: object
+    ) -> object:
         hook = type(self).upload_hook
         # A model that was loaded with published code brings it along by itself.
         if hook is not None and not self.is_remote_code():
             hook(self, working_dir, repo_id, **kwargs)
-        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+        upload: Callable[..., object] = super()._upload_modified_files
+        return upload(working_dir, repo_id, *args, **kwargs)
 
     @torch.no_grad()
-    def _init_weights(self, module: Any) -> None:
+    def _init_weights(self, module: nn.Module) -> None:
         """Initialise a module; `init_parameters(std)` is the start of those that no layer of torch has."""
         super()._init_weights(module)
-        if hasattr(module, "init_parameters"):
-            module.init_parameters(self.config.initializer_range)
+        init_parameters = getattr(module, "init_parameters", None)
+        if init_parameters is not None:
+            init_parameters(self.config.initializer_range)
 
     def recorded(self) -> dict[str, bool]:
         """Return what this config asks the stacks inside to record, whose own configs do not say."""
@@ -83,7 +91,7 @@ class QkvPreTrainedModel(PreTrainedModel):
         return {}
 
 
-def can_return_tuple(forward: Callable[..., Any]) -> Callable[..., Any]:
+def can_return_tuple(forward: Forward) -> Forward:
     """Turn a head's output into a tuple when `return_dict=False` or the config says so.
 
     transformers' decorator of this name leaves it to the model inside to read the config as well, and a head cannot
@@ -91,15 +99,16 @@ def can_return_tuple(forward: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(forward)
-    def wrapper(self: PreTrainedModel, *args: Any, return_dict: bool | None = None, **kwargs: Any) -> Any:
+    def wrapper(self: PreTrainedModel, *args: object, return_dict: bool | None = None, **kwargs: object) -> object:
         output = forward(self, *args, return_dict=True, **kwargs)
         wanted = self.config.return_dict if return_dict is None else return_dict
         return output if wanted else output.to_tuple()
 
-    return wrapper
+    typed: Any = wrapper  # as what it wraps: with `return_dict` left out
+    return typed
 
 
-def exactly_one(**given: Any) -> None:
+def exactly_one(**given: object) -> None:
     """Raise unless exactly one of the named inputs is given."""
     if sum(value is not None for value in given.values()) != 1:
         present = " and ".join(name for name, value in given.items() if value is not None) or "none"

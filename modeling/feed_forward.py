@@ -4,7 +4,7 @@ Shapes: B batch, T tokens, D hidden_size, F intermediate_size.
 """
 
 from collections import ChainMap
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ def gelu_bloom(hidden: Tensor) -> Tensor:
 
 
 # Those of transformers, and what they lack.
-ACTIVATIONS: ChainMap[str, Any] = ChainMap({"gelu_bloom": gelu_bloom}, ACT2FN)
+ACTIVATIONS: ChainMap[str, Callable[[Tensor], Tensor]] = ChainMap({"gelu_bloom": gelu_bloom}, ACT2FN)
 
 
 class MLP(nn.Module):

@@ -3,8 +3,8 @@
 Shapes: B batch, T tokens, D hidden_size, C channels, N patches.
 """
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.models.detr.modeling_detr import DetrConvEncoder, DetrFrozenBatchNorm2d
 
+from ..configuration.configuration_base import QkvConfig
+from ..configuration.configuration_detection import QkvDetectionDecoderConfig, QkvDetectionEncoderConfig
 from ..configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .checks.inputs import can_read_values, check_input_ids, check_masked_patches
 from .position.hooks import Embedded
@@ -29,7 +31,7 @@ class TokenFrontend(nn.Embedding):
 
     main_input_name = "input_ids"
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: QkvConfig) -> None:
         super().__init__(config.vocab_size, config.embedding_width)
         self.scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 
@@ -70,8 +72,7 @@ class PatchFrontend(nn.Module):
         grid = self.grid(pixel_values, interpolate=interpolate_pos_encoding)
         patches = self.patches(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
         if bool_masked_pos is not None:
-            token: Any = self.mask_token
-            check_masked_patches(bool_masked_pos, patches, token)
+            token = check_masked_patches(bool_masked_pos, patches, self.mask_token)
             patches = torch.where(bool_masked_pos[..., None].bool(), token, patches)
         prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
         hidden = torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
@@ -148,11 +149,11 @@ class FeatureMapFrontend(nn.Module):
 
     main_input_name = "pixel_values"
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: QkvDetectionEncoderConfig) -> None:
         super().__init__()
         self.backbone = DetrConvEncoder(SimpleNamespace(backbone_config=config.backbone)).requires_grad_()
         self.projection = nn.Conv2d(self.backbone.intermediate_channel_sizes[-1], config.hidden_size, kernel_size=1)
-        model: Any = self.backbone.model
+        model = self.backbone.model
         if not any("Attention" in type(module).__name__ for module in model.modules()):
             # It goes along with any implementation of what it has not.
             model._supports_sdpa = model._supports_flex_attn = model._supports_flash_attn = True
@@ -182,7 +183,7 @@ class QueryFrontend(nn.Module):
 
     main_input_name = "encoder_hidden_states"
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: QkvDetectionDecoderConfig) -> None:
         super().__init__()
         self.num_queries = config.num_queries
 
@@ -195,9 +196,13 @@ def special_token(config: QkvImageEncoderConfig) -> nn.Parameter:
     return nn.Parameter(torch.zeros(1, 1, config.hidden_size))
 
 
-FRONTENDS: dict[str, Any] = {"tokens": TokenFrontend, "patches": PatchFrontend, "spectrogram": SpectrogramFrontend}
+FRONTENDS: dict[str, Callable[..., nn.Module]] = {
+    "tokens": TokenFrontend,
+    "patches": PatchFrontend,
+    "spectrogram": SpectrogramFrontend,
+}
 # Those of a detector's two halves.
-DETECTION_FRONTENDS: dict[str, Any] = {
+DETECTION_FRONTENDS: dict[str, Callable[..., nn.Module]] = {
     "feature_map": FeatureMapFrontend,
     "patches": PaddedPatchFrontend,
     "object_queries": QueryFrontend,

@@ -27,7 +27,7 @@ def eager_attention(
     scaling: float,
     dropout: float = 0.0,
     position_bias: Tensor | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
     """softmax(q k^T * scaling + bias) v with the weights in hand; the only backend that can return them.
 

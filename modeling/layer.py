@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, S memory, D hidden_size.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -33,8 +31,8 @@ class Layer(GradientCheckpointingLayer):
         super().__init__()
         self.self_attn = SelfAttention(config, layer_index)
         self.self_attn_residual = Residual(config, layer_index, normed=layer_index > 0 or not config.skip_first_norm)
-        self.cross_attn: Any = None
-        self.cross_attn_residual: Any = None
+        self.cross_attn: CrossAttention | None = None
+        self.cross_attn_residual: Residual | None = None
         if getattr(config, "cross_attention", False):
             self.cross_attn = CrossAttention(config, layer_index)
             self.cross_attn_residual = Residual(config, layer_index)
@@ -49,15 +47,15 @@ class Layer(GradientCheckpointingLayer):
         attention_mask: Mask = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Mask = None,
-        *state: Any,
-        **kwargs: Any,
+        *state: object,
+        **kwargs: object,
     ) -> Tensor:
         if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
             return hidden_states
-        position, memory = PositionState(*state), (encoder_hidden_states, encoder_attention_mask)
+        position, memory = PositionState._make(state), (encoder_hidden_states, encoder_attention_mask)
         branch, _ = self.self_attn(self.self_attn_residual.input(hidden_states), attention_mask, position, **kwargs)
         hidden = self.self_attn_residual(hidden_states, branch)
-        if self.cross_attn is not None:
+        if self.cross_attn is not None and self.cross_attn_residual is not None:
             branch, _ = self.cross_attn(self.cross_attn_residual.input(hidden), *memory, position, **kwargs)
             hidden = self.cross_attn_residual(hidden, branch)
         branch = self.mlp(self.mlp_residual.input(hidden_states if self.parallel else hidden))

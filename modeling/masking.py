@@ -32,9 +32,9 @@ from .pattern import PATTERNS, Predicate
 # A dense mask, flex attention's block mask, or None where the backend needs none.
 Mask = BlockMask | Tensor | None
 # What a caller may give as `attention_mask`: marks of real tokens, a finished mask, or finished masks by their names.
-GivenMask = Tensor | dict[str, Any] | None
+GivenMask = Tensor | dict[str, Tensor] | None
 # A predicate, with what lets a backend go without the mask.
-Rule = tuple[Predicate, dict[str, Any]]
+Rule = tuple[Predicate, dict[str, bool | int | None]]
 
 
 @dataclass
@@ -133,10 +133,10 @@ def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, posit
     return AttentionMasks(position_ids, position_ids, {pattern: masks[kind] for pattern, kind in kinds.items()})
 
 
-def masks_from_generate(prepared: dict[str, Any], sizes: MaskSizes, position_ids: Tensor | None) -> AttentionMasks:
+def masks_from_generate(prepared: dict[str, Tensor], sizes: MaskSizes, position_ids: Tensor | None) -> AttentionMasks:
     """Take over what `create_masks_for_generate` made ahead of a compiled step: masks, and positions of keys."""
-    masks = dict(prepared)
-    keys = masks.pop("key_positions")
+    masks: dict[str, Mask] = {name: mask for name, mask in prepared.items() if name != "key_positions"}
+    keys = prepared["key_positions"]
     positions = keys.index_select(1, sizes.index(keys.device)) if position_ids is None else position_ids
     return AttentionMasks(positions, keys, masks)
 
@@ -256,5 +256,5 @@ def build_memory_mask(implementation: str, hidden: Tensor, memory: Tensor, memor
         return memory_mask
     check_memory_mask(memory_mask, memory)
     padding = None if memory_mask is None else memory_mask.to(hidden.device, torch.bool)
-    rule = (bidirectional_mask_function, {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True})
+    rule: Rule = (bidirectional_mask_function, {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True})
     return build_mask(implementation, hidden, MaskSizes(0, hidden.shape[1], memory.shape[1], None), 0, padding, rule)

@@ -85,7 +85,7 @@ class QkvAudioEncoderForCTC(QkvPreTrainedModel):
         labels: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> CausalLMOutput:
         """`attention_mask` (B, L) is 0 at padded frames; `labels` (B, words) are -100 at padding."""
         given = {"input_features": input_features, "inputs_embeds": inputs_embeds}

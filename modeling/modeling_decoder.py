@@ -3,12 +3,14 @@
 Shapes: B batch, T tokens, S keys, D hidden_size, V vocabulary or labels.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation.continuous_batching import ContinuousBatchingManager
 from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     CausalLMOutputWithPast,
@@ -17,7 +19,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.modeling_utils import slice_logits_to_keep
-from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.generic import ModelOutput, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
@@ -25,7 +27,7 @@ from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
 from .heads.loss import Count, causal_lm_loss, classification
 from .kernel import check_backend
-from .masking import MaskSizes, build_masks
+from .masking import GivenMask, Mask, MaskSizes, build_masks
 from .position.hooks import Embedded
 from .stack import Stack
 
@@ -47,12 +49,12 @@ class QkvDecoderModel(Stack):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        attention_mask: Any = None,
+        attention_mask: GivenMask = None,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Exactly one of `input_ids` and `inputs_embeds`; `attention_mask` covers cached tokens too."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
@@ -66,7 +68,7 @@ class QkvDecoderModel(Stack):
         )
 
 
-def output_fields(outputs: Any) -> dict[str, Any]:
+def output_fields(outputs: ModelOutput) -> dict[str, Any]:
     """Return the cache, hidden states and attentions of a model's output, for that of its head."""
     return {name: getattr(outputs, name) for name in ("past_key_values", "hidden_states", "attentions")}
 
@@ -81,8 +83,8 @@ class StaticMasks:
         attention_mask: Tensor | None,
         past_key_values: Cache,
         position_ids: Tensor | None = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
+        **kwargs: object,
+    ) -> dict[str, Mask]:
         """Return a mask for each pattern in use, and the key positions that relative encodings need."""
         config = config.get_text_config(decoder=True)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
@@ -107,20 +109,24 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
-    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+    def generate(self, inputs: Tensor | None = None, *args: object, **kwargs: object) -> Any:
         """Left-pad the prompts, generate as transformers does, and restore the original padding.
 
         Recorded attentions and hidden states are those of the left-padded rows.
         """
         parent: Any = super()
         mask = kwargs.get("attention_mask")
-        if mask is None or mask.ndim != 2 or kwargs.get("past_key_values") is not None or bool(mask[:, -1].all()):
+        if (
+            not isinstance(mask, Tensor)
+            or mask.ndim != 2
+            or kwargs.get("past_key_values") is not None
+            or bool(mask[:, -1].all())
+        ):
             return parent.generate(inputs, *args, **kwargs)
         order = mask.bool().int().argsort(dim=1, stable=True)
         names = {"inputs", "input_ids", "inputs_embeds", "attention_mask", "position_ids"}
-        rows = {
-            name: value for name, value in {**kwargs, "inputs": inputs}.items() if name in names and value is not None
-        }
+        given = {**kwargs, "inputs": inputs}.items()
+        rows = {name: value for name, value in given if name in names and isinstance(value, Tensor)}
         padded = {name: torch.stack([row[to] for row, to in zip(v, order, strict=True)]) for name, v in rows.items()}
         output = parent.generate(padded.pop("inputs", None), *args, **{**kwargs, **padded})
         prompt = rows.get("inputs", rows.get("input_ids"))
@@ -129,16 +135,17 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
             sequences[:, : prompt.shape[1]] = prompt.repeat_interleave(len(sequences) // len(prompt), dim=0)
         return output
 
-    def init_continuous_batching(self, *args: Any, **kwargs: Any) -> Any:
+    def init_continuous_batching(self, *args: object, **kwargs: object) -> ContinuousBatchingManager:
         """Start continuous batching, after checking that the backend keeps the bias of position encodings."""
         check_backend(self.config, self.config._attn_implementation, paged=True)
-        return super().init_continuous_batching(*args, **kwargs)
+        start: Callable[..., ContinuousBatchingManager] = super().init_continuous_batching
+        return start(*args, **kwargs)
 
     @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
-        attention_mask: Any = None,
+        attention_mask: GivenMask = None,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
@@ -158,8 +165,10 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         outputs = self.model(*inputs, use_cache=use_cache, **kwargs)  # by name, or its decorators pass it twice
         hidden = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)
         logits = self.lm_head(scale_for_head(hidden, self.config))
-        counts: Any = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
-        loss = causal_lm_loss(logits, **given, boundaries=kwargs.get("cu_seq_lens_q"), **counts)
+        given["boundaries"] = kwargs.get("cu_seq_lens_q")
+        loss = causal_lm_loss(
+            logits, **given, num_items_in_batch=num_items_in_batch, label_smoothing=self.config.label_smoothing
+        )
         return CausalLMOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
 
 
@@ -184,7 +193,7 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> SequenceClassifierOutputWithPast:
         """The last token is found by `attention_mask`, or else by `pad_token_id`; `labels` as for encoders."""
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
@@ -223,7 +232,7 @@ class QkvDecoderForTokenClassification(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> TokenClassifierOutput:
         """`labels` (B, T), -100 where no label is due."""
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
@@ -253,7 +262,7 @@ class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Count = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
         """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)

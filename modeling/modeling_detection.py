@@ -51,7 +51,7 @@ class Detector(QkvPreTrainedModel):
         return model.encoder.embed_tokens
 
     @torch.no_grad()
-    def _init_weights(self, module: Any) -> None:
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, FeatureMapFrontend):
             for norm in module.frozen_norms():
@@ -131,7 +131,7 @@ class QkvDetectionModel(Detector):
 
     @can_return_tuple
     def forward(
-        self, pixel_values: Tensor | None = None, pixel_mask: Tensor | None = None, **kwargs: Any
+        self, pixel_values: Tensor | None = None, pixel_mask: Tensor | None = None, **kwargs: object
     ) -> DetrModelOutput:
         """`pixel_mask` (B, height, width) marks real pixels of images padded at the right and below."""
         kwargs = {**self.recorded(), **kwargs}
@@ -198,7 +198,7 @@ class QkvDetectionForObjectDetection(Detector):
         pixel_mask: Tensor | None = None,
         labels: Objects | None = None,
         num_items_in_batch: Count = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> DetrObjectDetectionOutput:
         """`labels` hold of each image `class_labels` (N,) and `boxes` (N, 4), center and size as parts of the image.
 

@@ -18,7 +18,7 @@ from transformers.models.clip.modeling_clip import CLIPOutput
 from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
 from .checks.inputs import check_images_given
-from .heads.loss import contrastive
+from .heads.loss import Count, contrastive
 from .modeling_encoder import TextStack
 from .modeling_image_encoder import QkvImageEncoderModel
 
@@ -51,7 +51,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         self.post_init()
 
     @torch.no_grad()
-    def _init_weights(self, module: Any) -> None:
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if module in (self.text_projection, self.visual_projection):
             init.normal_(module.weight, std=module.in_features**-0.5)
@@ -72,7 +72,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         position_ids: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BaseModelOutputWithPooling:
         """Encode texts: `pooler_output` (N, D) in the shared space, not normalized."""
         outputs = self.text_model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
@@ -81,7 +81,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
 
     @can_return_tuple
     def get_image_features(
-        self, pixel_values: Tensor, interpolate_pos_encoding: bool | None = None, **kwargs: Any
+        self, pixel_values: Tensor, interpolate_pos_encoding: bool | None = None, **kwargs: object
     ) -> BaseModelOutputWithPooling:
         """Encode images: `pooler_output` (B, D) in the shared space, not normalized."""
         options = {"interpolate_pos_encoding": interpolate_pos_encoding, **kwargs}
@@ -101,7 +101,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         return_loss: bool | None = None,
         interpolate_pos_encoding: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> CLIPOutput:
         """`return_loss=True` computes the contrastive loss, text i being that of image i, over all processes."""
         check_images_given(pixel_values)
@@ -130,15 +130,20 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         return joined(outputs)
 
     def compared(
-        self, texts: BaseModelOutputWithPooling, images: BaseModelOutputWithPooling, embeds: list[Tensor], **loss: Any
+        self,
+        texts: BaseModelOutputWithPooling,
+        images: BaseModelOutputWithPooling,
+        embeds: list[Tensor],
+        *,
+        return_loss: bool | None,
+        num_items_in_batch: Count,
     ) -> CLIPOutput:
         """Return the cosines of all images and texts, times the learned scale, and their loss."""
         text_embeds, image_embeds = embeds
         scale = self.scale()
         logits = scale.to(text_embeds.device) * text_embeds @ image_embeds.to(text_embeds.device).T
-        wanted = loss.pop("return_loss")
         return CLIPOutput(
-            loss=contrastive(image_embeds, text_embeds, scale, **loss) if wanted else None,
+            loss=contrastive(image_embeds, text_embeds, scale, num_items_in_batch) if return_loss else None,
             logits_per_image=logits.T,
             logits_per_text=logits,
             text_embeds=text_embeds,

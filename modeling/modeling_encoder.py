@@ -28,7 +28,7 @@ from .stack import Stack
 class TextStack(Stack):
     """Stack over tokens with a pooler: `input_ids -> embeddings -> Stack -> last_hidden_state, pooler_output`."""
 
-    config: Any
+    config: TextStackConfig
 
     def __init__(self, config: TextStackConfig, *, add_pooling_layer: bool = True) -> None:
         super().__init__(config)
@@ -84,9 +84,9 @@ class QkvEncoderModel(TextStack):
 class PooledClassifier(QkvPreTrainedModel):
     """Classify the pooled hidden state: optional transform, dropout, linear map."""
 
-    config: Any
+    config: PooledStackConfig
     # The encoder that the head stands on.
-    model_class: ClassVar[Any] = QkvEncoderModel
+    model_class: ClassVar[type[Stack]] = QkvEncoderModel
 
     def __init__(self, config: PooledStackConfig) -> None:
         super().__init__(config)
@@ -120,7 +120,7 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> SequenceClassifierOutput:
         """`labels` (B,) classes, (B,) or (B, V) numbers for regression, (B, V) floats for several labels."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
@@ -150,7 +150,7 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> MultipleChoiceModelOutput:
         """Every input has a choices dimension after the batch; `labels` (B,) is the right choice."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
@@ -187,7 +187,7 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> TokenClassifierOutput:
         """`labels` (B, T), -100 where no label is due."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
@@ -219,7 +219,7 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
         """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)

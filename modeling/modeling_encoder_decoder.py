@@ -13,14 +13,19 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2
 from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder
 
+from ..configuration.configuration_base import QkvConfig
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig, Seq2SeqConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
 from .heads.head import last_token, scale_for_head
 from .heads.loss import IGNORED, Count, cross_entropy
+from .masking import GivenMask
 from .modeling_decoder import QkvDecoderModel, StaticMasks
 from .modeling_encoder import QkvEncoderModel
+
+# An encoder's output of an earlier call, which may have become a tuple.
+EncoderOutputs = ModelOutput | tuple[Any, ...] | None
 
 
 class QkvCrossDecoderModel(QkvDecoderModel):
@@ -36,19 +41,21 @@ class QkvCrossDecoderModel(QkvDecoderModel):
 class SharedVocabularyMixin(QkvPreTrainedModel):
     """Resize the vocabulary of source and target together, in one table or in two."""
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
         """Resize both tables, and `vocab_size` of both configs."""
         encoder, decoder = self.config.encoder, self.config.decoder
-        if not args and not kwargs:
-            return self.get_input_embeddings()
+        if new_num_tokens is None and pad_to_multiple_of is None:
+            return super().resize_token_embeddings()
         if encoder.vocab_size != decoder.vocab_size:
             raise ValueError(
                 f"source and target have vocabularies of {encoder.vocab_size} and {decoder.vocab_size} tokens, so one "
                 "new size cannot fit both; set vocab_size of encoder and decoder in a new config"
             )
         if not self.config.share_embeddings:
-            self.get_decoder().resize_token_embeddings(*args, **kwargs)
-        embeddings = super().resize_token_embeddings(*args, **kwargs)
+            self.get_decoder().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         encoder.vocab_size = decoder.vocab_size = embeddings.num_embeddings
         return embeddings
 
@@ -59,7 +66,7 @@ class EncoderDecoderBase(QkvPreTrainedModel):
     encoder: Any
     decoder: Any
 
-    def encode(self, encoder_outputs: Any, *inputs: Any, **kwargs: Any) -> Any:
+    def encode(self, encoder_outputs: EncoderOutputs, *inputs: object, **kwargs: object) -> ModelOutput:
         """Return the encoder's output: the one that is given, or that of these inputs."""
         if encoder_outputs is None:
             return self.encoder(*inputs, **kwargs)
@@ -72,8 +79,7 @@ class SourceAndTarget(EncoderDecoderBase):
     @property
     def share_embeddings(self) -> bool:
         """True where the two tables are one."""
-        config: Any = self.config
-        return bool(config.share_embeddings)
+        return bool(self.config.share_embeddings)
 
     def tied_parameters(self) -> dict[str, str]:
         shared = self.share_embeddings
@@ -92,17 +98,17 @@ class SourceAndTarget(EncoderDecoderBase):
 class StackEncoderDecoder(EncoderDecoderBase):
     """Two stacks joined by cross-attention: memory (B, S, D) -> decoder -> last_hidden_state (B, T, D)."""
 
-    config: Any
+    config: Seq2SeqConfig
 
     def decode(
         self,
         encoder_outputs: ModelOutput,
         memory_mask: Tensor | None,
-        target: tuple[Any, ...],
+        target: tuple[Tensor | None, GivenMask, Tensor | None, Tensor | None],
         past_key_values: Cache | None,
         *,
         use_cache: bool | None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqModelOutput:
         """Run the decoder on `target`: its ids, padding mask, position ids and embeddings."""
         ids, padding_mask, position_ids, embeddings = target
@@ -140,14 +146,14 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Any = None,
+        decoder_attention_mask: GivenMask = None,
         decoder_position_ids: Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: EncoderOutputs = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
         kwargs = {**self.recorded(), **kwargs}
@@ -171,7 +177,7 @@ def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
     )
 
 
-def shift_right(ids: Tensor, config: Any) -> Tensor:
+def shift_right(ids: Tensor, config: QkvConfig) -> Tensor:
     """Shift tokens right to make decoder inputs: a start token, then all but the last, (B, T) -> (B, T)."""
     ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
     start = ids.new_full((ids.shape[0], 1), config.decoder_start_token_id)
@@ -183,9 +189,9 @@ def shift_right(ids: Tensor, config: Any) -> Tensor:
 class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
     """Score the next token of a text, from an encoder-decoder's last hidden state."""
 
-    config: Any
+    config: Seq2SeqConfig
     # The encoder-decoder that the head stands on.
-    model_class: ClassVar[Any]
+    model_class: ClassVar[type[QkvPreTrainedModel]]
     _tp_plan = {"lm_head": "colwise_gather_output"}
 
     def __init__(self, config: Seq2SeqConfig) -> None:
@@ -214,7 +220,7 @@ class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyM
     """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvEncoderDecoderConfig
-    model_class: ClassVar[Any] = QkvEncoderDecoderModel
+    model_class: ClassVar[type[QkvPreTrainedModel]] = QkvEncoderDecoderModel
 
     @can_return_tuple
     def forward(
@@ -222,16 +228,16 @@ class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyM
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Any = None,
+        decoder_attention_mask: GivenMask = None,
         decoder_position_ids: Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: EncoderOutputs = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqLMOutput:
         """`labels` (B, T) are the targets, -100 where none is due; decoder inputs are made from them when missing."""
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:

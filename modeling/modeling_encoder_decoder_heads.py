@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, D hidden_size, V labels.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import (
@@ -18,7 +16,8 @@ from .base import can_return_tuple
 from .checks.inputs import can_read_values
 from .heads.head import last_token
 from .heads.loss import classification, question_answering_loss
-from .modeling_encoder_decoder import QkvEncoderDecoderModel, SharedVocabularyMixin, shift_right
+from .masking import GivenMask
+from .modeling_encoder_decoder import EncoderOutputs, QkvEncoderDecoderModel, SharedVocabularyMixin, shift_right
 
 
 class EncoderDecoderReader(SharedVocabularyMixin):
@@ -38,12 +37,14 @@ class EncoderDecoderReader(SharedVocabularyMixin):
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
         decoder_input_ids: Tensor | None,
-        decoder_attention_mask: Any,
+        decoder_attention_mask: GivenMask,
         decoder_position_ids: Tensor | None,
-        encoder_outputs: Any,
+        encoder_outputs: EncoderOutputs,
         inputs_embeds: Tensor | None,
         decoder_inputs_embeds: Tensor | None,
-        **kwargs: Any,
+        use_cache: bool | None,
+        /,
+        **kwargs: object,
     ) -> Seq2SeqModelOutput:
         """Run both stacks; decoder inputs are made from `input_ids` unless given."""
         if input_ids is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -58,7 +59,8 @@ class EncoderDecoderReader(SharedVocabularyMixin):
             encoder_outputs,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
-            **{**kwargs, "use_cache": bool(kwargs.get("use_cache"))},  # a text is read once
+            use_cache=bool(use_cache),  # a text is read once
+            **kwargs,
         )
         return outputs
 
@@ -100,23 +102,23 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Any = None,
+        decoder_attention_mask: GivenMask = None,
         decoder_position_ids: Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: EncoderOutputs = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqSequenceClassifierOutput:
         """The end is the last `eos_token_id` of `input_ids`, without ids the last token before the padding.
 
         Decoder inputs are made from `input_ids` when missing, when given they are as long; `labels` as for encoders.
         """
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
-        embeds = (inputs_embeds, decoder_inputs_embeds)
-        outputs = self.read(*source, *target, encoder_outputs, *embeds, use_cache=use_cache, **kwargs)
+        inputs = (*source, *target, encoder_outputs, inputs_embeds, decoder_inputs_embeds, use_cache)
+        outputs = self.read(*inputs, **kwargs)
         pooled = self.dropout(self.pool(outputs[0], input_ids, attention_mask))
         logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
         loss = classification(logits, labels, self.config, num_items_in_batch)
@@ -148,24 +150,24 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Any = None,
+        decoder_attention_mask: GivenMask = None,
         decoder_position_ids: Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: EncoderOutputs = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqQuestionAnsweringModelOutput:
         """`start_positions` and `end_positions` (B,) in the decoder's inputs; positions outside are ignored.
 
         Decoder inputs are made from `input_ids` when missing.
         """
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
-        embeds = (inputs_embeds, decoder_inputs_embeds)
-        outputs = self.read(*source, *target, encoder_outputs, *embeds, use_cache=use_cache, **kwargs)
+        inputs = (*source, *target, encoder_outputs, inputs_embeds, decoder_inputs_embeds, use_cache)
+        outputs = self.read(*inputs, **kwargs)
         starts, ends = (scores.contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).unbind(-1))
         loss = question_answering_loss(
             starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch

@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, V vocabulary.
 """
 
-from typing import Any
-
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
@@ -16,17 +14,16 @@ from .heads.loss import IGNORED, cross_entropy, negative_log_likelihood, replace
 from .modeling_encoder import QkvEncoderModel
 
 
-class QkvEncoderForMaskedLM(QkvPreTrainedModel):
-    """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
+class MaskedLMBase(QkvPreTrainedModel):
+    """Score the hidden tokens of a text: a text encoder, with a pooler or without, and the head on it."""
 
     config: QkvEncoderConfig
     _tp_plan = {"lm_head.decoder": "colwise_gather_output"}
 
-    def __init__(self, config: QkvEncoderConfig) -> None:
+    def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = False) -> None:
         super().__init__(config)
-        self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.model = QkvEncoderModel(config, add_pooling_layer=add_pooling_layer)
         self.lm_head = MaskedLMHead(config)
-        self.post_init()
 
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.decoder.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
@@ -36,6 +33,14 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
         self.lm_head.decoder = new_embeddings
+
+
+class QkvEncoderForMaskedLM(MaskedLMBase):
+    """Predict masked tokens: `input_ids -> QkvEncoderModel -> MaskedLMHead -> logits (B, T, V)`."""
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        self.post_init()
 
     @can_return_tuple
     def forward(
@@ -47,7 +52,7 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> MaskedLMOutput:
         """`labels` (B, T) hold the hidden tokens and -100 elsewhere."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
@@ -58,16 +63,14 @@ class QkvEncoderForMaskedLM(QkvPreTrainedModel):
         )
 
 
-class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
+class QkvEncoderForPreTraining(MaskedLMBase):
     """Masked tokens and next sentence together, as BERT was pre-trained: two heads on one encoder.
 
     Source: Devlin et al. 2019, BERT, §3.1, https://arxiv.org/abs/1810.04805
     """
 
     def __init__(self, config: QkvEncoderConfig) -> None:
-        QkvPreTrainedModel.__init__(self, config)
-        self.model = QkvEncoderModel(config)
-        self.lm_head = MaskedLMHead(config)
+        super().__init__(config, add_pooling_layer=True)
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
@@ -82,7 +85,7 @@ class QkvEncoderForPreTraining(QkvEncoderForMaskedLM):
         labels: Tensor | None = None,
         next_sentence_label: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BertForPreTrainingOutput:
         """`next_sentence_label` (B,) is 0 where the second segment follows the first."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
@@ -125,7 +128,7 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> TokenClassifierOutput:
         """`labels` (B, T) are 1 for replaced tokens, 0 for original ones, -100 for padding."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)

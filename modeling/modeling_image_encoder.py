@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, D hidden_size, V labels, C channels, N patches.
 """
 
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 from transformers.modeling_outputs import (
@@ -67,7 +67,7 @@ class QkvImageEncoderForImageClassification(PooledClassifier):
 
     config: QkvImageEncoderConfig
     main_input_name = "pixel_values"
-    model_class: ClassVar[Any] = QkvImageEncoderModel
+    model_class = QkvImageEncoderModel
 
     @can_return_tuple
     def forward(
@@ -76,7 +76,7 @@ class QkvImageEncoderForImageClassification(PooledClassifier):
         labels: Tensor | None = None,
         interpolate_pos_encoding: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> ImageClassifierOutput:
         """`labels` (B,); `interpolate_pos_encoding` admits images of another size than the config's."""
         outputs = self.model(pixel_values=pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **kwargs)
@@ -107,7 +107,7 @@ class QkvImageEncoderForMaskedImageModeling(QkvPreTrainedModel):
         bool_masked_pos: Tensor | None = None,
         interpolate_pos_encoding: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> MaskedImageModelingOutput:
         """`bool_masked_pos` (B, N) marks hidden patches, and the loss is taken on them."""
         outputs = self.model(

@@ -6,14 +6,14 @@ Shapes: B batch, T targets, S sources, M memory_size, P readout_size, V vocabula
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import GenerationMixin
+from transformers import GenerationConfig, GenerationMixin
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .base import can_return_tuple
 from .heads.loss import Count, cross_entropy
-from .modeling_encoder_decoder import SourceAndTarget, both_sides, shift_right
+from .modeling_encoder_decoder import EncoderOutputs, SourceAndTarget, both_sides, shift_right
 from .recurrent.recurrent_cache import RecurrentCache
 from .recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, QkvRecurrentPreTrainedModel
 
@@ -39,12 +39,12 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: EncoderOutputs = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; training keeps no cache unless it is asked to."""
         encoder_outputs = self.encode(encoder_outputs, input_ids, attention_mask, inputs_embeds, **kwargs)
@@ -55,10 +55,9 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": attention_mask}
         outputs = both_sides(encoder_outputs, self.decoder(*target, **memory, **kwargs))
         # Without attention there is nothing to show, which is not a tuple of nothing.
-        shown: dict[str, Any] = {
-            name: value for name, value in outputs.items() if not isinstance(value, tuple) or value
-        }
-        return Seq2SeqModelOutput(**shown)
+        return Seq2SeqModelOutput(
+            **{name: value for name, value in outputs.items() if not isinstance(value, tuple) or value}
+        )
 
     def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
         """A new cache where one is due and none is given."""
@@ -85,7 +84,12 @@ class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, Generati
         return shift_right(labels, self.config)
 
     def _prepare_cache_for_generation(
-        self, generation_config: Any, model_kwargs: Any, generation_mode: Any, batch_size: int, max_cache_length: int
+        self,
+        generation_config: GenerationConfig,
+        model_kwargs: dict[str, object],
+        generation_mode: object,
+        batch_size: int,
+        max_cache_length: int,
     ) -> Any:
         """transformers would make one for keys and values."""
         implementation = generation_config.cache_implementation
@@ -107,14 +111,14 @@ class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, Generati
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: EncoderOutputs = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Count = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqLMOutput:
         """`labels` (B, T) are the targets, -100 where none is due; decoder inputs are made from them when missing."""
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:

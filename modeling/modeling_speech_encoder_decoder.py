@@ -3,6 +3,7 @@
 Shapes: B batch, L frames, M mel bins, S sources, T targets, D hidden_size, V vocabulary.
 """
 
+from collections.abc import Callable
 from math import prod
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -16,9 +17,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SPEECH_SEQ_2_SEQ_MA
 from transformers.models.whisper.generation_whisper import WhisperGenerationMixin
 
 from ..configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
-from .base import can_return_tuple
+from .base import QkvPreTrainedModel, can_return_tuple
+from .masking import GivenMask
 from .modeling_audio_encoder import QkvAudioEncoderModel
-from .modeling_encoder_decoder import QkvCrossDecoderModel, Seq2SeqLMBase, StackEncoderDecoder
+from .modeling_encoder_decoder import EncoderOutputs, QkvCrossDecoderModel, Seq2SeqLMBase, StackEncoderDecoder
 
 # transformers' pipeline tells by this table of names alone whether a model transcribes or labels frames; the class of
 # a published copy has to be in it as well.
@@ -53,14 +55,14 @@ class QkvSpeechEncoderDecoderModel(StackEncoderDecoder):
         input_features: Tensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Any = None,
+        decoder_attention_mask: GivenMask = None,
         decoder_position_ids: Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: EncoderOutputs = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqModelOutput:
         """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` (B, L) is 0 at padded frames."""
         kwargs = {**self.recorded(), **kwargs}
@@ -71,18 +73,24 @@ class QkvSpeechEncoderDecoderModel(StackEncoderDecoder):
         return self.decode(encoder_outputs, mask, target, past_key_values, use_cache=use_cache, **kwargs)
 
 
-def generate_short_form(model: Any, features: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+def generate_short_form(
+    model: "QkvSpeechEncoderDecoderForSpeechSeq2Seq", features: Tensor | None, *args: object, **kwargs: object
+) -> object:
     """Transcribe all of the sound at once; without a mask no frame is padding."""
     if features is not None and kwargs.get("attention_mask") is None:
         axis = 1 if model.config.encoder.frame_layout == "frames_first" else 2
         size = (features.shape[0], features.shape[axis])
         kwargs["attention_mask"] = torch.ones(size, dtype=torch.long, device=features.device)
-    return GenerationMixin.generate(model, features, *args, **kwargs)
+    generate: Callable[..., object] = GenerationMixin.generate
+    return generate(model, features, *args, **kwargs)
 
 
-def generate_long_form(model: Any, features: Tensor | None, *args: Any, **kwargs: Any) -> Any:
+def generate_long_form(
+    model: "QkvSpeechEncoderDecoderForSpeechSeq2Seq", features: Tensor | None, *args: object, **kwargs: object
+) -> object:
     """Transcribe one window after the other, with tokens of language, task and time: transformers' code for Whisper."""
-    return WhisperGenerationMixin.generate(model, features, *args, **kwargs)
+    generate: Callable[..., object] = WhisperGenerationMixin.generate
+    return generate(model, features, *args, **kwargs)
 
 
 TRANSCRIPTIONS = {"short_form": generate_short_form, "long_form": generate_long_form}
@@ -97,7 +105,7 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, WhisperGenerationMi
     """
 
     config: QkvSpeechEncoderDecoderConfig
-    model_class: ClassVar[Any] = QkvSpeechEncoderDecoderModel
+    model_class: ClassVar[type[QkvPreTrainedModel]] = QkvSpeechEncoderDecoderModel
     main_input_name = "input_features"
 
     def __init__(self, config: QkvSpeechEncoderDecoderConfig) -> None:
@@ -126,15 +134,15 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, WhisperGenerationMi
         input_features: Tensor | None = None,
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
-        decoder_attention_mask: Any = None,
+        decoder_attention_mask: GivenMask = None,
         decoder_position_ids: Tensor | None = None,
-        encoder_outputs: Any = None,
+        encoder_outputs: EncoderOutputs = None,
         past_key_values: Cache | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Seq2SeqLMOutput:
         """`attention_mask` (B, L) is 0 at padded frames; `labels` (B, T) are the targets, -100 where none is due."""
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:

@@ -4,7 +4,6 @@ Shapes: B batch, S keys (all that a cache can hold).
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 from transformers.masking_utils import bidirectional_mask_function
@@ -12,7 +11,7 @@ from transformers.masking_utils import bidirectional_mask_function
 from ..configuration.configuration_stack import StackConfig
 
 # transformers declares its own on whole numbers, and calls all of them with tensors.
-Predicate = Callable[..., Any]
+Predicate = Callable[..., Tensor | bool]
 
 
 def full_pattern(config: StackConfig, token_index: Tensor) -> Predicate:

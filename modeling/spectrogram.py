@@ -4,7 +4,6 @@ Shapes: B batch, L frames, M mel bins, T tokens, C channels, D hidden_size.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,10 +35,6 @@ class Convolution(nn.Conv1d):
     def forward(self, input: Tensor) -> Tensor:
         return self.activation(super().forward(input))
 
-    def lengths(self, lengths: Tensor) -> Tensor:
-        """Return the lengths after the convolution: (B,) -> (B,)."""
-        return (lengths - 1) // self.stride[0] + 1
-
 
 class GatedConvolution(Convolution):
     """Mix frames with their neighbours, half of the filters deciding what the other half lets through.
@@ -53,7 +48,7 @@ class GatedConvolution(Convolution):
     filters = 2
 
 
-CONVOLUTIONS: dict[str, Any] = {"plain": Convolution, "gated": GatedConvolution}
+CONVOLUTIONS: dict[str, type[Convolution]] = {"plain": Convolution, "gated": GatedConvolution}
 
 
 def frames_first(features: Tensor) -> Tensor:
@@ -141,9 +136,9 @@ class SpectrogramFrontend(nn.Module):
         lengths = self.lengths(attention_mask, hidden)
         if self.config.apply_spec_augment and self.training:
             hidden = augment(hidden, lengths, self.config)
-        for convolution in self.convolutions:
+        for convolution, stride in zip(self.convolutions, self.config.conv_strides, strict=True):
             hidden = convolution(FRAME_PADDINGS[self.config.frame_padding](hidden, lengths))
-            lengths = shortened(convolution, lengths)
+            lengths = shortened(lengths, stride)
         hidden = hidden.transpose(1, 2) * self.embed_scale
         return Embedded(hidden, self.padding_mask(attention_mask, hidden.shape[1]))
 
@@ -152,8 +147,8 @@ class SpectrogramFrontend(nn.Module):
         if attention_mask is not None and attention_mask.shape[1] == length:
             return attention_mask if self.config.frame_padding != "unmasked" else None
         lengths = None if attention_mask is None else self.lengths(attention_mask, attention_mask[:, None])
-        for convolution in self.convolutions:
-            lengths = shortened(convolution, lengths)
+        for stride in self.config.conv_strides:
+            lengths = shortened(lengths, stride)
         return None if lengths is None else length_mask(lengths, length).long()
 
     def lengths(self, attention_mask: Tensor | None, features: Tensor) -> Tensor | None:
@@ -164,9 +159,9 @@ class SpectrogramFrontend(nn.Module):
         return attention_mask.long().sum(-1)
 
 
-def shortened(convolution: Any, lengths: Tensor | None) -> Tensor | None:
-    """Return the lengths after a convolution, or None where padding does not count."""
-    return None if lengths is None else convolution.lengths(lengths)
+def shortened(lengths: Tensor | None, stride: int) -> Tensor | None:
+    """Return the lengths after a convolution, or None where padding does not count: (B,) -> (B,)."""
+    return None if lengths is None else (lengths - 1) // stride + 1
 
 
 def augment(features: Tensor, lengths: Tensor | None, config: QkvAudioEncoderConfig) -> Tensor:

@@ -3,6 +3,7 @@
 Shapes: B batch, T tokens, S keys, D hidden_size.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -33,8 +34,8 @@ class Stack(QkvPreTrainedModel):
     Shapes: hidden (B, T, D) -> (B, T, D)
     """
 
-    config: Any
-    frontends: ClassVar[dict[str, Any]] = FRONTENDS
+    config: StackConfig
+    frontends: ClassVar[dict[str, Callable[..., nn.Module]]] = FRONTENDS
     _no_split_modules = ["Layer"]
     _can_record_outputs = {
         "hidden_states": Layer,
@@ -70,7 +71,7 @@ class Stack(QkvPreTrainedModel):
 
         The mask of `embedded` may also be a finished one, or what `generate` and continuous batching prepared.
         """
-        check_stack_inputs(self, embedded.hidden, past_key_values, kwargs)
+        check_stack_inputs(self, self.config, embedded.hidden, past_key_values, kwargs)
         kwargs["attention_implementation"] = attention_backend(self.config, kwargs)
         sizes = MaskSizes.of(self.config, embedded.hidden.shape[1], past_key_values)
         masks = build_masks(self.config, embedded.hidden, sizes, embedded.padding_mask, position_ids, **kwargs)
@@ -78,7 +79,9 @@ class Stack(QkvPreTrainedModel):
         memory = self.memory(embedded.hidden, kwargs)
         hidden = self.position.embed(embedded._replace(hidden=self.project_in(embedded.hidden)), masks.positions)
         hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
-        states = self.position_states(embedded._replace(hidden=hidden), masks, sizes, kwargs)
+        states = self.position_states(
+            embedded._replace(hidden=hidden), masks, sizes, kwargs.pop("encoder_position_embeddings", None)
+        )
         kwargs |= {"past_key_values": past_key_values, "position_ids": masks.positions}
         for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
             # What has gradients goes by place: reentrant checkpointing does not look at keywords.
@@ -86,11 +89,10 @@ class Stack(QkvPreTrainedModel):
         return self.project_out(self.final_dropout(self.norm(hidden)))
 
     def position_states(
-        self, embedded: Embedded, masks: AttentionMasks, sizes: MaskSizes, kwargs: dict[str, Any]
+        self, embedded: Embedded, masks: AttentionMasks, sizes: MaskSizes, memory_key: Tensor | None
     ) -> dict[str, PositionState]:
         """Ask the position encoding what it adds in layers of each pattern; those with a window hold fewer keys."""
         query_key = self.position.query_key(embedded)
-        memory_key = kwargs.pop("encoder_position_embeddings", None)
         states = {}
         for pattern, layer in first_layers(self.config).items():
             keys, first = sizes.keys(layer)

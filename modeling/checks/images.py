@@ -4,7 +4,6 @@ Shapes: B images, C channels, N objects, Q object queries, V classes.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 from transformers.utils import is_scipy_available
@@ -12,13 +11,13 @@ from transformers.utils import is_scipy_available
 from .inputs import can_read_values, check_range
 
 
-def check_pixels(pixel_values: Any, pixel_mask: Tensor | None, num_channels: int) -> None:
+def check_pixels(pixel_values: object, pixel_mask: Tensor | None, num_channels: int) -> None:
     """Images (B, C, height, width) hold numbers, and each has pixels that are real (B, height, width)."""
-    shape = tuple(pixel_values.shape) if isinstance(pixel_values, Tensor) else None
-    if shape is None or len(shape) != 4 or shape[1] != num_channels or not min(shape):
+    shape = tuple(pixel_values.shape) if isinstance(pixel_values, Tensor) else ()
+    if not isinstance(pixel_values, Tensor) or len(shape) != 4 or shape[1] != num_channels or not min(shape):
         raise ValueError(
-            f"pixel_values of shape {shape} are not (batch, {num_channels}, height, width); check num_channels and use "
-            "the image processor with return_tensors='pt'"
+            f"pixel_values of shape {shape or None} are not (batch, {num_channels}, height, width); check num_channels "
+            "and use the image processor with return_tensors='pt'"
         )
     if can_read_values(pixel_values) and not pixel_values.isfinite().all():
         raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
@@ -33,7 +32,7 @@ def check_pixels(pixel_values: Any, pixel_mask: Tensor | None, num_channels: int
         raise ValueError("pixel_mask has padding at the upper left; pad images at the right and below, as DETR does")
 
 
-def check_objects(objects: Any, logits: Tensor, count: Any) -> None:
+def check_objects(objects: object, logits: Tensor, count: Tensor | int | None) -> None:
     """Each image has a dict of its objects: a class `class_labels` (N,) and a box `boxes` (N, 4) of each."""
     if not is_scipy_available():
         raise ValueError("objects are matched by scipy, which is not installed; pip install scipy")
@@ -49,7 +48,7 @@ def check_objects(objects: Any, logits: Tensor, count: Any) -> None:
         check_image_objects(row, labelled, logits.shape[-1] - 1)
 
 
-def check_image_objects(row: int, labelled: Any, num_labels: int) -> None:
+def check_image_objects(row: int, labelled: dict[str, Tensor], num_labels: int) -> None:
     """Check the labelled objects of one image."""
     names = ("class_labels", "boxes")
     if missing := [name for name in names if name not in labelled]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from ...configuration.axes import TABLE_POSITIONS
@@ -26,14 +27,14 @@ def can_read_values(tensor: Tensor) -> bool:
 
 
 @cache
-def intended_name(forward: Callable[..., Any], name: str) -> str | None:
+def intended_name(forward: Callable[..., object], name: str) -> str | None:
     """The input that an unknown name misspells, if it is close to one."""
     known = {*signature(forward).parameters, "encoder_hidden_states", "encoder_attention_mask", "labels"}
     close = [] if name in known else get_close_matches(name, sorted(known), n=1, cutoff=0.85)
     return close[0] if close else None
 
 
-def check_family(model: Any, config: Any) -> None:
+def check_family(model: PreTrainedModel, config: PreTrainedConfig) -> None:
     """Raise ValueError where a model is built from the config of another family."""
     needed = getattr(model, "config_class", None)
     if needed and needed.model_type and getattr(config, "model_type", None) != needed.model_type:
@@ -41,7 +42,7 @@ def check_family(model: Any, config: Any) -> None:
         raise ValueError(f"{name} needs a config of type {needed.__name__}, got {type(config).__name__}")
 
 
-def check_spelling(forward: Callable[..., Any], names: Iterable[str]) -> None:
+def check_spelling(forward: Callable[..., object], names: Iterable[str]) -> None:
     """Raise on a name close to that of an input; others pass, backends take more than a model knows."""
     if torch.compiler.is_compiling():
         return
@@ -85,7 +86,7 @@ def count_choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int
 MAIN_INPUTS = ("input_ids", "pixel_values", "input_features")
 
 
-def check_input_kind(model: Any, given: dict[str, Any]) -> None:
+def check_input_kind(model: PreTrainedModel, given: dict[str, object]) -> None:
     """Raise ValueError where a model is given what only one of another kind of input reads."""
     for name in MAIN_INPUTS:
         if name != model.main_input_name and given.get(name) is not None:
@@ -101,10 +102,11 @@ def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> Non
     check_range("token_type_ids", token_type_ids, max(kinds, 1), "types", "set type_vocab_size or leave them out")
 
 
-def check_stack_inputs(stack: nn.Module, hidden: Tensor, past: Any, kwargs: dict[str, Any]) -> None:
+def check_stack_inputs(
+    stack: nn.Module, config: StackConfig, hidden: Tensor, past: Cache | None, kwargs: dict[str, Any]
+) -> None:
     """Check embedding, cache and memory shapes; reject misspelt keyword arguments."""
     check_spelling(type(stack).forward, kwargs)
-    config: Any = stack.config
     memory = kwargs.get("encoder_hidden_states")
     check_embeddings(hidden, config.embedding_width)
     if past is not None:
@@ -130,7 +132,7 @@ def check_pairs(images: Tensor, texts: Tensor) -> None:
         )
 
 
-def check_end_tokens(ends: Tensor, end: Any) -> None:
+def check_end_tokens(ends: Tensor, end: int) -> None:
     """A text that is read at its end has one: booleans (B, T)."""
     if can_read_values(ends) and not bool(ends.any(-1).all()):
         row = int(ends.any(-1).int().argmin())
@@ -149,8 +151,8 @@ def check_embeddings(hidden: Tensor, width: int) -> None:
         )
 
 
-def check_masked_patches(masked: Tensor, patches: Tensor, mask_token: Tensor | None) -> None:
-    """Patches are masked one by one (B, N), by a model that has something to put in their place."""
+def check_masked_patches(masked: Tensor, patches: Tensor, mask_token: Tensor | None) -> Tensor:
+    """Return what stands for masked patches; they are masked one by one (B, N), by a model that has it."""
     if mask_token is None:
         raise ValueError("bool_masked_pos needs a mask token; use QkvImageEncoderForMaskedImageModeling")
     if masked.shape != patches.shape[:2]:
@@ -158,6 +160,7 @@ def check_masked_patches(masked: Tensor, patches: Tensor, mask_token: Tensor | N
             f"bool_masked_pos of shape {tuple(masked.shape)} does not fit {patches.shape[0]} images of "
             f"{patches.shape[1]} patches; give one value for each patch"
         )
+    return mask_token
 
 
 def check_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
@@ -220,14 +223,14 @@ def check_finished_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) 
         )
 
 
-def check_cache(past: Any, config: StackConfig, hidden: Tensor) -> None:
+def check_cache(past: object, config: StackConfig, hidden: Tensor) -> None:
     """A cache is transformers' own, and what it already holds is from a model and a batch of this size."""
     if not isinstance(past, Cache):
         raise ValueError(
             f"past_key_values of type {type(past).__name__} is not a cache; use DynamicCache(config=model.config)"
         )
     layers = (past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past).layers
-    tensors: list[Any] = [getattr(layer, "keys", None) for layer in layers]
+    tensors: list[Tensor | None] = [getattr(layer, "keys", None) for layer in layers]
     keys = [tensor for tensor in tensors if tensor is not None and tensor.ndim == 4]
     if not keys:
         return
@@ -241,7 +244,9 @@ def check_cache(past: Any, config: StackConfig, hidden: Tensor) -> None:
         raise ValueError(f"past_key_values hold {rows} rows but the batch has {hidden.shape[0]}; start a new cache")
 
 
-def check_length(config: StackConfig, positions: Tensor, past: int | Tensor, length: int, grid: Any = None) -> None:
+def check_length(
+    config: StackConfig, positions: Tensor, past: int | Tensor, length: int, grid: tuple[int, int] | None = None
+) -> None:
     """A table of positions ends; say so before an index error does.
 
     A row may be longer than the table if some of it is padding, or if it packs several documents. A learned table is

@@ -3,14 +3,13 @@
 Shapes: B batch, L frames, T tokens, V vocabulary.
 """
 
-from typing import Any
-
 from torch import Tensor
 
+from ...configuration.configuration_audio_encoder import QkvAudioEncoderConfig
 from .inputs import can_read_values, check_range
 
 
-def check_features(features: Tensor, config: Any) -> None:
+def check_features(features: Tensor, config: QkvAudioEncoderConfig) -> None:
     """A spectrogram has the bins the model was made for, on the axis where it looks for them, and numbers in them."""
     bins = -1 if config.frame_layout == "frames_first" else 1
     form = "frames, {0}" if bins == -1 else "{0}, frames"
@@ -42,7 +41,7 @@ def check_frame_mask(attention_mask: Tensor, frames: Tensor) -> None:
         )
 
 
-def check_blank(config: Any) -> None:
+def check_blank(config: QkvAudioEncoderConfig) -> None:
     """CTC needs a token that stands for none."""
     blank = config.pad_token_id
     if blank is None or not 0 <= blank < config.vocab_size:

@@ -82,7 +82,7 @@ class Head:
     ours: type[QkvPreTrainedModel]
     theirs: str
     rows: tuple[Row, ...] = ()
-    words: Mapping[str, Any] = field(default_factory=dict)
+    words: Mapping[str, object] = field(default_factory=dict)
     fields: Fields = field(default_factory=dict)
     # For base models, which come with and without a pooler: whether this one has it.
     pooler: bool | None = None
@@ -103,13 +103,13 @@ class Architecture:
     model_type: str
     family: type[QkvConfig]
     fields: Fields
-    words: Mapping[str, Any]
+    words: Mapping[str, object]
     rows: tuple[Row, ...]
     heads: tuple[Head, ...]
     prefixes: tuple[str, str] = ("model.", "")
     free: frozenset[str] = frozenset()
     inert: frozenset[str] = frozenset()
-    assumed: Mapping[str, Any] = field(default_factory=dict)
+    assumed: Mapping[str, object] = field(default_factory=dict)
 
 
 def same(names: str) -> dict[str, str]:
@@ -140,7 +140,7 @@ def flat(config: PreTrainedConfig) -> Values:
     return values
 
 
-def nested(values: Mapping[str, Any], parts: Mapping[str, Any]) -> Values:
+def nested(values: Mapping[str, object], parts: Mapping[str, object]) -> Values:
     """The inverse of `flat`."""
     result: Values = {name: {} for name in parts}
     for name, value in values.items():
@@ -237,7 +237,7 @@ def their_layers(pattern: str | list[str], ours: Values) -> list[str]:
     return [CACHE_LAYER_TYPES[word] for word in patterns]
 
 
-def canonical(value: Any) -> Any:
+def canonical(value: object) -> object:
     """One spelling for what is equal: (n, n) is n, an activation has one name, a whole rotation is not partial."""
     if isinstance(value, str):
         return SYNONYMS.get(value, value)

@@ -3,8 +3,6 @@
 A backbone is the same module on both sides, so its tensors keep their names, and its config goes over as it is.
 """
 
-from typing import Any
-
 from ...configuration.configuration_detection import QkvDetectionConfig
 from ..modeling_detection import QkvDetectionForObjectDetection, QkvDetectionModel
 from .config import BASE, Architecture, Codec, Fields, Head, Values, activation, both, same
@@ -14,12 +12,12 @@ from .weights import Row
 BACKBONE = "backbone_config."
 
 
-def read_backbone(value: Any, theirs: Values) -> dict[str, Any]:
+def read_backbone(value: object, theirs: Values) -> Values:
     """The config of a backbone, of the fields that lie flat."""
     return {name.removeprefix(BACKBONE): item for name, item in theirs.items() if name.startswith(BACKBONE)}
 
 
-def read_auxiliary(value: Any, theirs: Values) -> Any:
+def read_auxiliary(value: object, theirs: Values) -> object:
     """Stock DETR feeds the next layer what it has normalised for the loss of the last, other than the paper."""
     if value:
         raise ValueError("auxiliary_loss=True has it normalise between the layers, which changes its numbers")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
@@ -12,7 +11,7 @@ from ..modeling_encoder_decoder_heads import (
     QkvEncoderDecoderForQuestionAnswering,
     QkvEncoderDecoderForSequenceClassification,
 )
-from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, activation, both, same
+from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, Values, activation, both, same
 from .weights import Row
 
 LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
@@ -105,7 +104,7 @@ def t5_encoder_heads(name: str) -> tuple[Head, ...]:
     )
 
 
-def gated(plain: Architecture, spread: Callable[[dict[str, Any]], dict[str, Any]]) -> Architecture:
+def gated(plain: Architecture, spread: Callable[[Values], Values]) -> Architecture:
     """The same with a gate in each feed-forward (T5 v1.1, FLAN-T5, mT5)."""
     return replace(
         plain,

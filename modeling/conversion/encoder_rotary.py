@@ -3,8 +3,6 @@
 In training, stock ModernBERT drops out parts of the attention branch at `attention_dropout`, and ours does not.
 """
 
-from typing import Any
-
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from ..modeling_encoder import (
     QkvEncoderForMultipleChoice,
@@ -22,6 +20,7 @@ from .config import (
     Architecture,
     Codec,
     Head,
+    Values,
     activation,
     our_pattern,
     same,
@@ -32,7 +31,7 @@ from .encoder import CLASSIFIER, TEXT_FIELDS
 POOLINGS = {"cls": "first", "mean": "mean"}
 
 
-def their_rope(parameters: dict[str, Any] | None, ours: dict[str, Any]) -> dict[str, Any]:
+def their_rope(parameters: Values | None, ours: Values) -> Values:
     """The parameters of each type of layer, under its name; one set for all of ours is each type's."""
     return {name: parameters.get(word, parameters) for word, name in LAYER_TYPES.items()} if parameters else {}
 

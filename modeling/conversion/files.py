@@ -63,7 +63,7 @@ def fetched(name: str, revision: str | None) -> Path:
     return folder
 
 
-def write_json(path: Path, values: Any) -> None:
+def write_json(path: Path, values: object) -> None:
     """Write JSON, whole or not at all."""
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", encoding="utf-8") as file:
@@ -161,7 +161,7 @@ def mapped(file: Path, name: str) -> torch.Tensor:
 def load(
     model_class: type[PreTrainedModel],
     folder: Path,
-    within: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    within: Callable[[], AbstractContextManager[object]] = nullcontext,
     **options: Any,
 ) -> tuple[Any, set[str]]:
     """The model of a checkpoint, all of its weights read, and the names of tensors for which it has no place.

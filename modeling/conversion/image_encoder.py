@@ -4,7 +4,6 @@ In training, ours raises the rate of stochastic depth with the layers where stoc
 """
 
 from dataclasses import replace
-from typing import Any
 
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from ..modeling_image_encoder import (
@@ -12,7 +11,7 @@ from ..modeling_image_encoder import (
     QkvImageEncoderForMaskedImageModeling,
     QkvImageEncoderModel,
 )
-from .config import BASE, Architecture, Codec, Fields, Head, activation, canonical, same
+from .config import BASE, Architecture, Codec, Fields, Head, Values, activation, canonical, same
 from .encoder import CLASSIFIER, STACK_FIELDS, UNPOOLED, base
 
 IMAGE_FIELDS: Fields = {
@@ -89,7 +88,7 @@ def inner_width(width: int, ratio: int, *, gated: bool) -> int:
     return (int(width * ratio * 2 / 3) + 7) // 8 * 8 if gated else width * ratio
 
 
-def ratio_of(inner: int, ours: dict[str, Any]) -> int:
+def ratio_of(inner: int, ours: Values) -> int:
     """The whole ratio that gives this width, or the usual one where none does."""
     gated = ours["feed_forward"] == "glu"
     ratios = range(1, 2 + 2 * inner // ours["hidden_size"])

@@ -1,14 +1,13 @@
 """Conversion of decoders with RMS norms, rotary positions and gates: Llama and its kin, as tables."""
 
 from dataclasses import replace
-from typing import Any
 
 from ...configuration.configuration_decoder import QkvDecoderConfig
-from .config import Architecture, Codec, Fields, activation, our_pattern, same, their_layers
+from .config import Architecture, Codec, Fields, Values, activation, our_pattern, same, their_layers
 from .decoder import TOKEN_FIELDS, heads
 
 
-def full_rotation(rope: Any, fields: Any) -> dict[str, Any]:
+def full_rotation(rope: Values | None, fields: Values) -> Values:
     """Llama has no partial rotation: it would ignore the factor, or fail on it."""
     return {name: value for name, value in (rope or {}).items() if name != "partial_rotary_factor"}
 

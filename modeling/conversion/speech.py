@@ -4,11 +4,9 @@ The sinusoids of Whisper's encoder are weights in its checkpoints; here they are
 they are. Training moves them, as it does in a stock model that was loaded: only a new one leaves them alone.
 """
 
-from typing import Any
-
 from ...configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 from ..modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
-from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, both, same
+from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, Values, both, same
 from .encoder_decoder import BART_FIELDS, FINAL_NORMS, LANGUAGE_MODEL, STACKS
 from .weights import Row
 
@@ -85,14 +83,14 @@ WHISPER = Architecture(
 )
 
 
-def offset(pad: int, theirs: dict[str, Any]) -> int:
+def offset(pad: int, theirs: Values) -> int:
     """The first position of sound; stock Speech2Text takes its own marks for padding when the padding id is 0."""
     if not pad:
         raise ValueError(f"pad_token_id={pad} hides every frame of sound from the encoder's positions")
     return AFTER_PADDING.read(pad, theirs)
 
 
-def inner_channels(channels: int, theirs: dict[str, Any]) -> int:
+def inner_channels(channels: int, theirs: Values) -> int:
     """Half of the filters decide what the other half lets through."""
     if channels % 2:
         raise ValueError(f"conv_channels={channels} cannot be halved by a gate")

@@ -3,8 +3,6 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P patch_size.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
@@ -65,7 +63,7 @@ class ReplacedTokenHead(HeadTransform):
         return self.score(super().forward(hidden)).squeeze(-1)
 
 
-def transform(config: Any) -> nn.Module:
+def transform(config: PooledStackConfig) -> nn.Module:
     """Return what stands before a classifier: a `HeadTransform` where the config asks for one."""
     return HeadTransform(config) if config.head_transform else nn.Identity()
 
@@ -205,7 +203,7 @@ class EndTokenPooler(FirstTokenPooler):
 
     def end(self, input_ids: Tensor) -> Tensor:
         """The index of the token to read: (B, T) -> (B,)."""
-        end: Any = getattr(self.config, "eos_token_id", None)
+        end: int = self.config.eos_token_id
         ends = input_ids.eq(end)
         check_end_tokens(ends, end)
         return ends.int().argmax(-1)

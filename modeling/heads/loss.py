@@ -8,6 +8,7 @@ loss of one big batch; without it a loss is the mean over its own targets.
 Shapes: B batch, T tokens, V classes or vocabulary, C channels.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, distributed
 from torch.distributed.nn import functional as collective
 from torch.nn import functional as F
 
+from ...configuration.configuration_audio_encoder import QkvAudioEncoderConfig
 from ...configuration.configuration_base import QkvConfig
 from ..checks.inputs import check_label_count, check_labels, check_pairs, check_range
 from ..checks.sound import check_ctc_labels, check_ctc_lengths
@@ -50,9 +52,13 @@ def negative_log_likelihood(
     return normalise(total, (labels != IGNORED).sum().clamp(min=1), num_items_in_batch)
 
 
-def cross_entropy(logits: Tensor, labels: Tensor | None, *args: Any, **kwargs: Any) -> Tensor | None:
+def cross_entropy(
+    logits: Tensor, labels: Tensor | None, num_items_in_batch: Count = None, label_smoothing: float = 0.0
+) -> Tensor | None:
     """Compute `negative_log_likelihood`, or return None without labels."""
-    return None if labels is None else negative_log_likelihood(logits, labels, *args, **kwargs)
+    if labels is None:
+        return None
+    return negative_log_likelihood(logits, labels, num_items_in_batch, label_smoothing)
 
 
 def causal_lm_loss(
@@ -94,7 +100,7 @@ def classification(
     check_label_count(logits, labels, kind)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     labels = labels.reshape(logits.shape).to(logits.dtype)
-    losses: dict[str, Any] = {
+    losses: dict[str, Callable[..., Tensor]] = {
         "regression": F.mse_loss,
         "multi_label_classification": F.binary_cross_entropy_with_logits,
     }
@@ -134,7 +140,11 @@ def problem_type(labels: Tensor, num_labels: int) -> str:
 
 
 def question_answering_loss(
-    starts: Tensor, ends: Tensor, start_positions: Tensor | None, end_positions: Tensor | None, **kwargs: Any
+    starts: Tensor,
+    ends: Tensor,
+    start_positions: Tensor | None,
+    end_positions: Tensor | None,
+    num_items_in_batch: Count = None,
 ) -> Tensor | None:
     """Compute the mean loss of an answer's first and last token: logits 2 x (B, T), positions 2 x (B,).
 
@@ -145,11 +155,16 @@ def question_answering_loss(
     length = starts.shape[-1]
     positions = torch.cat((start_positions.flatten(), end_positions.flatten()))
     first, last = positions.masked_fill((positions < 0) | (positions >= length), IGNORED).chunk(2)
-    return (negative_log_likelihood(starts, first, **kwargs) + negative_log_likelihood(ends, last, **kwargs)) / 2
+    loss = negative_log_likelihood(starts, first, num_items_in_batch)
+    return (loss + negative_log_likelihood(ends, last, num_items_in_batch)) / 2
 
 
 def ctc_loss(
-    logits: Tensor, labels: Tensor | None, lengths: Tensor, config: Any, num_items_in_batch: Count = None
+    logits: Tensor,
+    labels: Tensor | None,
+    lengths: Tensor,
+    config: QkvAudioEncoderConfig,
+    num_items_in_batch: Count = None,
 ) -> Tensor | None:
     """Compute the CTC loss: labels (B, words) over all alignments with logits (B, T, V).
 
@@ -159,12 +174,12 @@ def ctc_loss(
     if labels is None:
         return None
     labels, lengths = labels.to(logits.device), lengths.to(logits.device)
-    check_ctc_labels(labels, lengths, logits.shape[-1], config.pad_token_id, IGNORED)
+    options: dict[str, Any] = {"blank": config.pad_token_id, "zero_infinity": config.ctc_zero_infinity}
+    check_ctc_labels(labels, lengths, logits.shape[-1], options["blank"], IGNORED)
     if not config.ctc_zero_infinity:
         check_ctc_lengths(labels, lengths, IGNORED)
     due = labels != IGNORED
     scores = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1).transpose(0, 1)
-    options: dict[str, Any] = {"blank": config.pad_token_id, "zero_infinity": config.ctc_zero_infinity}
     total = F.ctc_loss(scores, labels[due], lengths, due.sum(-1), reduction="sum", **options)
     return normalise(total, due.sum().clamp(min=1), num_items_in_batch)
 

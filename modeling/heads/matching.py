@@ -6,13 +6,13 @@ Shapes: B images, Q object queries, N objects, V classes, the last of which is t
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, distributed
 from torch.nn import functional as F
 from transformers.loss.loss_for_object_detection import HungarianMatcher
 
+from ...configuration.configuration_detection import QkvDetectionConfig
 from ..checks.images import check_objects
 from .loss import Count, together
 
@@ -46,7 +46,7 @@ def generalized_iou(boxes: Tensor, others: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> Pairs:
+def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: QkvDetectionConfig) -> Pairs:
     """Match object queries with objects at the least cost, by scipy; objects that outnumber the queries stay out.
 
     A pair costs less the likelier its class and the nearer its boxes. What is not a number is matched as if it were 0,
@@ -59,7 +59,9 @@ def matched(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> Pai
     return matcher({"logits": logits.nan_to_num(), "pred_boxes": boxes.nan_to_num()}, given)
 
 
-def sums(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> tuple[dict[str, Tensor], Tensor]:
+def sums(
+    logits: Tensor, boxes: Tensor, objects: Objects, config: QkvDetectionConfig
+) -> tuple[dict[str, Tensor], Tensor]:
     """Sum the parts of the loss, class, L1 and GIoU; the last value is the weight of all object queries.
 
     Source: Carion et al. 2020, DETR, §3.1, eq. 2 and appendix A.2, https://arxiv.org/abs/2005.12872
@@ -82,7 +84,10 @@ def sums(logits: Tensor, boxes: Tensor, objects: Objects, config: Any) -> tuple[
 
 
 def set_loss(
-    answers: Sequence[tuple[Tensor, Tensor]], objects: Objects, config: Any, num_items_in_batch: Count = None
+    answers: Sequence[tuple[Tensor, Tensor]],
+    objects: Objects,
+    config: QkvDetectionConfig,
+    num_items_in_batch: Count = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Compute the set loss and its parts by name: answers [(logits (B, Q, V), boxes (B, Q, 4)), …].
 
@@ -115,7 +120,7 @@ def widened(tensor: Tensor) -> Tensor:
 
 
 def counts(
-    objects: Objects, weight: Tensor, logits: Tensor, config: Any, num_items_in_batch: Count
+    objects: Objects, weight: Tensor, logits: Tensor, config: QkvDetectionConfig, num_items_in_batch: Count
 ) -> tuple[Tensor, Tensor]:
     """Return the divisors of boxes and of classes."""
     own = torch.stack((weight.new_tensor(float(sum(len(each["boxes"]) for each in objects))), weight))

@@ -30,7 +30,7 @@ class ImagePosition(Position):
     def sinusoids(self, embedded: Embedded) -> Tensor:
         """Return the encoding of each place (B, rows * columns, D)."""
         hidden, mask, grid = embedded
-        real = hidden.new_ones(hidden.shape[:2], dtype=torch.bool) if mask is None else mask
+        real = mask if isinstance(mask, Tensor) else hidden.new_ones(hidden.shape[:2], dtype=torch.bool)
         precise = torch.float32 if hidden.device.type == "mps" else torch.float64
         steps = torch.arange(self.config.hidden_size // 4, device=hidden.device, dtype=precise)
         lengths = 10000.0 ** (steps / len(steps))

@@ -70,10 +70,10 @@ def __dir__() -> list[str]:
 SEVERAL = {"AutoModelForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection")}
 
 
-class LazyClasses(dict[Any, Any]):
+class LazyClasses(dict[type, object]):
     """Config classes and their models; a model that stands here by its name is imported when it is read."""
 
-    def __getitem__(self, config_class: Any) -> Any:
+    def __getitem__(self, config_class: type) -> object:
         """Return the class of a config, or a tuple of several."""
         return imported(super().__getitem__(config_class))
 
@@ -86,7 +86,7 @@ class LazyClasses(dict[Any, Any]):
         return [(config_class, self[config_class]) for config_class in self]
 
 
-def imported(model: Any) -> Any:
+def imported(model: object) -> object:
     """Return the class of a name, or the classes of several; a class is returned as it is."""
     if isinstance(model, tuple):
         return tuple(map(imported, model))
@@ -115,7 +115,7 @@ def register_models(auto: ModuleType) -> None:
 
 
 # What is done once a module of transformers is imported. Importing them takes longer than all of `import qkv`.
-AUTO_CLASSES: dict[str, Callable[[ModuleType], Any]] = {
+AUTO_CLASSES: dict[str, Callable[[ModuleType], object]] = {
     "transformers.models.auto.configuration_auto": lambda _: import_module(f"{__name__}.configuration"),
     "transformers.models.auto.modeling_auto": register_models,
 }
@@ -142,7 +142,7 @@ class RegisteringFinder:
         return spec_from_file_location(name, spec.origin, loader=RegisteringLoader(name, spec.loader.path))
 
 
-def load_on_request(load: Callable[..., Any], source: Any, *args: Any, **options: Any) -> Any:
+def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
     """Load a model; with QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError."""
     if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
         return load(source, *args, **options)
@@ -150,7 +150,7 @@ def load_on_request(load: Callable[..., Any], source: Any, *args: Any, **options
     return guard.load_checked(load, source, *args, **options)
 
 
-def add_code(model: Any, folder: Any, repo_id: str, **options: Any) -> None:
+def add_code(model: object, folder: str | os.PathLike[str], repo_id: str, **options: object) -> None:
     """Put the code that a config names into a folder before `push_to_hub`: a reader may not have qkv."""
     import_module(f"{__name__}.scripts.publishing.hub.callback").complete(model, Path(folder), repo_id, **options)
 

@@ -4,7 +4,8 @@ Shapes: B batch, T targets, S sources, I inputs of a cell, D hidden_size, R vect
 states kept, A attention_size, P readout_size.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ def last_states(memory: Tensor, keep: Tensor, width: int) -> Tensor:
     return torch.cat(ends, dim=-1)
 
 
-def reading_cell(config: QkvRecurrentConfig) -> Any:
+def reading_cell(config: QkvRecurrentConfig) -> nn.Module:
     """A cell that reads an embedding and a context at each step."""
     return CELLS[config.cell](config.embedding_size + config.memory_size, config.hidden_size, batch_first=True)
 
@@ -170,7 +171,7 @@ class AdditiveAttentionDecoder(DotAttentionDecoder):
     alignment = AdditiveAlignment
 
 
-ATTENTION_DECODERS: dict[str, Any] = {
+ATTENTION_DECODERS: dict[str, type[AttentionDecoder]] = {
     "none": FixedContextDecoder,
     "additive": AdditiveAttentionDecoder,
     "dot": DotAttentionDecoder,
@@ -225,4 +226,8 @@ class MaxoutReadout(TanhReadout):
         return self.proj(torch.cat((states, embedded, contexts), dim=-1)).unflatten(-1, (-1, 2)).amax(-1)
 
 
-READOUTS: dict[str, Any] = {"none": StateReadout, "tanh": TanhReadout, "maxout": MaxoutReadout}
+READOUTS: dict[str, Callable[[QkvRecurrentConfig], nn.Module]] = {
+    "none": StateReadout,
+    "tanh": TanhReadout,
+    "maxout": MaxoutReadout,
+}

@@ -3,6 +3,7 @@
 Shapes: B batch, S sources, R vectors of a cell's state, D hidden_size, N states kept, A attention_size.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,16 +25,16 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.record_past = False
         self.length = 0
 
-    def lazy_initialization(self, key_states: Any, value_states: Any) -> None:
+    def lazy_initialization(self, key_states: Tensor | None, value_states: Tensor) -> None:
         """Take what there is before the first token: what is compared with, and the state to start from."""
         self.keys, self.values = key_states, value_states
         self.is_initialized = True
 
-    def update(self, key_states: Any, value_states: Any, *args: Any, **kwargs: Any) -> Any:
+    def update(self, key_states: Tensor | None, value_states: Tensor, *args: object, **kwargs: int) -> Any:
         """Remember the states after new tokens: (B, N, R, D), and how many tokens (`length`) led to them."""
         self.length += kwargs["length"]
-        past: Any = self.values
-        self.values = torch.cat((past, value_states), dim=1) if self.record_past else value_states[:, -1:]
+        past = self.values if self.record_past else None
+        self.values = value_states[:, -1:] if past is None else torch.cat((past, value_states), dim=1)
         return self.keys, self.values
 
     def activate_past_recording(self) -> None:
@@ -42,9 +43,9 @@ class RecurrentCacheLayer(CacheLayerMixin):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Go back by -`tokens_to_remove` tokens, and keep no state but the one reached."""
-        states: Any = self.values
+        states = self.values
         last = -1 if states is None else states.shape[1] - 1
-        if not 0 <= -tokens_to_remove <= last:
+        if states is None or not 0 <= -tokens_to_remove <= last:
             raise ValueError(
                 f"crop({tokens_to_remove}) of a recurrent cache of {self.length} tokens, which can go back by 0 to "
                 f"{max(last, 0)}; give a negative number, and call activate_past_recording() before the tokens are read"
@@ -52,7 +53,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.values = states[:, last + tokens_to_remove :][:, :1]
         self.length += tokens_to_remove
 
-    def change_rows(self, change: Any) -> None:
+    def change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
         """Apply the same change to the rows of all that is kept."""
         self.keys, self.values = (None if kept is None else change(kept) for kept in (self.keys, self.values))
 

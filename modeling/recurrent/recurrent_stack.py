@@ -3,7 +3,7 @@
 Shapes: B batch, T targets, S sources, D hidden_size, M memory_size, P readout_size, R vectors of a cell's state.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +36,7 @@ def check_recurrent_memory(memory: Tensor, mask: Tensor | None, hidden: Tensor, 
         )
 
 
-def check_recurrent_cache(past: Any, layers: int, rows: int) -> None:
+def check_recurrent_cache(past: Cache, layers: int, rows: int) -> None:
     """A state is no list of keys: only a cache of this family holds it, made for as many layers and rows."""
     if not isinstance(past, RecurrentCache):
         raise ValueError(
@@ -72,7 +72,7 @@ class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
     _can_compile_fullgraph = False
 
     @torch.no_grad()
-    def _init_weights(self, module: Any) -> None:
+    def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if isinstance(module, nn.RNNBase):
             self.init_cell(module)
@@ -91,11 +91,14 @@ class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
         init.copy_(cell.bias_ih_l0, bias)
         init.zeros_(cell.bias_hh_l0)
 
-    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> Any:
+    def resize_token_embeddings(  # transformers fixes this signature
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
         """Both tables follow."""
-        if (args or kwargs) and self.get_encoder() is not self and not self.config.share_embeddings:
-            self.get_decoder().resize_token_embeddings(*args, **kwargs)
-        return super().resize_token_embeddings(*args, **kwargs)
+        asked = new_num_tokens is not None or pad_to_multiple_of is not None
+        if asked and self.get_encoder() is not self and not self.config.share_embeddings:
+            self.get_decoder().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
 
 class QkvRecurrentEncoder(QkvRecurrentPreTrainedModel):
@@ -120,7 +123,7 @@ class QkvRecurrentEncoder(QkvRecurrentPreTrainedModel):
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BaseModelOutput:
         """Exactly one of `input_ids` and `inputs_embeds`; padding may stand anywhere, its outputs are zero."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
@@ -179,7 +182,7 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """`attention_mask` covers tokens in the cache too; padding may stand anywhere and changes no state."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
@@ -192,7 +195,7 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
         hidden = self.run(self.embed_dropout(hidden), memory, real(encoder_attention_mask, memory), keep, cache)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=cache)
 
-    def new_token_mask(self, mask: Tensor | None, hidden: Tensor, cache: Any) -> Tensor | None:
+    def new_token_mask(self, mask: Tensor | None, hidden: Tensor, cache: Cache | None) -> Tensor | None:
         """(B, T) booleans for the new tokens, of a mask over all there were; None when none is padding."""
         past = 0
         if cache is not None:
@@ -221,7 +224,8 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
         """Return what steps look up, and each layer's state (B, R, D): from the cache, or made from memory."""
         if cache is not None and cache.is_initialized:
             return cache.layers[0].keys, [layer.values[:, -1] for layer in cache.layers]
-        width, reader = int(self.config.encoder_hidden_size), cast(Any, self.layers[0])
+        reader: Any = self.layers[0]
+        width = int(self.config.encoder_hidden_size)
         ends = last_states(memory, keep, width)[:, -width:]
         states = torch.tanh(self.bridge(ends)).unflatten(-1, (-1, self.vectors, self.config.hidden_size)).unbind(1)
         keys = reader.keys(memory, keep)
