@@ -55,9 +55,10 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": attention_mask}
         outputs = both_sides(encoder_outputs, self.decoder(*target, **memory, **kwargs))
         # Without attention there is nothing to show, which is not a tuple of nothing.
-        return Seq2SeqModelOutput(
-            **{name: value for name, value in outputs.items() if not isinstance(value, tuple) or value}
-        )
+        shown: dict[str, Any] = {
+            name: value for name, value in outputs.items() if not isinstance(value, tuple) or value
+        }
+        return Seq2SeqModelOutput(**shown)
 
     def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
         """A new cache where one is due and none is given."""
