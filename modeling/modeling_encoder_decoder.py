@@ -177,6 +177,11 @@ def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
     )
 
 
+def other_fields(outputs: ModelOutput) -> dict[str, Any]:
+    """Return all of an encoder-decoder's output but the last hidden state, for the output of its head."""
+    return {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+
+
 def shift_right(ids: Tensor, config: QkvConfig) -> Tensor:
     """Shift tokens right to make decoder inputs: a start token, then all but the last, (B, T) -> (B, T)."""
     ids = ids.masked_fill(ids == IGNORED, config.pad_token_id)
@@ -212,8 +217,7 @@ class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
         """The scores of words, and their loss where there are labels."""
         logits = self.lm_head(scale_for_head(outputs.last_hidden_state, self.config.decoder))
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
-        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **other_fields(outputs))
 
 
 class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyMixin, GenerationMixin):

@@ -17,7 +17,13 @@ from .checks.inputs import can_read_values
 from .heads.head import last_token
 from .heads.loss import classification, question_answering_loss
 from .masking import GivenMask
-from .modeling_encoder_decoder import EncoderOutputs, QkvEncoderDecoderModel, SharedVocabularyMixin, shift_right
+from .modeling_encoder_decoder import (
+    EncoderOutputs,
+    QkvEncoderDecoderModel,
+    SharedVocabularyMixin,
+    other_fields,
+    shift_right,
+)
 
 
 class EncoderDecoderReader(SharedVocabularyMixin):
@@ -122,8 +128,7 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
         pooled = self.dropout(self.pool(outputs[0], input_ids, attention_mask))
         logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
         loss = classification(logits, labels, self.config, num_items_in_batch)
-        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **others)
+        return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **other_fields(outputs))
 
     def pool(self, hidden: Tensor, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
         """Return the decoder's state at the end of the text: (B, T, D) -> (B, D)."""
@@ -172,5 +177,6 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         loss = question_answering_loss(
             starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch
         )
-        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqQuestionAnsweringModelOutput(loss=loss, start_logits=starts, end_logits=ends, **others)
+        return Seq2SeqQuestionAnsweringModelOutput(
+            loss=loss, start_logits=starts, end_logits=ends, **other_fields(outputs)
+        )

@@ -13,7 +13,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .base import can_return_tuple
 from .heads.loss import Count, cross_entropy
-from .modeling_encoder_decoder import EncoderOutputs, SourceAndTarget, both_sides, shift_right
+from .modeling_encoder_decoder import EncoderOutputs, SourceAndTarget, both_sides, other_fields, shift_right
 from .recurrent.recurrent_cache import RecurrentCache
 from .recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, QkvRecurrentPreTrainedModel
 
@@ -129,5 +129,4 @@ class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, Generati
         outputs = self.model(input_ids, attention_mask, *target, *embeds, use_cache, **kwargs)
         logits = self.lm_head(outputs.last_hidden_state)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
-        others = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqLMOutput(loss=loss, logits=logits, **others)
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **other_fields(outputs))

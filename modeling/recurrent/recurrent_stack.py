@@ -3,6 +3,7 @@
 Shapes: B batch, T targets, S sources, D hidden_size, M memory_size, P readout_size, R vectors of a cell's state.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -101,7 +102,25 @@ class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
         return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
 
-class QkvRecurrentEncoder(QkvRecurrentPreTrainedModel):
+# trf-ignore: TRF013  each half calls post_init, last
+class RecurrentHalf(QkvRecurrentPreTrainedModel):
+    """Embed the tokens of one half: `input_ids -> TokenFrontend -> dropout`."""
+
+    def __init__(self, config: QkvRecurrentConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = FRONTENDS[config.frontend](config)
+        self.embed_dropout = nn.Dropout(config.embedding_dropout)
+
+    def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, others: Iterable[str]) -> Tensor:
+        """Return embeddings (B, T, D) of exactly one of the two, after checking them and the names of other inputs."""
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        check_spelling(type(self).forward, others)
+        check_embeddings(hidden, self.config.embedding_width)
+        return self.embed_dropout(hidden)
+
+
+class QkvRecurrentEncoder(RecurrentHalf):
     """The encoder half: `input_ids -> TokenFrontend -> RecurrentLayers -> last_hidden_state (B, S, M)`."""
 
     _no_split_modules = ["RecurrentLayer"]
@@ -109,8 +128,6 @@ class QkvRecurrentEncoder(QkvRecurrentPreTrainedModel):
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = FRONTENDS[config.frontend](config)
-        self.embed_dropout = nn.Dropout(config.embedding_dropout)
         widths = [config.embedding_size] + [config.memory_size] * (int(config.num_encoder_layers) - 1)
         self.layers = nn.ModuleList(RecurrentLayer(config, width) for width in widths)
         self.gradient_checkpointing = False
@@ -126,13 +143,9 @@ class QkvRecurrentEncoder(QkvRecurrentPreTrainedModel):
         **kwargs: object,
     ) -> BaseModelOutput:
         """Exactly one of `input_ids` and `inputs_embeds`; padding may stand anywhere, its outputs are zero."""
-        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
-        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        check_spelling(type(self).forward, kwargs)
-        check_embeddings(hidden, self.config.embedding_width)
+        hidden = self.embed(input_ids, inputs_embeds, kwargs)
         keep = real(attention_mask, hidden)
         orders = reading_orders(keep)
-        hidden = self.embed_dropout(hidden)
         for layer in self.layers:
             hidden = layer(hidden, *orders)
         return BaseModelOutput(last_hidden_state=hidden.masked_fill(~keep[..., None], 0))
@@ -146,7 +159,7 @@ def real(mask: Tensor | None, hidden: Tensor) -> Tensor:
     return mask.to(hidden.device, torch.bool)
 
 
-class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
+class QkvRecurrentDecoder(RecurrentHalf):
     """The decoder half: `decoder_input_ids, memory -> reader -> layers -> readout -> last_hidden_state (B, T, P)`.
 
     The first layer starts from what the encoder's backward direction ended with, or its only one, and so do the others.
@@ -159,8 +172,6 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
         super().__init__(config)
-        self.embed_tokens = FRONTENDS[config.frontend](config)
-        self.embed_dropout = nn.Dropout(config.embedding_dropout)
         self.vectors = CELLS[config.cell].vectors
         self.bridge = nn.Linear(
             int(config.encoder_hidden_size), config.num_hidden_layers * self.vectors * config.hidden_size
@@ -185,14 +196,11 @@ class QkvRecurrentDecoder(QkvRecurrentPreTrainedModel):
         **kwargs: object,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """`attention_mask` covers tokens in the cache too; padding may stand anywhere and changes no state."""
-        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
-        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        check_spelling(type(self).forward, kwargs)
-        check_embeddings(hidden, self.config.embedding_width)
+        hidden = self.embed(input_ids, inputs_embeds, kwargs)
         memory: Any = encoder_hidden_states
         check_recurrent_memory(memory, encoder_attention_mask, hidden, self.config.memory_size)
         keep, cache = self.new_token_mask(attention_mask, hidden, past_key_values), past_key_values
-        hidden = self.run(self.embed_dropout(hidden), memory, real(encoder_attention_mask, memory), keep, cache)
+        hidden = self.run(hidden, memory, real(encoder_attention_mask, memory), keep, cache)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=cache)
 
     def new_token_mask(self, mask: Tensor | None, hidden: Tensor, cache: Cache | None) -> Tensor | None:
