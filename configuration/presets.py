@@ -1,8 +1,8 @@
 """Papers as differences from the defaults: each preset returns a config and takes any field as a keyword."""
 
-from typing import Any, TypeVar
+from typing import Any
 
-from .configuration_base import QkvConfig
+from .configuration_base import Config
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_detection import QkvDetectionConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig
@@ -13,7 +13,6 @@ from .configuration_recurrent import QkvRecurrentConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 
 HELPERS = ("names", "build", "part", "dropout", "llama")
-Config = TypeVar("Config", bound=QkvConfig)
 
 
 def names() -> list[str]:
