@@ -152,7 +152,7 @@ class QkvConfig(PreTrainedConfig):
         self.check_extras(kwargs)
         kwargs.setdefault("auto_map", dict(self.auto_classes))
         # transformers looks through them where an Auto class has several models for a config.
-        self.architectures = self.architectures or []
+        self.architectures: list[str] | None = self.architectures or []
         super().__post_init__(**kwargs)
 
     def check_extras(self, extras: dict[str, object]) -> None:
