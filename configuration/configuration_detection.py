@@ -119,7 +119,7 @@ class QkvDetectionDecoderConfig(StackConfig):
     position: ObjectQueryPositionName = "object_queries"  # type: ignore[assignment]  # a word of its own
 
     def __post_init__(self, **kwargs: object) -> None:
-        self.max_position_embeddings = self.num_queries
+        self.max_position_embeddings: int = self.num_queries
         super().__post_init__(**kwargs)
 
 

@@ -37,7 +37,7 @@ class Seq2SeqConfig(CompositeConfig):
         eos_token_id: Token or tokens that end a text.
     """
 
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
 
     encoder: AnyEncoderPart = None  # type: ignore[assignment]  # made in __post_init__
     decoder: DecoderPart = None  # type: ignore[assignment]  # made in __post_init__

@@ -67,7 +67,7 @@ class QkvImageEncoderConfig(PooledStackConfig):
             # JSON knows lists only, and a loaded config equals the saved one.
             self.image_size = list(self.image_size)
         rows, columns = self.grid
-        self.max_position_embeddings = rows * columns + self.num_prefix_tokens
+        self.max_position_embeddings: int = rows * columns + self.num_prefix_tokens
         super().__post_init__(**kwargs)
 
     @property

@@ -42,7 +42,7 @@ class QkvRecurrentConfig(QkvConfig):
     """
 
     model_type = "qkv_recurrent"
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
     frontend: ClassVar[FrontendName] = "tokens"
     start_with_last_token: ClassVar[bool] = False
     auto_classes: ClassVar[dict[str, str]] = {

@@ -63,7 +63,7 @@ class StackConfig(AttentionConfig):
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         if getattr(self, "embedding_size", 0) is None:
-            self.embedding_size = self.hidden_size
+            self.embedding_size: int = self.hidden_size
         if self.final_norm is None:
             self.final_norm = self.norm_first
         super().__post_init__(**kwargs)
