@@ -17,6 +17,8 @@ from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 
+# A config as JSON holds it.
+Saved = dict[str, Any]
 # Today's class by the earlier model type, and by the input of encoders, which had one type.
 CLASSES: dict[str, type[QkvConfig]] = {
     "qkv_decoder": QkvDecoderConfig,
@@ -41,7 +43,7 @@ WORDS: dict[str, dict[str, str]] = {
 RETIRED = frozenset({"attention_key_bias", "attention_output_bias", "attention_patterns", "skip_first_norm"})
 
 
-def update_saved_config(saved: dict[str, Any]) -> dict[str, Any]:
+def update_saved_config(saved: Saved) -> Saved:
     """Return a saved config in today's fields and words; one of this version is returned as it is.
 
     What was saved for other inputs than the model's is left out. A value that the model's class no longer allows stays,
@@ -68,7 +70,7 @@ def is_earlier(saved: object) -> bool:
     return isinstance(saved, dict) and saved.keys() >= RETIRED and str(saved.get("model_type")).startswith("qkv_")
 
 
-def class_today(values: dict[str, Any]) -> type[QkvConfig]:
+def class_today(values: Saved) -> type[QkvConfig]:
     """Return the class that configures such a model today."""
     kind = values["model_type"]
     if kind == "qkv_encoder":
@@ -78,7 +80,7 @@ def class_today(values: dict[str, Any]) -> type[QkvConfig]:
     return CLASSES[kind]
 
 
-def update_stack(saved: dict[str, Any]) -> dict[str, Any]:
+def update_stack(saved: Saved) -> Saved:
     """Write biases, patterns and the norm of embeddings into one field each, which had several."""
     values = dict(saved)
     retired = {name: values.pop(name) for name in RETIRED}

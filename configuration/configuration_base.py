@@ -117,7 +117,7 @@ def model_configs() -> "list[type[QkvConfig]]":
     return [each for each in classes if each.model_type]
 
 
-def class_of(model_type: str) -> "type[QkvConfig]":
+def class_of(model_type: object) -> type[Any]:
     """Return the config class of a model type."""
     return next(each for each in model_configs() if each.model_type == model_type)
 
@@ -146,7 +146,7 @@ class QkvConfig(PreTrainedConfig):
 
     auto_classes: ClassVar[dict[str, str]] = {}
     # How the package reads what earlier versions saved; a published copy reads its own config alone.
-    update_saved: ClassVar[Callable[[dict[str, Any]], dict[str, Any]] | None] = None
+    update_saved: ClassVar[Callable[[dict[str, object]], dict[str, object]] | None] = None
 
     def __post_init__(self, **kwargs: object) -> None:
         self.check_extras(kwargs)

@@ -8,11 +8,12 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.utils.generic import ModelOutput
 
 from ..configuration.configuration_base import QkvConfig
 from .checks.inputs import check_family
 
-Forward = TypeVar("Forward", bound=Callable[..., Any])
+Forward = TypeVar("Forward", bound=Callable[..., ModelOutput])
 
 
 # trf-ignore: TRF013  each family calls post_init, last

@@ -68,7 +68,7 @@ def softmax_attention(
     return attend(module, query, key, value, attention_mask, position_bias=bias, **kwargs)
 
 
-def attention_backend(config: StackConfig, kwargs: dict[str, Any]) -> str:
+def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
     """Return the attention backend of this forward: eager when attention weights are requested."""
     wanted = kwargs.get("output_attentions", getattr(config, "output_attentions", False))
     implementation = "eager" if wanted else str(config._attn_implementation)

@@ -47,8 +47,7 @@ class Detector(QkvPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the image encoder's frontend."""
-        model: Any = self.base_model
-        return model.encoder.embed_tokens
+        return self.base_model.get_submodule("encoder.embed_tokens")
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -44,7 +44,7 @@ def sliding_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
 def block_sparse_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     """Admit pairs in the same or a neighbouring block of `block_size`, or with the first block, which is global.
 
-    Any two tokens are two steps apart, through the global block. Blocks count the real tokens of a document, so
+    Two tokens are at most two steps apart, through the global block. Blocks count the real tokens of a document, so
     neither padding in front nor shifted positions move them.
 
     Source: Zaheer et al. 2020, Big Bird, §2, https://arxiv.org/abs/2007.14062 (without random blocks)
