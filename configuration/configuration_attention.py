@@ -141,7 +141,7 @@ class AttentionConfig(QkvConfig):
 
     def rope_of(self, pattern: str | None) -> dict[str, Any]:
         """Return the rotary parameters of the layers of a pattern."""
-        parameters: dict[str, Any] = dict(self.rope_parameters or {})
+        parameters = dict(self.rope_parameters or {})
         return parameters[str(pattern)] if self.rope_by_pattern else parameters
 
     @property

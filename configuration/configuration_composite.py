@@ -6,7 +6,6 @@ from dataclasses import fields
 from typing import Any, ClassVar
 
 from .configuration_base import HUGGING_FACE_EXTRAS, QkvConfig, checked
-from .configuration_stack import StackConfig
 
 # Fields of transformers that each part keeps to itself.
 OF_TRANSFORMERS = frozenset(
@@ -65,7 +64,7 @@ def make_part(
     return config
 
 
-def check_same_width(encoder: StackConfig, decoder: StackConfig) -> None:
+def check_same_width(encoder: QkvConfig, decoder: QkvConfig) -> None:
     """Raise ValueError where cross-attention cannot read what the encoder returns."""
     if encoder.hidden_size != decoder.hidden_size:
         raise ValueError(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import wraps
-from os import PathLike
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -51,7 +50,7 @@ class QkvPreTrainedModel(PreTrainedModel):
     @classmethod
     @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
     def from_pretrained(  # type: ignore[override]  # wraps keeps its signature where mypy does not look
-        cls, pretrained_model_name_or_path: str | PathLike[str] | None, *model_args: object, **kwargs: object
+        cls, pretrained_model_name_or_path: object, *model_args: object, **kwargs: object
     ) -> Any:
         """Load a model as transformers does; with QKV_VERIFY=1 the package checks it against its manifest."""
         loaded: Callable[..., object] = super().from_pretrained
@@ -59,9 +58,7 @@ class QkvPreTrainedModel(PreTrainedModel):
             return cls.load_hook(loaded, pretrained_model_name_or_path, *model_args, **kwargs)
         return loaded(pretrained_model_name_or_path, *model_args, **kwargs)
 
-    def _upload_modified_files(
-        self, working_dir: str | PathLike[str], repo_id: str, *args: object, **kwargs: object
-    ) -> object:
+    def _upload_modified_files(self, working_dir: object, repo_id: str, *args: object, **kwargs: object) -> object:
         hook = type(self).upload_hook
         # A model that was loaded with published code brings it along by itself.
         if hook is not None and not self.is_remote_code():

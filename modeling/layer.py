@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens, S memory, D hidden_size.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -47,12 +49,12 @@ class Layer(GradientCheckpointingLayer):
         attention_mask: Mask = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Mask = None,
-        *state: object,
+        *state: Any,
         **kwargs: object,
     ) -> Tensor:
         if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
             return hidden_states
-        position, memory = PositionState._make(state), (encoder_hidden_states, encoder_attention_mask)
+        position, memory = PositionState(*state), (encoder_hidden_states, encoder_attention_mask)
         branch, _ = self.self_attn(self.self_attn_residual.input(hidden_states), attention_mask, position, **kwargs)
         hidden = self.self_attn_residual(hidden_states, branch)
         if self.cross_attn is not None and self.cross_attn_residual is not None:

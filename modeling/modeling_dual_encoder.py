@@ -18,7 +18,7 @@ from transformers.models.clip.modeling_clip import CLIPOutput
 from ..configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
 from .checks.inputs import check_images_given
-from .heads.loss import Count, contrastive
+from .heads.loss import contrastive
 from .modeling_encoder import TextStack
 from .modeling_image_encoder import QkvImageEncoderModel
 
@@ -130,20 +130,15 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         return joined(outputs)
 
     def compared(
-        self,
-        texts: BaseModelOutputWithPooling,
-        images: BaseModelOutputWithPooling,
-        embeds: list[Tensor],
-        *,
-        return_loss: bool | None,
-        num_items_in_batch: Count,
+        self, texts: BaseModelOutputWithPooling, images: BaseModelOutputWithPooling, embeds: list[Tensor], **loss: Any
     ) -> CLIPOutput:
         """Return the cosines of all images and texts, times the learned scale, and their loss."""
         text_embeds, image_embeds = embeds
         scale = self.scale()
         logits = scale.to(text_embeds.device) * text_embeds @ image_embeds.to(text_embeds.device).T
+        wanted = loss.pop("return_loss")
         return CLIPOutput(
-            loss=contrastive(image_embeds, text_embeds, scale, num_items_in_batch) if return_loss else None,
+            loss=contrastive(image_embeds, text_embeds, scale, **loss) if wanted else None,
             logits_per_image=logits.T,
             logits_per_text=logits,
             text_embeds=text_embeds,

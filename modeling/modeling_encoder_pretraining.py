@@ -14,6 +14,7 @@ from .heads.loss import IGNORED, cross_entropy, negative_log_likelihood, replace
 from .modeling_encoder import QkvEncoderModel
 
 
+# trf-ignore: TRF013  each model calls post_init, last
 class MaskedLMBase(QkvPreTrainedModel):
     """Score the hidden tokens of a text: a text encoder, with a pooler or without, and the head on it."""
 

@@ -7,7 +7,6 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -93,7 +92,7 @@ def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
     return built(official, config, weights, model, computed=computed, **options)
 
 
-def open_official(folder: Path, *, dtype: torch.dtype | str = "auto", **options: Any) -> PreTrainedModel:
+def open_official(folder: Path, *, dtype: object = "auto", **options: Any) -> PreTrainedModel:
     """The official model of a folder, in the class its config names; an error unless all of its tensors have a place.
 
     Tensors of another head, such as the pooler beside a published masked language model, are left out.
@@ -116,7 +115,7 @@ def unpooled(official: type[PreTrainedModel]) -> dict[str, bool]:
     return {"add_pooling_layer": False} if "add_pooling_layer" in signature(official).parameters else {}
 
 
-def open_ours(folder: Path, *, dtype: torch.dtype | str = "auto", **options: Any) -> QkvPreTrainedModel:
+def open_ours(folder: Path, *, dtype: object = "auto", **options: Any) -> QkvPreTrainedModel:
     """The qkv model of a folder, by the same rules."""
     _, name = named(folder)
     classes = {head.ours.__name__: head.ours for _, head in PAIRS}

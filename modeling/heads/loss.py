@@ -145,6 +145,7 @@ def question_answering_loss(
     start_positions: Tensor | None,
     end_positions: Tensor | None,
     num_items_in_batch: Count = None,
+    label_smoothing: float = 0.0,
 ) -> Tensor | None:
     """Compute the mean loss of an answer's first and last token: logits 2 x (B, T), positions 2 x (B,).
 
@@ -155,8 +156,8 @@ def question_answering_loss(
     length = starts.shape[-1]
     positions = torch.cat((start_positions.flatten(), end_positions.flatten()))
     first, last = positions.masked_fill((positions < 0) | (positions >= length), IGNORED).chunk(2)
-    loss = negative_log_likelihood(starts, first, num_items_in_batch)
-    return (loss + negative_log_likelihood(ends, last, num_items_in_batch)) / 2
+    loss = negative_log_likelihood(starts, first, num_items_in_batch, label_smoothing)
+    return (loss + negative_log_likelihood(ends, last, num_items_in_batch, label_smoothing)) / 2
 
 
 def ctc_loss(

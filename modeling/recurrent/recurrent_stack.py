@@ -23,18 +23,19 @@ from .cells import CELLS, RecurrentDecoderLayer, RecurrentLayer, StepMode, readi
 from .recurrent_cache import RecurrentCache
 
 
-def check_recurrent_memory(memory: Tensor, mask: Tensor | None, hidden: Tensor, width: int) -> None:
+def check_recurrent_memory(memory: Tensor | None, mask: Tensor | None, hidden: Tensor, width: int) -> Tensor:
     """Memory is an encoder's output (B, S, M), and its real tokens are marked one by one (B, S)."""
-    if memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != width:
+    if memory is None or memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != width:
+        shape = None if memory is None else tuple(memory.shape)
         raise ValueError(
-            f"encoder_hidden_states of shape {tuple(memory.shape)} are not (batch={hidden.shape[0]}, length, "
-            f"memory_size={width})"
+            f"encoder_hidden_states of shape {shape} are not (batch={hidden.shape[0]}, length, memory_size={width})"
         )
     if mask is not None and mask.shape != memory.shape[:2]:
         raise ValueError(
             f"encoder_attention_mask of shape {tuple(mask.shape)} does not fit an encoder output of "
             f"{tuple(memory.shape[:2])} (batch, length)"
         )
+    return memory
 
 
 def check_recurrent_cache(past: Cache, layers: int, rows: int) -> None:
@@ -197,8 +198,8 @@ class QkvRecurrentDecoder(RecurrentHalf):
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """`attention_mask` covers tokens in the cache too; padding may stand anywhere and changes no state."""
         hidden = self.embed(input_ids, inputs_embeds, kwargs)
-        memory: Any = encoder_hidden_states
-        check_recurrent_memory(memory, encoder_attention_mask, hidden, self.config.memory_size)
+        width = self.config.memory_size
+        memory = check_recurrent_memory(encoder_hidden_states, encoder_attention_mask, hidden, width)
         keep, cache = self.new_token_mask(attention_mask, hidden, past_key_values), past_key_values
         hidden = self.run(hidden, memory, real(encoder_attention_mask, memory), keep, cache)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=cache)
