@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_args
 
 import pytest
 import torch
+import torch._inductor.codegen.cpp_utils  # its tables are keyed by torch.float32, which `exact` replaces
 import transformers
 from torch import Tensor
 from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel, StaticCache
