@@ -86,6 +86,10 @@ def texts(label: Callable[[int], Example]) -> list[Example]:
     return [{"input_ids": ids(length, row), **label(row)} for row, length in enumerate(LENGTHS)]
 
 
+def classes() -> list[Example]:
+    return texts(lambda row: {"labels": row % 3})
+
+
 def answers() -> list[Example]:
     """As long as the longest from the start: like BERT's, this loss also chooses among the padding."""
     rows = []
@@ -146,16 +150,16 @@ class Task:
         return tiny.jitter(self.build(**({"label_smoothing": smoothing} if smoothing else {}))).double()
 
 
-def task(model_class: Any, config: Any, kind: str, examples: Any, **options: Any) -> Task:
-    fields = options.pop("fields", {})
+def task(head: str, config: Any, kind: str, examples: Any, **options: Any) -> Task:
+    model_class, fields = getattr(models, f"Qkv{head}"), options.pop("fields", {})
     return Task(lambda **more: model_class(config(kind, **{**NO_DROPOUT, **fields, **more})), examples, **options)
 
 
 TASKS = {
-    "mlm": task(models.QkvEncoderForMaskedLM, tiny.encoder, "bert", masked_words),
-    "clm": task(models.QkvDecoderForCausalLM, tiny.decoder, "gpt2", next_words),
-    "clm-untied": task(models.QkvDecoderForCausalLM, tiny.decoder, "llama", next_words),
-    "seq2seq": task(models.QkvEncoderDecoderForConditionalGeneration, tiny.encoder_decoder, "bart", translations),
+    "mlm": task("EncoderForMaskedLM", tiny.encoder, "bert", masked_words),
+    "clm": task("DecoderForCausalLM", tiny.decoder, "gpt2", next_words),
+    "clm-untied": task("DecoderForCausalLM", tiny.decoder, "llama", next_words),
+    "seq2seq": task("EncoderDecoderForConditionalGeneration", tiny.encoder_decoder, "bart", translations),
     # Without dropout as it stands, and with no layer whose dropouts NO_DROPOUT names.
     "recurrent": Task(
         lambda **more: models.QkvRecurrentForConditionalGeneration(
@@ -163,35 +167,21 @@ TASKS = {
         ),
         translations,
     ),
-    "classes": task(
-        models.QkvEncoderForSequenceClassification,
-        tiny.encoder,
-        "bert",
-        lambda: texts(lambda row: {"labels": row % 3}),
-    ),
-    "classes-decoder": task(
-        models.QkvDecoderForSequenceClassification,
-        tiny.decoder,
-        "gpt2",
-        lambda: texts(lambda row: {"labels": row % 3}),
-    ),
-    "tags": task(models.QkvEncoderForTokenClassification, tiny.encoder, "local", tagged),
+    "classes": task("EncoderForSequenceClassification", tiny.encoder, "bert", classes),
+    "classes-decoder": task("DecoderForSequenceClassification", tiny.decoder, "gpt2", classes),
+    "tags": task("EncoderForTokenClassification", tiny.encoder, "local", tagged),
     "images": task(
-        models.QkvImageEncoderForImageClassification,
-        tiny.image_encoder,
-        "vit",
-        pictures,
-        fields={"drop_path_rate": 0.0},
+        "ImageEncoderForImageClassification", tiny.image_encoder, "vit", pictures, fields={"drop_path_rate": 0.0}
     ),
     "yes-or-no": task(
-        models.QkvEncoderForSequenceClassification,
+        "EncoderForSequenceClassification",
         tiny.encoder,
         "bert",
         lambda: texts(lambda row: {"scores": [float(row & 1), float(row & 2 > 0), 1.0]}),
         smoothed=False,
     ),
     "numbers": task(
-        models.QkvEncoderForSequenceClassification,
+        "EncoderForSequenceClassification",
         tiny.encoder,
         "bert",
         lambda: texts(lambda row: {"labels": row / 3}),
@@ -199,15 +189,10 @@ TASKS = {
         smoothed=False,
     ),
     "spans": task(
-        models.QkvEncoderForQuestionAnswering,
-        tiny.encoder,
-        "bert",
-        answers,
-        counted="start_positions",
-        smoothed=False,
+        "EncoderForQuestionAnswering", tiny.encoder, "bert", answers, counted="start_positions", smoothed=False
     ),
     "ctc": task(
-        models.QkvAudioEncoderForCTC,
+        "AudioEncoderForCTC",
         tiny.audio_encoder,
         "speech",
         lambda: spoken(lambda row: 1 + row % 3),
@@ -215,7 +200,7 @@ TASKS = {
         smoothed=False,
     ),
     "speech": task(
-        models.QkvSpeechEncoderDecoderForSpeechSeq2Seq,
+        "SpeechEncoderDecoderForSpeechSeq2Seq",
         tiny.speech_encoder_decoder,
         "speech",
         lambda: spoken(lambda row: LENGTHS[-1 - row]),
@@ -225,7 +210,7 @@ TASKS = {
 
 
 # Under transformers' Trainer, which counts no objects, processes may share a step but parts of it do not add up.
-SCENES = {"scenes": task(models.QkvDetectionForObjectDetection, tiny.detector, "detr", scenes, smoothed=False)}
+SCENES = {"scenes": task("DetectionForObjectDetection", tiny.detector, "detr", scenes, smoothed=False)}
 
 
 def captions() -> list[Example]:
@@ -239,8 +224,8 @@ def paired(examples: list[Example]) -> dict[str, Tensor]:
 
 
 # Pairs compete, so that a part of a batch is another task: only processes and chunks may split it.
-PAIRS = task(models.QkvDualEncoderModel, tiny.dual_encoder, "clip", captions)
-CHUNKED = task(models.QkvDualEncoderModel, tiny.dual_encoder, "clip", captions, fields={"embedding_chunk_size": 3})
+PAIRS = task("DualEncoderModel", tiny.dual_encoder, "clip", captions)
+CHUNKED = task("DualEncoderModel", tiny.dual_encoder, "clip", captions, fields={"embedding_chunk_size": 3})
 CONTESTS = {"pairs": PAIRS, "pairs in chunks": CHUNKED}
 ROUNDS = [
     (name, smoothing) for name, task in TASKS.items() for smoothing in SMOOTHING if task.smoothed or not smoothing

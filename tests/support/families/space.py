@@ -21,11 +21,6 @@ def named(axis: Axis, **names: str) -> Axis:
     return [{names.get(name, name): value for name, value in fields.items()} for fields in axis]
 
 
-def joined(*axes: Axis) -> Axis:
-    """Alternatives of several kinds on one axis."""
-    return [fields for axis in axes for fields in axis]
-
-
 def crossed(*axes: Axis) -> Axis:
     """A few alternatives that take one of each axis, in turn."""
     count = max(map(len, axes))
@@ -33,6 +28,7 @@ def crossed(*axes: Axis) -> Axis:
     return [{name: value for fields in turn for name, value in fields.items()} for turn in turns]
 
 
+# A rotation turns pairs, so heads are of even width.
 WIDTHS: Axis = [
     {"hidden_size": 32, "num_attention_heads": 4},
     {"hidden_size": 30, "num_attention_heads": 5},
@@ -53,12 +49,6 @@ BERT = [
     each("type_vocab_size", 2, 5),
     each("max_position_embeddings", 24, 13),
     each("vocab_size", 61, 83),
-]
-# A rotation turns pairs, so heads are of even width.
-EVEN_WIDTHS: Axis = [
-    {"hidden_size": 32, "num_attention_heads": 4},
-    {"hidden_size": 30, "num_attention_heads": 3},
-    {"hidden_size": 24, "num_attention_heads": 1},
 ]
 ROPE: Axis = [
     {"rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
@@ -132,7 +122,7 @@ DISTILBERT = [
     each("max_position_embeddings", 24, 13),
 ]
 MODERNBERT = [
-    EVEN_WIDTHS,
+    WIDTHS,
     INNER,
     [{"num_hidden_layers": 1}, {"num_hidden_layers": 4}, {"num_hidden_layers": 5, "global_attn_every_n_layers": 3}],
     named(EPSILON, layer_norm_eps="norm_eps"),
@@ -203,9 +193,8 @@ GPT_NEOX = [
     each("use_parallel_residual", True, False),
     each("attention_bias", True, False),
 ]
-SIDE = [WIDTHS, INNER, DEPTH, EPSILON, RANGE, each("hidden_act", *ACTIVATIONS)]
-CLIP_TEXT = [*SIDE, each("eos_token_id", 2, 3), each("max_position_embeddings", 24, 13), each("vocab_size", 61, 83)]
-CLIP_IMAGE = [*SIDE, [{"image_size": 12, "patch_size": 4}, {"image_size": 12, "patch_size": 2}]]
+CLIP_TEXT = [*ENCODER, each("eos_token_id", 2, 3), each("max_position_embeddings", 24, 13), each("vocab_size", 61, 83)]
+CLIP_IMAGE = [*ENCODER, [{"image_size": 12, "patch_size": 4}, {"image_size": 12, "patch_size": 2}]]
 
 
 def part(name: str, axis: Axis, **fixed: Any) -> Axis:
@@ -219,7 +208,6 @@ CLIP = [
     each("projection_dim", 20, 7),
     each("logit_scale_init_value", 2.6592, 0.0),
 ]
-M2M100 = [axis for axis in BART if "scale_embedding" not in axis[0]] + [each("scale_embedding", True, False)]
 SPEECH = [
     *[axis for axis in BART if "max_position_embeddings" not in axis[0] and "scale_embedding" not in axis[0]],
     each("num_mel_bins", 10),
@@ -257,7 +245,7 @@ SPACES: dict[str, list[Axis]] = {
     "qwen3": [*LLAMA, WINDOWS, each("attention_bias", True, False)],
     **dict.fromkeys(("t5", "mt5"), T5),
     **dict.fromkeys(("bart", "mbart", "pegasus"), [*BART, TIED]),
-    "m2m_100": M2M100,
+    "m2m_100": BART,
     "clip": CLIP,
     "clip_text_model": CLIP_TEXT,
     "clip_vision_model": CLIP_IMAGE,
