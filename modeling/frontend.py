@@ -148,6 +148,7 @@ class FeatureMapFrontend(nn.Module):
     """
 
     main_input_name = "pixel_values"
+    no_split_modules = ("DetrConvEncoder",)  # stays on one device
 
     def __init__(self, config: QkvDetectionEncoderConfig) -> None:
         super().__init__()

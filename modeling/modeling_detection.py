@@ -22,7 +22,7 @@ from ..configuration.configuration_detection import (
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
 from .checks.images import check_pixels
-from .frontend import DETECTION_FRONTENDS, FeatureMapFrontend
+from .frontend import DETECTION_FRONTENDS
 from .heads.loss import Count
 from .heads.matching import Objects, set_loss
 from .layer import Layer
@@ -52,11 +52,11 @@ class Detector(QkvPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, FeatureMapFrontend):
-            for norm in module.frozen_norms():
-                for ones, zeros in ((norm.weight, norm.bias), (norm.running_var, norm.running_mean)):
-                    init.ones_(ones)
-                    init.zeros_(zeros)
+        # Those of a feature map's backbone; patches have none.
+        for norm in getattr(module, "frozen_norms", list)():
+            for ones, zeros in ((norm.weight, norm.bias), (norm.running_var, norm.running_mean)):
+                init.ones_(ones)
+                init.zeros_(zeros)
 
 
 class QkvDetectionEncoderModel(Detector, Stack):
@@ -72,8 +72,7 @@ class QkvDetectionEncoderModel(Detector, Stack):
         frontend, self.embed_tokens = self.embed_tokens, None
         maybe_install_capturing_hooks(self)
         self.embed_tokens = frontend
-        if isinstance(frontend, FeatureMapFrontend):
-            self._no_split_modules = [*self._no_split_modules, "DetrConvEncoder"]
+        self._no_split_modules = [*self._no_split_modules, *getattr(frontend, "no_split_modules", ())]
         self.post_init()
 
     @merge_with_config_defaults
