@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from .configuration_audio_encoder import QkvAudioEncoderConfig
-from .configuration_base import QkvConfig, owner_of
+from .configuration_base import RETIRED, QkvConfig, check_choice, owner_of
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_detection import QkvDetectionConfig, QkvDetectionDecoderConfig, QkvDetectionEncoderConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
@@ -40,14 +40,15 @@ WORDS: dict[str, dict[str, str]] = {
     "transcription": {"whole": "short_form", "windows": "long_form"},
 }
 # Earlier versions saved every field of a stack, these among them, which no later version has.
-RETIRED = frozenset({"attention_key_bias", "attention_output_bias", "attention_patterns", "skip_first_norm"})
+EARLIER = frozenset({*RETIRED, "skip_first_norm"})
 
 
 def update_saved_config(saved: Saved) -> Saved:
     """Return a saved config in today's fields and words; one of this version is returned as it is.
 
     What was saved for other inputs than the model's is left out. A value that the model's class no longer allows stays,
-    so that the class refuses it: nothing is computed in another way than before.
+    so that the class refuses it: nothing is computed in another way than before. ValueError for a model type or an
+    input that there never was.
     """
     parts = {name: update_saved_config(part) for name, part in saved.items() if is_earlier(part)}
     if not parts and not is_earlier(saved):
@@ -67,23 +68,25 @@ def update_saved_config(saved: Saved) -> Saved:
 
 def is_earlier(saved: object) -> bool:
     """Return whether an earlier version saved this config of a stack."""
-    return isinstance(saved, dict) and saved.keys() >= RETIRED and str(saved.get("model_type")).startswith("qkv_")
+    return isinstance(saved, dict) and saved.keys() >= EARLIER and str(saved.get("model_type")).startswith("qkv_")
 
 
 def class_today(values: Saved) -> type[QkvConfig]:
     """Return the class that configures such a model today."""
     kind = values["model_type"]
     if kind == "qkv_encoder":
+        check_choice(ENCODERS, "frontend", values.get("frontend"))
         return ENCODERS[values["frontend"]]
     if kind == "qkv_encoder_decoder" and values["encoder"]["model_type"] == QkvAudioEncoderConfig.model_type:
         return QkvSpeechEncoderDecoderConfig
+    check_choice(CLASSES, "model_type", kind)
     return CLASSES[kind]
 
 
 def update_stack(saved: Saved) -> Saved:
     """Write biases, patterns and the norm of embeddings into one field each, which had several."""
     values = dict(saved)
-    retired = {name: values.pop(name) for name in RETIRED}
+    retired = {name: values.pop(name) for name in EARLIER}
     inner, key, output = values["attention_bias"], retired["attention_key_bias"], retired["attention_output_bias"]
     biased = {"q_proj": inner, "k_proj": key, "v_proj": inner, "o_proj": output}
     names = [name for name, bias in biased.items() if bias]

@@ -46,3 +46,9 @@ def test_changes_reach_the_class_of_today() -> None:
     saved = EARLIER["ImageEncoderForImageClassification-vit"]
     config = QkvEncoderConfig.from_dict(saved, patch_size=2)
     assert type(config) is QkvImageEncoderConfig and config.patch_size == 2
+
+
+@pytest.mark.parametrize(("field", "word"), [("frontend", "pixels"), ("model_type", "qkv_vision")])
+def test_a_word_that_no_version_had_is_named(field: str, word: str) -> None:
+    with pytest.raises(ValueError, match=f"{field}='{word}' is not one of"):
+        update_saved_config({**EARLIER["EncoderForMaskedLM-bert"], field: word})

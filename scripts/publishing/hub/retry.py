@@ -5,12 +5,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from httpx2 import HTTPError
 from huggingface_hub import get_token
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
-from huggingface_hub.utils._http import _parse_retry_after, parse_ratelimit_headers
+from huggingface_hub.utils._http import parse_ratelimit_headers
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -102,14 +104,20 @@ def status_of(error: BaseException) -> int | None:
 
 
 def asked_wait(error: BaseException) -> float | None:
-    """Return the seconds that the Hub asks to wait, by `Retry-After` or its rate limit."""
+    """Return the seconds that the Hub asks to wait: `Retry-After`, a number or a date, or its rate limit."""
     answer = answer_of(error)
     if answer is None:
         return None
+    after = answer.response.headers.get("Retry-After", "")
+    if after.isdecimal():
+        return float(after)
+    if after:
+        try:
+            return max(0.0, (parsedate_to_datetime(after) - datetime.now(timezone.utc)).total_seconds())
+        except (TypeError, ValueError):
+            return None
     limit = parse_ratelimit_headers(answer.response.headers)
-    reset = limit.reset_in_seconds if limit and not limit.remaining else None
-    after = _parse_retry_after(answer.response.headers)
-    return reset if after is None else after
+    return float(limit.reset_in_seconds) if limit and not limit.remaining else None
 
 
 def explained(error: Exception, repo: str) -> PublishError | None:

@@ -61,7 +61,7 @@ def load_in_clean_process(
         )
         if result.returncode:
             reason = (result.stderr.strip().splitlines() or ["the process ended without a message"])[-1]
-            raise RuntimeError(f"loading without qkv failed: {reason}")
+            raise RuntimeError(f"loading {'with' if installed else 'without'} qkv failed: {reason}")
         return [read_loaded(folder) for folder in folders]
 
 

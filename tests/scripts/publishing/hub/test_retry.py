@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from email.utils import format_datetime
 from typing import Any
 
 import httpx2
@@ -117,7 +119,9 @@ def test_the_end_is_one_sentence(error: Exception, sentence: str, slept: list[fl
 
 
 def test_the_hub_says_how_long_to_wait() -> None:
+    soon = format_datetime(datetime.now(timezone.utc) + timedelta(seconds=90), usegmt=True)
     assert asked_wait(answer(429, Retry_After="7")) == 7
+    assert asked_wait(answer(503, Retry_After=soon)) == pytest.approx(90, abs=2)
     assert asked_wait(answer(503, Retry_After="soon")) is None
     assert asked_wait(answer(429, RateLimit='"api";r=0;t=55')) == 55
     assert asked_wait(answer(429, RateLimit='"api";r=3;t=55')) is None
