@@ -29,7 +29,7 @@ def eager_attention(
     position_bias: Tensor | None = None,
     **kwargs: object,
 ) -> tuple[Tensor, Tensor]:
-    """softmax(q k^T * scaling + bias) v with the weights in hand; the only backend that can return them.
+    """Compute softmax(q k^T * scaling + bias) v, the only backend that can return the weights.
 
     Source: Vaswani et al. 2017, Attention Is All You Need, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762
     Shapes: (B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, T, H, K) and weights (B, H, T, S)

@@ -72,8 +72,8 @@ def bins_first(features: Tensor) -> Tensor:
 FRAME_LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {"frames_first": frames_first, "bins_first": bins_first}
 
 
-def silence_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
-    """Padding is zero wherever it is read, as beyond the end of a row alone: a batch gives what its rows give.
+def zero_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
+    """Read padding as zero everywhere, as beyond the end of a row alone: a batch gives what its rows give.
 
     Source: Gulati et al. 2020, Conformer, as NVIDIA NeMo masks its convolutions, https://arxiv.org/abs/2005.08100
     Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
@@ -82,7 +82,7 @@ def silence_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def mask_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
-    """No token attends to padding; the last tokens of a row see some of it through the convolutions.
+    """Let no token attend to padding; the last tokens of a row see some of it through the convolutions.
 
     Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
     Shapes: (B, C, L), lengths (B,) or None -> (B, C, L)
@@ -90,8 +90,8 @@ def mask_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
     return features
 
 
-def hear_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
-    """Padding is the silence that it stands for, as in training; nobody asks for lengths.
+def leave_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
+    """Read padding as the silence that it stands for, as in training, whatever the lengths.
 
     Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
     Shapes: (B, C, L), lengths None -> (B, C, L)
@@ -101,9 +101,9 @@ def hear_padding(features: Tensor, lengths: Tensor | None) -> Tensor:
 
 # What becomes of padded frames before every convolution.
 FRAME_PADDINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
-    "zeroed": silence_padding,
+    "zeroed": zero_padding,
     "masked": mask_padding,
-    "unmasked": hear_padding,
+    "unmasked": leave_padding,
 }
 
 

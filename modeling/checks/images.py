@@ -12,7 +12,7 @@ from .inputs import can_read_values, check_range
 
 
 def check_pixels(pixel_values: object, pixel_mask: Tensor | None, num_channels: int) -> None:
-    """Images (B, C, height, width) hold numbers, and each has pixels that are real (B, height, width)."""
+    """Check that images (B, C, height, width) hold numbers, and that each has real pixels (B, height, width)."""
     shape = tuple(pixel_values.shape) if isinstance(pixel_values, Tensor) else ()
     if not isinstance(pixel_values, Tensor) or len(shape) != 4 or shape[1] != num_channels or not min(shape):
         raise ValueError(
@@ -33,7 +33,7 @@ def check_pixels(pixel_values: object, pixel_mask: Tensor | None, num_channels: 
 
 
 def check_objects(objects: object, logits: Tensor, count: Tensor | int | None) -> None:
-    """Each image has a dict of its objects: a class `class_labels` (N,) and a box `boxes` (N, 4) of each."""
+    """Check that each image has a dict of its objects: classes `class_labels` (N,) and boxes `boxes` (N, 4)."""
     if not is_scipy_available():
         raise ValueError("objects are matched by scipy, which is not installed; pip install scipy")
     if count is not None and not (isinstance(count, Tensor) and count.shape == (2,)):

@@ -28,7 +28,7 @@ def can_read_values(tensor: Tensor) -> bool:
 
 @cache
 def intended_name(forward: Callable[..., object], name: str) -> str | None:
-    """The input that an unknown name misspells, if it is close to one."""
+    """Return the input that an unknown name misspells, if it is close to one."""
     known = {*signature(forward).parameters, "encoder_hidden_states", "encoder_attention_mask", "labels"}
     close = [] if name in known else get_close_matches(name, sorted(known), n=1, cutoff=0.85)
     return close[0] if close else None
@@ -62,7 +62,7 @@ def check_range(name: str, ids: Tensor, count: int, kind: str, mend: str) -> Non
 
 
 def check_input_ids(input_ids: Tensor, vocab_size: int) -> None:
-    """Token ids are whole numbers (B, T) below the vocabulary's size; (B, choices, T) may be embedded by hand."""
+    """Check token ids: whole numbers (B, T) below the vocabulary's size; (B, choices, T) may be embedded by hand."""
     if not isinstance(input_ids, Tensor):
         raise ValueError(f"input_ids of type {type(input_ids).__name__} are no tensor; use return_tensors='pt'")
     if input_ids.ndim not in (2, 3) or input_ids.is_floating_point():
@@ -94,7 +94,7 @@ def check_input_kind(model: PreTrainedModel, given: dict[str, object]) -> None:
 
 
 def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> None:
-    """One type for each token (B, T); a model without types accepts the zeros that tokenizers return."""
+    """Check one type for each token (B, T); a model without types accepts the zeros that tokenizers return."""
     if token_type_ids.shape != hidden.shape[:2]:
         raise ValueError(
             f"token_type_ids of shape {tuple(token_type_ids.shape)} do not fit {tuple(hidden.shape[:2])} tokens"
@@ -118,13 +118,13 @@ def check_stack_inputs(
 
 
 def check_images_given(pixel_values: Tensor | None) -> None:
-    """Texts are compared with images."""
+    """Check that there are images to compare texts with."""
     if pixel_values is None:
         raise ValueError("give pixel_values beside the text, got none; get_text_features reads texts alone")
 
 
 def check_pairs(images: Tensor, texts: Tensor) -> None:
-    """Images and texts (B, D) come in pairs, as many of the one as of the other."""
+    """Check that images and texts (B, D) come in pairs, as many of the one as of the other."""
     if images.shape != texts.shape or not len(images):
         raise ValueError(
             f"{len(images)} images and {len(texts)} texts are no pairs; for the loss give each image its own text, or "
@@ -133,7 +133,7 @@ def check_pairs(images: Tensor, texts: Tensor) -> None:
 
 
 def check_end_tokens(ends: Tensor, end: int) -> None:
-    """A text that is read at its end has one: booleans (B, T)."""
+    """Check that each text has the end at which it is read: booleans (B, T)."""
     if can_read_values(ends) and not bool(ends.any(-1).all()):
         row = int(ends.any(-1).int().argmin())
         raise ValueError(
@@ -143,7 +143,7 @@ def check_end_tokens(ends: Tensor, end: int) -> None:
 
 
 def check_embeddings(hidden: Tensor, width: int) -> None:
-    """Embeddings are (B, T, D) with at least one token."""
+    """Check that embeddings are (B, T, D) with at least one token."""
     if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:
         raise ValueError(
             f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, hidden_size={width}); check "
@@ -164,7 +164,7 @@ def check_masked_patches(masked: Tensor, patches: Tensor, mask_token: Tensor | N
 
 
 def check_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
-    """Labels are classes, one for each row of scores (..., V); dimensions of size 1 may be missing."""
+    """Check labels: a class for each row of scores (..., V); dimensions of size 1 may be missing."""
     shape = scores.shape[:-1]
     if labels.is_floating_point() or [n for n in labels.shape if n != 1] != [n for n in shape if n != 1]:
         raise ValueError(
@@ -176,7 +176,7 @@ def check_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
 
 
 def check_padding_mask(attention_mask: Tensor, hidden: Tensor, past: int | Tensor, length: int) -> None:
-    """Real tokens are marked one by one (B, S), those in the cache too; a static cache does not tell its length."""
+    """Check the marks of real tokens (B, S), cached ones too; a static cache does not tell its length."""
     batch, marked = attention_mask.shape if attention_mask.ndim == 2 else (-1, -1)
     if batch != hidden.shape[0] or (isinstance(past, int) and marked != past + length):
         seen = f"{past} cached + {length}" if isinstance(past, int) and past else f"{length}"
@@ -189,14 +189,14 @@ def check_padding_mask(attention_mask: Tensor, hidden: Tensor, past: int | Tenso
 
 
 def check_position_ids(hidden: Tensor, position_ids: Tensor | None) -> None:
-    """Position ids are one row for each row of tokens, or one for all."""
+    """Check that there are position ids for each row of tokens, or one row for all."""
     batch, length = hidden.shape[:2]
     if position_ids is not None and tuple(position_ids.shape) not in ((batch, length), (1, length)):
         raise ValueError(f"position_ids of shape {tuple(position_ids.shape)} do not fit {(batch, length)} tokens")
 
 
 def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
-    """Real tokens of an encoder's output are marked one by one (B, S)."""
+    """Check the marks of an encoder's real tokens (B, S)."""
     if mask is not None and mask.shape != memory.shape[:2]:
         raise ValueError(
             f"encoder_attention_mask of shape {tuple(mask.shape)} does not fit an encoder output of "
@@ -205,7 +205,7 @@ def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
 
 
 def check_label_count(scores: Tensor, labels: Tensor, kind: str) -> None:
-    """Numbers and yes-or-no's are one for each score (B, V)."""
+    """Check that there is a number for each score (B, V)."""
     if labels.numel() != scores.numel():
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(scores.shape)} for problem_type="
@@ -214,7 +214,7 @@ def check_label_count(scores: Tensor, labels: Tensor, kind: str) -> None:
 
 
 def check_finished_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) -> None:
-    """A finished mask is (B or 1, H or 1, T, S), S one of the lengths a layer may have."""
+    """Check a finished mask (B or 1, H or 1, T, S), S one of the lengths that a layer may have."""
     batch, _, queries, width = attention_mask.shape
     if batch not in (1, hidden.shape[0]) or queries != hidden.shape[1] or width not in keys:
         wanted = f"({hidden.shape[0]}, 1, {hidden.shape[1]}, {' or '.join(map(str, sorted(keys)))})"
@@ -224,7 +224,7 @@ def check_finished_mask(attention_mask: Tensor, hidden: Tensor, keys: set[int]) 
 
 
 def check_cache(past: object, config: StackConfig, hidden: Tensor) -> None:
-    """A cache is transformers' own, and what it already holds is from a model and a batch of this size."""
+    """Check that a cache is one of transformers', filled by a model and a batch of this size."""
     if not isinstance(past, Cache):
         raise ValueError(
             f"past_key_values of type {type(past).__name__} is not a cache; use DynamicCache(config=model.config)"
@@ -247,7 +247,7 @@ def check_cache(past: object, config: StackConfig, hidden: Tensor) -> None:
 def check_length(
     config: StackConfig, positions: Tensor, past: int | Tensor, length: int, grid: tuple[int, int] | None = None
 ) -> None:
-    """A table of positions ends; say so before an index error does.
+    """Check that positions do not pass the end of their table, before an index error does.
 
     A row may be longer than the table if some of it is padding, or if it packs several documents. A learned table is
     resampled for images.
@@ -269,7 +269,7 @@ def check_length(
 
 
 def check_document_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
-    """Documents packed in a row end where the row ends: 0, …, T, never falling."""
+    """Check that documents packed in a row end where the row ends: 0, …, T, never falling."""
     length = hidden.shape[1]
     ends = boundaries.tolist() if can_read_values(boundaries) else [0, length]
     if ends[0] != 0 or ends[-1] != length or ends != sorted(ends):
@@ -280,7 +280,7 @@ def check_document_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
 
 
 def check_memory(config: StackConfig, hidden: Tensor, memory: Tensor) -> None:
-    """Only cross-attention reads an encoder's output (B, S, D)."""
+    """Check an encoder's output (B, S, D), which only cross-attention reads."""
     if not getattr(config, "cross_attention", False):
         raise ValueError("encoder_hidden_states given to a stack that cannot read them; set cross_attention=True")
     if memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != config.hidden_size:

@@ -10,7 +10,7 @@ from .inputs import can_read_values, check_range
 
 
 def check_features(features: Tensor, config: QkvAudioEncoderConfig) -> None:
-    """A spectrogram has the bins the model was made for, on the axis where it looks for them, and numbers in them."""
+    """Check that a spectrogram has the bins of the config, on the axis of the config, and numbers in them."""
     bins = -1 if config.frame_layout == "frames_first" else 1
     form = "frames, {0}" if bins == -1 else "{0}, frames"
     if features.ndim != 3 or features.shape[bins] != config.num_mel_bins or not features.shape.numel():
@@ -27,7 +27,7 @@ def check_features(features: Tensor, config: QkvAudioEncoderConfig) -> None:
 
 
 def check_frame_mask(attention_mask: Tensor, frames: Tensor) -> None:
-    """Real frames are marked one by one (B, L) and stand in front of the padding, at least one in each row."""
+    """Check the marks of real frames (B, L), which stand in front of the padding, at least one in each row."""
     if attention_mask.shape != (frames.shape[0], frames.shape[2]):
         raise ValueError(
             f"attention_mask of shape {tuple(attention_mask.shape)} does not fit {frames.shape[0]} rows of "
@@ -42,7 +42,7 @@ def check_frame_mask(attention_mask: Tensor, frames: Tensor) -> None:
 
 
 def check_blank(config: QkvAudioEncoderConfig) -> None:
-    """CTC needs a token that stands for none."""
+    """Check that CTC has a blank, the token that stands for none."""
     blank = config.pad_token_id
     if blank is None or not 0 <= blank < config.vocab_size:
         raise ValueError(
@@ -51,7 +51,7 @@ def check_blank(config: QkvAudioEncoderConfig) -> None:
 
 
 def check_ctc_labels(labels: Tensor, lengths: Tensor, vocab_size: int, blank: int, ignored: int) -> None:
-    """Labels (B, words) are words of the vocabulary, none of them the blank, and need no more tokens than there are."""
+    """Check labels (B, words): tokens of the vocabulary, none of them the blank, one row for each of sound."""
     if labels.ndim != 2 or labels.is_floating_point() or len(labels) != len(lengths):
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} and type {labels.dtype} are not whole numbers (batch, length) for "
@@ -66,7 +66,7 @@ def check_ctc_labels(labels: Tensor, lengths: Tensor, vocab_size: int, blank: in
 
 
 def check_ctc_lengths(labels: Tensor, lengths: Tensor, ignored: int) -> None:
-    """A row of tokens has room for its labels, and for a blank between two that are alike."""
+    """Check that each row has room for its labels, and for a blank between two that are alike."""
     if not can_read_values(labels):
         return
     for row, (words, length) in enumerate(zip(labels, lengths.tolist(), strict=True)):

@@ -49,7 +49,7 @@ PAIRS: list[Pair] = [(architecture, head) for architecture in ARCHITECTURES for 
 def from_transformers(
     source: PreTrainedModel | str | os.PathLike[str], *, revision: str | None = None
 ) -> QkvPreTrainedModel:
-    """The qkv model with the head, dtype, labels, generation settings and numbers of an official one.
+    """Return the qkv model with the head, dtype, labels, generation settings and numbers of an official one.
 
     `source` is a transformers model, which is left as it is, a local folder, or a Hub id (at `revision`).
     """
@@ -64,7 +64,7 @@ def from_transformers(
 
 
 def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
-    """The stock transformers model with the same head, dtype, labels, generation settings and numbers.
+    """Return the stock transformers model with the same head, dtype, labels, generation settings and numbers.
 
     Where stock transformers has no such architecture, an error names the config field that is in the way.
     """

@@ -29,7 +29,7 @@ def last_states(memory: Tensor, keep: Tensor, width: int) -> Tensor:
 
 
 def reading_cell(config: QkvRecurrentConfig) -> nn.Module:
-    """A cell that reads an embedding and a context at each step."""
+    """Return a cell that reads an embedding and a context at each step."""
     return CELLS[config.cell](config.embedding_size + config.memory_size, config.hidden_size, batch_first=True)
 
 
@@ -54,7 +54,7 @@ class FixedContextDecoder(AttentionDecoder, GradientCheckpointingLayer):
         self.cell = reading_cell(config)
 
     def keys(self, memory: Tensor, keep: Tensor) -> Tensor:
-        """The context of all steps: (B, S, M) -> (B, M)."""
+        """Return the context of all steps: (B, S, M) -> (B, M)."""
         return last_states(memory, keep, self.width)
 
     def forward(
@@ -99,7 +99,7 @@ class AdditiveAlignment(DotAlignment):
         self.v_proj = nn.Linear(config.attention_size, 1, bias=False)
 
     def keys(self, memory: Tensor) -> Tensor:
-        """(B, S, M) -> (B, S, A)"""
+        """Project memory, once for all steps: (B, S, M) -> (B, S, A)."""
         return self.k_proj(memory)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from ...configuration.configuration_recurrent import QkvRecurrentConfig
 
 
 def weights_now(cell: nn.RNNBase) -> list[Tensor]:
-    """Its parameters as they are: torch's own list misses those that offloading or an adapter has put in place."""
+    """Return a cell's present parameters; torch's own list misses those that offloading or an adapter put there."""
     weights = [getattr(cell, name) for name in cell._flat_weights_names]
     cell._flat_weights = list(weights)
     return weights
@@ -112,7 +112,7 @@ class StepMode(NamedTuple):
     stepwise: bool
 
     def held(self, state: Tensor, before: Tensor, step: int) -> Tensor:
-        """The state after a step, or the one before it where the step's token is padding: (B, R, D)."""
+        """Return the state after a step, or the one before it where the step's token is padding: (B, R, D)."""
         return state if self.keep is None else torch.where(self.keep[:, step, None, None], state, before)
 
 

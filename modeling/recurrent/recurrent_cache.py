@@ -38,7 +38,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         return self.keys, self.values
 
     def activate_past_recording(self) -> None:
-        """From now on keep the state after each token."""
+        """Keep the state after each token from now on."""
         self.record_past = True
 
     def crop(self, tokens_to_remove: int) -> None:
@@ -58,7 +58,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.keys, self.values = (None if kept is None else change(kept) for kept in (self.keys, self.values))
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Row i becomes what row `beam_idx[i]` was."""
+        """Replace row i by what row `beam_idx[i]` was."""
         self.change_rows(lambda kept: kept.index_select(0, beam_idx.to(kept.device)))
 
     def batch_select_indices(self, indices: Tensor) -> None:
@@ -74,7 +74,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.keys, self.values, self.length, self.is_initialized = None, None, 0, False
 
     def get_seq_length(self) -> int:
-        """Tokens that were read."""
+        """Return the number of tokens that were read."""
         return self.length
 
     def get_max_length(self) -> int:

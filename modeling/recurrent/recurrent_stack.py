@@ -24,7 +24,7 @@ from .recurrent_cache import RecurrentCache
 
 
 def check_recurrent_memory(memory: Tensor | None, mask: Tensor | None, hidden: Tensor, width: int) -> Tensor:
-    """Memory is an encoder's output (B, S, M), and its real tokens are marked one by one (B, S)."""
+    """Check an encoder's output (B, S, M), and the marks of its real tokens (B, S)."""
     if memory is None or memory.ndim != 3 or memory.shape[0] != hidden.shape[0] or memory.shape[2] != width:
         shape = None if memory is None else tuple(memory.shape)
         raise ValueError(
@@ -39,7 +39,7 @@ def check_recurrent_memory(memory: Tensor | None, mask: Tensor | None, hidden: T
 
 
 def check_recurrent_cache(past: Cache, layers: int, rows: int) -> None:
-    """A state is no list of keys: only a cache of this family holds it, made for as many layers and rows."""
+    """Check that a cache is one of this family, made for as many layers and rows; others hold keys, no state."""
     if not isinstance(past, RecurrentCache):
         raise ValueError(
             f"past_key_values of type {type(past).__name__} holds no recurrent states; leave it out, or give "
@@ -54,7 +54,7 @@ def check_recurrent_cache(past: Cache, layers: int, rows: int) -> None:
 
 
 def check_recurrent_mask(mask: Tensor, hidden: Tensor, past: int) -> None:
-    """Real tokens are marked one by one (B, T): a network that goes from token to token has no pairs to mask."""
+    """Check the marks of real tokens (B, T); a network that goes from token to token has no pairs to mask."""
     if mask.ndim != 2:
         raise ValueError(
             f"attention_mask of shape {tuple(mask.shape)} is not (batch, length), and a recurrent network can skip "
@@ -96,7 +96,7 @@ class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
     def resize_token_embeddings(  # transformers fixes this signature
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
     ) -> nn.Embedding:
-        """Both tables follow."""
+        """Resize both tables."""
         asked = new_num_tokens is not None or pad_to_multiple_of is not None
         if asked and self.get_encoder() is not self and not self.config.share_embeddings:
             self.get_decoder().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
