@@ -16,7 +16,7 @@ HELPERS = ("names", "build", "part", "dropout", "llama")
 
 
 def names() -> list[str]:
-    """Every preset, by the name of its function."""
+    """List every preset, by the name of its function."""
     own = (name for name, value in globals().items() if getattr(value, "__module__", None) == __name__)
     return sorted(name for name in own if name not in HELPERS)
 
@@ -32,7 +32,7 @@ def part(name: str, own: dict[str, Any], differences: dict[str, Any]) -> dict[st
 
 
 def dropout(rate: float) -> dict[str, float]:
-    """One rate on embeddings, attention weights and branches, as most papers have it."""
+    """Set one rate on embeddings, attention weights and branches, as most papers do."""
     return {"embedding_dropout": rate, "attention_dropout": rate, "residual_dropout": rate}
 
 
@@ -97,7 +97,7 @@ def llama_3_2_1b(**differences: object) -> QkvDecoderConfig:
 
 
 def transformer_base(**differences: object) -> QkvEncoderDecoderConfig:
-    """The Transformer, base. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
+    """Transformer base. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
     width = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
     paper = {"position": "sinusoidal", "norm_first": False, "hidden_act": "relu", "attention_bias": False}
     training = {"scale_embedding": True, "label_smoothing": 0.1, **dropout(0.1)}
@@ -105,7 +105,7 @@ def transformer_base(**differences: object) -> QkvEncoderDecoderConfig:
 
 
 def transformer_big(**differences: object) -> QkvEncoderDecoderConfig:
-    """The Transformer, big. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
+    """Transformer big. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
     width = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
     return transformer_base(**{**width, **dropout(0.3), **differences})
 

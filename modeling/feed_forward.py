@@ -14,7 +14,7 @@ from ..configuration.configuration_stack import StackConfig
 
 
 def gelu_bloom(hidden: Tensor) -> Tensor:
-    """GELU by a hyperbolic tangent, with sqrt(2 / pi) cut to the eight digits that BLOOM was trained with.
+    """Compute GELU by a hyperbolic tangent, with sqrt(2 / pi) cut to the eight digits BLOOM was trained with.
 
     Source: Hendrycks & Gimpel 2016, §2, https://arxiv.org/abs/1606.08415; digits: Megatron-LM, `fused_bias_gelu`,
         https://arxiv.org/abs/1909.08053
@@ -45,7 +45,7 @@ class MLP(nn.Module):
         return self.down_proj(self.dropout(self.inner(hidden)))
 
     def inner(self, hidden: Tensor) -> Tensor:
-        """(B, T, D) -> (B, T, F)"""
+        """Compute the hidden activations: (B, T, D) -> (B, T, F)."""
         return self.act_fn(self.up_proj(hidden))
 
 

@@ -176,7 +176,7 @@ def token_positions(
 def find_documents(
     hidden: Tensor, sizes: MaskSizes, padding: Tensor | None, position_ids: Tensor | None, boundaries: Tensor | None
 ) -> Tensor | None:
-    """Number the documents packed in a row, token by token (B or 1, S); None when nothing is packed.
+    """Index the documents packed in a row, token by token (B or 1, S); None when nothing is packed.
 
     A document begins where the position of a real token does not exceed that of the real token before it.
     """

@@ -42,7 +42,7 @@ class QkvAudioEncoderModel(Stack):
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """Exactly one of `input_features` and `inputs_embeds`; `attention_mask` (B, L) is 0 at padded frames."""
+        """Encode one of `input_features` and `inputs_embeds`; `attention_mask` (B, L) is 0 at padded frames."""
         check_input_kind(self, kwargs)
         exactly_one(input_features=input_features, inputs_embeds=inputs_embeds)
         if inputs_embeds is not None:
@@ -87,7 +87,7 @@ class QkvAudioEncoderForCTC(QkvPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> CausalLMOutput:
-        """`attention_mask` (B, L) is 0 at padded frames; `labels` (B, words) are -100 at padding."""
+        """Score words by token; `attention_mask` (B, L) is 0 at padded frames, `labels` (B, words) -100 at padding."""
         given = {"input_features": input_features, "inputs_embeds": inputs_embeds}
         outputs = self.model(attention_mask=attention_mask, **given, **kwargs)
         logits = self.lm_head(self.dropout(outputs.last_hidden_state))

@@ -56,7 +56,7 @@ class QkvDecoderModel(Stack):
         use_cache: bool | None = None,
         **kwargs: object,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Exactly one of `input_ids` and `inputs_embeds`; `attention_mask` covers cached tokens too."""
+        """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` covers cached tokens too."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
@@ -155,10 +155,10 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
         num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """`labels` (B, T) are the inputs themselves, -100 where no prediction is due; the model shifts them.
+        """Predict the next tokens; `labels` (B, T) are the inputs themselves, -100 where no prediction is due.
 
-        `shift_labels` are labels shifted before. They have no place in the signature, because Trainer evaluates no
-        batch that lacks one of the inputs named like labels.
+        The model shifts `labels`; `shift_labels` are shifted before. They have no place in the signature, because
+        Trainer evaluates no batch that lacks one of the inputs named like labels.
         """
         given = {"labels": labels, "shift_labels": kwargs.pop("shift_labels", None), "position_ids": position_ids}
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
@@ -195,7 +195,7 @@ class QkvDecoderForSequenceClassification(QkvPreTrainedModel):
         num_items_in_batch: Count = None,
         **kwargs: object,
     ) -> SequenceClassifierOutputWithPast:
-        """The last token is found by `attention_mask`, or else by `pad_token_id`; `labels` as for encoders."""
+        """Score rows by their last token, found by `attention_mask` or `pad_token_id`; `labels` as for encoders."""
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
         logits = self.score(last_token(outputs.last_hidden_state, self.real_tokens(input_ids, attention_mask)))
         loss = classification(logits, labels, self.config, num_items_in_batch)
@@ -234,7 +234,7 @@ class QkvDecoderForTokenClassification(QkvPreTrainedModel):
         num_items_in_batch: Count = None,
         **kwargs: object,
     ) -> TokenClassifierOutput:
-        """`labels` (B, T), -100 where no label is due."""
+        """Classify each token; `labels` (B, T) are -100 where none is due."""
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
         logits = self.score(self.dropout(outputs.last_hidden_state))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
@@ -264,7 +264,7 @@ class QkvDecoderForQuestionAnswering(QkvPreTrainedModel):
         num_items_in_batch: Count = None,
         **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
-        """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
+        """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
         outputs = self.model(input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, **kwargs)
         logits = self.qa_outputs(outputs.last_hidden_state)
         return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

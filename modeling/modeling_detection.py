@@ -131,7 +131,7 @@ class QkvDetectionModel(Detector):
     def forward(
         self, pixel_values: Tensor | None = None, pixel_mask: Tensor | None = None, **kwargs: object
     ) -> DetrModelOutput:
-        """`pixel_mask` (B, height, width) marks real pixels of images padded at the right and below."""
+        """Encode images; `pixel_mask` (B, height, width) marks real pixels of images padded at the right and below."""
         kwargs = {**self.recorded(), **kwargs}
         encoded = self.encoder(pixel_values, pixel_mask, **kwargs)
         outputs = self.decoder(
@@ -198,7 +198,9 @@ class QkvDetectionForObjectDetection(Detector):
         num_items_in_batch: Count = None,
         **kwargs: object,
     ) -> DetrObjectDetectionOutput:
-        """`labels` hold of each image `class_labels` (N,) and `boxes` (N, 4), center and size as parts of the image.
+        """Detect objects.
+
+        `labels` hold of each image `class_labels` (N,) and `boxes` (N, 4), center and size as parts of the image.
 
         `num_items_in_batch` are the objects and the images of a whole step that is taken in parts, as a tensor (2,).
         """

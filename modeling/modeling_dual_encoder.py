@@ -103,7 +103,7 @@ class QkvDualEncoderModel(QkvPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> CLIPOutput:
-        """`return_loss=True` computes the contrastive loss, text i being that of image i, over all processes."""
+        """Compare images with texts; `return_loss` adds the contrastive loss over all processes, text i for image i."""
         check_images_given(pixel_values)
         kwargs = {**self.recorded(), **kwargs}
         text = {"input_ids": input_ids, "attention_mask": attention_mask, "position_ids": position_ids}

@@ -48,7 +48,7 @@ class TextStack(Stack):
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Exactly one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding."""
+        """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding."""
         check_input_kind(self, kwargs)
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -122,7 +122,7 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> SequenceClassifierOutput:
-        """`labels` (B,) classes, (B,) or (B, V) numbers for regression, (B, V) floats for several labels."""
+        """Score rows; `labels`: (B,) classes, (B,) or (B, V) numbers to regress, (B, V) floats for several labels."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return SequenceClassifierOutput(
@@ -152,7 +152,7 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> MultipleChoiceModelOutput:
-        """Every input has a choices dimension after the batch; `labels` (B,) is the right choice."""
+        """Score choices, a dimension of every input after the batch; `labels` (B,) is the right one."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         choices = count_choices(input_ids, inputs_embeds)
@@ -189,7 +189,7 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> TokenClassifierOutput:
-        """`labels` (B, T), -100 where no label is due."""
+        """Classify each token; `labels` (B, T) are -100 where none is due."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
@@ -221,7 +221,7 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
-        """`start_positions` and `end_positions` (B,); positions outside the text are ignored."""
+        """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

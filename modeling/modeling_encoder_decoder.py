@@ -155,7 +155,7 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
         use_cache: bool | None = None,
         **kwargs: object,
     ) -> Seq2SeqModelOutput:
-        """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` is the source's."""
+        """Run both stacks; `encoder_outputs` of an earlier call spare the encoder, `attention_mask` is the source's."""
         kwargs = {**self.recorded(), **kwargs}
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         encoder_outputs = self.encode(encoder_outputs, **source, **kwargs)
@@ -210,11 +210,11 @@ class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
         return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """`shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
+        """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
         return shift_right(labels, self.config)
 
     def scored(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Count) -> Seq2SeqLMOutput:
-        """The scores of words, and their loss where there are labels."""
+        """Score the vocabulary at each token, with a loss where there are labels."""
         logits = self.lm_head(scale_for_head(outputs.last_hidden_state, self.config.decoder))
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **other_fields(outputs))
@@ -243,7 +243,7 @@ class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyM
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
-        """`labels` (B, T) are the targets, -100 where none is due; decoder inputs are made from them when missing."""
+        """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)

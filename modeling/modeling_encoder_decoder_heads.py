@@ -118,7 +118,7 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> Seq2SeqSequenceClassifierOutput:
-        """The end is the last `eos_token_id` of `input_ids`, without ids the last token before the padding.
+        """Score each row by the last `eos_token_id` of `input_ids`, without ids by the last token before the padding.
 
         Decoder inputs are made from `input_ids` when missing, when given they are as long; `labels` as for encoders.
         """
@@ -166,7 +166,7 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> Seq2SeqQuestionAnsweringModelOutput:
-        """`start_positions` and `end_positions` (B,) in the decoder's inputs; positions outside are ignored.
+        """Score answers; `start_positions` and `end_positions` (B,) in the decoder's inputs, ignored outside them.
 
         Decoder inputs are made from `input_ids` when missing.
         """

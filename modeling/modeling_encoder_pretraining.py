@@ -55,7 +55,7 @@ class QkvEncoderForMaskedLM(MaskedLMBase):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> MaskedLMOutput:
-        """`labels` (B, T) hold the hidden tokens and -100 elsewhere."""
+        """Predict masked tokens; `labels` (B, T) hold them and -100 elsewhere."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits = self.lm_head(outputs.last_hidden_state)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
@@ -88,7 +88,7 @@ class QkvEncoderForPreTraining(MaskedLMBase):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> BertForPreTrainingOutput:
-        """`next_sentence_label` (B,) is 0 where the second segment follows the first."""
+        """Score whether the second segment follows the first: then `next_sentence_label` (B,) is 0."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         scores, relation = self.lm_head(outputs.last_hidden_state), self.seq_relationship(outputs.pooler_output)
         loss = None
@@ -131,7 +131,7 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> TokenClassifierOutput:
-        """`labels` (B, T) are 1 for replaced tokens, 0 for original ones, -100 for padding."""
+        """Detect replaced tokens; `labels` (B, T) are 1 for replaced, 0 for original ones, -100 for padding."""
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         logits = self.classifier(outputs.last_hidden_state)
         loss = replaced_tokens(logits, labels, attention_mask, num_items_in_batch)

@@ -50,7 +50,7 @@ class QkvImageEncoderModel(Stack):
         attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """`bool_masked_pos` (B, N) marks masked patches; `interpolate_pos_encoding` admits images of any size."""
+        """Encode images; `bool_masked_pos` (B, N) marks masked patches, `interpolate_pos_encoding` admits any size."""
         check_input_kind(self, kwargs)
         exactly_one(pixel_values=pixel_values, inputs_embeds=inputs_embeds)
         options = {"bool_masked_pos": bool_masked_pos, "interpolate_pos_encoding": interpolate_pos_encoding}
@@ -78,7 +78,7 @@ class QkvImageEncoderForImageClassification(PooledClassifier):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> ImageClassifierOutput:
-        """`labels` (B,); `interpolate_pos_encoding` admits images of another size than the config's."""
+        """Score images; `labels` (B,), `interpolate_pos_encoding` admits other sizes than the config's."""
         outputs = self.model(pixel_values=pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return ImageClassifierOutput(
@@ -109,7 +109,7 @@ class QkvImageEncoderForMaskedImageModeling(QkvPreTrainedModel):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> MaskedImageModelingOutput:
-        """`bool_masked_pos` (B, N) marks hidden patches, and the loss is taken on them."""
+        """Reconstruct masked patches, which `bool_masked_pos` (B, N) marks and the loss is taken on."""
         outputs = self.model(
             pixel_values=pixel_values,
             bool_masked_pos=bool_masked_pos,

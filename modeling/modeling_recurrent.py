@@ -46,7 +46,7 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: object,
     ) -> Seq2SeqModelOutput:
-        """`encoder_outputs` from an earlier call spare the encoder; training keeps no cache unless it is asked to."""
+        """Run both networks; `encoder_outputs` of an earlier call spare the encoder; training keeps no cache."""
         encoder_outputs = self.encode(encoder_outputs, input_ids, attention_mask, inputs_embeds, **kwargs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
@@ -61,7 +61,7 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         return Seq2SeqModelOutput(**shown)
 
     def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
-        """A new cache where one is due and none is given."""
+        """Return a new cache where one is due and none is given."""
         due = self.config.use_cache and not self.training if use_cache is None else use_cache
         return RecurrentCache(self.config.num_hidden_layers) if due and past_key_values is None else past_key_values
 
@@ -81,7 +81,7 @@ class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, Generati
         return {"lm_head.weight": "model.decoder.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """`shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
+        """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
         return shift_right(labels, self.config)
 
     def _prepare_cache_for_generation(
@@ -92,7 +92,7 @@ class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, Generati
         batch_size: int,
         max_cache_length: int,
     ) -> Any:
-        """transformers would make one for keys and values."""
+        """Prepare a recurrent cache, where transformers would make one for keys and values."""
         implementation = generation_config.cache_implementation
         if generation_config.use_cache is False or model_kwargs.get("past_key_values") is not None:
             return
@@ -121,7 +121,7 @@ class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, Generati
         num_items_in_batch: Count = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
-        """`labels` (B, T) are the targets, -100 where none is due; decoder inputs are made from them when missing."""
+        """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         embeds = (inputs_embeds, decoder_inputs_embeds)

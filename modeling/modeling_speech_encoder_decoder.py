@@ -64,7 +64,7 @@ class QkvSpeechEncoderDecoderModel(StackEncoderDecoder):
         use_cache: bool | None = None,
         **kwargs: object,
     ) -> Seq2SeqModelOutput:
-        """`encoder_outputs` from an earlier call spare the encoder; `attention_mask` (B, L) is 0 at padded frames."""
+        """Run both stacks; `encoder_outputs` of an earlier call spare the encoder, `attention_mask` is (B, L)."""
         kwargs = {**self.recorded(), **kwargs}
         source = {"input_features": input_features, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         encoder_outputs = self.encode(encoder_outputs, **source, **kwargs)
@@ -144,7 +144,7 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, WhisperGenerationMi
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
-        """`attention_mask` (B, L) is 0 at padded frames; `labels` (B, T) are the targets, -100 where none is due."""
+        """Predict the text; `attention_mask` (B, L) is 0 at padded frames, `labels` (B, T) -100 where none is due."""
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}

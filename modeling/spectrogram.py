@@ -52,7 +52,7 @@ CONVOLUTIONS: dict[str, type[Convolution]] = {"plain": Convolution, "gated": Gat
 
 
 def frames_first(features: Tensor) -> Tensor:
-    """Every frame with all of its bins, as Kaldi has it.
+    """Lay out features as (frames, bins), as Kaldi has it.
 
     Source: Wang et al. 2020, fairseq S2T, §2, https://arxiv.org/abs/2010.05171
     Shapes: (B, L, M) -> (B, M, L)
@@ -61,7 +61,7 @@ def frames_first(features: Tensor) -> Tensor:
 
 
 def bins_first(features: Tensor) -> Tensor:
-    """Every bin over all frames, as an image has it.
+    """Lay out features as (bins, frames), as an image has it.
 
     Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356
     Shapes: (B, M, L) -> same
@@ -108,7 +108,7 @@ FRAME_PADDINGS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 
 
 def length_mask(lengths: Tensor, size: int) -> Tensor:
-    """True up to each row's length (B, size)."""
+    """Mark the places up to each row's length: (B, size)."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
@@ -176,7 +176,7 @@ def augment(features: Tensor, lengths: Tensor | None, config: QkvAudioEncoderCon
 
 
 def stretches(lengths: Tensor, size: int, share: float, width: int, least: int) -> Tensor:
-    """True in random stretches of `width`, which may overlap, about `share` of each row in all: (B, size).
+    """Mark random stretches of `width`, which may overlap, about `share` of each row in all: (B, size).
 
     Torch's generator draws them, so a seed repeats them. A probability of 0 hides nothing, whatever the least number.
     """

@@ -1,8 +1,9 @@
-"""Docstrings: every public class has one, every variant names its source and shapes."""
+"""Docstrings: every public class has one, functions say what they do, every variant names its source and shapes."""
 
 import ast
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +25,10 @@ PARTS = [
     if path.relative_to(ROOT).parts[0] == "modeling" and not path.stem.startswith(("_", "modeling_"))
 ]
 LABELS = ("Source:", "Shapes:")
+# What a docstring begins with that describes a function instead of saying what it does; ruff finds "Returns" and such.
+DESCRIBING = re.compile(
+    r"[^A-Z]|(A|An|All|Any|Each|Every|Exactly|How|No|None|One|The|Their|This|True|What|Whether)\b|\w+ed\b(?<!Embed)(?<!Seed)(?<!Need)(?<!Feed)"
+)
 
 
 def public_classes(path: Path) -> Iterator[ast.ClassDef]:
@@ -45,6 +50,23 @@ def variants(module: ModuleType) -> Iterator[tuple[str, object]]:
 @pytest.mark.parametrize("path", CORE, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_public_classes_have_docstrings(path: Path) -> None:
     assert [node.name for node in public_classes(path) if not ast.get_docstring(node)] == []
+
+
+def is_property(function: ast.FunctionDef) -> bool:
+    return any(ast.unparse(decorator).endswith("property") for decorator in function.decorator_list)
+
+
+@pytest.mark.parametrize("folder", ["configuration", "modeling", "scripts"])
+def test_functions_say_what_they_do(folder: str) -> None:
+    found = {}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            # A preset is called what its paper calls the model, and described in its words.
+            if isinstance(node, ast.FunctionDef) and path.stem != "presets" and not is_property(node):
+                line = (ast.get_docstring(node) or "Say nothing").splitlines()[0]
+                if DESCRIBING.match(line):
+                    found[f"{path.relative_to(ROOT)}:{node.lineno}"] = line
+    assert found == {}
 
 
 @pytest.mark.parametrize("module", PARTS)

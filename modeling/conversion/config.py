@@ -123,12 +123,12 @@ def both(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def activation(name: str) -> Codec:
-    """A field that names an activation, under any of its names."""
+    """Map a field that names an activation, under any of its names."""
     return Codec(name, read=lambda value, theirs: SYNONYMS.get(value, value))
 
 
 def flat(config: PreTrainedConfig) -> Values:
-    """All fields of a config; those of a part under `part.field`."""
+    """Return all fields of a config; those of a part under `part.field`."""
     values: Values = {}
     for name, value in config.to_dict().items():
         inner = value if name in config.sub_configs else {}
@@ -141,7 +141,7 @@ def flat(config: PreTrainedConfig) -> Values:
 
 
 def nested(values: Mapping[str, object], parts: Mapping[str, object]) -> Values:
-    """The inverse of `flat`."""
+    """Group the fields of parts again: the inverse of `flat`."""
     result: Values = {name: {} for name in parts}
     for name, value in values.items():
         part, _, key = name.rpartition(".")
@@ -150,13 +150,13 @@ def nested(values: Mapping[str, object], parts: Mapping[str, object]) -> Values:
 
 
 def rows_of(architecture: Architecture, head: Head) -> Iterator[tuple[str, Codec]]:
-    """Every field of the table, plain names as codecs that change nothing."""
+    """Yield every field of the table, plain names as codecs that change nothing."""
     for ours, theirs in (*same(CARRIED).items(), *architecture.fields.items(), *head.fields.items()):
         yield ours, theirs if isinstance(theirs, Codec) else Codec(theirs)
 
 
 def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig) -> QkvConfig:
-    """Their config in our words."""
+    """Translate an official config to ours."""
     theirs = flat(config)
     values = {ours: codec.read(theirs.get(codec.name), theirs) for ours, codec in rows_of(architecture, head)}
     return architecture.family(
@@ -165,7 +165,7 @@ def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig
 
 
 def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> PreTrainedConfig:
-    """Our config in their words."""
+    """Translate our config to the official one."""
     ours = flat(config)
     values = {codec.name: codec.write(ours.get(name), ours) for name, codec in rows_of(architecture, head)}
     parts = CONFIG_MAPPING[architecture.model_type].sub_configs_defaults
@@ -196,7 +196,7 @@ def lost_on_writing(architecture: Architecture, head: Head, config: QkvConfig) -
 
 
 def unread(head: Head, ours: Values) -> set[str]:
-    """The fields of ours that a class does not look at."""
+    """Return the fields of ours that a class does not read."""
     name = head.ours.__name__
     fields = {field for field, ends in READ_BY.items() if not name.endswith(ends)}
     fields |= {"pooling", "pooling_dropout"} if head.pooler is False else set()
@@ -212,7 +212,7 @@ def default_activations(head: Head, ours: Values) -> list[str]:
 
 
 def different(values: Values, again: Values) -> list[str]:
-    """The fields whose value changed."""
+    """List the fields whose value changed."""
     return [
         f"{name}={value!r} would become {again[name]!r}" if name in again else f"{name}={value!r} is unknown there"
         for name, value in values.items()
@@ -226,19 +226,19 @@ PATTERNS = {layer_type: word for word, layer_type in LAYER_TYPES.items()}
 
 
 def our_pattern(types: list[str]) -> str | list[str]:
-    """Their types of layers in our words, one where all are alike; an unknown one stays, for the config to check."""
+    """Name their layer types in our words, one where all are alike; an unknown one stays, for the config to check."""
     words = [PATTERNS.get(name, name) for name in types]
     return words[0] if len(set(words)) == 1 else words
 
 
 def their_layers(pattern: str | list[str], ours: Values) -> list[str]:
-    """The type of each layer; a pattern they have not becomes another, and is refused for it."""
+    """Name the type of each layer; a pattern they have not becomes another, and is refused for it."""
     patterns = [pattern] * ours["num_hidden_layers"] if isinstance(pattern, str) else pattern
     return [CACHE_LAYER_TYPES[word] for word in patterns]
 
 
 def canonical(value: object) -> object:
-    """One spelling for what is equal: (n, n) is n, an activation has one name, a whole rotation is not partial."""
+    """Spell equal values alike: (n, n) is n, an activation has one name, a whole rotation is not partial."""
     if isinstance(value, str):
         return SYNONYMS.get(value, value)
     if isinstance(value, dict):

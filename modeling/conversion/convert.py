@@ -72,7 +72,7 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
 
 
 def read(model: PreTrainedModel, *, copies: bool) -> QkvPreTrainedModel:
-    """Ours of an official model, which without `copies` gives up its tensors."""
+    """Convert an official model to ours; without `copies` it gives up its tensors."""
     pair = chosen(official_pairs(model), model, lost_on_reading)
     config = read_config(*pair, model.config)
     weights = convert(rows(*pair), model.state_dict(keep_vars=True), config, reading=True)
@@ -81,7 +81,7 @@ def read(model: PreTrainedModel, *, copies: bool) -> QkvPreTrainedModel:
 
 
 def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
-    """The official model of ours, which without `copies` gives up its tensors."""
+    """Convert our model to the official one; without `copies` it gives up its tensors."""
     _, head = pair = chosen(our_pairs(model), model, lost_on_writing)
     config = write_config(*pair, model.config)
     weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
@@ -93,7 +93,7 @@ def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
 
 
 def open_official(folder: Path, *, dtype: object = "auto", **options: Any) -> PreTrainedModel:
-    """The official model of a folder, in the class its config names; an error unless all of its tensors have a place.
+    """Load the official model of a folder in the class its config names; every tensor must have a place.
 
     Tensors of another head, such as the pooler beside a published masked language model, are left out.
     """
@@ -116,7 +116,7 @@ def unpooled(official: type[PreTrainedModel]) -> dict[str, bool]:
 
 
 def open_ours(folder: Path, *, dtype: object = "auto", **options: Any) -> QkvPreTrainedModel:
-    """The qkv model of a folder, by the same rules."""
+    """Load the qkv model of a folder, by the same rules."""
     _, name = named(folder)
     classes = {head.ours.__name__: head.ours for _, head in PAIRS}
     if name not in classes:
@@ -133,7 +133,7 @@ def is_ours(folder: Path) -> bool:
 
 
 def open_checkpoint(folder: Path, **options: Any) -> PreTrainedModel:
-    """The model of a folder, whichever of the two it is."""
+    """Load the model of a folder, whichever of the two it is."""
     return open_ours(folder, **options) if is_ours(folder) else open_official(folder, **options)
 
 
@@ -156,7 +156,7 @@ def of_another_head(model_type: str, key: str) -> bool:
 
 
 def official_heads(model_type: str, name: str) -> list[Pair]:
-    """The rows of the tables for an official class."""
+    """Return the rows of the tables for an official class."""
     types = sorted({architecture.model_type for architecture in ARCHITECTURES})
     if model_type not in types:
         raise ValueError(f"model_type {model_type!r} cannot be converted; qkv converts {', '.join(types)}")
@@ -168,13 +168,13 @@ def official_heads(model_type: str, name: str) -> list[Pair]:
 
 
 def official_pairs(model: PreTrainedModel) -> list[Pair]:
-    """The rows that may describe an official model."""
+    """Return the rows that may describe an official model."""
     pairs = official_heads(model.config.model_type, known_class(model, {head.theirs for _, head in PAIRS}))
     return [pair for pair in pairs if pair[1].pooler in (None, has_pooler(model))]
 
 
 def our_pairs(model: PreTrainedModel) -> list[Pair]:
-    """The rows that may describe a qkv model."""
+    """Return the rows that may describe a qkv model."""
     if not (isinstance(model, PreTrainedModel) and model.config.model_type.startswith("qkv_")):
         raise ValueError(f"to_transformers takes a qkv model, got a {type(model).__name__}")
     name = known_class(model, {head.ours.__name__ for _, head in PAIRS})
@@ -185,7 +185,7 @@ def our_pairs(model: PreTrainedModel) -> list[Pair]:
 
 
 def known_class(model: PreTrainedModel, names: set[str]) -> str:
-    """The class of a model, or the nearest it derives from that the tables name; code from the Hub has its own."""
+    """Return the class of a model, or its nearest parent in the tables; code from the Hub has classes of its own."""
     return next((base.__name__ for base in type(model).__mro__ if base.__name__ in names), type(model).__name__)
 
 
@@ -195,7 +195,7 @@ def has_pooler(model: PreTrainedModel) -> bool:
 
 
 def chosen(pairs: list[Pair], model: PreTrainedModel, lost: Callable[..., list[str]]) -> Pair:
-    """The first row that loses nothing of the config; else an error naming what the nearest one would lose."""
+    """Choose the first row that loses nothing of the config; else an error says what the nearest one would lose."""
     tried = [(*attempted(lost, *pair, model.config), pair) for pair in pairs]
     _, losses, nearest = min(tried, key=lambda result: (result[0], len(result[1])))
     if not losses:
@@ -212,7 +212,7 @@ def chosen(pairs: list[Pair], model: PreTrainedModel, lost: Callable[..., list[s
 def attempted(
     lost: Callable[..., list[str]], architecture: Architecture, head: Head, config: PreTrainedConfig
 ) -> tuple[bool, list[str]]:
-    """(whether a config refused altogether, what is lost)."""
+    """Return (whether a config is refused altogether, what is lost)."""
     try:
         return False, lost(architecture, head, config)
     except (TypeError, ValueError, StrictDataclassError) as error:
@@ -220,12 +220,12 @@ def attempted(
 
 
 def rows(architecture: Architecture, head: Head) -> tuple[Row, ...]:
-    """All weights of a model: the head's own, which come first, and those of its base under their prefixes."""
+    """Return the rows of all weights: those of the head come first, then those of its base under their prefixes."""
     return (*head.rows, *placed(architecture.rows, *(head.prefixes or architecture.prefixes)))
 
 
 def observe(config: QkvConfig, weights: Weights) -> None:
-    """Note in a config what only the weights tell: which are one, and whether the head has a bias."""
+    """Set the fields that only the weights tell: which are tied, and whether the head has a bias."""
     for field, pairs in SHARED.items():
         for one, other in pairs:
             if one in weights and other in weights:
@@ -236,7 +236,7 @@ def observe(config: QkvConfig, weights: Weights) -> None:
 
 
 def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:
-    """Queries that absorb the factor by which this model's scores differ from those of its stock architecture."""
+    """Multiply the queries by the factor between this model's scores and those of its stock architecture."""
     parts = {part.replace("_config", "_model"): part for part in config.sub_configs} or {"": ""}
     factors = {
         module: multiplier(getattr(config, part, config)) / multiplier(getattr(again, part, again))
@@ -262,7 +262,7 @@ def built(
     like: PreTrainedModel,
     **options: Any,
 ) -> Any:
-    """A model of these weights, in the dtype, mode and place of another and with its generation settings."""
+    """Build a model of these weights, with dtype, mode, device and generation settings of another."""
     computed = options.pop("computed", set())
     # What sdpa is for everyone, some of theirs have no code for (BLOOM); a backbone has a way of its own.
     backend = "eager" if not model_class._supports_sdpa else like.config._attn_implementation

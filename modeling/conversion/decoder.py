@@ -29,7 +29,7 @@ def heads(
     base: tuple[str, str] = BASE,
     questions: tuple[str, str] | None = None,
 ) -> tuple[Head, ...]:
-    """The classes that every decoder has here and there; what differs is what some of theirs call things."""
+    """Return the classes that every decoder has here and there; what differs is what some of theirs call things."""
     words = (("score", token_classifier),) if token_classifier else ()
     labels = Head(QkvDecoderForTokenClassification, f"{name}ForTokenClassification", words)
     return (
@@ -121,7 +121,7 @@ OPT = Architecture(
 
 
 def megatron_rows(layer: str, attention: str) -> tuple[Row, ...]:
-    """A layer as Megatron-LM has it: query, key and value take turns head by head in one projection."""
+    """Return the rows of a Megatron-LM layer: query, key and value interleave by head in one projection."""
     return (
         ("layers.*.self_attn_residual.norm", f"{layer}.input_layernorm"),
         ("layers.*.self_attn.{q,k,v}_proj", f"{layer}.{attention}.query_key_value", "split num_attention_heads"),

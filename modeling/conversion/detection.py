@@ -13,12 +13,12 @@ BACKBONE = "backbone_config."
 
 
 def read_backbone(value: object, theirs: Values) -> Values:
-    """The config of a backbone, of the fields that lie flat."""
+    """Read the config of a backbone from the fields that lie flat."""
     return {name.removeprefix(BACKBONE): item for name, item in theirs.items() if name.startswith(BACKBONE)}
 
 
 def read_auxiliary(value: object, theirs: Values) -> object:
-    """Stock DETR feeds the next layer what it has normalised for the loss of the last, other than the paper."""
+    """Refuse auxiliary losses: for them stock DETR normalises what the next layer reads, unlike the paper."""
     if value:
         raise ValueError("auxiliary_loss=True has it normalise between the layers, which changes its numbers")
     return value

@@ -41,7 +41,7 @@ ASSUMED = {
 
 
 def text_fields(part: str = "") -> Fields:
-    """Those of a text encoder, which is a part of the whole or stands alone."""
+    """Return the fields of a text encoder, which is a part of the whole or stands alone."""
     return {
         **STACK,
         **same("vocab_size max_position_embeddings pad_token_id bos_token_id eos_token_id"),
@@ -54,7 +54,7 @@ def text_fields(part: str = "") -> Fields:
 
 
 def inside(part: str, fields: Fields) -> Fields:
-    """Fields of a part, on both sides."""
+    """Put fields under the name of a part, on both sides."""
     return {
         f"{part}.{ours}": replace(theirs, name=f"{part}.{theirs.name}")
         if isinstance(theirs, Codec)
@@ -64,7 +64,7 @@ def inside(part: str, fields: Fields) -> Fields:
 
 
 def under(part: str, names: Iterable[str]) -> frozenset[str]:
-    """Names of fields of a part."""
+    """Put names of fields under the name of a part."""
     return frozenset(f"{part}.{name}" for name in names)
 
 

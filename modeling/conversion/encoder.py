@@ -88,13 +88,13 @@ ROBERTA_MASKED_LM = (
 
 
 def base(name: str, model_class: type[QkvPreTrainedModel] = QkvEncoderModel) -> tuple[Head, ...]:
-    """The base model with and without the pooler that it can be built with."""
+    """Return the base model with and without the pooler that it can be built with."""
     with_pooler = Head(model_class, name, words=POOLED, pooler=True, prefixes=BASE)
     return with_pooler, Head(model_class, name, words=UNPOOLED, pooler=False, prefixes=BASE)
 
 
 def token_heads(name: str) -> tuple[Head, ...]:
-    """The classes that score each token, alike in BERT, RoBERTa and ELECTRA."""
+    """Return the classes that score each token, alike in BERT, RoBERTa and ELECTRA."""
     return (
         Head(QkvEncoderForTokenClassification, f"{name}ForTokenClassification", CLASSIFIER),
         Head(QkvEncoderForQuestionAnswering, f"{name}ForQuestionAnswering", QA_OUTPUTS),
@@ -131,7 +131,7 @@ BERT = Architecture(
 
 
 def roberta_heads(name: str) -> tuple[Head, ...]:
-    """The classes of RoBERTa and of XLM-RoBERTa."""
+    """Return the classes of RoBERTa and of XLM-RoBERTa."""
     return (
         *base(f"{name}Model"),
         *token_heads(name),

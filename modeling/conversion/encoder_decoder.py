@@ -21,7 +21,7 @@ CLASSIFIER = (("{dense,classifier}", "classification_head.{dense,out_proj}"),)
 
 
 def heads(name: str, language_model: str, *rows: Row) -> tuple[Head, ...]:
-    """The model without and with the scores of words."""
+    """Return the model without and with a language model head."""
     scores = f"{name}{language_model}"
     return (
         Head(QkvEncoderDecoderModel, f"{name}Model", prefixes=BASE),
@@ -30,7 +30,7 @@ def heads(name: str, language_model: str, *rows: Row) -> tuple[Head, ...]:
 
 
 def text_heads(name: str, classified: str) -> tuple[Head, ...]:
-    """The classes that read a text with both stacks; `classified` stands before the base of the classifier."""
+    """Return the classes that read a text with both stacks; `classified` is listed before the classifier's base."""
     prefixes = ("model.", classified)
     return (
         Head(
@@ -75,7 +75,7 @@ PLAIN = {"norm": "rms", "attention_bias": False, "mlp_bias": False, "position": 
 
 
 def t5_stack(ours: str, theirs: str, feed_forward: int) -> tuple[Row, ...]:
-    """One stack; the feed-forward comes after one attention in the encoder, after two in the decoder."""
+    """Return the rows of a stack; the feed-forward follows one attention in the encoder, two in the decoder."""
     block = f"{theirs}.block.*.layer"
     return (
         (f"{ours}embed_tokens", f"{{{theirs}.embed_tokens,shared}}", "tie"),
@@ -92,12 +92,12 @@ def t5_stack(ours: str, theirs: str, feed_forward: int) -> tuple[Row, ...]:
 
 
 def t5_heads(name: str) -> tuple[Head, ...]:
-    """The classes of T5 and mT5 with both stacks."""
+    """Return the classes of T5 and mT5 with both stacks."""
     return (*heads(name, "ForConditionalGeneration"), *text_heads(name, "transformer."))
 
 
 def t5_encoder_heads(name: str) -> tuple[Head, ...]:
-    """The classes of T5 and mT5 with the encoder alone."""
+    """Return the classes of T5 and mT5 with the encoder alone."""
     return (
         Head(QkvEncoderModel, f"{name}EncoderModel", prefixes=BASE),
         Head(QkvEncoderForTokenClassification, f"{name}ForTokenClassification", (("classifier", "classifier"),)),
@@ -105,7 +105,7 @@ def t5_encoder_heads(name: str) -> tuple[Head, ...]:
 
 
 def gated(plain: Architecture, spread: Callable[[Values], Values]) -> Architecture:
-    """The same with a gate in each feed-forward (T5 v1.1, FLAN-T5, mT5)."""
+    """Add a gate to each feed-forward (T5 v1.1, FLAN-T5, mT5)."""
     return replace(
         plain,
         fields={**plain.fields, **spread({"hidden_act": GATED_ACTIVATION})},

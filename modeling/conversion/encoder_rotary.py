@@ -32,7 +32,7 @@ POOLINGS = {"cls": "first", "mean": "mean"}
 
 
 def their_rope(parameters: Values | None, ours: Values) -> Values:
-    """The parameters of each type of layer, under its name; one set for all of ours is each type's."""
+    """Return the parameters of each type of layer, under its name; one set for all of ours is each type's."""
     return {name: parameters.get(word, parameters) for word, name in LAYER_TYPES.items()} if parameters else {}
 
 

@@ -34,7 +34,7 @@ def located(
     revision: str | None = None,
     fetch: Callable[[str, str | None], Path] | None = None,
 ) -> Path:
-    """The folder of a checkpoint; what a Hub id names is fetched into the cache, as a rule without pickles and code."""
+    """Return the folder of a checkpoint; a Hub id is fetched into the cache, as a rule without pickles and code."""
     folder = Path(os.path.expanduser(source))
     if folder.is_dir():
         return folder
@@ -55,7 +55,7 @@ def located(
 
 
 def fetched(name: str, revision: str | None) -> Path:
-    """The folder in the cache with what conversion reads of a Hub checkpoint."""
+    """Fetch what conversion reads of a Hub checkpoint, and return its folder in the cache."""
     wanted = [CONFIG, GENERATION, SINGLE, INDEX, *COMPANIONS]
     folder = Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
     if (folder / INDEX).is_file():  # a branch may have moved, so the rest comes from the same commit
@@ -74,7 +74,7 @@ def write_json(path: Path, values: object) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a checkpoint."""
+    """Read a JSON object of a checkpoint."""
     if not path.is_file():
         raise ValueError(f"{path.parent} has no {path.name}; a checkpoint is a folder with its config and its weights")
     try:
@@ -96,7 +96,7 @@ def named(folder: Path) -> tuple[str, str]:
 
 
 def shards(folder: Path) -> dict[str, set[str]]:
-    """{file: the tensors that the index says it holds}."""
+    """Map each file to the tensors that the index says it holds."""
     placed = read_json(folder / INDEX).get("weight_map")
     if not isinstance(placed, dict) or not all(isinstance(name, str) for name in placed.values()):
         raise ValueError(f"{folder / INDEX} has no weight_map from tensors to files; download it again")
@@ -109,7 +109,7 @@ def shards(folder: Path) -> dict[str, set[str]]:
 
 
 def weight_files(folder: Path) -> dict[str, set[str]]:
-    """{file: the tensors it has to hold}, none known for a single file."""
+    """Map each file to the tensors it has to hold, none known for a single file."""
     one, many = (folder / SINGLE).is_file(), (folder / INDEX).is_file()
     if one and many:
         raise ValueError(f"{folder} has both {SINGLE} and {INDEX}; delete the one that is out of date")
@@ -131,7 +131,7 @@ def weight_files(folder: Path) -> dict[str, set[str]]:
 
 
 def tensor_files(folder: Path) -> dict[str, Path]:
-    """{tensor: its file} of a checkpoint whose files are seen to be there and whole."""
+    """Map each tensor of a checkpoint to its file, after checking that the files are there and whole."""
     files: dict[str, Path] = {}
     for name, wanted in weight_files(folder).items():
         file = folder / name
@@ -149,7 +149,7 @@ def tensor_files(folder: Path) -> dict[str, Path]:
 
 
 def mapped(file: Path, name: str) -> torch.Tensor:
-    """A tensor that is read from its file when it is looked at.
+    """Map a tensor to memory, so that it is read from its file when it is used.
 
     Each has a mapping of its own: one for the whole file would keep all of it in memory until the last of its tensors
     has been converted.
@@ -164,7 +164,7 @@ def load(
     within: Callable[[], AbstractContextManager[object]] = nullcontext,
     **options: Any,
 ) -> tuple[Any, set[str]]:
-    """The model of a checkpoint, all of its weights read, and the names of tensors for which it has no place.
+    """Load a checkpoint with all of its weights, and return the model and the tensors it has no place for.
 
     transformers fills the model, for it knows the names that older releases wrote; what it would fill with random
     numbers is an error. `within` is what it does so in, files apart.
@@ -198,7 +198,7 @@ def load(
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No table about what did not fit: here it is an error, or said in a sentence."""
+    """Silence transformers' table of what did not fit: here it is an error, or said in a sentence."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()
     try:

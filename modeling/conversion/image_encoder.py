@@ -39,7 +39,7 @@ VIT_ROWS = (
 
 
 def image_heads(name: str) -> tuple[Head, ...]:
-    """The classes in which ViT and DeiT do not differ; the stride of the pixel decoder is the patch size."""
+    """Return the classes in which ViT and DeiT do not differ; the stride of the pixel decoder is the patch size."""
     pixels, stride = (("decoder.projection", "decoder.0"),), {"patch_size": "encoder_stride"}
     return (
         *base(f"{name}Model", QkvImageEncoderModel),
@@ -84,12 +84,12 @@ DEIT = replace(
 
 
 def inner_width(width: int, ratio: int, *, gated: bool) -> int:
-    """The feed-forward's width; a gate's third matrix is paid for by a third of it, rounded up to eights."""
+    """Return the feed-forward's width; a gate's third matrix is paid for by a third of it, rounded up to eights."""
     return (int(width * ratio * 2 / 3) + 7) // 8 * 8 if gated else width * ratio
 
 
 def ratio_of(inner: int, ours: Values) -> int:
-    """The whole ratio that gives this width, or the usual one where none does."""
+    """Return the whole ratio that gives this width, or the usual one where none does."""
     gated = ours["feed_forward"] == "glu"
     ratios = range(1, 2 + 2 * inner // ours["hidden_size"])
     return next((ratio for ratio in ratios if inner_width(ours["hidden_size"], ratio, gated=gated) == inner), 4)

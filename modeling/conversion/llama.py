@@ -8,7 +8,7 @@ from .decoder import TOKEN_FIELDS, heads
 
 
 def full_rotation(rope: Values | None, fields: Values) -> Values:
-    """Llama has no partial rotation: it would ignore the factor, or fail on it."""
+    """Drop the factor of a partial rotation, which Llama would ignore or fail on."""
     return {name: value for name, value in (rope or {}).items() if name != "partial_rotary_factor"}
 
 

@@ -30,7 +30,7 @@ HEADS_OF_SOUND = frozenset(
 
 
 def keyless(row: Row) -> tuple[Row, ...]:
-    """A row of projections as two, so that the keys may lack a bias."""
+    """Split a row of projections in two, so that the keys may lack a bias."""
     ours, theirs, *changes = row
     if "{q,k,v,o}" not in ours:
         return (row,)
@@ -84,14 +84,14 @@ WHISPER = Architecture(
 
 
 def offset(pad: int, theirs: Values) -> int:
-    """The first position of sound; stock Speech2Text takes its own marks for padding when the padding id is 0."""
+    """Return the first position of sound; stock Speech2Text takes its own for padding when the padding id is 0."""
     if not pad:
         raise ValueError(f"pad_token_id={pad} hides every frame of sound from the encoder's positions")
     return AFTER_PADDING.read(pad, theirs)
 
 
 def inner_channels(channels: int, theirs: Values) -> int:
-    """Half of the filters decide what the other half lets through."""
+    """Return the inner filters; half of them decide what the other half lets through."""
     if channels % 2:
         raise ValueError(f"conv_channels={channels} cannot be halved by a gate")
     return channels // 2

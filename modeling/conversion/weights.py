@@ -20,27 +20,27 @@ Change = Callable[..., list[Tensor]]
 
 
 def transpose(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Inputs by outputs instead of outputs by inputs (GPT-2's Conv1D); biases stay."""
+    """Swap inputs and outputs of matrices (GPT-2's Conv1D has inputs first); biases stay."""
     return [tensor.t() for tensor in tensors]
 
 
 def split(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
-    """One fused projection -> its parts, which in some take turns head by head."""
+    """Split one fused projection into its parts, which in some interleave by head."""
     return [part.flatten(0, 1) for part in tensors[0].unflatten(0, (groups, count, -1)).unbind(1)]
 
 
 def fuse(tensors: list[Tensor], count: int, groups: int = 1) -> list[Tensor]:
-    """Parts -> one fused projection."""
+    """Fuse parts into one projection."""
     return [torch.stack([tensor.unflatten(0, (groups, -1)) for tensor in tensors], dim=1).flatten(0, 2)]
 
 
 def first(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """Of several names for one tensor, the one that is used."""
+    """Take the one that is used of several names for one tensor."""
     return tensors[:1]
 
 
 def repeat(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """One tensor under each of its names."""
+    """Repeat one tensor under each of its names."""
     return tensors * count
 
 
@@ -55,17 +55,17 @@ def lift(tensors: list[Tensor], count: int) -> list[Tensor]:
 
 
 def drop_zeros(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """A buffer that adds nothing becomes no parameter."""
+    """Drop a buffer of zeros, which needs no parameter."""
     return [tensor for tensor in tensors if tensor.any()]
 
 
 def keep(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """No change."""
+    """Change nothing."""
     return tensors
 
 
 def drop_sinusoids(tensors: list[Tensor], count: int) -> list[Tensor]:
-    """A table that a formula gives needs no place, once it is seen to be the formula's."""
+    """Drop a table that a formula gives, after checking that it is the formula's."""
     rows, width = tensors[0].shape
     exponents = torch.arange(0, width, 2, dtype=torch.float64) / width
     angles = torch.arange(rows)[:, None] / 10000.0**exponents
@@ -90,25 +90,25 @@ CHANGES: dict[str, tuple[Change, Change]] = {
 
 
 def alternatives(names: str) -> list[str]:
-    """`a.{b,c}` -> a.b, a.c; the empty name -> none."""
+    """Expand braces: `a.{b,c}` -> a.b, a.c; the empty name -> none."""
     braces = re.fullmatch(r"(.*)\{(.*)\}(.*)", names)
     return [f"{braces[1]}{name}{braces[3]}" for name in braces[2].split(",")] if braces else [names] * bool(names)
 
 
 def placed(rows: tuple[Row, ...], ours: str, theirs: str) -> tuple[Row, ...]:
-    """The rows of a base model inside a model with a head, where its names have a prefix."""
+    """Move the rows of a base model into a model with a head, where its names have a prefix."""
     return tuple(
         (prefixed(names, ours), prefixed(their_names, theirs), *changes) for names, their_names, *changes in rows
     )
 
 
 def prefixed(names: str, prefix: str) -> str:
-    """The prefix before each alternative; no name stays none."""
+    """Put the prefix before each alternative; no name stays none."""
     return "{" + ",".join(prefix + name for name in alternatives(names)) + "}" if names else ""
 
 
 def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tuple[str, str]]:
-    """(layer number, suffix) of each key that the first of the names stands for."""
+    """Yield (layer number, suffix) of each key that the first of the names stands for."""
     any_layer = re.escape(names[0]).replace(r"\*\*", "(?P<layer>.+)") if names else "(?!)"
     pattern = any_layer.replace(r"\*", r"(?P<layer>\d+)")
     for key in weights:
@@ -117,12 +117,12 @@ def occurrences(names: list[str], weights: Mapping[str, Tensor]) -> Iterator[tup
 
 
 def within(name: str, layer: str) -> str:
-    """A name of a row for one layer, or for one of any names."""
+    """Fill in the layer of a row's name."""
     return name.replace("**", layer).replace("*", layer)
 
 
 def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = None, *, reading: bool) -> Weights:
-    """All weights by their new names, of sizes that our config tells; a weight that no row knows is an error."""
+    """Rename and reshape all weights, to sizes that our config tells; a weight that no row knows is an error."""
     left, converted = dict(weights), Weights()
     for ours, theirs, *changes in rows:
         sources, targets = (theirs, ours) if reading else (ours, theirs)
@@ -141,7 +141,7 @@ def convert(rows: tuple[Row, ...], weights: Weights, config: QkvConfig | None = 
 
 
 def owned(weights: Weights, model: nn.Module, *, copies: bool) -> Weights:
-    """Tensors that share no memory with anything outside; names for one tensor keep sharing it.
+    """Copy tensors that share memory with anything outside; names for one tensor keep sharing it.
 
     Without `copies` the model they come from is emptied and each tensor let go as soon as it has been changed, so that
     two whole copies never exist.

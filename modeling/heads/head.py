@@ -69,7 +69,7 @@ def transform(config: PooledStackConfig) -> nn.Module:
 
 
 def label_classifier(config: StackConfig, *, bias: bool = True) -> nn.Linear:
-    """A linear map to one score for each of `num_labels`: (..., D) -> (..., V)."""
+    """Build a linear map to one score for each of `num_labels`: (..., D) -> (..., V)."""
     return nn.Linear(config.output_width, int(config.num_labels or 0), bias=bias)
 
 
@@ -202,7 +202,7 @@ class EndTokenPooler(FirstTokenPooler):
         return hidden[torch.arange(hidden.shape[0], device=hidden.device), self.end(input_ids).to(hidden.device)]
 
     def end(self, input_ids: Tensor) -> Tensor:
-        """The index of the token to read: (B, T) -> (B,)."""
+        """Return the index of the token to read: (B, T) -> (B,)."""
         end: int = self.config.eos_token_id
         ends = input_ids.eq(end)
         check_end_tokens(ends, end)
@@ -249,7 +249,7 @@ class PixelHead(nn.Module):
 
 
 def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
-    """The last real token of each row, which in a causal stack has read all the others: (B, T, D) -> (B, D)."""
+    """Select each row's last real token, which in a causal stack has read all the others: (B, T, D) -> (B, D)."""
     if keep is None:
         return hidden[:, -1]
     index = torch.arange(hidden.shape[1], device=hidden.device)
@@ -258,14 +258,14 @@ def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
 
 
 def scale_for_head(hidden: Tensor, config: StackConfig) -> Tensor:
-    """Times 1/sqrt(D) where the config says so: T5 v1.0 undoes the variance of its tied table. (B, T, D) -> same."""
+    """Scale (B, T, D) by 1/sqrt(D) where the config says so: T5 v1.0 undoes the variance of its tied table."""
     return hidden * config.hidden_size**-0.5 if getattr(config, "scale_logits", False) else hidden
 
 
 def token_output(
     outputs: BaseModelOutput, logits: Tensor, labels: Tensor | None, num_items_in_batch: Count, label_smoothing: float
 ) -> TokenClassifierOutput:
-    """Scores of each token (B, T, V) with their loss, if labels (B, T) are given."""
+    """Score each token, (B, T, V), with a loss if labels (B, T) are given."""
     loss = cross_entropy(logits, labels, num_items_in_batch, label_smoothing)
     return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
@@ -273,7 +273,7 @@ def token_output(
 def question_answering_output(
     outputs: BaseModelOutput, logits: Tensor, start: Tensor | None, end: Tensor | None, num_items_in_batch: Count
 ) -> QuestionAnsweringModelOutput:
-    """Scores of an answer's first and last token (B, T, 2), with their loss if both positions (B,) are given."""
+    """Score an answer's first and last token, (B, T, 2), with a loss if both positions (B,) are given."""
     starts, ends = (scores.contiguous() for scores in logits.unbind(-1))
     loss = question_answering_loss(starts, ends, start, end, num_items_in_batch=num_items_in_batch)
     return QuestionAnsweringModelOutput(loss, starts, ends, outputs.hidden_states, outputs.attentions)

@@ -22,7 +22,7 @@ Pairs = list[tuple[Tensor, Tensor]]
 
 
 def corners(boxes: Tensor) -> Tensor:
-    """(center x, center y, width, height) -> (left, top, right, bottom)."""
+    """Convert (center x, center y, width, height) to (left, top, right, bottom)."""
     center, half = boxes[..., :2], boxes[..., 2:] / 2
     return torch.cat((center - half, center + half), dim=-1)
 

@@ -31,7 +31,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor | None, value_states: Tensor, *args: object, **kwargs: int) -> Any:
-        """Remember the states after new tokens: (B, N, R, D), and how many tokens (`length`) led to them."""
+        """Store the states after new tokens: (B, N, R, D), and how many tokens (`length`) led to them."""
         self.length += kwargs["length"]
         past = self.values if self.record_past else None
         self.values = value_states[:, -1:] if past is None else torch.cat((past, value_states), dim=1)
@@ -42,7 +42,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.record_past = True
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Go back by -`tokens_to_remove` tokens, and keep no state but the one reached."""
+        """Remove the last -`tokens_to_remove` tokens, and keep no state but the one reached."""
         states = self.values
         last = -1 if states is None else states.shape[1] - 1
         if states is None or not 0 <= -tokens_to_remove <= last:
@@ -70,7 +70,7 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.change_rows(lambda kept: kept.repeat_interleave(repeats, dim=0))
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove all states."""
         self.keys, self.values, self.length, self.is_initialized = None, None, 0, False
 
     def get_seq_length(self) -> int:
@@ -78,11 +78,11 @@ class RecurrentCacheLayer(CacheLayerMixin):
         return self.length
 
     def get_max_length(self) -> int:
-        """As many tokens as there are: -1 in transformers' words."""
+        """Return -1, transformers' word for no limit but the number of tokens."""
         return -1
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Keys that a mask over tokens would have, and where they begin."""
+        """Return the number of keys that a mask over tokens would have, and the first of them."""
         return self.length + query_length, 0
 
 

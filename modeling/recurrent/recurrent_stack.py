@@ -80,7 +80,7 @@ class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
             self.init_cell(module)
 
     def init_cell(self, cell: Any) -> None:
-        """Recurrent matrices start orthogonal, so that a state keeps its length, and a forget gate starts open.
+        """Initialise recurrent matrices orthogonal, so that a state keeps its length, and forget gates open.
 
         Source: Bahdanau et al. 2015, appendix B.1, https://arxiv.org/abs/1409.0473; forget gate: Jozefowicz et al.
             2015, §2.2, https://proceedings.mlr.press/v37/jozefowicz15.html
@@ -143,7 +143,7 @@ class QkvRecurrentEncoder(RecurrentHalf):
         inputs_embeds: Tensor | None = None,
         **kwargs: object,
     ) -> BaseModelOutput:
-        """Exactly one of `input_ids` and `inputs_embeds`; padding may stand anywhere, its outputs are zero."""
+        """Encode one of `input_ids` and `inputs_embeds`; padding may stand anywhere, its outputs are zero."""
         hidden = self.embed(input_ids, inputs_embeds, kwargs)
         keep = real(attention_mask, hidden)
         orders = reading_orders(keep)
@@ -153,7 +153,7 @@ class QkvRecurrentEncoder(RecurrentHalf):
 
 
 def real(mask: Tensor | None, hidden: Tensor) -> Tensor:
-    """(B, S) booleans that mark real tokens, all of them without a mask."""
+    """Return booleans (B, S) that mark real tokens, all of them without a mask."""
     if mask is None:
         return hidden.new_ones(hidden.shape[:2], dtype=torch.bool)
     check_recurrent_mask(mask, hidden, 0)
@@ -196,7 +196,7 @@ class QkvRecurrentDecoder(RecurrentHalf):
         encoder_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """`attention_mask` covers tokens in the cache too; padding may stand anywhere and changes no state."""
+        """Decode; `attention_mask` covers tokens in the cache too; padding may stand anywhere and changes no state."""
         hidden = self.embed(input_ids, inputs_embeds, kwargs)
         width = self.config.memory_size
         memory = check_recurrent_memory(encoder_hidden_states, encoder_attention_mask, hidden, width)
@@ -205,7 +205,7 @@ class QkvRecurrentDecoder(RecurrentHalf):
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=cache)
 
     def new_token_mask(self, mask: Tensor | None, hidden: Tensor, cache: Cache | None) -> Tensor | None:
-        """(B, T) booleans for the new tokens, of a mask over all there were; None when none is padding."""
+        """Cut the mask (B, T) of the new tokens from that of all there were; None when none is padding."""
         past = 0
         if cache is not None:
             check_recurrent_cache(cache, self.config.num_hidden_layers, hidden.shape[0])
@@ -216,7 +216,7 @@ class QkvRecurrentDecoder(RecurrentHalf):
         return mask[:, -hidden.shape[1] :].to(hidden.device, torch.bool)
 
     def run(self, embedded: Tensor, memory: Tensor, memory_keep: Tensor, keep: Tensor | None, cache: Any) -> Tensor:
-        """Embeddings in, what the head reads out: (B, T, embedding_size) -> (B, T, P)."""
+        """Compute what the head reads from embeddings: (B, T, embedding_size) -> (B, T, P)."""
         keys, before = self.begin(memory, memory_keep, cache)
         mode = StepMode(keep, cache is not None and (keep is not None or cache.is_recording_past(0)))
         reader, *above = self.layers
