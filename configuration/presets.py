@@ -97,7 +97,7 @@ def llama_3_2_1b(**differences: object) -> QkvDecoderConfig:
 
 
 def transformer_base(**differences: object) -> QkvEncoderDecoderConfig:
-    """Transformer base. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
+    """The Transformer, base. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
     width = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048}
     paper = {"position": "sinusoidal", "norm_first": False, "hidden_act": "relu", "attention_bias": False}
     training = {"scale_embedding": True, "label_smoothing": 0.1, **dropout(0.1)}
@@ -105,7 +105,7 @@ def transformer_base(**differences: object) -> QkvEncoderDecoderConfig:
 
 
 def transformer_big(**differences: object) -> QkvEncoderDecoderConfig:
-    """Transformer big. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
+    """The Transformer, big. Vaswani et al. 2017, table 3, https://arxiv.org/abs/1706.03762"""
     width = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
     return transformer_base(**{**width, **dropout(0.3), **differences})
 
