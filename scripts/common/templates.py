@@ -1,0 +1,16 @@
+"""Fill Jinja templates: prose lies in files beside the modules that compute its figures."""
+
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+
+def render(template: Path, **values: Any) -> str:
+    """Fill a template; the filter `paragraph` breaks a text into lines of 120 characters."""
+    environment = Environment(
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters["paragraph"] = lambda text: fill(" ".join(text.split()), 120) + "\n"
+    return environment.from_string(template.read_text(encoding="utf-8")).render(values)
