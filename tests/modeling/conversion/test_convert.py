@@ -1,5 +1,6 @@
 """What a conversion keeps, and what it refuses in one sentence. That the numbers agree stands in test_parity.py."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from transformers import PreTrainedModel
 
 import families
 import qkv
+import tables
 import tiny
 from families import FAMILIES, ROWS, variant
 from families.base import Row
 from qkv.modeling.conversion.convert import ARCHITECTURES
 from sampling import sampled
 
+TABLES = tables.beside(__file__)
 LANGUAGE_MODELS = [row for row in ROWS if row.generates and not row.name]
 # One head of each architecture, the one with the most of its own.
 ONES = ("ForMaskedLM", "ForImageClassification")
@@ -73,23 +76,7 @@ def test_ties_are_kept(row: Row) -> None:
         assert tied == (head is not None and official.config.tie_word_embeddings)
 
 
-# (official class, its fields, the rate in front of its head): of the config, of the layers, or of the class itself
-DROPOUTS = [
-    ("bert", "ForSequenceClassification", {}, 0.2),
-    ("bert", "ForSequenceClassification", {"classifier_dropout": 0.0}, 0.0),
-    ("roberta", "ForMultipleChoice", {"classifier_dropout": 0.4}, 0.2),
-    ("distilbert", "ForSequenceClassification", {}, 0.4),
-    ("distilbert", "ForMultipleChoice", {}, 0.4),
-    ("distilbert", "ForTokenClassification", {}, 0.2),
-    ("distilbert", "ForQuestionAnswering", {}, 0.15),
-    ("gpt2", "ForTokenClassification", {}, 0.1),
-    ("gpt_neox", "ForTokenClassification", {"classifier_dropout": 0.4}, 0.4),
-    ("bloom", "ForTokenClassification", {}, 0.2),
-    ("bloom", "ForTokenClassification", {"classifier_dropout": 0.4}, 0.4),
-]
-
-
-@pytest.mark.parametrize(("architecture", "head", "fields", "rate"), DROPOUTS)
+@pytest.mark.parametrize(("architecture", "head", "fields", "rate"), TABLES["dropouts"])
 def test_a_head_drops_out_as_often_as_theirs(architecture: str, head: str, fields: dict[str, Any], rate: float) -> None:
     official = build(architecture, head, **fields)
     ours = qkv.from_transformers(official)
@@ -170,79 +157,7 @@ def build(architecture: str, head: str, **fields: Any) -> PreTrainedModel:
     return variant(architecture, head, "", **fields).build()
 
 
-ROPE = {"rope_theta": 1000.0, "factor": 2.0}
-LONG = {"short_factor": [1.0] * 3, "long_factor": [1.0] * 3, "original_max_position_embeddings": 8}
-REFUSED = [
-    ("bert", "ForMaskedLM", {"is_decoder": True}, "is_decoder=True would become False"),
-    ("bert", "ForMaskedLM", {"add_cross_attention": True, "is_decoder": True}, "add_cross_attention=True"),
-    ("bert", "ForMaskedLM", {"hidden_act": "mish"}, "hidden_act='mish' is not one of"),
-    ("bert", "ForMaskedLM", {"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
-    ("bert", "ForMaskedLM", {"a_field_of_mine": 3}, "a_field_of_mine=3 is unknown there"),
-    ("bert", "ForQuestionAnswering", {"num_labels": 3}, r"qa_outputs.bias of shape \(3,\)"),
-    ("xlm-roberta", "ForMaskedLM", {"is_decoder": True}, "is_decoder=True would become False"),
-    ("distilbert", "ForMaskedLM", {"activation": "mish"}, "hidden_act='mish' is not one of"),
-    ("distilbert", "ForMaskedLM", {"tie_weights_": False}, "tie_weights_=False would become True"),
-    ("electra", "ForMaskedLM", {"is_decoder": True}, "is_decoder=True would become False"),
-    ("electra", "ForMultipleChoice", {"summary_type": "mean"}, "summary_type='mean' would become 'first'"),
-    ("electra", "ForMultipleChoice", {"summary_activation": "linear"}, "head_act='linear' is not one of"),
-    ("electra", "ForMultipleChoice", {"summary_use_proj": False}, "summary_use_proj=False would become True"),
-    ("modernbert", "ForMaskedLM", {"sparse_prediction": True}, "sparse_prediction=True would become False"),
-    ("modernbert", "ForMaskedLM", {"local_attention": 5}, "local_attention=5 would become 4"),
-    ("gpt2", "LMHeadModel", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
-    ("gpt2", "LMHeadModel", {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn=True"),
-    ("gpt2", "LMHeadModel", {"add_cross_attention": True}, "add_cross_attention=True"),
-    ("llama", "ForCausalLM", {"pretraining_tp": 2}, "pretraining_tp=2 would become 1"),
-    ("llama", "ForCausalLM", {"rope_parameters": {"rope_type": "longrope", **ROPE, **LONG}}, "rope_type='longrope'"),
-    (
-        "mistral",
-        "ForCausalLM",
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 1e3, "partial_rotary_factor": 0.5}},
-        "partial_rotary_factor",
-    ),
-    (
-        "opt",
-        "ForCausalLM",
-        {"layer_norm_elementwise_affine": False},
-        "layer_norm_elementwise_affine=False would become",
-    ),
-    ("opt", "ForCausalLM", {"layerdrop": 0.1}, "layerdrop=0.1 would become 0.0"),
-    (
-        "bloom",
-        "ForCausalLM",
-        {"apply_residual_connection_post_layernorm": True},
-        "post_layernorm=True would become Fal",
-    ),
-    ("bloom", "ForCausalLM", {"slow_but_exact": True, "pretraining_tp": 2}, "slow_but_exact=True would become False"),
-    ("gpt_neox", "ForCausalLM", {"hidden_act": "mish"}, "hidden_act='mish' is not one of"),
-    ("qwen2", "ForCausalLM", {"use_mrope": True}, "use_mrope=True would become False"),
-    (
-        "qwen3",
-        "ForCausalLM",
-        {"layer_types": ["full_attention", "chunked_attention"]},
-        "pattern='chunked_attention' is not one of full, sliding, block_sparse",
-    ),
-    ("t5", "ForConditionalGeneration", {"is_decoder": True}, "is_decoder=True"),
-    ("t5", "ForConditionalGeneration", {"feed_forward_proj": "gated-mish"}, "hidden_act='mish' is not one of"),
-    ("t5", "EncoderModel", {"is_decoder": True}, "is_decoder=True"),
-    ("t5", "ForQuestionAnswering", {"num_labels": 3}, r"qa_outputs.bias of shape \(3,\)"),
-    ("mt5", "ForConditionalGeneration", {"feed_forward_proj": "gated-mish"}, "hidden_act='mish' is not one of"),
-    ("bart", "ForConditionalGeneration", {"normalize_before": True}, "normalize_before=True"),
-    ("bart", "ForConditionalGeneration", {"is_decoder": True}, "is_decoder=True"),
-    ("mbart", "ForConditionalGeneration", {"normalize_before": False}, "normalize_before=False"),
-    ("pegasus", "ForConditionalGeneration", {"static_position_embeddings": False}, "static_position_embeddings=False"),
-    ("m2m_100", "ForConditionalGeneration", {"activation_function": "mish"}, "hidden_act='mish' is not one of"),
-    ("marian", "MTModel", {"normalize_before": True}, "normalize_before=True"),
-    ("vit", "Model", {"pooler_act": "mish"}, "head_act='mish' is not one of"),
-    ("vit", "Model", {"pooler_output_size": 20}, "pooler_output_size=20 would become 32"),
-    ("dinov2", "Model", {"layerscale_value": 0.0}, "layer_scale.*must be positive"),
-    ("dinov2", "Model", {"use_swiglu_ffn": True, "hidden_act": "relu"}, "hidden_act='relu' would become 'gelu'"),
-    ("deit", "ForMaskedImageModeling", {"encoder_stride": 2}, "encoder_stride=2 would become 4|patch_size=4"),
-    ("detr", "Model", {"auxiliary_loss": True}, "auxiliary_loss=True has it normalise between the layers"),
-    ("detr", "Model", {"position_embedding_type": "learned"}, "position='learned' is not one of sinusoidal_2d"),
-]
-
-
-@pytest.mark.parametrize(("architecture", "head", "fields", "sentence"), REFUSED)
+@pytest.mark.parametrize(("architecture", "head", "fields", "sentence"), TABLES["refused"])
 def test_what_has_no_counterpart_here_is_refused(
     architecture: str, head: str, fields: dict[str, Any], sentence: str
 ) -> None:
@@ -281,73 +196,32 @@ def small(preset: Any, **fields: Any) -> Any:
     return preset(**sizes, **fields)
 
 
-def unmasked() -> Any:
-    encoder = {**tiny.SPEECH_ENCODER_DECODERS["speech"]["encoder"], "frame_padding": "unmasked"}
-    return tiny.speech_encoder_decoder("speech", position_offset=2, encoder=encoder)
-
-
-objects, captions = qkv.QkvDetectionForObjectDetection, qkv.QkvDualEncoderModel
-speech = qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq
-text, image = qkv.QkvEncoderForSequenceClassification, qkv.QkvImageEncoderForImageClassification
-decoder, translator = qkv.QkvDecoderForCausalLM, qkv.QkvEncoderDecoderForConditionalGeneration
-masked, pictures = qkv.QkvEncoderForMaskedLM, qkv.QkvImageEncoderForMaskedImageModeling
-BERT = {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True}
-MODERN = {
-    **{"position": "rope", "feed_forward": "glu", "norm_bias": False, "norm_first": True, "type_vocab_size": 0},
-    **{"embedding_norm": "instead", "head_transform": True, "head_bias": False, "residual_dropout": 0.0},
-    **{"attention_bias": False, "mlp_bias": False, "pattern": ["full", "sliding"], "sliding_window": 3},
-    "rope_parameters": {"full": {"rope_theta": 1000.0}, "sliding": {"rope_theta": 10.0}},
+# A class, and what makes its configs.
+MODELS: dict[str, tuple[Any, Any]] = {
+    "decoder": (qkv.QkvDecoderForCausalLM, tiny.decoder),
+    "translator": (qkv.QkvEncoderDecoderForConditionalGeneration, tiny.encoder_decoder),
+    "text": (qkv.QkvEncoderForSequenceClassification, tiny.encoder),
+    "masked": (qkv.QkvEncoderForMaskedLM, tiny.encoder),
+    "answers": (qkv.QkvEncoderForQuestionAnswering, tiny.encoder),
+    "image": (qkv.QkvImageEncoderForImageClassification, tiny.image_encoder),
+    "pictures": (qkv.QkvImageEncoderForMaskedImageModeling, tiny.image_encoder),
+    "captions": (qkv.QkvDualEncoderModel, pairs),
+    "objects": (qkv.QkvDetectionForObjectDetection, detector),
+    "patches": (qkv.QkvDetectionForObjectDetection, partial(tiny.detector, "patches")),
+    "speech": (qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq, tiny.speech_encoder_decoder),
 }
-PLAIN = {"embedding_dropout": 0.0, "residual_dropout": 0.0}
-BARE = {"attention_bias": False, "mlp_bias": False}
-WINDOW = {"pattern": "sliding", "sliding_window": 3}
-# What a config of ours is in stock transformers, told by its fields alone.
-KNOWN_TO_STOCK = [
-    (masked, tiny.encoder(**BERT), "BertForMaskedLM"),
-    *((masked, tiny.encoder(**BERT, position_offset=2, head_act=act), "RobertaForMaskedLM") for act in (None, "gelu")),
-    (
-        qkv.QkvEncoderForQuestionAnswering,
-        tiny.encoder(**{**BERT, "type_vocab_size": 0}, norm_eps=1e-12, qa_dropout=0.1, num_labels=2),
-        "DistilBertForQuestionAnswering",
-    ),
-    *(
-        (text, tiny.encoder(**MODERN, pooling=word), "ModernBertForSequenceClassification")
-        for word in ("first", "mean")
-    ),
-    (decoder, tiny.decoder(**PLAIN, hidden_act="relu"), "GPT2LMHeadModel"),
-    (decoder, tiny.decoder(**PLAIN, hidden_act="relu", position_offset=2), "OPTForCausalLM"),
-    (
-        decoder,
-        tiny.decoder("bloom", **PLAIN, hidden_act="gelu_bloom", intermediate_size=128, lm_head_bias=False),
-        "BloomForCausalLM",
-    ),
-    (decoder, tiny.decoder(**PLAIN, position="rope"), "GPTNeoXForCausalLM"),
-    (decoder, tiny.decoder("llama", **BARE), "LlamaForCausalLM"),
-    (decoder, tiny.decoder("llama", attention_bias=True, mlp_bias=True), "LlamaForCausalLM"),
-    (decoder, tiny.decoder("llama", **BARE, **WINDOW), "MistralForCausalLM"),
-    (decoder, tiny.decoder("llama", **BARE, **{**WINDOW, "pattern": ["sliding"] * 2}), "MistralForCausalLM"),
-    (
-        decoder,
-        tiny.decoder("llama", mlp_bias=False, attention_bias=["q_proj", "k_proj", "v_proj"]),
-        "Qwen2ForCausalLM",
-    ),
-    (decoder, tiny.decoder("llama", **BARE, query_key_norm=True), "Qwen3ForCausalLM"),
-    (decoder, tiny.decoder("llama", mlp_bias=False, attention_bias=True, query_key_norm=True), "Qwen3ForCausalLM"),
-    (
-        decoder,
-        tiny.decoder("llama", mlp_bias=False, query_key_norm=True, **{**WINDOW, "pattern": ["full", "sliding"]}),
-        "Qwen3ForCausalLM",
-    ),
-    (image, tiny.image_encoder("deit", image_size=12, pooling="first"), "DeiTForImageClassification"),
-    (image, tiny.image_encoder("deit", image_size=12), "DeiTForImageClassificationWithTeacher"),
-    (pictures, tiny.image_encoder(drop_path_rate=0.0), "ViTForMaskedImageModeling"),
-    (captions, pairs(), "CLIPModel"),
-    (objects, detector(), "DetrForObjectDetection"),
-]
 
 
-@pytest.mark.parametrize(("model_class", "config", "official"), KNOWN_TO_STOCK)
-def test_fields_tell_which_official_class_a_model_is(model_class: Any, config: Any, official: str) -> None:
+def made(words: str, fields: dict[str, Any]) -> tuple[Any, Any]:
+    """A class and one of its configs, by the name of the class and the kind of tiny config."""
+    name, *kind = words.split()
+    model_class, make = MODELS[name]
+    return model_class, make(*kind, **fields)
+
+
+@pytest.mark.parametrize(("words", "fields", "official"), TABLES["known_to_stock"])
+def test_fields_tell_which_official_class_a_model_is(words: str, fields: dict[str, Any], official: str) -> None:
+    model_class, config = made(words, fields)
     stock = qkv.to_transformers(model_class(config))
     assert type(stock).__name__ == official
     assert type(qkv.from_transformers(stock)) is model_class
@@ -355,91 +229,9 @@ def test_fields_tell_which_official_class_a_model_is(model_class: Any, config: A
     assert window == (config.sliding_window if "Mistral" in official else None)
 
 
-UNKNOWN_TO_STOCK = [
-    (decoder, tiny.decoder(position="alibi"), "GPT2LMHeadModel, position='alibi' would become 'learned'"),
-    (decoder, tiny.decoder(position="none"), "position='none' would become 'learned'"),
-    (decoder, tiny.decoder(norm_first=False), "norm_first=False would become True"),
-    (decoder, tiny.decoder(num_key_value_heads=2), "num_key_value_heads=2 would become 4"),
-    (decoder, tiny.decoder(head_dim=6), "head_dim=6 would become 8"),
-    (decoder, tiny.decoder(lm_head_bias=True), "lm_head_bias=True would become False"),
-    (decoder, tiny.decoder("llama", embedding_norm=True), "LlamaForCausalLM, embedding_norm=True"),
-    (decoder, tiny.decoder("llama", feed_forward="mlp"), "feed_forward='mlp' would become 'glu'"),
-    (decoder, tiny.decoder("llama", pattern="block_sparse"), "pattern='block_sparse' would become 'full'"),
-    (
-        decoder,
-        tiny.decoder("llama", pattern=["full", "sliding"], sliding_window=3),
-        "pattern=",
-    ),
-    (
-        decoder,
-        tiny.decoder(position_offset=2, embedding_dropout=0.0, query_key_norm=True),
-        "OPTForCausalLM, query_key_norm=",
-    ),
-    (decoder, tiny.decoder(position="rope", norm_bias=False), "GPTNeoXForCausalLM, norm_bias=False would become True"),
-    (
-        decoder,
-        tiny.decoder("llama", query_key_norm=True, mlp_bias=False, parallel_residual=True),
-        "Qwen3ForCausalLM, parallel_residual=True would become False",
-    ),
-    (text, tiny.encoder(position="t5"), "BertForSequenceClassification, position='t5' would become 'learned'"),
-    (text, tiny.encoder(pooling="mean"), "pooling='mean' would become 'dense'"),
-    (text, tiny.encoder(type_vocab_size=0), "type_vocab_size=0 would become 1"),
-    (text, tiny.encoder(residual_dropout=0.3), "embedding_dropout=0.1 would become 0.3"),
-    (text, tiny.encoder(position_offset=3), "pad_token_id=1 would become 2"),
-    (image, tiny.image_encoder("vit"), "ViTForImageClassification, drop_path_rate=0.1 would become 0.0"),
-    (image, tiny.image_encoder("vit", drop_path_rate=0.0, pooling="mean"), "pooling='mean' would become 'first'"),
-    (translator, tiny.encoder_decoder(), "MarianMTModel, encoder.attention|encoder.position='sinusoidal'"),
-    (translator, tiny.encoder_decoder("t5", share_embeddings=False), "share_embeddings=False would become True"),
-    (translator, tiny.encoder_decoder("t5", encoder={"head_dim": 4}), "encoder.head_dim=4 would become 8"),
-    (translator, tiny.encoder_decoder("t5", feed_forward="glu"), "hidden_act='gelu' would become 'gelu_new'"),
-    (translator, tiny.encoder_decoder("bart", share_embeddings=False), "tie_word_embeddings=True would become False"),
-    (
-        translator,
-        tiny.encoder_decoder("bart", start_with_last_token=True),
-        "start_with_last_token=True would become False",
-    ),
-    (translator, tiny.encoder_decoder("t5", encoder={"layerdrop": 0.1}), "layerdrop=0.1 would become 0.0"),
-    (translator, tiny.encoder_decoder("t5", mlp_bias=False, final_dropout=0.1), "dropout=0"),
-    (translator, tiny.encoder_decoder("transformer", share_embeddings=True), "'sinusoidal_concat'"),
-    (text, tiny.encoder(**MODERN, pooling="dense"), "pooling='dense' would become 'first'"),
-    (text, tiny.encoder(**{**MODERN, "embedding_norm": True}), "embedding_norm=True would become 'instead'"),
-    (text, tiny.encoder(**{**MODERN, "head_transform": False}), "head_transform=False would become True"),
-    (text, tiny.encoder(**{**MODERN, "pattern": ["full", "block_sparse"], "rope_parameters": {}}), "pattern="),
-    (text, tiny.encoder(**{**MODERN, "residual_dropout": 0.1}), "residual_dropout=0.1 would become 0.0"),
-    (
-        decoder,
-        tiny.decoder("llama", rope_parameters={"rope_theta": 1000.0, "partial_rotary_factor": 0.5}),
-        "partial_rotary_factor",
-    ),
-    (image, tiny.image_encoder(drop_path_rate=0.0, attention_bias=False), r"False would become \['o_proj'\]"),
-    (
-        image,
-        tiny.image_encoder("dinov2", drop_path_rate=0.0, mask_token=True, image_size=12, intermediate_size=33),
-        "Dinov2ForImageClassification, intermediate_size=33 would become",
-    ),
-    (captions, pairs(text_config={"pooling": "mean"}), "CLIPModel, .*pooling='mean' would become 'end'"),
-    (captions, pairs(text_config={"eos_token_id": 2}), "text_config.pooling='end' would become 'highest'"),
-    (captions, pairs(vision_config={"patch_bias": True}), "vision_config.patch_bias=True would become False"),
-    (captions, pairs(norm="rms"), "text_config.norm='rms' would become 'layer'"),
-    (captions, pairs(residual_dropout=0.1), "text_config.residual_dropout=0.1 would become 0.0"),
-    (objects, detector(norm_first=True), "DetrForObjectDetection, .*encoder.norm_first=True would become False"),
-    (objects, detector(norm_eps=1e-3), "encoder.norm_eps=0.001 would become 1e-05"),
-    (objects, detector(encoder={"position": "none"}), "encoder.position='none' would become 'sinusoidal_2d'"),
-    (
-        objects,
-        detector(encoder={"position": "sinusoidal_2d_and_input"}),
-        "and_input' would become 'sinusoidal_2d'",
-    ),
-    (objects, detector(decoder={"final_norm": False}), "decoder.final_norm=False would become True"),
-    (objects, detector(embedding_dropout=0.1), "encoder.embedding_dropout=0.1 would become 0.0"),
-    (objects, tiny.detector("patches"), ""),
-    (speech, tiny.speech_encoder_decoder("speech", position_offset=2), "frame_padding='zeroed' would become 'masked'"),
-    (speech, unmasked(), "frame_padding='unmasked'"),
-]
-
-
-@pytest.mark.parametrize(("model_class", "config", "sentence"), UNKNOWN_TO_STOCK)
-def test_what_stock_transformers_has_not_is_refused(model_class: Any, config: Any, sentence: str) -> None:
+@pytest.mark.parametrize(("words", "fields", "sentence"), TABLES["unknown_to_stock"])
+def test_what_stock_transformers_has_not_is_refused(words: str, fields: dict[str, Any], sentence: str) -> None:
+    model_class, config = made(words, fields)
     with pytest.raises(ValueError, match=rf"stock transformers has no such model: in its nearest, .*{sentence}"):
         qkv.to_transformers(model_class(config))
 
