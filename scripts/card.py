@@ -1,6 +1,5 @@
 """Write the model card of a finished run again, from its record alone."""
 
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
@@ -41,9 +40,3 @@ def write(record: Path) -> Path:
     card = path.with_name("card.md")
     write_card(path, card)
     return card
-
-
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
-
-    sys.exit(main(["card", *sys.argv[1:]]))

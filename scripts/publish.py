@@ -4,7 +4,6 @@ SRC is the folder of a qkv model, a run folder, or a folder that was built befor
 it leaves this machine; the Hub gets it in one commit. Run again after a failure, this sends only what is missing.
 """
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
 from dataclasses import fields
@@ -95,9 +94,3 @@ def summary(done: Published, arguments: Namespace) -> dict[str, str]:
     if arguments.dry_run:
         return {**rows, "compared with": done.commit or "nothing: there is no such repository that you may see"}
     return {**rows, "revision": str(done.commit)} | ({"tag": arguments.tag} if arguments.tag else {})
-
-
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
-
-    sys.exit(main(["publish", *sys.argv[1:]]))

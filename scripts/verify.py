@@ -4,7 +4,6 @@ Prints one table, and says in one sentence by name what differs. A repository's 
 only with --expect or --trust-remote-code.
 """
 
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -68,9 +67,3 @@ def summary(report: Report) -> dict[str, Any]:
     ]
     names = {"target": report.target, "commit": report.commit, "identity": report.identity}
     return {**names, "passed": report.passed, "rows": rows}
-
-
-if __name__ == "__main__":
-    from qkv.scripts.cli import main
-
-    sys.exit(main(["verify", *sys.argv[1:]]))

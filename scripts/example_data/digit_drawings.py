@@ -28,15 +28,6 @@ DRAWN = 6  # images of each caption on the picture
 PICTURE = {
     "drawings.png": f"Drawn by the model, {DRAWN} for each caption, and on the right as many by people (test split)"
 }
-USAGE = """\
-from PIL import Image
-from transformers import pipeline
-
-draw = pipeline("text-generation", model=...)
-text = draw("a bold seven", return_full_text=False)[0]["generated_text"]
-levels = [int(word) for word in text.split()]
-Image.frombytes("L", (8, 8), bytes(15 * level for level in levels)).resize((256, 256)).save("seven.png")
-print(levels)"""
 
 
 def digit_drawings(recipe: Recipe) -> PromptedCorpus:
@@ -62,7 +53,8 @@ def digit_drawings(recipe: Recipe) -> PromptedCorpus:
         targets={name: [as_words(levels.tolist()) for levels, _ in images] for name, images in splits.items()},
     )
     score = partial(score_drawings, train["levels"].numpy(), train["labels"].numpy(), ink)
-    return PromptedCorpus(corpus, "pixel", SIDE, score, partial(draw, corpus), partial(baselines, score), USAGE)
+    usage = Path(__file__).with_suffix(".usage.txt").read_text(encoding="utf-8").strip()
+    return PromptedCorpus(corpus, "pixel", SIDE, score, partial(draw, corpus), partial(baselines, score), usage)
 
 
 def caption(levels: torch.Tensor, digit: int, ink: Sequence[float]) -> str:

@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 
 from qkv.scripts.common.files import cache_folder, file_hash
+from qkv.scripts.common.resources import table
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.recipes.schema import Recipe
 
@@ -26,21 +27,7 @@ PROJECT, ARCHIVE = "django", "django-5.2.19.tar.gz"
 SHA256 = "ad03d8abc51dbff95ebf34b27123cf0c26a3b62db7ba0cd520783686362533d1"
 HOME = "https://docs.djangoproject.com/en/5.2/"
 LEFT_OUT = ("releases", "_theme")  # release notes repeat each other
-# The labels of paragraphs -> the folders of the manual about each.
-SUBJECTS = {
-    "intro": ("intro",),
-    "models": ("ref/models", "topics/db"),
-    "views": ("ref/class-based-views", "topics/class-based-views", "topics/http"),
-    "templates": ("ref/templates",),
-    "forms": ("ref/forms", "topics/forms"),
-    "admin": ("ref/contrib/admin",),
-    "gis": ("ref/contrib/gis",),
-    "postgres": ("ref/contrib/postgres",),
-    "auth": ("topics/auth",),
-    "testing": ("topics/testing",),
-    "i18n": ("topics/i18n",),
-    "internals": ("internals",),
-}
+SUBJECTS: dict[str, list[str]] = table(__file__)
 MIN_CHARACTERS = 80  # of a paragraph
 BLOCK = 8  # paragraphs that follow each other, and go into one split
 PYTHON_HOME = "https://docs.python.org/3/library/"

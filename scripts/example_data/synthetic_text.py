@@ -7,6 +7,7 @@ from datetime import date, timedelta
 
 import numpy as np
 
+from qkv.scripts.common.resources import table
 from qkv.scripts.data.corpus import Corpus, paired
 from qkv.scripts.recipes.schema import Recipe
 
@@ -14,42 +15,9 @@ LETTERS = np.array(list(string.ascii_lowercase))
 LETTERS_HOME = "https://docs.python.org/3/library/string.html#string.ascii_lowercase"
 LIMIT = 1_000_000
 RULES = "https://en.wikipedia.org/wiki/French_numerals"
-ENGLISH = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-ENGLISH_TENS = ". . twenty thirty forty fifty sixty seventy eighty ninety".split()
-FRENCH = (
-    "zéro un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize dix-sept dix-huit "
-    "dix-neuf"
-).split()
-FRENCH_TENS = ". . vingt trente quarante cinquante soixante soixante quatre-vingt quatre-vingt".split()
+TABLES = table(__file__)
+DATES, NUMBERS = TABLES["dates"], TABLES["numbers"]
 FIRST, DAYS = date(1900, 1, 1), 73049  # up to the end of 2099
-MONTHS = {
-    "en": "January February March April May June July August September October November December",
-    "de": "Januar Februar März April Mai Juni Juli August September Oktober November Dezember",
-    "fr": "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
-    "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-    "it": "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
-    "pt": "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
-}
-WEEKDAYS = {
-    "en": "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
-    "de": "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag",
-    "fr": "lundi mardi mercredi jeudi vendredi samedi dimanche",
-    "es": "lunes martes miércoles jueves viernes sábado domingo",
-    "it": "lunedì martedì mercoledì giovedì venerdì sabato domenica",
-    "pt": "segunda-feira terça-feira quarta-feira quinta-feira sexta-feira sábado domingo",
-}
-# English numbers alone would not say which is the month.
-FORMS = {
-    "en": ("{weekday}, {month} {day}, {year}", "{month} {day}, {year}", "{day} {month} {year}"),
-    "de": ("{weekday}, {day}. {month} {year}", "{day}. {month} {year}", "{day:02}.{number:02}.{year}"),
-    "fr": ("{weekday} {day} {month} {year}", "{day} {month} {year}", "{day:02}/{number:02}/{year}"),
-    "es": ("{weekday}, {day} de {month} de {year}", "{day} de {month} de {year}", "{day}/{number}/{year}"),
-    "it": ("{weekday} {day} {month} {year}", "{day} {month} {year}", "{day:02}/{number:02}/{year}"),
-    "pt": ("{weekday}, {day} de {month} de {year}", "{day} de {month} de {year}", "{day:02}/{number:02}/{year}"),
-}
 
 
 def copy(recipe: Recipe) -> Corpus:
@@ -91,11 +59,12 @@ def numbers(recipe: Recipe) -> Corpus:
 
 def english(number: int) -> str:
     """Spell a number below a million in English."""
+    words = NUMBERS["en"]
     if number < 20:
-        return ENGLISH[number]
+        return words["ones"][number]
     if number < 100:
         tens, ones = divmod(number, 10)
-        return ENGLISH_TENS[tens] + (f"-{ENGLISH[ones]}" if ones else "")
+        return words["tens"][tens - 2] + (f"-{words['ones'][ones]}" if ones else "")
     size, name = (100, "hundred") if number < 1000 else (1000, "thousand")
     many, rest = divmod(number, size)
     joint = " and " if 0 < rest < 100 else " "
@@ -108,7 +77,7 @@ def french(number: int) -> str:
         return french_tens(number)
     if number < 1000:
         many, rest = divmod(number, 100)
-        hundred = "cent" if many == 1 else f"{FRENCH[many]} cent"
+        hundred = "cent" if many == 1 else f"{french_tens(many)} cent"
         return f"{hundred} {french_tens(rest)}" if rest else hundred + "s" * (many > 1)
     many, rest = divmod(number, 1000)
     # Before mille, which is a number itself, vingt and cent take no plural.
@@ -123,15 +92,16 @@ def plural(number: int) -> bool:
 
 def french_tens(number: int) -> str:
     """Spell a number below a hundred in French: 70 and 90 count on from 60 and 80."""
+    words = NUMBERS["fr"]
     if number < 20:
-        return FRENCH[number]
+        return words["ones"][number]
     tens, ones = divmod(number, 10)
     if tens in (7, 9):
         ones += 10
     if ones == 0:
-        return FRENCH_TENS[tens] + "s" * (tens == 8)
+        return words["tens"][tens - 2] + "s" * (tens == 8)
     joint = " et " if ones in (1, 11) and tens < 8 else "-"
-    return FRENCH_TENS[tens] + joint + FRENCH[ones]
+    return words["tens"][tens - 2] + joint + words["ones"][ones]
 
 
 def dates(recipe: Recipe) -> Corpus:
@@ -146,15 +116,15 @@ def dates(recipe: Recipe) -> Corpus:
 def draw_dates(count: int) -> Iterator[tuple[str, str]]:
     """Draw different days, each in a random format, and their ISO dates; the same ones every time."""
     random = np.random.default_rng(0)
-    languages = list(FORMS)
+    languages = list(DATES)
     for offset in random.permutation(DAYS)[:count]:
         day = FIRST + timedelta(days=int(offset))
         language = languages[random.integers(len(languages))]
-        yield format_date(day, language, int(random.integers(len(FORMS[language])))), day.isoformat()
+        yield format_date(day, language, int(random.integers(len(DATES[language]["forms"])))), day.isoformat()
 
 
 def format_date(day: date, language: str, form: int) -> str:
     """Write a day in one of the formats of a language."""
-    month, weekday = MONTHS[language].split()[day.month - 1], WEEKDAYS[language].split()[day.weekday()]
-    pattern = FORMS[language][form]
-    return pattern.format(day=day.day, number=day.month, year=day.year, month=month, weekday=weekday)
+    words = DATES[language]
+    month, weekday = words["months"][day.month - 1], words["weekdays"][day.weekday()]
+    return words["forms"][form].format(day=day.day, number=day.month, year=day.year, month=month, weekday=weekday)

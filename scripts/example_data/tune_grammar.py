@@ -10,34 +10,16 @@ from math import exp, inf, log2
 
 import numpy as np
 
-NAMES = "C Db D Eb E F Gb G Ab A Bb B".split()
-STEPS = {"major": (0, 2, 4, 5, 7, 9, 11), "minor": (0, 2, 3, 5, 7, 8, 10)}
-# Bars in pairs, one letter each; a letter that comes again repeats its bars note by note.
-FORMS = ("AABA", "ABAB", "ABAC", "AABB")
+from qkv.scripts.common.resources import table
+
+TABLES = table(__file__)
+NAMES, STEPS, FORMS, CHORDS = (TABLES[name] for name in ("names", "steps", "forms", "chords"))
 BARS, EIGHTHS = 8, 8
 ROW = 1 + EIGHTHS
 HOLD, REST = "-", "."
 # Degrees of the scale that a melody may use, 0 the tonic, 7 the one above.
 DEGREES = range(-3, 10)
 LEAP = 4
-# For each chord, by the degree of its root, how often the others follow it.
-CHORDS: dict[str, dict[int, dict[int, float]]] = {
-    "major": {
-        0: {3: 0.35, 4: 0.3, 5: 0.25, 1: 0.1},
-        1: {4: 0.8, 3: 0.2},
-        3: {4: 0.45, 0: 0.4, 1: 0.15},
-        4: {0: 0.7, 5: 0.2, 3: 0.1},
-        5: {3: 0.5, 1: 0.3, 4: 0.2},
-    },
-    "minor": {
-        0: {5: 0.35, 3: 0.3, 6: 0.25, 4: 0.1},
-        3: {6: 0.45, 0: 0.3, 4: 0.25},
-        4: {0: 0.7, 5: 0.3},
-        5: {6: 0.6, 2: 0.4},
-        6: {0: 0.5, 2: 0.5},
-        2: {5: 0.6, 3: 0.4},
-    },
-}
 PROMPTS = [f"{tonic} {mode} {form}" for tonic in NAMES for mode in STEPS for form in FORMS]
 
 

@@ -7,6 +7,7 @@ Source: Payne 2019, MuseNet, https://openai.com/index/musenet; events and their 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from math import isfinite, log, log2
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from qkv.scripts.common.extras import require
-from qkv.scripts.common.files import sync
+from qkv.scripts.common.files import write_atomically
 from qkv.scripts.data.corpus import Baselines, Corpus, Generate, PromptedCorpus, paired
 from qkv.scripts.example_data.tune_grammar import BARS, FORMS, HOLD, NAMES, PROMPTS, ROW, bits, compose, scale
 from qkv.scripts.recipes.schema import Recipe
@@ -30,26 +31,6 @@ PRODUCTS = {
     "tunes.png": "Tunes by the model as a piano would play them: melody above, chords below, each bar a column",
     "tunes.mid": "The same tunes, one after the other, to be played",
 }
-USAGE = """\
-from mido import Message, MidiFile, MidiTrack
-from transformers import pipeline
-
-compose = pipeline("text-generation", model=...)
-words = compose("G major AABA", return_full_text=False)[0]["generated_text"].split()
-names = "C Db D Eb E F Gb G Ab A Bb B".split()
-track, waited, key = MidiTrack(), 0, None
-melody = [word for place, word in enumerate(words) if place % 9]  # the first word of a bar is its chord
-for word in [*melody, "."]:
-    if word != "-" and key is not None:
-        track.append(Message("note_off", note=key, time=waited))
-        waited, key = 0, None
-    if word[0].isalpha():
-        key = names.index(word[:-1]) + 12 * int(word[-1]) + 12
-        track.append(Message("note_on", note=key, time=waited))
-        waited = 0
-    waited += 240
-MidiFile(tracks=[track]).save("tune.mid")
-print(" ".join(words))"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +52,8 @@ def tunes(recipe: Recipe) -> PromptedCorpus:
     random = np.random.default_rng(0)
     pairs = [(prompt, " ".join(compose(prompt, random))) for prompt in random.choice(PROMPTS, recipe.text.made)]
     corpus = paired("tunes", f"tunes of {BARS} bars, made by rules", "https://github.com/mido/mido", pairs)
-    return PromptedCorpus(corpus, "event", ROW, score_tunes, write_tunes, baselines, USAGE)
+    usage = Path(__file__).with_suffix(".usage.txt").read_text(encoding="utf-8").strip()
+    return PromptedCorpus(corpus, "event", ROW, score_tunes, write_tunes, baselines, usage)
 
 
 def score_tunes(prompts: Sequence[str], made: Sequence[str]) -> dict[str, float]:
@@ -184,26 +166,21 @@ def write_midi(path: Path, parts: Iterable[Sequence[Note]], *, tempo: float = 11
     for channel, notes in enumerate(parts):
         file.tracks.append(track(notes, channel))
     file.tracks[0].insert(0, MetaMessage("set_tempo", tempo=bpm2tempo(tempo)))
-    partial = path.with_suffix(".partial")
-    file.save(str(partial))
-    sync(partial)
-    partial.replace(path)
+    content = BytesIO()
+    file.save(file=content)
+    write_atomically(path, content.getvalue())
 
 
 def track(notes: Sequence[Note], channel: int) -> "MidiTrack":
     """Return the events of a part, each so many ticks after the one before."""
     from mido import Message, MidiTrack
 
-    # Notes end before others begin at the same time, or a repeated key would fall silent.
-    events = sorted(
-        [(note.end, 0, note) for note in notes] + [(note.start, 1, note) for note in notes],
-        key=lambda event: event[:2],
-    )
-    events_track, now = MidiTrack(), 0
-    for time, begins, note in events:
-        tick = round(time * TICKS)
-        velocity = note.velocity if begins else 0
-        kind = "note_on" if begins else "note_off"
-        events_track.append(Message(kind, channel=channel, note=note.key, velocity=velocity, time=tick - now))
-        now = tick
-    return events_track
+    messages = [
+        Message(kind, channel=channel, note=note.key, velocity=velocity, time=round(time * TICKS))
+        for note in notes
+        for kind, velocity, time in (("note_on", note.velocity, note.start), ("note_off", 0, note.end))
+    ]
+    # Notes end (off) before others begin (on) at the same time, or a repeated key would fall silent.
+    messages.sort(key=lambda message: (message.time, message.type))
+    times = [0, *(message.time for message in messages)]
+    return MidiTrack(message.copy(time=message.time - before) for message, before in zip(messages, times, strict=False))

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable
 from math import inf
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from qkv.scripts.common.resources import table
 from qkv.scripts.history.speed import growth
 
 Record = dict[str, Any]
@@ -14,7 +12,7 @@ Layers = dict[str, list[float]]
 # The measurement in words, and whether the claim holds; None where nothing was measured that decides it.
 Finding = tuple[str, bool | None]
 VERDICTS = {True: "holds", False: "does not hold", None: "not measured"}
-CLAIMS: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text(encoding="utf-8"))
+CLAIMS: list[dict[str, Any]] = table(__file__)
 
 
 def verdicts(record: Record) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from qkv.configuration.axes import TABLE_POSITIONS
+from qkv.scripts.common.resources import table
 
 Sizes = Mapping[str, int]
 Inputs = dict[str, Any]
@@ -139,32 +140,23 @@ def scenes(config: Any, sizes: Sizes, batch: int) -> Inputs:
     return {**images(config.encoder, sizes, batch), "pixel_mask": mask, "labels": labels}
 
 
-TEXT, CHOICE = Example("token", text_sizes, texts), Example("token", text_sizes, choices)
-IMAGE, SCENE = Example("image", image_sizes, images), Example("image", scene_sizes, scenes)
-AUDIO, CTC = Example("clip", audio_sizes, clips), Example("clip", ctc_sizes, clips)
-PAIR = Example("pair", pair_sizes, pairs, in_batch_negatives=True)
+EXAMPLES = {
+    "text": Example("token", text_sizes, texts),
+    "choice": Example("token", text_sizes, choices),
+    "image": Example("image", image_sizes, images),
+    "scene": Example("image", scene_sizes, scenes),
+    "audio": Example("clip", audio_sizes, clips),
+    "ctc": Example("clip", ctc_sizes, clips),
+    "pair": Example("pair", pair_sizes, pairs, in_batch_negatives=True),
+}
 SHAPES: dict[str, Callable[[Any, Sizes], tuple[int, ...]]] = {
     "B": lambda config, sizes: (),
     "T": lambda config, sizes: (sizes["tokens"],),
     "N": lambda config, sizes: (prod(config.grid),),
 }
-# What a head reads, by the end of its class's name, and its targets: one for each row (B), token (T) or patch (N).
+# By the end of a class's name: what its head reads, and the kinds of its targets.
 HEADS: dict[str, tuple[Example, dict[str, str]]] = {
-    "ForCausalLM": (TEXT, {"labels": "T"}),
-    "ForMaskedLM": (TEXT, {"labels": "T"}),
-    "ForReplacedTokenDetection": (TEXT, {"labels": "T"}),
-    "ForPreTraining": (TEXT, {"labels": "T", "next_sentence_label": "B"}),
-    "ForTokenClassification": (TEXT, {"labels": "T"}),
-    "ForConditionalGeneration": (TEXT, {"labels": "T"}),
-    "ForSequenceClassification": (TEXT, {"labels": "B"}),
-    "ForMultipleChoice": (CHOICE, {"labels": "B"}),
-    "ForQuestionAnswering": (TEXT, {"start_positions": "B", "end_positions": "B"}),
-    "ForImageClassification": (IMAGE, {"labels": "B"}),
-    "ForMaskedImageModeling": (IMAGE, {"bool_masked_pos": "N"}),
-    "ForSpeechSeq2Seq": (AUDIO, {}),
-    "ForCTC": (CTC, {}),
-    "QkvDualEncoderModel": (PAIR, {}),
-    "ForObjectDetection": (SCENE, {}),
+    name: (EXAMPLES[head["reads"]], head["targets"]) for name, head in table(__file__).items()
 }
 
 

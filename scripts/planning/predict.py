@@ -5,8 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from torch import nn
-
 from qkv.scripts.planning.collectives import Collective
 from qkv.scripts.planning.devices import DEVICES, Device, Estimate
 from qkv.scripts.planning.planned_model import PlannedModel
@@ -39,7 +37,7 @@ class Prediction:
             "flops": self.flops,
             "memory": {"plain": self.plain.memory, "checkpointed": self.checkpointed.memory},
             "communication": [collective.as_json() for collective in self.plain.communication],
-            "estimate": self.estimate.as_json() if self.estimate else None,
+            "estimate": asdict(self.estimate) if self.estimate else None,
         }
 
 
@@ -72,12 +70,11 @@ def count_parameters(model: PlannedModel) -> dict[str, int]:
     """Count all parameters, those of embedding tables, and those that are trained; tied ones once."""
     module = model.without_weights()
     module.tie_weights()
-    tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
-    parameters = list(module.parameters())
+    total = module.num_parameters()
     return {
-        "total": sum(parameter.numel() for parameter in parameters),
-        "embedding": sum(parameter.numel() for parameter in parameters if id(parameter) in tables),
-        "trained": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        "total": total,
+        "embedding": total - module.num_parameters(exclude_embeddings=True),
+        "trained": module.num_parameters(only_trainable=True),
     }
 
 
@@ -144,4 +141,6 @@ def estimate(device: Device, utilization: float, steps: int | None, setup: Setup
     computation = work / (utilization * getattr(device, setup.precision))
     blocking = sum(device.seconds(collective) for collective in step.communication if collective.blocking)
     overlapped = sum(device.seconds(collective) for collective in step.communication if not collective.blocking)
-    return Estimate(device.name, utilization, computation, overlapped, blocking, steps)
+    seconds = max(computation, overlapped) + blocking
+    hours = None if steps is None else seconds * steps / 3600
+    return Estimate(device.name, utilization, computation, overlapped, blocking, steps, seconds, hours)

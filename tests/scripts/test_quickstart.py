@@ -1,7 +1,7 @@
 """`qkv quickstart`: everything it promises, in a few steps; in full it is a slow test."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,23 +30,24 @@ from sine_waves import recordings
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=2"]
 
 
-def in_this_process(jobs: Sequence[Job]) -> list[Loaded]:
+def in_this_process(auto_class: type) -> Callable[[Sequence[Job]], list[Loaded]]:
     """What the fresh process does (tests/hub/test_hub.py starts it), without the time it takes to start."""
-    found = []
-    for job in jobs:
-        model = AutoModelForImageClassification.from_pretrained(job.source)
-        answers = outputs(model, job.inputs)
-        assert job.example.is_file()
-        found.append(
-            Loaded({"answer": [{"label": model.config.id2label[int(answers["logits"][0].argmax())]}]}, answers)
-        )
-    return found
+
+    def load(jobs: Sequence[Job]) -> list[Loaded]:
+        (job,) = jobs
+        answer = None
+        if job.pipeline:
+            given = str(job.example) if isinstance(job.example, Path) else job.example
+            answer = pipeline(job.pipeline, model=str(job.source))(given, **job.pipeline_options)
+        return [Loaded({"answer": answer}, outputs(auto_class.from_pretrained(job.source), job.inputs))]
+
+    return load
 
 
 def test_it_leaves_everything_it_promises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(quickstart, "load_in_clean_process", in_this_process)
+    monkeypatch.setattr(quickstart, "load_in_clean_process", in_this_process(AutoModelForImageClassification))
     folder = tmp_path / "run"
     assert main(["quickstart", "digits", *SHORT, f"out={folder}"]) == 0
     assert {path.name for path in folder.iterdir()} == {
@@ -99,15 +100,7 @@ TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "text.made=60",
 def test_texts_go_the_whole_way_too(
     words: list[str], auto_class: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def reloaded(jobs: Sequence[Job]) -> list[Loaded]:
-        (job,) = jobs
-        model = auto_class.from_pretrained(job.source)
-        answer = (
-            pipeline(job.pipeline, model=str(job.source))(job.example, **job.pipeline_options) if job.example else None
-        )
-        return [Loaded({"answer": answer}, outputs(model, job.inputs))]
-
-    monkeypatch.setattr(quickstart, "load_in_clean_process", reloaded)
+    monkeypatch.setattr(quickstart, "load_in_clean_process", in_this_process(auto_class))
     command = ["quickstart", *words, *TEXT, f"out={tmp_path / 'run'}"]
     assert main(command) == 0
     (tmp_path / "run" / "hub" / "README.md").unlink()

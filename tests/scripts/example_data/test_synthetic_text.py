@@ -5,11 +5,10 @@ from datetime import date
 
 import pytest
 
+from qkv.scripts.common.resources import table
 from qkv.scripts.example_data.synthetic_text import (
+    DATES,
     DAYS,
-    FORMS,
-    MONTHS,
-    WEEKDAYS,
     copy,
     dates,
     english,
@@ -20,29 +19,17 @@ from qkv.scripts.example_data.synthetic_text import (
 )
 from recipes import recipe_of
 
-KNOWN = {
-    ("en", 0): "Thursday, March 5, 1987",
-    ("en", 2): "5 March 1987",
-    ("de", 0): "Donnerstag, 5. März 1987",
-    ("de", 2): "05.03.1987",
-    ("fr", 0): "jeudi 5 mars 1987",
-    ("es", 1): "5 de marzo de 1987",
-    ("es", 2): "5/3/1987",
-    ("it", 0): "giovedì 5 marzo 1987",
-    ("pt", 0): "quinta-feira, 5 de março de 1987",
-    ("pt", 2): "05/03/1987",
-}
+KNOWN = table(__file__)
 
 
-@pytest.mark.parametrize(("language", "form"), KNOWN)
-def test_a_day_as_it_is_written(language: str, form: int) -> None:
-    assert format_date(date(1987, 3, 5), language, form) == KNOWN[language, form]
+@pytest.mark.parametrize(("language", "form", "written"), KNOWN["dates"])
+def test_a_day_as_it_is_written(language: str, form: int, written: str) -> None:
+    assert format_date(date(1987, 3, 5), language, form) == written
 
 
 def test_every_language_has_all_its_names() -> None:
-    assert FORMS.keys() == MONTHS.keys() == WEEKDAYS.keys()
-    for language in FORMS:
-        assert len(set(MONTHS[language].split())) == 12 and len(set(WEEKDAYS[language].split())) == 7
+    for words in DATES.values():
+        assert len(set(words["months"])) == 12 and len(set(words["weekdays"])) == 7 and len(set(words["forms"])) == 3
 
 
 def test_what_is_written_means_one_day_and_comes_once() -> None:
@@ -60,48 +47,9 @@ def test_more_days_than_there_are_is_refused() -> None:
         dates(recipe_of(text=dict(made=DAYS + 1)))
 
 
-KNOWN_NUMBERS = {
-    0: ("zero", "zéro"),
-    1: ("one", "un"),
-    16: ("sixteen", "seize"),
-    17: ("seventeen", "dix-sept"),
-    20: ("twenty", "vingt"),
-    21: ("twenty-one", "vingt et un"),
-    22: ("twenty-two", "vingt-deux"),
-    61: ("sixty-one", "soixante et un"),
-    70: ("seventy", "soixante-dix"),
-    71: ("seventy-one", "soixante et onze"),
-    77: ("seventy-seven", "soixante-dix-sept"),
-    80: ("eighty", "quatre-vingts"),
-    81: ("eighty-one", "quatre-vingt-un"),
-    91: ("ninety-one", "quatre-vingt-onze"),
-    99: ("ninety-nine", "quatre-vingt-dix-neuf"),
-    100: ("one hundred", "cent"),
-    101: ("one hundred and one", "cent un"),
-    180: ("one hundred and eighty", "cent quatre-vingts"),
-    200: ("two hundred", "deux cents"),
-    201: ("two hundred and one", "deux cent un"),
-    280: ("two hundred and eighty", "deux cent quatre-vingts"),
-    1000: ("one thousand", "mille"),
-    1001: ("one thousand and one", "mille un"),
-    1100: ("one thousand one hundred", "mille cent"),
-    2000: ("two thousand", "deux mille"),
-    21000: ("twenty-one thousand", "vingt et un mille"),
-    80000: ("eighty thousand", "quatre-vingt mille"),
-    80080: ("eighty thousand and eighty", "quatre-vingt mille quatre-vingts"),
-    100000: ("one hundred thousand", "cent mille"),
-    200000: ("two hundred thousand", "deux cent mille"),
-    300200: ("three hundred thousand two hundred", "trois cent mille deux cents"),
-    999999: (
-        "nine hundred and ninety-nine thousand nine hundred and ninety-nine",
-        "neuf cent quatre-vingt-dix-neuf mille neuf cent quatre-vingt-dix-neuf",
-    ),
-}
-
-
-@pytest.mark.parametrize("number", KNOWN_NUMBERS)
+@pytest.mark.parametrize("number", KNOWN["numbers"])
 def test_known_numbers(number: int) -> None:
-    assert (english(number), french(number)) == KNOWN_NUMBERS[number]
+    assert [english(number), french(number)] == KNOWN["numbers"][number]
 
 
 def test_different_numbers_are_called_differently() -> None:

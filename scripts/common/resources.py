@@ -1,10 +1,16 @@
-"""Fill Jinja templates: prose lies in files beside the modules that compute its figures."""
+"""Read what lies beside a module: tables in YAML, prose in Jinja templates."""
 
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+import yaml
 from jinja2 import Environment, StrictUndefined
+
+
+def table(module: str) -> Any:
+    """Return the content of the YAML file beside a module, of the same name."""
+    return yaml.safe_load(Path(module).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
 def render(template: Path, **values: Any) -> str:
