@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .scripts.publishing.hub.callback import CodeCallback as CodeCallback
     from .scripts.publishing.hub.publish import publish as publish
     from .scripts.publishing.integrity.manifest import IntegrityError as IntegrityError
-    from .scripts.publishing.integrity.verify import verify as verify
+    from .scripts.publishing.integrity.verification import verify as verify
 
     __all__ = ["CodeCallback", "IntegrityError", "publish", "verify"]
     __all__ += configuration.__all__

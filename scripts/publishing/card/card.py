@@ -1,31 +1,20 @@
 """Write model cards: the words are the template's, the numbers those of a record, a certificate or a config."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard
 
 from qkv.scripts.common.files import write_atomically
-from qkv.scripts.publishing.card import sections
-from qkv.scripts.publishing.card.heads import KINDS
-from qkv.scripts.publishing.card.metadata import check_relation, leaderboard_files, metadata
+from qkv.scripts.common.tables import format_metric, format_range
+from qkv.scripts.publishing.card.metadata import leaderboard_files, metadata
 from qkv.scripts.publishing.card.model import CardModel, Place
-from qkv.scripts.publishing.card.parity import parity
-from qkv.scripts.publishing.card.usage import snippets
+from qkv.scripts.publishing.card.parity import check_certificate, parity_rows, worst_layers
+from qkv.scripts.publishing.card.record import Record, check_record, citation, published, settings
+from qkv.scripts.publishing.card.usage import filled, programs
 
 FOLDER = Path(__file__).parents[3] / "model_cards"
-TEMPLATE = FOLDER / "TEMPLATE.md"
-# Fields that the record of a training must have.
-REQUIRED = (
-    "recipe.name recipe.title recipe.architecture recipe.model recipe.limits recipe.max_steps recipe.precision "
-    "config.model_type parameters task.name task.title task.kind task.source data.sizes data.sha256 seed commit "
-    "command device.type device.name device.threads device.processes versions metrics time.training_wall_s "
-    "time.training_cpu_s"
-).split()
-NOTHING = "there is no record of a training or an evaluation, so this card says nothing about quality."
-Record = dict[str, Any]
 
 
 def make_card(record: Record, **place: Any) -> ModelCard:
@@ -36,29 +25,18 @@ def make_card(record: Record, **place: Any) -> ModelCard:
     check_record(record)
     recipe = record["recipe"]
     subject = CardModel.of(model_name(record), record["config"], recipe["architecture"], Place(**place))
-    made = "trained from scratch"
-    if base := record.get("base_model"):
-        made = f"made from [{base['id']}](https://huggingface.co/{base['id']}) ({base['relation']})"
     return rendered(
         subject,
-        record,
-        origin="the record of a run",
-        source="the recipe",
-        about=f"{recipe['title']}. A `{subject.architecture}` of {record['parameters']:,} parameters, {made} with qkv.",
-        results=sections.results(subject.name, record),
-        kept=sections.kept(record),
-        seed=str(record["seed"]),
-        seeds=", ".join(map(str, sections.seeds(record))),
-        comparison=sections.comparison(record),
-        pictures=sections.pictures(record),
-        limits=recipe["limits"].strip() or "None are written down.",
-        gaps=sections.gaps(record),
-        parity=parity(subject),
-        facts=sections.facts(record),
-        settings=sections.settings(recipe),
-        config=json.dumps(recipe["model"], indent=2),
-        start=f"the preset `{recipe['preset']}`" if recipe.get("preset") else "the defaults",
-        citation=sections.citation(recipe),
+        recipe["model"],
+        record=record,
+        recipe=recipe,
+        task=record["task"],
+        base=record.get("base_model"),
+        comparison={"seeds": [record["seed"]], "models": {}, **record.get("comparison", {})},
+        measured={name for metrics in record["metrics"].values() for name in metrics},
+        command=published(record["command"]),
+        settings=settings(recipe),
+        citation=citation(recipe),
     )
 
 
@@ -73,31 +51,32 @@ def plain_card(
         if not config.get(field):
             raise ValueError(f"the config of {name} names no {what} in {field!r}; give that of a saved model")
     subject = CardModel.of(name, config, config["architectures"][0], Place(**place))
-    compared = parity(subject, certificate)
-    count = f" of {certificate['target']['parameters']:,} parameters" if certificate else ""
-    return rendered(
-        subject,
-        None,
-        origin="a config" + (" and the certificate of a conversion" if certificate else ""),
-        source="the model",
-        about=f"A `{subject.architecture}`{count}, written by qkv. What it was trained on and for is not recorded.",
-        gaps=f"Everything{' but parity' if certificate else ''}: {NOTHING}",
-        parity=compared,
-        config=json.dumps(subject.differences(), indent=2),
-        start="the defaults",
-    )
+    worst = None
+    if certificate:
+        check_certificate(certificate, subject.architecture)
+        worst = worst_layers(certificate)
+    return rendered(subject, subject.differences(), certificate=certificate, worst=worst)
 
 
-def rendered(subject: CardModel, record: Record | None, **parts: str) -> ModelCard:
-    """Fill the template; sections that are not given are left out."""
+def rendered(subject: CardModel, config: dict[str, Any], record: Record | None = None, **facts: Any) -> ModelCard:
+    """Fill the template; sections of what is not known are left out."""
     recipe, task = (record["recipe"], record["task"]) if record else ({}, {})
-    return ModelCard.from_template(
-        metadata(subject, record),
-        template_path=str(TEMPLATE),
+    parity, measured_with = parity_rows(subject.stock)
+    facts = {"certificate": None, "citation": "", "recipe": recipe, "record": record, **facts}
+    text = filled(
+        "card.md.j2",
+        metadata=metadata(subject, record),
         subject=subject,
-        snippets=snippets(subject, recipe.get("prompt", ""), task.get("usage", "")),
-        **parts,
+        programs=programs(subject, recipe.get("prompt", ""), task.get("usage", "")),
+        config=json.dumps(config, indent=2),
+        parity=parity,
+        measured_with=measured_with,
+        thousands="{:,}".format,
+        format_metric=format_metric,
+        format_range=format_range,
+        **facts,
     )
+    return ModelCard(text)
 
 
 def write_card(record: Path, card: Path) -> None:
@@ -123,25 +102,3 @@ def companions(record: Record, folder: Path) -> dict[str, bytes]:
 def model_name(record: Record) -> str:
     """Return the name of the model."""
     return f"qkv-{record['recipe']['name']}"
-
-
-def check_record(record: Record) -> None:
-    """Raise ValueError where a record lacks a field, or has a task or relation that the Hub does not know."""
-    # A metric needs the size of its split.
-    sizes = [f"data.sizes.{split}" for split in record.get("metrics", ())] if isinstance(record, dict) else []
-    for path in (*REQUIRED, *sizes):
-        if not has_field(record, path.split(".", 2)):
-            raise ValueError(f"the record lacks {path!r}, which a card cannot do without; a finished run writes it")
-    if base := record.get("base_model"):
-        check_relation(base)
-    if record["task"]["kind"] not in KINDS:
-        raise ValueError(f"the record's task.kind={record['task']['kind']!r} is not one of {', '.join(KINDS)}")
-
-
-def has_field(values: Any, names: Sequence[str]) -> bool:
-    """Return whether nested values have a field."""
-    for name in names:
-        if not isinstance(values, dict) or name not in values:
-            return False
-        values = values[name]
-    return True

@@ -36,7 +36,7 @@ def metadata(subject: CardModel, record: dict[str, Any] | None = None) -> ModelC
         # Weights that come from elsewhere have the license of that.
         license="apache-2.0" if record and not base else None,
         library_name="transformers",
-        pipeline_tag=task.get("kind", subject.head.tag),
+        pipeline_tag=task.get("kind", subject.task),
         tags=["qkv", subject.model_type, *own],
         language=task.get("language"),
         datasets=[task["dataset"]] if "dataset" in task else None,

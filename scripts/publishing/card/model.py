@@ -10,14 +10,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from qkv import modeling
 from qkv.modeling.conversion.config import lost_on_writing
 from qkv.modeling.conversion.convert import chosen, our_pairs
-from qkv.scripts.publishing.card.heads import (
-    HEADS,
-    IMAGE_FEATURES,
-    PAIR_FEATURES,
-    SOUND_FEATURES,
-    SPOKEN_FEATURES,
-    Head,
-)
+from qkv.scripts.publishing.card.heads import HEADS, IMAGE_FEATURES
 from qkv.scripts.publishing.integrity.loading import auto_class
 
 # Fields of configs, by which their frontend is known.
@@ -29,14 +22,6 @@ Form = Literal["self-contained", "native"]
 Config = dict[str, Any]
 # Fields of a config that do not describe the architecture.
 ELSEWHERE = frozenset("_name_or_path architectures auto_map id2label label2id model_type transformers_version".split())
-
-# The use of a model without a head, by its frontend and whether it is an encoder-decoder.
-FEATURES = {
-    ("tokens", True): PAIR_FEATURES,
-    **dict.fromkeys((("patches", False), ("patches", True), ("feature_map", True)), IMAGE_FEATURES),
-    ("spectrogram", False): SOUND_FEATURES,
-    ("spectrogram", True): SPOKEN_FEATURES,
-}
 
 
 @dataclass(frozen=True)
@@ -98,18 +83,25 @@ class CardModel:
         return other if other is None or "://" in other else f"https://huggingface.co/{other}"
 
     @property
+    def encoder(self) -> Config:
+        """Return the config of its encoder where it has one, its own otherwise."""
+        encoder: Config = self.config.get("encoder", self.config)
+        return encoder
+
+    @property
     def frontend(self) -> str:
         """Return its kind of input: tokens, patches, both or a spectrogram; the encoder's where there is one."""
         if "vision_config" in self.config:
             return "both"
-        config = self.config.get("encoder", self.config)
-        return next((kind for field, kind in NAMED_FRONTENDS.items() if field in config), "tokens")
+        if self.auto_class == "AutoModelForCausalLM":  # also a decoder alone of a model of speech
+            return "tokens"
+        return next((kind for field, kind in NAMED_FRONTENDS.items() if field in self.encoder), "tokens")
 
     @property
-    def head(self) -> Head:
-        """Return the use of its head."""
-        if self.auto_class == "AutoModel":
-            return FEATURES.get((self.frontend, bool(self.config.get("is_encoder_decoder"))), HEADS["AutoModel"])
+    def task(self) -> str | None:
+        """Return the Hub's name of its task."""
+        if self.auto_class == "AutoModel" and self.frontend in ("patches", "feature_map"):
+            return IMAGE_FEATURES
         return HEADS[self.auto_class]
 
     def differences(self) -> Config:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import qkv
-from qkv.scripts.publishing.card import card as module
 from qkv.scripts.publishing.card import metadata as card_metadata
 from qkv.scripts.publishing.card.card import companions, make_card, plain_card, write_card
 from qkv.scripts.publishing.card.metadata import Benchmark
 from qkv.scripts.publishing.card.parity import PAGE
 
 CARDS = Path(__file__).resolve().parents[4] / "model_cards"
+TEMPLATE = CARDS.parent / "scripts" / "publishing" / "card" / "templates" / "card.md.j2"
 RECORDS = sorted(path.with_name("record.json") for path in CARDS.glob("*/card.md"))
 RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
 NUMBER = re.compile(r"(?<![\w.-])\d+(?:,\d{3})*(?:\.\d+)*(?:e[+-]?\d+)?")
@@ -86,7 +86,7 @@ def strays(text: str, record: dict[str, Any]) -> set[str]:
     """Numbers on a card that neither its record says nor its template, its programs, or the page on parity."""
     known = set().union(*(spellings(value) for value in leaves(record)))
     known |= set(NUMBER.findall(PAGE.read_text()))
-    words = re.sub(r"\{[{%].*?[%}]\}", "", module.TEMPLATE.read_text(), flags=re.DOTALL)
+    words = re.sub(r"\{[{%].*?[%}]\}", "", TEMPLATE.read_text(), flags=re.DOTALL)
     prose = re.sub(r"```python\n.*?```", "", text, flags=re.DOTALL)
     return set(NUMBER.findall(prose)) - known - set(NUMBER.findall(words))
 

@@ -9,7 +9,6 @@ import wave
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,8 +33,8 @@ from transformers import (
 
 import qkv
 from qkv.scripts.publishing.card.card import make_card, plain_card
-from qkv.scripts.publishing.card.heads import FEW, HEADS, OPEN_SOUND, READ_WAV
-from qkv.scripts.publishing.card.usage import with_room
+from qkv.scripts.publishing.card.heads import HEADS
+from qkv.scripts.publishing.card.usage import TEMPLATES, room
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import clean_environment
 from sampling import sampled
@@ -423,7 +422,7 @@ def test_a_prompt_of_labels_stands_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "room"),
+    ("config", "length"),
     [
         (qkv.presets.whisper_tiny(), 256),
         (qkv.presets.rnnsearch_50(), 256),
@@ -433,16 +432,16 @@ def test_a_prompt_of_labels_stands_as_it_is() -> None:
     ],
     ids=lambda value: getattr(value, "model_type", ""),
 )
-def test_what_ends_by_itself_has_room_to_end(config: Any, room: int) -> None:
-    subject = SimpleNamespace(config=config.to_dict())
-    assert with_room(f"generate({FEW})", subject) == f"generate(max_new_tokens={room})"
+def test_what_ends_by_itself_has_room_to_end(config: Any, length: int) -> None:
+    assert room(config.to_dict()) == length
 
 
 def test_a_recording_that_the_program_would_mishear_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    speech: Any = TEMPLATES.get_template("speech.py.j2").module
     for channels, width in ((1, 1), (2, 2)):
         with wave.open("speech.wav", "wb") as file:
             file.setparams((channels, width, 11_025, 0, "NONE", "not compressed"))
             file.writeframes(bytes(400))
         with pytest.raises(AssertionError, match="save it with one channel of 16 bits"):
-            exec(OPEN_SOUND + READ_WAV, {})
+            exec(f"{speech.imports()}\n{speech.read()}", {})
