@@ -7,6 +7,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.utils.generic import ModelOutput
 
 from ..configuration.configuration_base import QkvConfig
@@ -73,6 +74,17 @@ class QkvPreTrainedModel(PreTrainedModel):
         init_parameters = getattr(module, "init_parameters", None)
         if init_parameters is not None:
             init_parameters(self.config.initializer_range)
+
+    def _initialize_missing_keys(self, is_quantized: bool) -> None:
+        """Initialise what a checkpoint lacks; what no rule writes, which the meta device lost, is built once more."""
+        absent = [item for item in self.named_parameters() if not getattr(item[1], "_is_hf_initialized", False)]
+        given = {name: value._version for name, value in absent}
+        super()._initialize_missing_keys(is_quantized)
+        untouched = [(name, value) for name, value in absent if value._version == given[name]]
+        if untouched and not is_deepspeed_zero3_enabled():  # whose third stage builds models with their values
+            built = type(self)(self.config)
+            for name, value in untouched:
+                value.data.copy_(built.get_parameter(name))
 
     def recorded(self) -> dict[str, bool]:
         """Return what this config asks the stacks inside to record, whose own configs do not say."""

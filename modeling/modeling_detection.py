@@ -106,9 +106,7 @@ class QkvDetectionDecoderModel(Stack):
     @merge_with_config_defaults
     @capture_outputs
     def forward(self, encoder_hidden_states: Tensor, **kwargs: Any) -> DetrDecoderOutput:
-        """Read memory (B, S, D); `encoder_attention_mask` (B, S) marks its real places, `encoder_position_embeddings`
-        (B, S, D) say where they are.
-        """
+        """Read memory (B, S, D), its mask (B, S) and `encoder_position_embeddings` (B, S, D), which say where it is."""
         embedded = self.embed_tokens(encoder_hidden_states)
         return DetrDecoderOutput(self.run(embedded, encoder_hidden_states=encoder_hidden_states, **kwargs))
 
@@ -200,8 +198,7 @@ class QkvDetectionForObjectDetection(Detector):
     ) -> DetrObjectDetectionOutput:
         """Detect objects.
 
-        `labels` hold of each image `class_labels` (N,) and `boxes` (N, 4), center and size as parts of the image.
-
+        `labels` hold of each image `class_labels` (N,) and `boxes` (N, 4), center and size as parts of the image;
         `num_items_in_batch` are the objects and the images of a whole step that is taken in parts, as a tensor (2,).
         """
         outputs = dict(self.model(pixel_values, pixel_mask, **kwargs))

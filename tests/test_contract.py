@@ -175,6 +175,27 @@ def test_weights_that_a_checkpoint_lacks_are_initialised(case: Case) -> None:
             assert_close(value.std(), expected.std(), rtol=0.5, atol=0, msg=name)
 
 
+def assert_the_others_are_kept(case: Case, saved: dict[str, Tensor]) -> None:
+    loaded = case.model_class.from_pretrained(None, config=case.config(), state_dict=dict(saved)).state_dict()
+    assert all(value.isfinite().all() for value in loaded.values())
+    assert_close({name: loaded[name] for name in saved}, saved, rtol=0, atol=0)
+
+
+@each_head
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_checkpoint_without_every_second_weight_keeps_the_others(case: Case, turn: int) -> None:
+    weights = case.build().state_dict()
+    assert_the_others_are_kept(case, {name: weights[name].clone() for name in list(weights)[turn::2]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", HEADS, ids=lambda case: case.name)
+def test_a_checkpoint_without_one_weight_keeps_the_others(case: Case) -> None:
+    weights = case.build().state_dict()
+    for absent in weights:
+        assert_the_others_are_kept(case, {name: value.clone() for name, value in weights.items() if name != absent})
+
+
 @each_head
 def test_bfloat16(case: Case, tmp_path: Path) -> None:
     model = case.build()

@@ -15,6 +15,7 @@ from qkv.configuration import (
     QkvTextEncoderConfig,
 )
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one
+from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS, Position
 
 CLASSES = sorted(name for name in qkv.modeling.__all__ if name.startswith("Qkv"))
 # Made of layers with positions; recurrent cells start in their own way (tests/modeling/recurrent/test_recurrent_stack.py).
@@ -83,6 +84,35 @@ def assert_initialised(model, spread):
             assert abs(parameter.mean().item()) < 4 * spread / parameter.numel() ** 0.5, key
         else:
             assert 0 < parameter.std().item() < 3 * spread, key
+
+
+def without_a_checkpoint(config):
+    return qkv.modeling.QkvDecoderForCausalLM.from_pretrained(None, config=config, state_dict={}).state_dict()
+
+
+@pytest.mark.parametrize("word", sorted(POSITIONS.keys() - DETECTION_POSITIONS))
+def test_position_encodings_that_a_checkpoint_lacks_are_initialised(word):
+    config = decoder(position=word, **{"text_length": 4, "grid_columns": 3} if word == "grid" else {})
+    fresh, loaded = qkv.modeling.QkvDecoderForCausalLM(config).state_dict(), without_a_checkpoint(config)
+    assert all(torch.isfinite(value).all() for value in loaded.values())
+    assert {name: value.std(correction=0) > 0 for name, value in loaded.items()} == {
+        name: value.std(correction=0) > 0 for name, value in fresh.items()
+    }
+
+
+class Ramp(Position):
+    """A parameter that no rule initialises: its first value is all there is."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.ramp = nn.Parameter(torch.linspace(1.0, 2.0, 5))
+
+
+def test_a_parameter_without_a_rule_keeps_its_first_value(monkeypatch):
+    monkeypatch.setitem(POSITIONS, "none", Ramp)
+    loaded = without_a_checkpoint(decoder(position="none"))
+    assert torch.equal(loaded["model.position.ramp"], torch.linspace(1.0, 2.0, 5))
+    assert all(torch.isfinite(value).all() for value in loaded.values())
 
 
 TIED = {
