@@ -13,7 +13,7 @@ from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.history.claims import verdicts
 from qkv.scripts.history.figures import draw
-from qkv.scripts.history.measure import FULL, QUICK, measure, measure_steps_again
+from qkv.scripts.history.measure import SIZES, measure, measure_steps_again
 from qkv.scripts.history.page import page
 from qkv.scripts.training.record import write_record
 
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> None:
     else:
         check_new(folder, arguments.seed)
         folder.mkdir(parents=True, exist_ok=True)
-        record = measure(QUICK if arguments.quick else FULL, arguments.seed, command)
+        record = measure(SIZES["quick" if arguments.quick else "full"], arguments.seed, command)
     write_record(folder, record)
     publish(record, folder)
     print_table(f"claims, {folder / PAGE}", {one["claim"]: one["verdict"] for one in verdicts(record)})

@@ -92,8 +92,8 @@ def make_setup(arguments: Namespace, model: PlannedModel, world: int, strategy: 
     accumulate = recipe.optimization.accumulate if recipe else 1
     if strategy in ("fsdp2", "tp"):
         check_shardable(model.without_weights(), "take --strategy ddp, zero2 or zero3")
-    if model.in_batch_negatives:
-        check_in_batch_negatives(f"{model.unit}s", accumulate)
+    if model.example.in_batch_negatives:
+        check_in_batch_negatives(f"{model.example.unit}s", accumulate)
     setup = Setup(
         world_size=world,
         strategy=strategy,
@@ -136,7 +136,7 @@ def title(prediction: Prediction) -> str:
 
 def batch(prediction: Prediction) -> str:
     """Describe the batch of a device."""
-    count, unit = prediction.setup.batch, prediction.model.unit
+    count, unit = prediction.setup.batch, prediction.model.example.unit
     return f"{count} x {example(prediction)}" if unit == "token" else f"{count} {unit}{'s' if count > 1 else ''}"
 
 
@@ -167,7 +167,7 @@ def rows(prediction: Prediction) -> dict[str, str]:
 
 def counts(prediction: Prediction) -> dict[str, str]:
     """Return the rows that are the same for all setups."""
-    unit = prediction.model.unit
+    unit = prediction.model.example.unit
     table = {} if unit == "token" else {unit: example(prediction)}
     table |= {f"parameters, {name}": f"{number:,}" for name, number in prediction.parameters.items()}
     return table | {f"FLOPs per {unit}, {name}": scaled(number, "") for name, number in prediction.flops.items()}
@@ -198,8 +198,9 @@ def columns(prediction: Prediction) -> dict[str, str]:
     }
     if estimate is None:
         return table
-    units = setup.batch * setup.data_parallel * setup.accumulate * prediction.model.units
-    table |= {"s/step": f"{estimate.step:.3g}", f"{prediction.model.unit}s/s": scaled(units / estimate.step, "")}
+    unit, count = prediction.model.example.unit, setup.batch * setup.data_parallel * setup.accumulate
+    per_second = count * prediction.model.units / estimate.step
+    table |= {"s/step": f"{estimate.step:.3g}", f"{unit}s/s": scaled(per_second, "")}
     return table if estimate.hours is None else table | {"hours": f"{estimate.hours:.3g}"}
 
 

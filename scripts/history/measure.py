@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, processor, versions
+from qkv.scripts.common.resources import table
 from qkv.scripts.history.activations import measure_activations
 from qkv.scripts.history.gradients import gradients_by_distance
 from qkv.scripts.history.models import COMPARED, LETTERS, build_models
@@ -31,28 +32,20 @@ class Size:
 
     width: int
     seconds: float
-    training_lengths: tuple[int, ...]
+    training_lengths: Sequence[int]
     batch_tokens: int
-    test_lengths: tuple[int, ...]
+    test_lengths: Sequence[int]
     test_tokens: int
-    timed_lengths: tuple[int, ...]
+    timed_lengths: Sequence[int]
     timed_tokens: int
     turns: int
-    layer_lengths: tuple[int, ...]
+    layer_lengths: Sequence[int]
     gradient_length: int
     activation_width: int
     learning_rate: float = 3e-3
 
 
-FULL = Size(
-    width=64, seconds=110.0, training_lengths=(10, 16, 25, 40, 63, 100), batch_tokens=640,
-    test_lengths=(10, 16, 25, 40, 63, 100, 200, 400, 1000), test_tokens=4000, timed_lengths=(10, 32, 100, 316, 1000),
-    timed_tokens=2000, turns=7, layer_lengths=(128, 256, 512, 1024, 2048), gradient_length=500, activation_width=512,
-)  # fmt: skip
-QUICK = Size(
-    width=8, seconds=0.1, training_lengths=(3, 5), batch_tokens=20, test_lengths=(3, 5, 8), test_tokens=16,
-    timed_lengths=(3, 6), timed_tokens=12, turns=1, layer_lengths=(8, 16), gradient_length=5, activation_width=16,
-)  # fmt: skip
+SIZES = {name: Size(**amounts) for name, amounts in table(__file__).items()}
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from qkv.scripts.planning.inputs import (
     HEADS,
     LARGEST,
     LARGEST_BY_FAMILY,
+    Example,
     Inputs,
     Sizes,
     check_length,
@@ -60,19 +61,14 @@ class PlannedModel:
         return head_of(self.model_class.__name__)
 
     @property
-    def unit(self) -> str:
-        """The unit that work is counted in, such as token or image."""
-        return HEADS[self.head][0].unit
+    def example(self) -> Example:
+        """The kind of example that its head reads."""
+        return HEADS[self.head][0]
 
     @property
     def units(self) -> int:
         """The number of units of an example: its tokens, or 1."""
-        return self.sizes["tokens"] if self.unit == "token" else 1
-
-    @property
-    def in_batch_negatives(self) -> bool:
-        """True where the examples of all devices are contrasted."""
-        return HEADS[self.head][0].in_batch_negatives
+        return self.sizes["tokens"] if self.example.unit == "token" else 1
 
     def build(self, *, fused: bool) -> nn.Module:
         """Build the model in training mode, with weights as its class initialises them.
@@ -127,8 +123,9 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
         model_class, config = saved_model(name, words)
     else:
         recipe = load_recipe(name, words)
-        model_class, data = architecture_of(recipe), data_sizes(recipe, architecture_of(recipe))
-        config, sizes = config_factory(recipe, model_class)(**merged(data.fields, recipe.model.config)), data.sizes
+        model_class = architecture_of(recipe)
+        fields, sizes = data_sizes(recipe, model_class)
+        config = config_factory(recipe, model_class)(**merged(fields, recipe.model.config))
         name = recipe.name
     example, _ = HEADS[head_of(model_class.__name__)]
     sizes = example.sizes(config, {**LARGEST, **LARGEST_BY_FAMILY.get(config.model_type, {}), **sizes})

@@ -54,7 +54,7 @@ def predict(
                 simulated,
                 replace(setup, checkpointing=on),
                 parameters["trained"],
-                in_batch_negatives=model.in_batch_negatives,
+                in_batch_negatives=model.example.in_batch_negatives,
             )
             for on in (False, True)
         )

@@ -1,7 +1,6 @@
 """Derive config fields and example sizes of a recipe's data without reading them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from qkv.scripts.data.tokenization import MAKERS, SPECIAL
@@ -9,13 +8,8 @@ from qkv.scripts.example_data import digit_drawings, documentation, shapes, spok
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import contrastive
 
-
-@dataclass(frozen=True)
-class DataSizes:
-    """Config fields that follow from data, those of a part nested, and sizes of examples."""
-
-    fields: dict[str, Any] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
+# Config fields that follow from data, those of a part nested, and sizes of examples.
+DataSizes = tuple[dict[str, Any], dict[str, int]]
 
 
 def vocabulary(recipe: Recipe, tokenizer: str, count: int) -> dict[str, int]:
@@ -25,13 +19,13 @@ def vocabulary(recipe: Recipe, tokenizer: str, count: int) -> dict[str, int]:
 
 def letters(recipe: Recipe) -> DataSizes:
     """Return the sizes of copies and reversals."""
-    return DataSizes(vocabulary(recipe, "characters", len(synthetic_text.LETTERS)))
+    return vocabulary(recipe, "characters", len(synthetic_text.LETTERS)), {}
 
 
 def grids(recipe: Recipe, count: int, columns: int, length: int) -> DataSizes:
     """Return the sizes of a prompt of three words and a start token, and `length` tokens of `count` words, in rows."""
     grid = {"max_position_embeddings": 4 + length, "text_length": 4, "grid_columns": columns}
-    return DataSizes({**vocabulary(recipe, "words", count), **grid}, {"tokens": 4 + length})
+    return {**vocabulary(recipe, "words", count), **grid}, {"tokens": 4 + length}
 
 
 def drawings(recipe: Recipe) -> DataSizes:
@@ -52,27 +46,27 @@ def pairs(recipe: Recipe) -> DataSizes:
     texts = [shapes.caption(pair) for part in shapes.pairs(recipe.text.symbols) for pair in part]
     tokenizer = contrastive.clip_processor(texts, shapes.CAPTION_SIDE, shapes.VOCAB_SIZE).tokenizer
     fields = {"text_config": contrastive.text_config(tokenizer), "vision_config": {"image_size": shapes.CAPTION_SIDE}}
-    return DataSizes(fields, {"tokens": max(map(len, tokenizer(texts)["input_ids"]))})
+    return fields, {"tokens": max(map(len, tokenizer(texts)["input_ids"]))}
 
 
 def scenes(recipe: Recipe) -> DataSizes:
     """Return the sizes of square images of one or two shapes."""
-    return DataSizes({"num_labels": recipe.text.symbols}, {"width": recipe.data.shortest_edge, "objects": 2})
+    return {"num_labels": recipe.text.symbols}, {"width": recipe.data.shortest_edge, "objects": 2}
 
 
 def spoken(recipe: Recipe) -> DataSizes:
     """Return the sizes of up to four digits, which the slowest voice says in two seconds."""
     letters = len(set(" ".join(spoken_digits.DIGITS)))
-    return DataSizes(vocabulary(recipe, "characters", letters), {"frames": 200})
+    return vocabulary(recipe, "characters", letters), {"frames": 200}
 
 
 GENERATED: dict[str, Callable[[Recipe], DataSizes]] = {
     "copy": letters,
     "reverse": letters,
-    "digits": lambda recipe: DataSizes({"num_labels": len(digit_drawings.NAMES)}),
+    "digits": lambda recipe: ({"num_labels": len(digit_drawings.NAMES)}, {}),
     "digit-drawings": drawings,
     "tunes": tunes,
-    "django-paragraphs": lambda recipe: DataSizes({"num_labels": len(documentation.SUBJECTS)}),
+    "django-paragraphs": lambda recipe: ({"num_labels": len(documentation.SUBJECTS)}, {}),
     "shapes-captions": pairs,
     "shapes-detect": scenes,
     "spoken-digits": spoken,
@@ -84,13 +78,9 @@ def data_sizes(recipe: Recipe, model_class: Any) -> DataSizes:
 
     Other images are taken to be of 4:3.
     """
-    fields: dict[str, Any] = {}
-    if recipe.text.tokenizer in MAKERS:
-        fields["vocab_size"] = recipe.text.vocab_size
+    fields: dict[str, Any] = {"vocab_size": recipe.text.vocab_size} if recipe.text.tokenizer in MAKERS else {}
     edge, source = recipe.data.shortest_edge, recipe.data.source
     sizes = {"tokens": recipe.text.length, "height": edge, "width": edge * 4 // 3}
-    data = GENERATED[source](recipe) if source in GENERATED else DataSizes()
+    own_fields, own_sizes = GENERATED[source](recipe) if source in GENERATED else ({}, {})
     known = {"num_labels", *model_class.config_class.known_fields()}
-    return DataSizes(
-        {name: value for name, value in (fields | data.fields).items() if name in known}, sizes | data.sizes
-    )
+    return {name: value for name, value in (fields | own_fields).items() if name in known}, sizes | own_sizes

@@ -9,6 +9,7 @@ import pytest
 import qkv
 from qkv.scripts import cli
 from qkv.scripts.cli import COMMANDS, main
+from qkv.scripts.common.resources import table
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,24 +36,11 @@ def test_every_command_has_help_with_an_example_that_parses(name: str, capsys: p
     assert (program, own) == ("qkv", name) and parser.parse_args(words)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("trian digits", "there is no command 'trian'; did you mean 'train'?"),
-        ("zzz", f"there is no command 'zzz'; the commands are {', '.join(COMMANDS)}"),
-        ("convert", "the following arguments are required: SRC, DST; see qkv convert --help"),
-        ("card", "card takes either a record or --all; name a run folder or a record file"),
-        ("train digit", "there is no recipe 'digit'; did you mean 'digits'?"),
-        ("train digits lerning_rate=1", "unknown key 'lerning_rate'; did you mean 'learning_rate'?"),
-        ("train digits --sed 1", "unrecognized arguments: --sed 1; see qkv train --help"),
-        ("quickstart digits batch_size=0", "batch_size=0 must be at least 1"),
-        ("card nowhere.json", "there is no record at nowhere.json; give a run folder or a record file"),
-    ],
-)
+@pytest.mark.parametrize(("words", "message"), table(__file__).items())
 def test_a_mistake_is_one_sentence(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 1
     printed = capsys.readouterr()
-    assert printed.err == f"qkv: {message}\n" and printed.out == ""
+    assert printed.err == f"qkv: {message.format(commands=', '.join(COMMANDS))}\n" and printed.out == ""
 
 
 def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,8 +22,8 @@ def test_everything_is_measured_drawn_and_described(
     assert "not measured" in shown.out and "training: 4 models" in shown.err
     assert {path.name for path in (tmp_path / "h").iterdir()} == {"record.json", "README.md", "drawn"}
     record = json.loads((tmp_path / "h" / "record.json").read_text())
-    assert set(record["quality"]) == set(ALL) and record["size"]["seconds"] == measure.QUICK.seconds
-    assert all(found["cpu_s"] >= measure.QUICK.seconds for found in record["training"].values())
+    assert set(record["quality"]) == set(ALL) and record["size"]["seconds"] == measure.SIZES["quick"].seconds
+    assert all(found["cpu_s"] >= measure.SIZES["quick"].seconds for found in record["training"].values())
     text = (tmp_path / "h" / "README.md").read_text()
     assert all(f"({name})" in text for name in FIGURES) and str(tmp_path) not in text
     # The page follows from the file alone, and another run would overwrite what is there.

@@ -7,6 +7,7 @@ import pytest
 
 import qkv
 from qkv.scripts.cli import main
+from qkv.scripts.common.resources import table
 
 SMALL = [
     "hidden_size=32",
@@ -65,24 +66,7 @@ def test_a_saved_model_is_planned_from_its_config_alone(tmp_path: Path, capsys: 
     assert f"{count:,}" in printed and "estimate" not in printed
 
 
-WRONG = {
-    "gtp2": "did you mean 'gpt2'?",
-    "gpt2 hiden_size=8": "did you mean 'hidden_size'?",
-    "gpt2 8": "'8' is not key=value",
-    "gpt2 --length=2048": "--length=2048 is more than max_position_embeddings=1024",
-    "gpt2 --world-size=8,0": "--world-size=0",
-    "gpt2 --strategy=ddp,fsdp": "did you mean 'fsdp2'?",
-    "gpt2 --batch=0": "--batch=0 must be at least 1",
-    "gpt2 --utilization=40": "--utilization=40.0",
-    "gpt2 --split=2": "--split=2 needs --strategy tp",
-    "gpt2 --strategy=tp --world-size=10 --split=5": "--split=5 does not divide the 12",
-    "gpt2 --strategy=tp --world-size=3 --split=2": "--world-size=3 is no multiple of --split=2",
-    "rnnsearch_50 --strategy=fsdp2": "take --strategy ddp, zero2 or zero3",
-    "clip_vit_b32 --strategy=tp": "logit_scale",
-    "shapes-captions accumulate=2": "set accumulate=1",
-    "digits --world-size=5": "batch_size=32",
-    "digits model.hiden_size=8": "did you mean 'model.hidden_size'?",
-}
+WRONG: dict[str, str] = table(__file__)
 
 
 @pytest.mark.parametrize("words", WRONG)

@@ -17,6 +17,7 @@ import qkv
 import tiny
 from checkout import PYTHONPATH
 from loopback.process import LoopbackHub
+from qkv.scripts.common.resources import table
 from uploads import commits, look, tree
 
 CLIENT = Path(__file__).parents[1] / "hub" / "command_client.py"
@@ -136,21 +137,7 @@ def test_a_secret_never_reaches_the_hub(hub: LoopbackHub, run: Run) -> None:
     assert TOKEN not in result.err + result.out
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("model bert", "'bert' is neither a folder nor user/name; write ./bert for a new folder"),
-        ("nowhere alice/x", "there is no folder nowhere; name one with a model, or a run folder"),
-        ("model ./there --tag v1", "there is a folder, and tag is for the Hub; leave it out, or name user/model"),
-        ("model alice/x --pr --tag v1", "tag='v1' names a commit of a branch, not a pull request"),
-        ("model alice/x --private --public", "argument --public: not allowed with argument --private; see qkv publish"),
-        ("model alice/x --record nowhere", "there is no record at nowhere; give a run folder or a record file"),
-        (
-            "model bob/x --native",
-            "the login that was used may not write to bob/x; use a token with write access to bob, or name",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("words", "sentence"), table(__file__).items())
 def test_a_mistake_is_one_sentence(run: Run, words: str, sentence: str) -> None:
     result = run(*words.split())
     assert result.status == 1 and result.out == ""

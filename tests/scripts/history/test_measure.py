@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qkv.scripts.history.measure import FULL, one_core
+from qkv.scripts.history.measure import SIZES, one_core
 from qkv.scripts.history.quality import Curriculum
 
 
@@ -16,8 +16,9 @@ def test_it_runs_on_one_thread_with_subnormal_numbers_as_zeros(monkeypatch: pyte
 
 
 def test_the_whole_goes_from_ten_to_a_thousand() -> None:
-    for lengths in (FULL.test_lengths, FULL.timed_lengths):
+    full = SIZES["full"]
+    for lengths in (full.test_lengths, full.timed_lengths):
         assert (min(lengths), max(lengths)) == (10, 1000)
-    assert set(FULL.training_lengths) < set(FULL.test_lengths)
+    assert set(full.training_lengths) < set(full.test_lengths)
     # Test sources are drawn from seeds below those of training: their lengths.
-    assert max(FULL.test_lengths) < Curriculum(1.0, FULL.training_lengths, FULL.batch_tokens, 3e-3, 0).first_seed
+    assert max(full.test_lengths) < Curriculum(1.0, full.training_lengths, full.batch_tokens, 3e-3, 0).first_seed

@@ -3,24 +3,12 @@
 import pytest
 
 from qkv import modeling
+from qkv.scripts.common.resources import table
 from qkv.scripts.planning.inputs import HEADS, head_of
 from qkv.scripts.planning.planned_model import find
 from qkv.scripts.training.run import HEADLESS
 
-SIZES = {
-    "t5_small": {"tokens": 512},
-    "rnnsearch_50": {"tokens": 50},
-    "vit_base_16": {"height": 224, "width": 224},
-    "whisper_tiny": {"frames": 3000, "tokens": 448},
-    "speech_transformer_s": {"frames": 2048, "tokens": 512},
-    "clip_vit_b32": {"height": 224, "width": 224, "tokens": 77},
-    "detr_r50 num_queries=5": {"height": 800, "width": 1066, "objects": 5},
-    "shapes-detect": {"height": 48, "width": 48, "objects": 2},
-    "shapes-detect data=coco": {"height": 48, "width": 64, "objects": 7},
-    "spoken-digits text.length=9": {"frames": 200, "tokens": 9},
-    "shapes-captions": {"height": 32, "width": 32, "tokens": 5},
-    "tunes": {"tokens": 76},
-}
+SIZES: dict[str, dict[str, int]] = table(__file__)
 
 
 def test_every_head_that_learns_has_inputs() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from qkv.scripts.common.resources import table
 from qkv.scripts.recipes.loading import changed, load, names
 from qkv.scripts.recipes.schema import Recipe, flat, known_types
 from recipes import recipe_of
@@ -46,31 +47,7 @@ def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("augment.degree=3", "unknown key 'augment.degree'; did you mean 'augment.degrees'?"),
-        ("zzz=1", "unknown key 'zzz'; the keys are "),
-        ("seed", "'seed' is not key=value; write for example seed=1"),
-        ("seed=1.5", "seed=1.5 is not a whole number"),
-        ("seed=true", "seed=True is not a whole number"),
-        ("seed=.inf", "seed=inf is not a whole number"),
-        ("seed=[1", "seed=[1 is not valid YAML: expected ',' or ']', but got '<stream end>'"),
-        ("seed=-1", "seed=-1 must be 0 or more"),
-        ("batch_size=many", "batch_size='many' is not a whole number"),
-        ("learning_rate=0", "learning_rate=0.0 must be above 0"),
-        ("learning_rate=fast", "learning_rate='fast' is not a number"),
-        ("augment.scale=-1", "augment.scale=-1.0 must be 0 or more"),
-        ("augment=3", "augment=3 is not a group of keys"),
-        ("title.x=3", "'title.x' is not a recipe key: 'title' holds a single value"),
-        ("holdout=1", "holdout=1.0 leaves nothing to train on; give a share below 1, such as 0.2"),
-        ("schedule=cosin", "schedule='cosin' is not allowed; did you mean 'cosine'?"),
-        ("resume=yes", "resume=True is not allowed; the words are auto, never"),
-        ("save_every=0", "save_every=0 must be at least 1"),
-        ("keep=0", "keep=0 must be at least 1"),
-        ("precision=int8", "precision='int8' is not allowed; the words are fp32, bf16"),
-    ],
-)
+@pytest.mark.parametrize(("word", "message"), table(__file__).items())
 def test_a_wrong_word_is_refused_in_one_sentence(word: str, message: str) -> None:
     with pytest.raises(ValueError) as error:
         load("digits", [word])
