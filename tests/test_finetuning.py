@@ -7,9 +7,8 @@ import torch
 from test_parity import double
 from transformers import PreTrainedModel
 
-from families import variant
+from families import FAMILIES, variant
 from families.base import Row
-from families.dual_encoder import IMAGE, TEXT, WIDER
 from qkv.modeling.conversion.convert import from_transformers
 from sampling import sampled
 
@@ -38,7 +37,8 @@ ROWS = [
     )
 ]
 STILL = {"attention_dropout": 0.0}
-PAIRS = variant("clip", "Model", "", text_config={**TEXT, **STILL}, vision_config={**IMAGE, **WIDER, **STILL})
+CLIP = {part: {**FAMILIES["clip"].config[part], **STILL} for part in ("text_config", "vision_config")}
+PAIRS = variant("clip", "Model", "", **CLIP)
 
 
 def losses(model: PreTrainedModel, row: Row, *, ours: bool) -> list[float]:

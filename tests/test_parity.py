@@ -17,7 +17,8 @@ from transformers.utils import ModelOutput
 
 from comparison import exact
 from families import ROWS
-from families.base import END, LENGTH, PAD, Row
+from families.base import Row
+from families.inputs import END, LENGTH, PAD
 from qkv.modeling.conversion.config import lost_on_reading
 from qkv.modeling.conversion.convert import chosen, from_transformers, official_pairs, rows, to_transformers
 from qkv.modeling.conversion.weights import convert

@@ -1,6 +1,6 @@
 """Every mechanism again, as the slow loop its paper describes; the fast ones must equal these, values and gradients.
 
-Nothing here imports qkv or works on more than one vector at a time, so an error of the package is not repeated.
+Nothing here imports qkv, and mechanisms work on one vector at a time, so an error of the package is not repeated.
 All functions are differentiable and keep the dtype of their tensors; tables of constants are float64.
 
 Shapes: B batch, T queries, S keys, D hidden, H heads, G key-value heads, K head_dim, F intermediate, V vocabulary.
@@ -165,13 +165,10 @@ def rotate(vector, position, frequencies, attention_factor=1.0):
     are 2i and 2i + 1) and partial rotation as in GPT-NeoX, Black et al. 2022, §2.1, https://arxiv.org/abs/2204.06745
     """
     half = len(frequencies)
-    turned = list(vector)
-    for pair in range(half):
-        angle = float(position) * float(frequencies[pair])
-        cosine, sine = attention_factor * math.cos(angle), attention_factor * math.sin(angle)
-        turned[pair] = vector[pair] * cosine - vector[pair + half] * sine
-        turned[pair + half] = vector[pair + half] * cosine + vector[pair] * sine
-    return torch.stack(turned)
+    angles = float(position) * torch.as_tensor(frequencies, dtype=torch.float64)
+    cosine, sine = ((attention_factor * wave(angles)).to(vector.dtype) for wave in (torch.cos, torch.sin))
+    first, second, rest = vector[:half], vector[half : 2 * half], vector[2 * half :]
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine, rest])
 
 
 def rotate_heads(heads, positions, frequencies, attention_factor=1.0):
@@ -365,11 +362,9 @@ def softmax(scores, temperature=1.0):
 
     Source: Bridle 1990; temperature: Hinton et al. 2015, §2, eq. 1, https://arxiv.org/abs/1503.02531
     """
-    largest = max(float(score.detach()) for score in scores)
     # The shift cancels in the quotient: it only keeps exp from overflowing.
-    exponentials = [torch.exp((score - largest) / temperature) for score in scores]
-    total = sum(exponentials)
-    return torch.stack([exponential / total for exponential in exponentials])
+    exponentials = torch.exp((scores - scores.detach().max()) / temperature)
+    return exponentials / exponentials.sum()
 
 
 def attention(q, k, v, scale=None, visible=None, bias=None):
@@ -382,32 +377,22 @@ def attention(q, k, v, scale=None, visible=None, bias=None):
     """
     batch, heads, queries, head_dim = q.shape
     scale = 1.0 / math.sqrt(head_dim) if scale is None else scale
-    if bias is not None:
-        bias = bias.expand(batch, heads, queries, k.shape[2])
+    bias = q.new_zeros(()) if bias is None else bias
+    bias = bias.expand(batch, heads, queries, k.shape[2])
     outputs, weights = [], []
-    for b in range(batch):
-        for h in range(heads):
-            g = h // (heads // k.shape[1])
-            for t in range(queries):
-                seen = [s for s in range(k.shape[2]) if visible is None or visible(b, t, s)]
-                extra = [0.0 if bias is None else bias[b, h, t, s] for s in seen]
-                row = _attend(q[b, h, t], [k[b, g, s] for s in seen], extra, scale)
-                # `0 * v` rather than a constant, so that an unseen value has gradient zero and not none.
-                outputs.append(sum((w * v[b, g, s] for w, s in zip(row, seen, strict=True)), 0 * v[b, g, 0]))
-                weights += [row[seen.index(s)] if s in seen else q.new_zeros(()) for s in range(k.shape[2])]
+    for b, h, t in itertools.product(range(batch), range(heads), range(queries)):
+        g = h // (heads // k.shape[1])
+        seen = [s for s in range(k.shape[2]) if visible is None or visible(b, t, s)]
+        row = q.new_zeros(k.shape[2])
+        if seen:
+            scores = (k[b, g, seen] * q[b, h, t]).sum(-1) * scale + bias[b, h, t, seen]
+            row = row.index_put((torch.tensor(seen),), softmax(scores))
+        weights.append(row)
+        outputs.append((row[:, None] * v[b, g]).sum(0))
     return (
         torch.stack(outputs).reshape(batch, heads, queries, v.shape[-1]),
         torch.stack(weights).reshape(batch, heads, queries, k.shape[2]),
     )
-
-
-def _attend(query, keys, biases, scale):
-    """Weigh the visible keys of one query: softmax of scaled, biased dot products; no keys, no weights.
-
-    Source: Vaswani et al. 2017, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762
-    """
-    scores = [(query * key).sum() * scale + bias for key, bias in zip(keys, biases, strict=True)]
-    return softmax(scores) if scores else []
 
 
 def multi_head_attention(
@@ -456,11 +441,8 @@ def linear(x, weight, bias=None):
     Source: Vaswani et al. 2017, §3.3, eq. 2 (transposed), https://arxiv.org/abs/1706.03762
     """
 
-    def project(vector):
-        products = torch.stack([(row * vector).sum() for row in weight])
-        return products if bias is None else products + bias
-
-    return _each_vector(project, x)
+    bias = 0 if bias is None else bias
+    return _each_vector(lambda vector: (weight * vector).sum(-1) + bias, x)
 
 
 def layer_norm(x, weight, bias, eps):
@@ -470,8 +452,8 @@ def layer_norm(x, weight, bias, eps):
     """
 
     def normalize(vector):
-        mean = sum(vector) / len(vector)
-        variance = sum((value - mean) ** 2 for value in vector) / len(vector)
+        mean = vector.sum() / len(vector)
+        variance = ((vector - mean) ** 2).sum() / len(vector)
         scaled = (vector - mean) / torch.sqrt(variance + eps) * weight
         return scaled if bias is None else scaled + bias
 
@@ -484,11 +466,7 @@ def rms_norm(x, weight, eps):
     Source: Zhang & Sennrich 2019, §3, eq. 4, https://arxiv.org/abs/1910.07467
     """
 
-    def normalize(vector):
-        mean_square = sum(value**2 for value in vector) / len(vector)
-        return vector / torch.sqrt(mean_square + eps) * weight
-
-    return _each_vector(normalize, x)
+    return _each_vector(lambda vector: vector / torch.sqrt((vector**2).sum() / len(vector) + eps) * weight, x)
 
 
 def residual_pre_norm(x, branch, norm):
@@ -520,9 +498,7 @@ def layer_scale(x, gains):
 
     Source: Touvron et al. 2021, CaiT, §2, eq. 4, https://arxiv.org/abs/2103.17239
     """
-    return _each_vector(
-        lambda vector: torch.stack([value * gain for value, gain in zip(vector, gains, strict=True)]), x
-    )
+    return _each_vector(lambda vector: vector * gains, x)
 
 
 def relu(x):
@@ -686,8 +662,8 @@ def log_softmax(logits):
 
     Source: Bridle 1990; the shift by the largest logit cancels
     """
-    largest = max(float(logit.detach()) for logit in logits)
-    return logits - largest - torch.log(sum(torch.exp(logit - largest) for logit in logits))
+    shifted = logits - logits.detach().max()
+    return shifted - torch.log(torch.exp(shifted).sum())
 
 
 def cross_entropy(logits, labels, ignore_index=-100, label_smoothing=0.0, count=None):
@@ -702,7 +678,7 @@ def cross_entropy(logits, labels, ignore_index=-100, label_smoothing=0.0, count=
         if label == ignore_index:
             continue
         log_probabilities = log_softmax(row)
-        uniform = sum(log_probabilities) / len(log_probabilities)
+        uniform = log_probabilities.sum() / len(log_probabilities)
         total = total - (1 - label_smoothing) * log_probabilities[label] - label_smoothing * uniform
         rows += 1
     return total / (max(rows, 1) if count is None else count)
@@ -722,10 +698,8 @@ def binary_cross_entropy(logits, targets, count=None):
 
     Source: Bishop 2006, Pattern Recognition and Machine Learning, §4.3.2, eq. 4.90
     """
-    total = 0 * logits.sum()
-    for logit, target in zip(logits.reshape(-1), targets.reshape(-1), strict=True):
-        # log(1 + e^-|z|) is log σ without overflow on either side.
-        total = total + relu(logit) - logit * target + torch.log1p(torch.exp(-abs(logit)))
+    # log(1 + e^-|z|) is log σ without overflow on either side.
+    total = (relu(logits) - logits * targets + torch.log1p(torch.exp(-abs(logits)))).sum()
     return total / (logits.numel() if count is None else count)
 
 
@@ -748,8 +722,7 @@ def mean_squared_error(predictions, targets, count=None):
 
     Source: Bishop 2006, Pattern Recognition and Machine Learning, §3.1.1, eq. 3.12
     """
-    total = sum((p - t) ** 2 for p, t in zip(predictions.reshape(-1), targets.reshape(-1), strict=True))
-    return total / (predictions.numel() if count is None else count)
+    return ((predictions - targets) ** 2).sum() / (predictions.numel() if count is None else count)
 
 
 def span_loss(start_logits, end_logits, starts, ends, label_smoothing=0.0, count=None):
@@ -774,7 +747,7 @@ def masked_pixel_loss(pixels, predicted, masked, patch):
     for image, guess, row in zip(pixels, predicted, masked, strict=True):
         for true, guessed, hidden in zip(patches(image, patch), patches(guess, patch), row, strict=True):
             if bool(hidden):
-                total, values = total + sum(abs(true - guessed)), values + len(true)
+                total, values = total + abs(true - guessed).sum(), values + len(true)
     return total / max(values, 1)
 
 
@@ -793,19 +766,12 @@ def gru_step(x, state, input_weight, state_weight, input_bias, state_bias):
 
     Source: Cho et al. 2014, §2.3, eq. 5-8, https://arxiv.org/abs/1406.1078
     """
-    size, new = len(state), []
-    given = [
-        sum(w * v for w, v in zip(row, x, strict=True)) + b for row, b in zip(input_weight, input_bias, strict=True)
-    ]
-    kept = [
-        sum(w * v for w, v in zip(row, state, strict=True)) + b for row, b in zip(state_weight, state_bias, strict=True)
-    ]
-    for unit in range(size):
-        reset = 1 / (1 + torch.exp(-given[unit] - kept[unit]))
-        update = 1 / (1 + torch.exp(-given[size + unit] - kept[size + unit]))
-        proposal = torch.tanh(given[2 * size + unit] + reset * kept[2 * size + unit])
-        new.append((1 - update) * proposal + update * state[unit])
-    return torch.stack(new)
+    size = len(state)
+    given = linear(x, input_weight, input_bias).split(size)
+    kept = linear(state, state_weight, state_bias).split(size)
+    reset, update = (sigmoid(given[gate] + kept[gate]) for gate in (0, 1))
+    proposal = tanh(given[2] + reset * kept[2])
+    return (1 - update) * proposal + update * state
 
 
 def lstm_step(x, state, memory, input_weight, state_weight, input_bias, state_bias):
@@ -813,16 +779,10 @@ def lstm_step(x, state, memory, input_weight, state_weight, input_bias, state_bi
 
     Source: Hochreiter & Schmidhuber 1997, §4, https://doi.org/10.1162/neco.1997.9.8.1735; forget gate: Gers et al. 2000
     """
-    size, states, memories = len(state), [], []
-    sums = [
-        sum(w * v for w, v in zip(row, x, strict=True)) + sum(u * h for u, h in zip(other, state, strict=True)) + b + c
-        for row, other, b, c in zip(input_weight, state_weight, input_bias, state_bias, strict=True)
-    ]
-    for unit in range(size):
-        write, forget, read = (1 / (1 + torch.exp(-sums[gate * size + unit])) for gate in (0, 1, 3))
-        memories.append(forget * memory[unit] + write * torch.tanh(sums[2 * size + unit]))
-        states.append(read * torch.tanh(memories[-1]))
-    return torch.stack(states), torch.stack(memories)
+    sums = linear(x, input_weight, input_bias) + linear(state, state_weight, state_bias)
+    write, forget, proposal, read = sums.split(len(state))
+    memory = sigmoid(forget) * memory + sigmoid(write) * tanh(proposal)
+    return sigmoid(read) * tanh(memory), memory
 
 
 def additive_scores(state, memory, query_weight, key_weight, key_bias, vector):
@@ -830,16 +790,8 @@ def additive_scores(state, memory, query_weight, key_weight, key_bias, vector):
 
     Source: Bahdanau et al. 2015, appendix A.1.2, https://arxiv.org/abs/1409.0473
     """
-    scores = []
-    for source in memory:
-        inner = [
-            sum(w * s for w, s in zip(row, state, strict=True))
-            + sum(u * h for u, h in zip(other, source, strict=True))
-            + b
-            for row, other, b in zip(query_weight, key_weight, key_bias, strict=True)
-        ]
-        scores.append(sum(v * torch.tanh(unit) for v, unit in zip(vector, inner, strict=True)))
-    return torch.stack(scores)
+    query = linear(state, query_weight)
+    return torch.stack([(vector * tanh(query + linear(source, key_weight, key_bias))).sum() for source in memory])
 
 
 def weighted_context(scores, memory):
@@ -847,7 +799,7 @@ def weighted_context(scores, memory):
 
     Source: Bahdanau et al. 2015, §3.1, eq. 5-6, https://arxiv.org/abs/1409.0473
     """
-    weights = softmax(scores, 1.0)
+    weights = softmax(scores)
     return sum(weight * source for weight, source in zip(weights, memory, strict=True)), weights
 
 
@@ -856,8 +808,8 @@ def maxout(x, weight, bias):
 
     Source: Bahdanau et al. 2015, appendix A.2.2, https://arxiv.org/abs/1409.0473
     """
-    maps = [sum(w * v for w, v in zip(row, x, strict=True)) + b for row, b in zip(weight, bias, strict=True)]
-    return torch.stack([torch.maximum(maps[unit], maps[unit + 1]) for unit in range(0, len(maps), 2)])
+    maps = linear(x, weight, bias)
+    return torch.maximum(maps[0::2], maps[1::2])
 
 
 def contrastive(images, texts, scale, count=None):
@@ -865,11 +817,8 @@ def contrastive(images, texts, scale, count=None):
     pairs = range(len(images))
     total = images.new_zeros(())
     for own in pairs:
-        with_texts = [scale * (images[own] * texts[other]).sum() for other in pairs]
-        with_images = [scale * (images[other] * texts[own]).sum() for other in pairs]
-        for scores in (with_texts, with_images):
-            shares = sum(score.exp() for score in scores)
-            total = total - (scores[own].exp() / shares).log() / 2
+        for scores in (scale * linear(images[own], texts), scale * linear(texts[own], images)):
+            total = total - torch.log(softmax(scores)[own]) / 2
     return total / (count or len(images))
 
 
@@ -895,19 +844,11 @@ def frame_convolution(frames, weight, bias, stride):
 
     Source: LeCun et al. 1989, Backpropagation Applied to Handwritten Zip Code Recognition, in one dimension
     """
-    filters, channels, size = weight.shape
-    columns = []
+    size, columns = weight.shape[-1], []
     for middle in range(0, frames.shape[1], stride):
-        column = []
-        for one in range(filters):
-            total = bias[one]
-            for channel in range(channels):
-                for tap in range(size):
-                    frame = middle + tap - size // 2
-                    if 0 <= frame < frames.shape[1]:
-                        total = total + weight[one, channel, tap] * frames[channel, frame]
-            column.append(total)
-        columns.append(torch.stack(column))
+        places = [(tap, middle + tap - size // 2) for tap in range(size)]
+        inside = [(tap, frame) for tap, frame in places if 0 <= frame < frames.shape[1]]
+        columns.append(bias + sum(linear(frames[:, frame], weight[:, :, tap]) for tap, frame in inside))
     return torch.stack(columns, dim=1)
 
 

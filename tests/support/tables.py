@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 
-def beside(file: str) -> Any:
-    """Read the table of a Python file: same folder, same name, other suffix."""
-    return yaml.safe_load(Path(file).with_suffix(".yaml").read_text())
+def beside(file: str, name: str = "") -> Any:
+    """Read the table of a Python file: in the same folder, of the same name or of another."""
+    path = Path(file)
+    return yaml.safe_load((path.with_name(name) if name else path.with_suffix(".yaml")).read_text())

@@ -6,7 +6,7 @@ import pytest
 
 import qkv
 from families import variant
-from families.base import END, START
+from families.inputs import END, START
 from qkv.modeling.conversion.config import their_layers
 from qkv.modeling.conversion.encoder_rotary import their_rope
 

@@ -2,18 +2,31 @@
 
 from typing import Any
 
-from families import decoder, detection, dual_encoder, encoder, encoder_decoder, image, speech
+import tables
+from families import inputs
 from families.base import Family, Row
 
-MODULES = (
-    *(encoder, image, decoder, encoder_decoder, dual_encoder),
-    speech,
-    detection,
-)
-FAMILIES: dict[str, Family] = {family.model_type: family for module in MODULES for family in module.FAMILIES}
-ROWS = [
-    *(row for family in FAMILIES.values() for row in family.rows()),
-    *(row for module in MODULES for row in module.VARIANTS),
+TABLES = tables.beside(__file__, "families.yaml")
+
+
+def family(model_type: str, *, heads: dict[str, str], **fields: Any) -> Family:
+    """Make a family of a row of the table, whose heads name their inputs."""
+    given = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return Family(model_type, heads={head: getattr(inputs, name) for head, name in heads.items()}, **given)
+
+
+FAMILIES = {model_type: family(model_type, **fields) for model_type, fields in TABLES["families"].items()}
+
+
+def variant(architecture: str, head: str, name: str, wrong: dict[str, Any] | None = None, **fields: Any) -> Row:
+    """A class of the architecture of that name at another config."""
+    return FAMILIES[architecture].variant(head, name, wrong, **fields)
+
+
+ROWS = [row for family in FAMILIES.values() for row in family.rows()]
+ROWS += [
+    Row(FAMILIES[architecture], head, wrong or FAMILIES[architecture].wrong, fields, *options, name=name)
+    for architecture, head, name, wrong, fields, *options in TABLES["variants"]
 ]
 # Official classes without a counterpart of ours, and why.
 MADE_CAUSAL = "an encoder made causal, with token types and a transform before its scores, which no decoder here has"
@@ -33,8 +46,3 @@ LEFT_OUT: dict[str, str] = {
     "DetrForSegmentation": "paints masks as well, which no detector here does",
     "Dinov2Backbone": "feature maps for other models; output_hidden_states of ours gives the same states",
 }
-
-
-def variant(architecture: str, head: str, name: str, wrong: dict[str, Any] | None = None, **fields: Any) -> Row:
-    """A class of the architecture of that name at another config."""
-    return FAMILIES[architecture].variant(head, name, wrong, **fields)
