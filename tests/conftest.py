@@ -5,6 +5,7 @@ file. `support` holds what they share: reference formulas, tiny models, official
 and its clients, `distributed` trainings in several processes, `golden` saved parameter names.
 """
 
+import gc
 import os
 import random
 
@@ -26,6 +27,11 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
 # Memory that nothing wrote reads as NaN, so a value that loading left uninitialised fails instead of passing by luck.
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and collected tests out of every later garbage collection: Trainer asks for one in each training."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
