@@ -5,6 +5,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
@@ -100,13 +101,18 @@ FOLDERS = sorted(
 each_core_file = pytest.mark.parametrize("path", CORE, ids=name_of)
 
 
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def rank(folder: str, module: str) -> float:
     return next((index for index, modules in enumerate(RANKS[folder]) if module in modules), math.inf)
 
 
 def imported_names(path: Path) -> Iterator[str]:
     """Everything imported anywhere in the file; relative names keep their dots: `torch.nn`, `.layer`, `..a.b`."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -175,7 +181,7 @@ def imported_scripts(path: Path) -> set[str]:
     """The modules of scripts/ that a file imports, wherever in it."""
     modules = {module_of(other) for other in SCRIPTS}
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("qkv.scripts"):
             inner = (node.module or "").removeprefix("qkv.scripts").lstrip(".")
             names |= {inner, *(f"{inner}.{alias.name}".lstrip(".") for alias in node.names)}
@@ -243,7 +249,7 @@ def excess(path: Path) -> Iterator[tuple[str, int]]:
     """Yield what is larger in a file than LIMITS allow, with its size."""
     text = path.read_text()
     found = [("", "file", len(text.splitlines()))]
-    found += [(f":{node.name}", kind, size) for node in ast.walk(ast.parse(text)) for kind, size in sizes(node)]
+    found += [(f":{node.name}", kind, size) for node in ast.walk(tree(path)) for kind, size in sizes(node)]
     yield from ((f"{name_of(path)}{name} {kind}", size) for name, kind, size in found if size > LIMITS[kind])
 
 
@@ -269,7 +275,7 @@ def test_parameters_are_few(node: str, most: int) -> None:
 
 
 def parameter_counts(path: Path, name: str) -> Iterator[tuple[int, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             names = {parameter.arg for parameter in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
             yield node.lineno, len(names - {"self", "cls"})
@@ -282,15 +288,14 @@ def test_folder_is_small_enough_to_read(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", PACKAGES, ids=name_of)
 def test_folder_says_in_one_sentence_what_it_holds(folder: Path) -> None:
-    sentence = (ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or "").partition("\n\n")[0]
+    sentence = (ast.get_docstring(tree(folder / "__init__.py")) or "").partition("\n\n")[0]
     assert re.fullmatch(r"[A-Z].*\.", sentence, re.DOTALL) and len(re.findall(r"\.(\s|$)", sentence)) == 1, sentence
 
 
 def own_lines(path: Path) -> list[tuple[int, str]]:
     """Numbered lines that say something of their own: no imports, signatures, comments, license or bare brackets."""
-    tree = ast.parse(path.read_text())
     skipped: set[int] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             skipped.update(range(node.lineno, node.end_lineno + 1))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -215,7 +215,7 @@ def pictures() -> list[Image.Image]:
     return [Image.fromarray(noise), Image.fromarray(noise[..., 0]).resize((9, 50))]
 
 
-@pytest.mark.parametrize("kind", tiny.IMAGE_ENCODERS)
+@pytest.mark.parametrize("kind", tiny.KINDS["image_encoder"])
 def test_image_classification(kind: str, tmp_path: Path) -> None:
     processor = ViTImageProcessorPil(size={"height": 12, "width": 16})
     config = tiny.image_encoder(kind, id2label={0: "cat", 1: "dog", 2: "emu"})

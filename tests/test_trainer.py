@@ -1,10 +1,6 @@
 """A step is a step however it is split: over micro-batches, processes, padding or packing, under Trainer and by hand."""
 
 import itertools
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +23,7 @@ from transformers import (
 import gradient_worker as worker
 import tiny
 from gradient_worker import ROUNDS, ROWS, SHARED, TASKS, Gradients
+from processes import run_together
 from sampling import sampled
 
 each_round = pytest.mark.parametrize(("name", "smoothing"), sampled(ROUNDS, 5))
@@ -92,27 +89,7 @@ def test_accumulation_under_accelerate_is_one_big_batch(name: str, smoothing: fl
 
 def two_processes(path: Path, start: int, every: int) -> dict[tuple[str, float, str], Gradients]:
     """Run every n-th of the shared tasks in two gloo processes."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
-    command = [sys.executable, worker.__file__, str(path), str(start), str(every)]
-    processes = [
-        subprocess.Popen(
-            command,
-            env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
-    try:
-        said = [process.communicate(timeout=300)[0] for process in processes]
-    finally:  # one that waits for a partner that has failed
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(said)
+    run_together([worker.__file__, path, start, every], path.parent, ACCELERATE_USE_CPU="true")
     return torch.load(path)
 
 

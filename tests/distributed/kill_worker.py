@@ -7,7 +7,6 @@ down which places of the endless order each step trained on, and when what happe
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any
 import conftest  # noqa: F401  makes the checkout importable
 import torch
 
+from processes import free_port
 from qkv.scripts.cli import main
 from qkv.scripts.data.examples import Batch
 from qkv.scripts.recipes.loading import load
@@ -144,9 +144,7 @@ def start(job: dict[str, Any], rank: int, port: int) -> int:
 
 def launch(job: dict[str, Any]) -> list[int]:
     """Start the processes of a training; how each ended, as subprocess has it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     children = [start(job, rank, port) for rank in range(job["processes"])]
     found: dict[int, int] = {}
     deadline = None

@@ -1,10 +1,6 @@
 """A training is the same on one process and on several, whatever they share: data, weights or layers."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 import scale_worker as worker
+from processes import run_together
 from sampling import sampled
 from scale_worker import CASES, Curve
 from tiny import CASES as HEADS
@@ -46,19 +43,7 @@ CLOSE = {"float64": 1e-10, "float32": 1e-5}
 
 def train(folder: Path, trainings: list[Any], steps: int, processes: int = 2) -> Path:
     """The folder in which the processes leave what came out."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    world = {"WORLD_SIZE": str(processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, worker.__file__, folder, json.dumps(trainings), str(steps)]
-    started = []
-    for rank in map(str, range(processes)):
-        own = {"RANK": rank, "LOCAL_RANK": rank}
-        # A pipe that is full because nobody reads it yet would stop the process, and so all of them.
-        with (folder / f"errors-{rank}").open("w") as errors:
-            started.append(subprocess.Popen(words, env={**os.environ, **world, **own}, stderr=errors))
-    for rank, process in enumerate(started):
-        assert process.wait(timeout=1500) == 0, (folder / f"errors-{rank}").read_text()
+    run_together([worker.__file__, folder, json.dumps(trainings), steps], folder, processes)
     return folder
 
 

@@ -25,7 +25,7 @@ def test_a_text_may_start_with_its_own_last_token() -> None:
     assert shifted.tolist() == [[9, 5, 6, tiny.END], [8, 7, tiny.END, 8]]
 
 
-@pytest.mark.parametrize("kind", tiny.ENCODER_DECODERS)
+@pytest.mark.parametrize("kind", tiny.KINDS["encoder_decoder"])
 def test_memory_can_be_read_once_and_passed_on(kind: str) -> None:
     model, inputs = tiny.precise(QkvEncoderDecoderForConditionalGeneration, kind), tiny.pairs()
     expected = model(**inputs).logits

@@ -18,7 +18,7 @@ def source() -> dict[str, torch.Tensor]:
     return {name: value for name, value in tiny.same_source_and_target().items() if name not in TARGET}
 
 
-@pytest.mark.parametrize("kind", tiny.ENCODER_DECODERS)
+@pytest.mark.parametrize("kind", tiny.KINDS["encoder_decoder"])
 @pytest.mark.parametrize("model_class", CLASSES)
 def test_decoder_inputs_are_the_inputs_shifted_right(model_class: Any, kind: str) -> None:
     model, inputs = tiny.precise(model_class, kind), tiny.same_source_and_target()
@@ -29,7 +29,7 @@ def test_decoder_inputs_are_the_inputs_shifted_right(model_class: Any, kind: str
     assert all(torch.equal(made[name], value) for name, value in expected.items() if "logits" in name)
 
 
-@pytest.mark.parametrize("kind", tiny.ENCODER_DECODERS)
+@pytest.mark.parametrize("kind", tiny.KINDS["encoder_decoder"])
 def test_the_classifier_reads_the_state_at_the_last_end(kind: str) -> None:
     model, inputs = tiny.precise(QkvEncoderDecoderForSequenceClassification, kind), tiny.same_source_and_target()
     inputs["input_ids"][0, 2] = tiny.END  # an end inside a text is not its last

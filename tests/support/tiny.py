@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 import qkv
+import tables
 from qkv.configuration import (
     QkvAudioEncoderConfig,
     QkvDecoderConfig,
@@ -23,155 +24,43 @@ from qkv.configuration import (
     QkvTextEncoderConfig,
 )
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-DROPOUT = {"embedding_dropout": 0.1, "attention_dropout": 0.1, "residual_dropout": 0.1}
+KINDS = tables.beside(__file__)
+SIZES, DROPOUT = KINDS["shared"]["sizes"], KINDS["shared"]["dropout"]
 VOCABULARY, LABELS, BATCH, LENGTH, SOURCE = 61, 3, 2, 9, 7
 PAD, START, END = 1, 2, 3
 TEXT = {**SIZES, "vocab_size": VOCABULARY, "max_position_embeddings": 48, "num_labels": LABELS}
 IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
 IMAGE = {**SIZES, "image_size": [12, 16], "patch_size": 4, "num_labels": LABELS}
 
-# What the papers are at this size: together they use every position, both norm orders and all that heads differ by.
-ENCODERS = {
-    "bert": {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True, "pooling": "dense", **DROPOUT},
-    "relative": {
-        "type_vocab_size": 2,
-        "position": "t5",
-        "norm": "rms",
-        "pooling": "mean",
-        "tie_word_embeddings": False,
-    },
-    "local": {"position": "rope", "pattern": ["sliding", "full"], "sliding_window": 3},
-    "electra": {"type_vocab_size": 2, "norm_first": False, "embedding_norm": True, "embedding_size": 20, **DROPOUT},
-    "modernbert": {
-        **{"position": "rope", "pattern": ["full", "sliding"], "sliding_window": 3, "feed_forward": "glu"},
-        **{"rope_parameters": {"full": {"rope_theta": 1000.0}, "sliding": {"rope_theta": 10.0}}, "norm_bias": False},
-        **{"attention_bias": False, "mlp_bias": False, "embedding_norm": "instead"},
-        **{"head_transform": True, "head_bias": False, "pooling": "mean"},
-    },
-}
-IMAGE_ENCODERS = {
-    "vit": {"drop_path_rate": 0.1},
-    "deit": {"distillation_token": True, "pooling": "distilled", **DROPOUT},
-    "mean": {"class_token": False, "pooling": "mean", "position": "sinusoidal"},
-    "dinov2": {"layer_scale": 0.5, "pooling": "first_mean", "interpolate_positions": True},
-}
-DECODERS = {
-    "gpt2": {**DROPOUT},
-    "llama": {
-        "position": "rope",
-        "norm": "rms",
-        "feed_forward": "glu",
-        "hidden_act": "silu",
-        "num_key_value_heads": 2,
-        "attention_bias": False,
-        "tie_word_embeddings": False,
-    },
-    "mistral": {
-        "position": "rope",
-        "num_key_value_heads": 1,
-        "pattern": ["sliding", "full"],
-        "sliding_window": 4,
-    },
-    "bloom": {"position": "alibi", "embedding_norm": True, "lm_head_bias": True},
-    "sparse": {"position": "none", "pattern": "block_sparse", "block_size": 2},
-    "dalle": {
-        **{"position": "grid", "text_length": 4, "grid_columns": 3, "grid_kernel": 3},
-        "pattern": ["row", "convolutional"],
-    },
-    "neox": {
-        **{"position": "rope", "rope_parameters": {"partial_rotary_factor": 0.5}, "parallel_residual": True},
-        **{"query_key_norm": True, "attention_bias": ["q_proj", "k_proj", "v_proj"]},
-    },
-}
-ENCODER_DECODERS = {
-    "transformer": {"position": "sinusoidal", "norm_first": False, "scale_embedding": True, **DROPOUT},
-    "t5": {
-        "position": "t5",
-        "norm": "rms",
-        "attention_bias": False,
-        "attention_multiplier": 1.0,
-        "scale_logits": True,
-        "relative_attention_num_buckets": 8,
-        "relative_attention_max_distance": 16,
-    },
-    "bart": {"position_offset": 2, "embedding_norm": True, "norm_first": False, "decoder": {"lm_head_bias": True}},
-    "marian": {"position": "sinusoidal_concat", "share_embeddings": False, "tie_word_embeddings": False},
-    "deep": {"position": "rope", "encoder": {"num_hidden_layers": 3}, "decoder": {"num_key_value_heads": 2}},
-}
-AUDIO = {"num_mel_bins": 6}
-PLAIN = {
-    **{"frame_layout": "bins_first", "convolution": "plain", "conv_kernel_sizes": [3, 3], "conv_strides": [1, 2]},
-    **{"conv_channels": 20, "attention_bias": ["q_proj", "v_proj", "o_proj"], "frame_padding": "masked"},
-}
-AUDIO_ENCODERS = {
-    "speech": {**AUDIO, "position": "sinusoidal_t2t", "scale_embedding": True, "apply_spec_augment": True, **DROPOUT},
-    "plain": {**AUDIO, **PLAIN, "lm_head_bias": False},
-}
-SPEECH_ENCODER_DECODERS = {
-    "speech": {
-        **{"position": "sinusoidal_t2t", "scale_embedding": True, **DROPOUT},
-        "encoder": {**AUDIO, "conv_channels": 10},
-    },
-    "plain": {"attention_bias": ["q_proj", "v_proj", "o_proj"], "encoder": {**AUDIO, **PLAIN}},
-}
-
-# Of one width throughout, so that what holds for a stack can be asked of them in the same words.
-RECURRENT = {
-    "rnnsearch": {"readout": "maxout", "embedding_dropout": 0.1, "hidden_dropout": 0.1},
-    "luong": {"cell": "lstm", "attention": "dot", "num_hidden_layers": 2, "tie_word_embeddings": True},
-    "cho": {"attention": "none", "share_embeddings": True},
-    "sutskever": {
-        **{"cell": "lstm", "attention": "none", "readout": "none", "bidirectional": False},
-        **{"num_hidden_layers": 2, "encoder_hidden_size": 32},
-    },
-}
-
-CLIP_IMAGE = {"patch_bias": False, "embedding_norm": True, "final_norm": False, "pooling": "first_norm"}
-DUAL_ENCODERS = {
-    "clip": {**SIZES, **DROPOUT, "hidden_act": "quick_gelu", "vision_config": CLIP_IMAGE},
-    "uneven": {
-        "text_config": {"pooling": "highest"},
-        "vision_config": {"class_token": False, "pooling": "mean", "hidden_size": 24, "num_attention_heads": 3},
-    },
-}
-# What both make of an image is a row of as many places as a source has tokens.
-DETECTORS = {
-    "detr": {
-        "backbone_config": {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [8, 12], "depths": [1, 1]},
-        **{"auxiliary_loss": True, "residual_dropout": 0.1, "attention_dropout": 0.1},
-    },
-    "patches": {"backbone_config": None, "patch_size": 8, "norm_first": True, "position": "none"},
-}
 QUERIES = 5
 
 
 def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
-    return QkvEncoderConfig(**{**TEXT, **IDS, **ENCODERS[kind], **fields})
+    return QkvEncoderConfig(**{**TEXT, **IDS, **KINDS["encoder"][kind], **fields})
 
 
 def image_encoder(kind: str = "vit", **fields: Any) -> QkvImageEncoderConfig:
-    return QkvImageEncoderConfig(**{**IMAGE, **IMAGE_ENCODERS[kind], **fields})
+    return QkvImageEncoderConfig(**{**IMAGE, **KINDS["image_encoder"][kind], **fields})
 
 
 def decoder(kind: str = "gpt2", **fields: Any) -> QkvDecoderConfig:
-    return QkvDecoderConfig(**{**TEXT, **IDS, **DECODERS[kind], **fields})
+    return QkvDecoderConfig(**{**TEXT, **IDS, **KINDS["decoder"][kind], **fields})
 
 
 def encoder_decoder(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
     return QkvEncoderDecoderConfig(
-        **{**TEXT, **IDS, "decoder_start_token_id": START, **ENCODER_DECODERS[kind], **fields}
+        **{**TEXT, **IDS, "decoder_start_token_id": START, **KINDS["encoder_decoder"][kind], **fields}
     )
 
 
 def recurrent(kind: str = "rnnsearch", **fields: Any) -> QkvRecurrentConfig:
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "encoder_hidden_size": 16, "initializer_range": 0.1}
-    return QkvRecurrentConfig(**{**sizes, **IDS, "decoder_start_token_id": START, **RECURRENT[kind], **fields})
+    return QkvRecurrentConfig(**{**sizes, **IDS, "decoder_start_token_id": START, **KINDS["recurrent"][kind], **fields})
 
 
 def dual_encoder(kind: str = "clip", **fields: Any) -> QkvDualEncoderConfig:
     """A text encoder and an image encoder, of other widths where the kind says so."""
-    own = DUAL_ENCODERS[kind]
+    own = KINDS["dual_encoder"][kind]
     words = {name: value for name, value in TEXT.items() if name not in SIZES}
     image = {name: value for name, value in IMAGE.items() if name not in (*SIZES, "num_labels")}
     parts = {
@@ -187,19 +76,19 @@ def text_encoder(kind: str = "clip", **fields: Any) -> QkvTextEncoderConfig:
 
 
 def audio_encoder(kind: str = "speech", **fields: Any) -> QkvAudioEncoderConfig:
-    return QkvAudioEncoderConfig(**{**TEXT, **IDS, **AUDIO_ENCODERS[kind], **fields})
+    return QkvAudioEncoderConfig(**{**TEXT, **IDS, **KINDS["audio_encoder"][kind], **fields})
 
 
 def speech_encoder_decoder(kind: str = "speech", **fields: Any) -> QkvSpeechEncoderDecoderConfig:
     return QkvSpeechEncoderDecoderConfig(
-        **{**TEXT, **IDS, "decoder_start_token_id": START, **SPEECH_ENCODER_DECODERS[kind], **fields}
+        **{**TEXT, **IDS, "decoder_start_token_id": START, **KINDS["speech_encoder_decoder"][kind], **fields}
     )
 
 
 def detector(kind: str = "detr", **fields: Any) -> QkvDetectionConfig:
     sizes = {**SIZES, "num_queries": QUERIES, "num_labels": LABELS, "initializer_range": 0.1}
-    own = {name: value for name, value in DETECTORS[kind].items() if name != "position"}
-    encoder = {name: value for name, value in DETECTORS[kind].items() if name == "position"}
+    own = {name: value for name, value in KINDS["detector"][kind].items() if name != "position"}
+    encoder = {name: value for name, value in KINDS["detector"][kind].items() if name == "position"}
     return QkvDetectionConfig(**{**sizes, "encoder": encoder, **own, **fields})
 
 
@@ -477,13 +366,17 @@ VARIANTS = [
         ("Model", "vit", images),
         *(("ForImageClassification", kind, image_classes) for kind in ("deit", "mean", "dinov2")),
     ),
-    *cases("Decoder", decoder, *(("ForCausalLM", kind, causal_labels) for kind in list(DECODERS)[1:])),
+    *cases("Decoder", decoder, *(("ForCausalLM", kind, causal_labels) for kind in list(KINDS["decoder"])[1:])),
     *cases(
         "EncoderDecoder",
         encoder_decoder,
-        *(("ForConditionalGeneration", kind, translations) for kind in list(ENCODER_DECODERS)[1:]),
+        *(("ForConditionalGeneration", kind, translations) for kind in list(KINDS["encoder_decoder"])[1:]),
     ),
-    *cases("Recurrent", recurrent, *(("ForConditionalGeneration", kind, translations) for kind in list(RECURRENT)[1:])),
+    *cases(
+        "Recurrent",
+        recurrent,
+        *(("ForConditionalGeneration", kind, translations) for kind in list(KINDS["recurrent"])[1:]),
+    ),
     *cases("DualEncoder", dual_encoder, ("Model", "uneven", captions_by_highest_id)),
     *cases("Detection", detector, ("ForObjectDetection", "patches", objects)),
     *cases(

@@ -11,27 +11,12 @@ from loopback.hub import Hub
 from loopback.messages import HubError, Reply, Request, ranged
 from loopback.routes import route
 from loopback.storage import Storage
-from loopback.xet import assemble
 
 
 def size_of(storage: Storage, oid: str) -> int | None:
     """The size of a large file; None if its content is not here."""
     path = storage.file("lfs", oid)
-    row = storage.row("select size from xet_files where sha256=?", oid)
-    if path.exists():
-        return path.stat().st_size
-    return row["size"] if row else None
-
-
-def xet_hash(storage: Storage, oid: str) -> str | None:
-    """Xet's name for the content, if it came through Xet."""
-    row = storage.row("select hash from xet_files where sha256=?", oid)
-    return row["hash"] if row else None
-
-
-def content(storage: Storage, oid: str) -> bytes:
-    path = storage.file("lfs", oid)
-    return path.read_bytes() if path.exists() else assemble(storage, oid)
+    return path.stat().st_size if path.exists() else None
 
 
 @route("POST", "/{repo}.git/info/lfs/objects/batch", "/{kinds}/{repo}.git/info/lfs/objects/batch")
@@ -78,4 +63,4 @@ def keep(storage: Storage, oid: str, staged: Path, found: str) -> Reply:
 def send(request: Request) -> Reply:
     oid = request.words["oid"]
     check_signature(request, "lfs", oid)
-    return ranged(request, content(request.hub.storage, oid), {"ETag": f'"{oid}"'})
+    return ranged(request, request.hub.storage.file("lfs", oid).read_bytes(), {"ETag": f'"{oid}"'})

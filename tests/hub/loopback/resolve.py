@@ -6,8 +6,7 @@ a redirect to another origin: there clients stop on HEAD, where they find the ha
 
 from urllib.parse import quote
 
-from loopback.access import kind_of, to_read
-from loopback.large_files import xet_hash
+from loopback.access import to_read
 from loopback.messages import HubError, Reply, Request, ranged
 from loopback.repository import Entry, Repository
 from loopback.routes import route
@@ -17,7 +16,7 @@ from loopback.routes import route
 def resolve(request: Request) -> Reply:
     repository, sha, entry = find(request)
     if entry.lfs:
-        return to_storage(request, repository, sha, entry)
+        return to_storage(request, sha, entry)
     parts = ("api", "resolve-cache", f"{repository.kind}s", *repository.name.split("/"), sha)
     location = f"/{'/'.join(quote(part, safe='') for part in parts)}/{quote(request.words['path'])}"
     return Reply(status=307, headers={"X-Repo-Commit": sha, "ETag": f'"{entry.oid}"', "Location": location})
@@ -40,11 +39,8 @@ def find(request: Request) -> tuple[Repository, str, Entry]:
     return repository, sha, entry
 
 
-def to_storage(request: Request, repository: Repository, sha: str, entry: Entry) -> Reply:
+def to_storage(request: Request, sha: str, entry: Entry) -> Reply:
     hub, name = request.hub, entry.lfs or ""
     etag = f'"{name}"'
     headers = {"X-Repo-Commit": sha, "ETag": etag, "X-Linked-Etag": etag, "X-Linked-Size": str(entry.size)}
-    if xet := xet_hash(repository.storage, name):
-        address = f"{hub.url}/api/{kind_of(request)}s/{repository.name}/xet-read-token/{sha}"
-        headers |= {"X-Xet-Hash": xet, "Link": f'<{address}>; rel="xet-auth"'}
     return Reply(status=302, headers={**headers, "Location": hub.signed(hub.storage_url, "lfs", name)})

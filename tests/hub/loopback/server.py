@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 # Importing them makes their routes.
-from loopback import cards, commits, control, discussions, repositories, resolve, revisions, trees  # noqa: F401
+from loopback import cards, commits, control, discussions, repositories, resolve, revisions, trees, xet  # noqa: F401
 from loopback.access import authenticate
 from loopback.faults import Moment
 from loopback.hub import Hub

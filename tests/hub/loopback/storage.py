@@ -22,8 +22,6 @@ create table if not exists commits(
     author text, date text, primary key(repo, sha));
 create table if not exists discussions(
     repo int references repos on delete cascade, num int, title text, author text, created text, primary key(repo, num));
-create table if not exists xet_files(hash text primary key, sha256 text, size int, terms text);
-create index if not exists xet_contents on xet_files(sha256);
 """
 FOLDERS = ("git", "lfs", "xorbs", "staging")
 

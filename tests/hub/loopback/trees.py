@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from loopback.access import to_read
-from loopback.large_files import xet_hash
 from loopback.messages import HubError, Reply, Request
 from loopback.repository import Commit, Entry, Repository, Tree, folder_hash
 from loopback.routes import route
@@ -54,8 +53,6 @@ def entry(repository: Repository, path: str, file: Entry | None, last: Commit | 
     answer: dict[str, Any] = {"type": "file", "oid": file.oid, "size": file.size, "path": path}
     if file.lfs:
         answer["lfs"] = {"oid": file.lfs, "size": file.size, "pointerSize": 134}
-        xet = xet_hash(repository.storage, file.lfs)
-        answer |= {"xetHash": xet} if xet else {}
     if last:
         answer["lastCommit"] = {"id": last.sha, "title": last.title, "date": last.date}
     return answer

@@ -11,30 +11,24 @@ STORED, LZ4, PLANES = range(3)
 CHUNK_HEADER, SHARD_RECORD = 8, 48
 FOOTER = b"XETBLOB"
 LAST = b"\xff" * 32
-HAS_VERIFICATION, HAS_METADATA = 1 << 31, 1 << 30
+HAS_VERIFICATION = 1 << 31
 
 
 @dataclass(frozen=True)
 class Term:
-    """A run of chunks of one xorb, and how many bytes of the file it is."""
+    """A run of chunks of one xorb."""
 
     xorb: str
     start: int
     end: int
-    size: int
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A file as its terms."""
 
-    name: str
-    sha256: str | None
+    sha256: str
     terms: list[Term]
-
-    @property
-    def size(self) -> int:
-        return sum(term.size for term in self.terms)
 
 
 def printed(digest: bytes) -> str:
@@ -78,16 +72,16 @@ def interleaved(data: bytes) -> bytes:
 def recipes(shard: bytes) -> Iterator[Recipe]:
     """The files that a shard describes."""
     position = SHARD_RECORD
-    while (name := shard[position : position + 32]) != LAST:
+    while shard[position : position + 32] != LAST:
+        # Flags also say whether the SHA-256 is there: of what huggingface_hub uploads it always is.
         flags, count = struct.unpack_from("<II", shard, position + 32)
         first = position + SHARD_RECORD
         terms = [term(shard, first + SHARD_RECORD * index) for index in range(count)]
         position = first + SHARD_RECORD * count * (2 if flags & HAS_VERIFICATION else 1)
-        digest = shard[position : position + 32] if flags & HAS_METADATA else None
-        position += SHARD_RECORD if flags & HAS_METADATA else 0
-        yield Recipe(printed(name), printed(digest) if digest else None, terms)
+        yield Recipe(printed(shard[position : position + 32]), terms)
+        position += SHARD_RECORD
 
 
 def term(shard: bytes, position: int) -> Term:
-    _flags, size, start, end = struct.unpack_from("<IIII", shard, position + 32)
-    return Term(printed(shard[position : position + 32]), start, end, size)
+    _flags, _size, start, end = struct.unpack_from("<IIII", shard, position + 32)
+    return Term(printed(shard[position : position + 32]), start, end)

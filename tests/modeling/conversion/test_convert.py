@@ -184,7 +184,7 @@ def test_label_smoothing_is_no_obstacle(name: str) -> None:
 
 
 def detector(**fields: Any) -> Any:
-    return small(qkv.presets.detr_r50, backbone_config=tiny.DETECTORS["detr"]["backbone_config"], **fields)
+    return small(qkv.presets.detr_r50, backbone_config=tiny.KINDS["detector"]["detr"]["backbone_config"], **fields)
 
 
 def pairs(**fields: Any) -> Any:
