@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -99,6 +100,11 @@ class Row:
         silence(model)
         return model
 
+    @cached_property
+    def convolutions(self) -> int:
+        """How often the encoder halves the length of sound."""
+        return getattr(self.config(), "num_conv_layers", 0)
+
     @property
     def back(self) -> str:
         """The class as which it is stored again."""
@@ -119,7 +125,7 @@ class Row:
         mask = source if name.startswith("encoder") else inputs.get("decoder_attention_mask", source)
         if mask is None:
             return value
-        for _ in range(getattr(self.config(), "num_conv_layers", 0) if name.startswith("encoder") else 0):
+        for _ in range(self.convolutions if name.startswith("encoder") else 0):
             mask = mask[:, ::2]
         mask = mask.flatten(0, -2).bool()
         rows = value.transpose(1, 2) if "attentions" in name else value
