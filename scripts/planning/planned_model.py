@@ -31,19 +31,6 @@ from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.run import architecture_of, config_factory, merged
 
-# The heads that papers train; of those that take a config a preset has the first that reads what it does.
-TRAINED = (
-    "QkvDecoderForCausalLM",
-    "QkvEncoderForMaskedLM",
-    "QkvImageEncoderForImageClassification",
-    "QkvAudioEncoderForCTC",
-    "QkvEncoderDecoderForConditionalGeneration",
-    "QkvSpeechEncoderDecoderForSpeechSeq2Seq",
-    "QkvRecurrentForConditionalGeneration",
-    "QkvDualEncoderModel",
-    "QkvDetectionForObjectDetection",
-)
-
 
 @dataclass(frozen=True)
 class PlannedModel:
@@ -117,8 +104,7 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
     sizes: Sizes = {}
     if name in presets.names():
         config = getattr(presets, name)(**config_fields(words))
-        # The one that the preset's paper trains.
-        model_class = next(kind for name in TRAINED if (kind := getattr(modeling, name)).config_class is type(config))
+        model_class = trained_class(config)
     elif (Path(name) / "config.json").is_file():
         model_class, config = saved_model(name, words)
     else:
@@ -133,6 +119,13 @@ def find(name: str, words: Sequence[str], length: int | None) -> PlannedModel:
         check_length(config, length)
         sizes = {**sizes, "tokens": length}
     return PlannedModel(name, model_class, config, sizes, recipe)
+
+
+def trained_class(config: Any) -> Any:
+    """Return the class that a preset's paper trains: of those that take its config, the one whose head comes first."""
+    classes = [kind for name in modeling.__all__ if head_of(name) in HEADS
+               and (kind := getattr(modeling, name)).config_class is type(config)]  # fmt: skip
+    return min(classes, key=lambda kind: list(HEADS).index(head_of(kind.__name__)))
 
 
 def config_fields(words: Sequence[str]) -> dict[str, Any]:

@@ -9,13 +9,7 @@ import qkv
 from qkv.scripts.cli import main
 from qkv.scripts.common.resources import table
 
-SMALL = [
-    "hidden_size=32",
-    "num_hidden_layers=1",
-    "num_attention_heads=4",
-    "vocab_size=101",
-    "max_position_embeddings=32",
-]
+SMALL = "hidden_size=32 num_hidden_layers=1 num_attention_heads=4 vocab_size=101 max_position_embeddings=32".split()
 
 
 def test_a_plan_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

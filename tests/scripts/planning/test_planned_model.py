@@ -2,18 +2,10 @@
 
 import pytest
 
+from qkv.scripts.common.resources import table
 from qkv.scripts.planning.planned_model import find
 
-HEADS = {
-    "gpt2": "ForCausalLM",
-    "vit_base_16": "ForImageClassification",
-    "bert_base": "ForMaskedLM",
-    "t5_small": "ForConditionalGeneration",
-    "rnnsearch_50": "ForConditionalGeneration",
-    "whisper_tiny": "ForSpeechSeq2Seq",
-    "clip_vit_b32": "QkvDualEncoderModel",
-    "detr_r50": "ForObjectDetection",
-}
+HEADS: dict[str, str] = table(__file__)
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -11,13 +11,7 @@ from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.predict import Prediction, count_parameters, flops_per_unit, predict, predict_step
 from qkv.scripts.planning.simulate import Setup, Step, simulate
 
-SMALL = [
-    "hidden_size=32",
-    "num_hidden_layers=2",
-    "num_attention_heads=4",
-    "vocab_size=101",
-    "max_position_embeddings=32",
-]
+SMALL = "hidden_size=32 num_hidden_layers=2 num_attention_heads=4 vocab_size=101 max_position_embeddings=32".split()
 
 
 def small(name: str = "gpt2", *words: str) -> PlannedModel:
