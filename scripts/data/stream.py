@@ -116,10 +116,11 @@ class Position:
 class Shard:
     """One shard of a stream: an endless iterator of examples, with the position to resume from at any time."""
 
-    def __init__(self, stream: Stream, recipe: Recipe, number: int) -> None:
-        self.stream, self.recipe, self.number = stream, recipe, number
-        self.at = Position()
-        self.pool: Executor | None = None
+    def __init__(
+        self, stream: Stream, recipe: Recipe, number: int, state: dict[str, Any], pool: Executor | None = None
+    ) -> None:
+        self.stream, self.recipe, self.number, self.pool = stream, recipe, number, pool
+        self.at = Position(**{**state, "waiting": list(state["waiting"])})
         self.learnable = 0
 
     def state(self) -> dict[str, Any]:

@@ -37,6 +37,8 @@ LAUNCHER_STRATEGIES = {
     "ACCELERATE_USE_DEEPSPEED": "DeepSpeed",
     "ACCELERATE_USE_PARALLELISM_CONFIG": "parallelism config",
 }
+# Gathered from all processes to the main one.
+FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -64,7 +66,11 @@ def build_accelerator(recipe: Recipe) -> Accelerator:
     if fsdp is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
         enable_fsdp_on_cpu(accelerator, fsdp)
     if (size := recipe.compute.tensor_parallel) > 1:
-        accelerator.state.parallelism_config = tensor_parallelism(size, accelerator.num_processes)
+        if accelerator.num_processes % size:
+            processes = accelerator.num_processes
+            raise ValueError(f"tensor_parallel={size} takes {size} processes, or a multiple; got {processes}")
+        # Groups of neighbouring processes.
+        accelerator.state.parallelism_config = ParallelismConfig(tp_size=size)
     if cpu and parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
         deepspeed.enable_on_cpu(accelerator)
     if deepspeed.is_deepspeed(accelerator):
@@ -121,13 +127,6 @@ def enable_fsdp_on_cpu(accelerator: Accelerator, plugin: FullyShardedDataParalle
     accelerator.state.fsdp_plugin = plugin
     accelerator.state.distributed_type = DistributedType.FSDP
     PartialState._shared_state["distributed_type"] = DistributedType.FSDP
-
-
-def tensor_parallelism(size: int, processes: int) -> ParallelismConfig:
-    """Return tensor-parallel groups of neighbouring processes; ValueError where some processes are left over."""
-    if processes % size:
-        raise ValueError(f"tensor_parallel={size} takes {size} processes, or a multiple; got {processes}")
-    return ParallelismConfig(tp_size=size)
 
 
 def data_parallel(accelerator: Accelerator) -> tuple[int, int]:
@@ -281,19 +280,23 @@ def reshard(model: nn.Module) -> None:
             module.reshard()
 
 
+def full_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Any]:
+    """Gather the model's weights on the main process; all processes must call this."""
+    if deepspeed.is_deepspeed(accelerator):
+        return deepspeed.full_weights(model)
+    return get_model_state_dict(model, options=FULL)
+
+
 def full_model(accelerator: Accelerator, model: nn.Module, kind: Any) -> PreTrainedModel:
     """Return the trained model, a `kind`, whole on the main process; other processes may keep their shard.
 
     All processes must call this.
     """
     plain: Any = accelerator.unwrap_model(model, keep_torch_compile=False)
-    state: Any
-    if deepspeed.is_deepspeed(accelerator):
-        state = deepspeed.full_weights(model)
-    elif any(isinstance(parameter, DTensor) for parameter in plain.parameters()):
-        state = get_model_state_dict(plain, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
-    else:
+    sharded = any(isinstance(parameter, DTensor) for parameter in plain.parameters())
+    if not sharded and not deepspeed.is_deepspeed(accelerator):
         return plain
+    state = full_weights(accelerator, plain if sharded else model)
     if not accelerator.is_main_process:
         return plain
     config = plain.config.__class__.from_dict(plain.config.to_dict())

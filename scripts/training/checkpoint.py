@@ -19,22 +19,10 @@ from torch import Tensor
 
 from qkv.scripts.common.files import file_hash, make_durable, sync
 
+# Tensors by name, by file.
+Tensors = dict[str, dict[str, Tensor]]
 MANIFEST = "manifest.json"
 NAME = re.compile(r"step-(\d{6,})")
-
-
-@dataclass
-class Snapshot:
-    """The state of a run after a step, in memory: tensors and texts by file name.
-
-    `best` is the step of the best checkpoint so far, which is kept as long as one that names it: whichever is resumed
-    from finds its best there.
-    """
-
-    step: int
-    tensors: dict[str, dict[str, Tensor]] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    best: int | None = None
 
 
 @dataclass
@@ -43,23 +31,28 @@ class Checkpoints:
 
     A checkpoint has its name only when every byte of it is on disk, so whatever happens while one is written, earlier
     ones are intact. With `background` a thread writes while the training continues; its error is raised by the next
-    call. `best` is the step of the best checkpoint so far, which whoever evaluates sets.
+    call.
     """
 
     folder: Path
     keep: int = 2
     background: bool = False
-    best: int | None = None
     writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "checkpoint"))
     writing: Future[None] | None = None
 
-    def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint and remove old ones; OSError, with everything else unchanged, if it cannot."""
+    def save(self, step: int, tensors: Tensors, texts: dict[str, str], best: int | None = None) -> None:
+        """Write tensors and texts by file name and remove old checkpoints; OSError, with all unchanged, if it cannot.
+
+        `best` is the step of the best checkpoint so far, which is kept as long as one that names it: whichever is
+        resumed from finds its best there.
+        """
         self.wait()
         if self.background:
-            self.writing = self.writer.submit(self.write, snapshot)
+            # The training goes on with its own, which on a CPU are the same.
+            tensors = {file: {name: value.clone() for name, value in held.items()} for file, held in tensors.items()}
+            self.writing = self.writer.submit(self.write, step, tensors, texts, best)
         else:
-            self.write(snapshot)
+            self.write(step, tensors, texts, best)
 
     def wait(self) -> None:
         """Wait until nothing is being written; OSError when it could not be."""
@@ -71,22 +64,22 @@ class Checkpoints:
         """Return whether writing in the background has failed."""
         return self.writing is not None and self.writing.done() and self.writing.exception() is not None
 
-    def write(self, snapshot: Snapshot) -> None:
+    def write(self, step: int, tensors: Tensors, texts: dict[str, str], best: int | None) -> None:
         """Write a checkpoint, whole or not at all."""
-        final = self.path(snapshot.step)
+        final = self.path(step)
         partial = final.with_name(f".{final.name}.partial")
         try:
-            fill(partial, snapshot)
+            fill(partial, tensors, texts, {"step": step, "best": best})
             shutil.rmtree(final, ignore_errors=True)  # incomplete, or the run would have resumed from it
             partial.rename(final)
             sync(self.folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise OSError(
-                f"the checkpoint of step {snapshot.step} could not be written to {self.folder}: {reason(error)}; "
+                f"the checkpoint of step {step} could not be written to {self.folder}: {reason(error)}; "
                 "earlier ones are intact: mend that, and give the same command again"
             ) from error
-        self.prune(snapshot.step)
+        self.prune(step)
 
     def prune(self, newest: int) -> None:
         """Remove old checkpoints, and later ones from before the run was resumed."""
@@ -153,16 +146,15 @@ def manifest(folder: Path) -> dict[str, Any]:
     return content if sound else {}
 
 
-def fill(folder: Path, snapshot: Snapshot) -> None:
+def fill(folder: Path, tensors: Tensors, texts: dict[str, str], facts: dict[str, int | None]) -> None:
     """Write a state into a new folder and, last, its manifest, all of it to the disk."""
     folder.mkdir(parents=True)
-    for name, tensors in snapshot.tensors.items():
-        save_file(tensors, folder / name)
-    for name, text in snapshot.texts.items():
+    for name, held in tensors.items():
+        save_file(held, folder / name)
+    for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     files = {path.name: {"bytes": path.stat().st_size, "sha256": file_hash(path)} for path in sorted(folder.iterdir())}
-    content = {"step": snapshot.step, "best": snapshot.best, "files": files}
-    (folder / MANIFEST).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_text(json.dumps({**facts, "files": files}, indent=2) + "\n", encoding="utf-8")
     make_durable(folder)
 
 

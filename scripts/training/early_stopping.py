@@ -43,6 +43,11 @@ class EarlyStopping:
         return value < other if str(self.metric).rpartition(" ")[2] in LOWER_IS_BETTER else value > other
 
     @property
+    def best_step(self) -> int | None:
+        """The step of the best evaluation, to be kept; None without a metric, or before the first evaluation."""
+        return None if self.metric is None else self.step or None
+
+    @property
     def should_stop(self) -> bool:
         """True after `patience` evaluations without a better one."""
         return self.patience is not None and self.waited >= self.patience

@@ -23,9 +23,9 @@ from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import data_parallel, prepare, reduce_sum
 from qkv.scripts.training.ema import EMA
 from qkv.scripts.training.evaluation import evaluate, no_cache
-from qkv.scripts.training.sampler import Loader, Share
+from qkv.scripts.training.sampler import MapLoader, Share
 from qkv.scripts.training.schedule import make_schedule
-from qkv.scripts.training.stream_loader import make_loader
+from qkv.scripts.training.stream_loader import StreamLoader, make_loader
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Loop:
     schedule: Any
     recipe: Recipe
     task: Task
-    loader: Loader
+    loader: MapLoader | StreamLoader
     ema: EMA | None = None
     done: int = 0
     # Whether this process was asked to end the training; reduced over all processes in each step.

@@ -44,68 +44,52 @@ class Clock:
         self.cpu -= earlier["cpu_s"]
 
 
-@dataclass
-class EnergyCounter:
-    """A processor's RAPL counter of microjoules, which wraps around at `limit`; OSError where it cannot be read."""
-
-    folder: Path
-    total: int = 0
-
-    def __post_init__(self) -> None:
-        self.name = (self.folder / "name").read_text().strip()
-        self.limit = int((self.folder / "max_energy_range_uj").read_text())
-        self.last = self.value()
-
-    def value(self) -> int:
-        """Return the microjoules of the counter."""
-        return int((self.folder / "energy_uj").read_text())
-
-    def update(self) -> None:
-        """Add what was counted since the last time."""
-        value = self.value()
-        self.total += value - self.last + (self.limit if value < self.last else 0)
-        self.last = value
-
-
 class EnergyMeter:
     """Joules that the processors used since it was made, for whatever program; nothing where they cannot be read.
 
-    `update` must be called every few minutes, as counters wrap around. By hand, for codecarbon brings a dozen
-    libraries, pandas among them, and guesses where it cannot measure.
+    The processors' RAPL counters of microjoules are read. `update` must be called every few minutes, as they wrap
+    around. By hand, for codecarbon brings a dozen libraries, pandas among them, and guesses where it cannot measure.
     """
 
     def __init__(self, root: Path | None = None) -> None:
-        folders = sorted((root or POWERCAP).glob("intel-rapl:*"))
+        self.total = 0
         try:
-            counters = [EnergyCounter(folder) for folder in folders if folder.name.count(":") == 1]
+            names = {
+                path.parent: path.read_text().strip() for path in sorted((root or POWERCAP).glob("intel-rapl:*/name"))
+            }
+            # Beside the processors there may be their parts, and a counter of the whole machine, which includes them.
+            self.names = {
+                folder: name
+                for folder, name in names.items()
+                if folder.name.count(":") == 1 and name.startswith("package")
+            }
+            self.limits = self.read_counters("max_energy_range_uj")
+            self.last = self.read_counters("energy_uj")
         except (OSError, ValueError):  # most systems let only root read them
-            counters = []
-        # Beside the processors there may be a counter of the whole machine, which includes theirs.
-        self.counters = [counter for counter in counters if counter.name.startswith("package")]
+            self.names = {}
 
     @classmethod
     def of(cls, accelerator: Accelerator) -> "EnergyMeter":
         """Measure a training; without counters where more than the processors of this machine works for it."""
-        meter = cls()
-        if (
-            int(os.environ.get("LOCAL_WORLD_SIZE", "1")) != accelerator.num_processes
-            or accelerator.device.type != "cpu"
-        ):
-            meter.counters.clear()
+        meter, processes = cls(), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if processes != accelerator.num_processes or accelerator.device.type != "cpu":
+            meter.names = {}
         return meter
 
+    def read_counters(self, file: str) -> dict[Path, int]:
+        """Return the microjoules in a file of each counter."""
+        return {folder: int((folder / file).read_text()) for folder in self.names}
+
     def update(self) -> None:
-        """Read the counters."""
-        for counter in self.counters:
-            counter.update()
+        """Read the counters, and add what was counted since the last time."""
+        now = self.read_counters("energy_uj")
+        self.total += sum((value - self.last[folder]) % self.limits[folder] for folder, value in now.items())
+        self.last = now
 
     def read(self) -> dict[str, Any] | None:
         """Return the joules so far and the names of the counters; None when nothing was measured."""
         self.update()
-        if not self.counters:
-            return None
-        joules = sum(counter.total for counter in self.counters) / 1e6
-        return {"training_j": round(joules, 1), "counters": [counter.name for counter in self.counters]}
+        return {"training_j": round(self.total / 1e6, 1), "counters": list(self.names.values())} if self.names else None
 
 
 def recipe_fields(recipe: Recipe) -> dict[str, Any]:

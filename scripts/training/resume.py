@@ -13,14 +13,14 @@ from safetensors.torch import load_file
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import write_atomically
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.checkpoint import Checkpoints, Snapshot, manifest
+from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import METRICS, MetricLogger
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.record import RECORD, Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
-from qkv.scripts.training.state import Tensors, capture, restore
+from qkv.scripts.training.state import capture, restore
 
 FOLDER, STATE = "checkpoints", "state.json"
 # Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
@@ -103,10 +103,7 @@ class CheckpointManager:
     def update(self, results: dict[str, dict[str, float]]) -> bool:
         """Log an evaluation, and return whether it is the best so far of the watched metric, and so to be saved."""
         self.logger.log_evaluation(self.loop.done, results)
-        best = self.early_stopping.update(self.loop.done, results) and self.early_stopping.metric is not None
-        if best:
-            self.checkpoints.best = self.loop.done
-        return best
+        return self.early_stopping.update(self.loop.done, results) and self.early_stopping.metric is not None
 
     def tensors(self, step: int) -> Tensors:
         """Read the tensors of a checkpoint, on the main process."""
@@ -116,19 +113,13 @@ class CheckpointManager:
     def save(self) -> None:
         """Save the state after the step just taken; OSError on every process when the main one cannot write it."""
         tensors, facts = capture(self.loop)
-        run_on_main(self.loop.accelerator, lambda: self.checkpoints.save(self.snapshot(tensors, facts)))
-
-    def snapshot(self, tensors: Tensors, facts: dict[str, Any]) -> Snapshot:
-        """Return the files of a checkpoint."""
-        if self.checkpoints.background:
-            # The loop goes on with its own, which on a CPU are the same.
-            tensors = {file: {name: value.clone() for name, value in held.items()} for file, held in tensors.items()}
         facts |= {name: self.record[name] for name in ("recipe", "config", "data")}
         facts |= {"logger": self.logger.state_dict(), "early_stopping": self.early_stopping.state_dict()}
         facts |= {"time": self.clock.read(), "resumed": self.resumed, "versions": versions()}
         metrics = self.logger.path.read_text(encoding="utf-8") if self.logger.path.exists() else ""
         texts = {STATE: json.dumps(facts) + "\n", METRICS: metrics}
-        return Snapshot(self.loop.done, tensors, texts, self.checkpoints.best)
+        written = (self.loop.done, tensors, texts, self.early_stopping.best_step)
+        run_on_main(self.loop.accelerator, lambda: self.checkpoints.save(*written))
 
     def wait(self) -> None:
         """Wait until everything is saved; OSError on every process when it could not be."""
@@ -172,6 +163,5 @@ class CheckpointManager:
         folder = self.checkpoints.path(step)
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         check_same_training(state, self.record, folder)
-        self.checkpoints.best = manifest(folder)["best"]
         write_atomically(self.logger.path, (folder / METRICS).read_bytes())
         return state, skipped or f"resuming from {folder}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,22 +19,6 @@ from qkv.scripts.training.accelerator import data_parallel
 Place = tuple[int, int]
 # Steps whose examples are sorted by length together.
 BUCKET = 50
-
-
-class Loader(Protocol):
-    """The batches of one process, which can be resumed after any step."""
-
-    def micro_batches(self, done: int) -> Iterator[Batch]:
-        """Yield batches without end, `accumulate` of them for each optimizer step, from the step after `done` on."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return as JSON what `micro_batches` needs beside the number of steps to resume after the last one.
-
-        The groups of all processes are merged by name; what several processes have under one name is the same.
-        """
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the merged state of all processes, whose number may have changed."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +41,15 @@ class Share:
             )
         return share
 
+    @property
+    def size(self) -> int:
+        """The examples of a micro-batch."""
+        return self.batch_size // (self.count * self.accumulate)
+
     def micro_batches(self, step: Sequence[Any]) -> Iterator[list[Any]]:
         """Yield this process's micro-batches of a step."""
-        size = self.batch_size // (self.count * self.accumulate)
-        for index in range(self.accumulate):
-            start = (self.rank * self.accumulate + index) * size
-            yield list(step[start : start + size])
+        for index in range(self.rank * self.accumulate, (self.rank + 1) * self.accumulate):
+            yield list(step[index * self.size : (index + 1) * self.size])
 
 
 class Sampler:
@@ -113,7 +100,10 @@ class MapLoader:
         self.sampler = Sampler(len(task.examples()), recipe, lengths)
 
     def micro_batches(self, done: int) -> Iterator[Batch]:
-        """Yield this process's batches, made ahead by `workers` further processes where there are any."""
+        """Yield batches without end, `accumulate` of them for each optimizer step, from the step after `done` on.
+
+        They are made ahead by `workers` further processes where there are any.
+        """
         dataset: Any = self
         loader = DataLoader(
             dataset,
@@ -131,7 +121,7 @@ class MapLoader:
         return self.task.collate(self.task.examples().__getitems__(list(indices)), positions)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the number of steps suffices."""
+        """Return nothing: the number of steps suffices to resume."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

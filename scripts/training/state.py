@@ -5,7 +5,6 @@ processes together.
 """
 
 import random
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,20 +13,17 @@ from accelerate.utils import broadcast_object_list, gather_object
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
-    get_model_state_dict,
     get_optimizer_state_dict,
     set_model_state_dict,
     set_optimizer_state_dict,
 )
 
 from qkv.scripts.training import deepspeed
-from qkv.scripts.training.accelerator import data_parallel
+from qkv.scripts.training.accelerator import FULL, data_parallel, full_weights
+from qkv.scripts.training.checkpoint import Tensors
 from qkv.scripts.training.loop import Loop
 
-Tensors = dict[str, dict[str, Tensor]]
 MODEL, OPTIMIZER, RANDOM, AVERAGED = (f"{name}.safetensors" for name in ("model", "optimizer", "random", "ema"))
-# Gathered from all processes to the main one.
-FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
 def capture(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
@@ -54,7 +50,7 @@ def capture(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
         "schedule": loop.schedule.state_dict(),
         "scaler": scaler.state_dict() if scaler is not None else None,
         "ema_steps": loop.ema.steps if loop.ema else 0,
-        "loader": merge([loader for loader, _, _ in ranks]),
+        "loader": {name: position for loader, _, _ in ranks for name, position in loader.items()},
         "random": [numbers for _, _, numbers in ranks],
     }
     return {file: {name: value.contiguous() for name, value in held.items()} for file, held in files.items()}, facts
@@ -92,9 +88,8 @@ def load_kept_weights(loop: Loop, tensors: Tensors) -> None:
 
 def weights(loop: Loop) -> dict[str, Any]:
     """Gather the model's weights, tied ones once."""
-    sharded = deepspeed.is_deepspeed(loop.accelerator)
-    state = deepspeed.full_weights(loop.model) if sharded else get_model_state_dict(loop.model, options=FULL)
-    return {name: weight for name, weight in state.items() if name not in tied_weights(loop)}
+    state, tied = full_weights(loop.accelerator, loop.model), tied_weights(loop)
+    return {name: weight for name, weight in state.items() if name not in tied}
 
 
 def optimizer_state(loop: Loop) -> dict[str, Any]:
@@ -131,16 +126,6 @@ def broadcast_options(loop: Loop) -> StateDictOptions:
     """Return how the state that the main process has read reaches all processes."""
     several = loop.accelerator.num_processes > 1
     return StateDictOptions(full_state_dict=True, cpu_offload=not several, broadcast_from_rank0=several)
-
-
-def merge(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the states of all processes, group by group; what several have under one name is the same."""
-    whole: dict[str, Any] = {}
-    for state in states:
-        for name, value in state.items():
-            nested = isinstance(value, dict) and name in whole
-            whole[name] = merge([whole[name], value]) if nested else value
-    return whole
 
 
 def unwrapped(optimizer: Any) -> torch.optim.Optimizer:

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.data.stream import Shard
+from qkv.scripts.data.stream import Position, Shard
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.training.logger import read_metrics
@@ -135,5 +135,5 @@ def test_bytes_need_no_training_and_so_may_stream(tmp_path: Path) -> None:
     table, stream = (data.load(recipe.load("docs-lm", [*words, f"streaming={word}"])) for word in ("false", "true"))
     expected, found = (task.splits["validation"].columns for task in (table, stream))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-    first = next(Shard(stream.train, recipe.load("docs-lm", words), 0).examples())
+    first = next(Shard(stream.train, recipe.load("docs-lm", words), 0, vars(Position())).examples())
     assert stream.processor.decode(first["input_ids"]).startswith("train text")

@@ -78,7 +78,7 @@ def test_on_one_process_nothing_is_shared() -> None:
 
 
 def test_a_tensor_parallel_group_sees_the_same_data() -> None:
-    slices = distribution.tensor_parallelism(2, 4)
+    slices = ParallelismConfig(tp_size=2)
     processes: Any = [SimpleNamespace(process_index=i, num_processes=4, parallelism_config=slices) for i in range(4)]
     assert [distribution.data_parallel(process) for process in processes] == [(0, 2), (0, 2), (1, 2), (1, 2)]
 

@@ -13,17 +13,18 @@ from safetensors.torch import load_file
 
 import tiny_training
 from qkv.scripts.training import checkpoint
-from qkv.scripts.training.checkpoint import Checkpoints, Snapshot
+from qkv.scripts.training.checkpoint import Checkpoints
 
 
-def snapshot(step: int, best: int | None = None) -> Snapshot:
-    return Snapshot(step, {"a.safetensors": {"x": torch.full((1000,), float(step))}}, {"b.json": f"[{step}]"}, best)
+def save(checkpoints: Checkpoints, step: int, best: int | None = None) -> None:
+    tensors = {"a.safetensors": {"x": torch.full((1000,), float(step))}}
+    checkpoints.save(step, tensors, {"b.json": f"[{step}]"}, best)
 
 
 def filled(folder: Path, *steps: int, keep: int = 5) -> Checkpoints:
     checkpoints = Checkpoints(folder, keep)
     for step in steps:
-        checkpoints.save(snapshot(step))
+        save(checkpoints, step)
     return checkpoints
 
 
@@ -80,7 +81,7 @@ def test_whenever_a_save_dies_the_newest_is_complete(tmp_path: Path, die: Callab
         checkpoints = filled(folder, 1, 2, keep=2)
         left = die(call)
         try:
-            checkpoints.save(snapshot(3))
+            save(checkpoints, 3)
         except Death:
             left = die(-1)
         else:
@@ -91,7 +92,7 @@ def test_whenever_a_save_dies_the_newest_is_complete(tmp_path: Path, die: Callab
         assert step in (2, 3) and said == "" and content(again, step) == step
         assert all(name.startswith("step-") for name in names(folder))
         found.append(step)
-        again.save(snapshot(4))
+        save(again, 4)
         assert again.newest() == (4, "") and len(names(folder)) == 2
     assert found == sorted(found) and {2, 3} == set(found)
 
@@ -146,14 +147,14 @@ def test_nothing_is_the_newest_of_nothing(tmp_path: Path) -> None:
 def test_the_newest_are_kept_and_the_best_of_each(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, 2)
     for step, best in [(1, 1), (2, 1), (3, 3), (4, 3)]:
-        checkpoints.save(snapshot(step, best))
+        save(checkpoints, step, best)
     assert names(tmp_path) == ["step-000003", "step-000004"]
-    checkpoints.save(snapshot(5, 3))
+    save(checkpoints, 5, 3)
     assert names(tmp_path) == ["step-000003", "step-000004", "step-000005"]
-    checkpoints.save(snapshot(6, 6))
+    save(checkpoints, 6, 6)
     # From step 5, should 6 be lost, the best is 3 again.
     assert names(tmp_path) == ["step-000003", "step-000005", "step-000006"]
-    checkpoints.save(snapshot(7, 6))
+    save(checkpoints, 7, 6)
     assert names(tmp_path) == ["step-000006", "step-000007"]
 
 
@@ -161,14 +162,14 @@ def test_what_came_after_the_step_that_was_resumed_goes(tmp_path: Path) -> None:
     checkpoints = filled(tmp_path, 1, 2, 5, 9)
     (checkpoints.path(9) / "b.json").unlink()
     (tmp_path / "notes.txt").touch()
-    checkpoints.save(snapshot(6))
+    save(checkpoints, 6)
     assert names(tmp_path) == ["notes.txt", "step-000001", "step-000002", "step-000005", "step-000006"]
 
 
 def test_a_damaged_one_is_replaced(tmp_path: Path) -> None:
     checkpoints = filled(tmp_path, 1, 2)
     (checkpoints.path(2) / "b.json").unlink()
-    checkpoints.save(snapshot(2))
+    save(checkpoints, 2)
     assert checkpoints.newest() == (2, "")
 
 
@@ -195,10 +196,10 @@ def test_what_cannot_be_written_is_one_sentence_and_leaves_all_else(
     with monkeypatch.context() as patch:
         patch.setattr(Path, name, fault)
         with pytest.raises(OSError) as error:
-            checkpoints.save(snapshot(2))
+            save(checkpoints, 2)
     assert str(error.value).startswith(f"the checkpoint of step 2 could not be written to {tmp_path}: {words}; ")
     assert names(tmp_path) == ["step-000001"] and checkpoints.newest() == (1, "")
-    checkpoints.save(snapshot(2))
+    save(checkpoints, 2)
     assert checkpoints.newest() == (2, "")
 
 
@@ -209,7 +210,7 @@ def test_a_file_that_may_not_grow_is_told_of_by_the_library_and_by_us(tmp_path: 
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
     try:
         with pytest.raises(OSError, match=f"step 2 could not be written to {tmp_path}: File too large; "):
-            checkpoints.save(snapshot(2))
+            save(checkpoints, 2)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert names(tmp_path) == ["step-000001"]
@@ -217,15 +218,15 @@ def test_a_file_that_may_not_grow_is_told_of_by_the_library_and_by_us(tmp_path: 
 
 def test_in_the_background_the_next_waits_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints = Checkpoints(tmp_path, 5, background=True)
-    checkpoints.save(snapshot(1))
-    checkpoints.save(snapshot(2))
+    save(checkpoints, 1)
+    save(checkpoints, 2)
     checkpoints.wait()
     assert names(tmp_path) == ["step-000001", "step-000002"] and not checkpoints.failed()
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", no_space)
-        checkpoints.save(snapshot(3))
+        save(checkpoints, 3)
         with pytest.raises(OSError, match="of step 3 could not be written"):
-            checkpoints.save(snapshot(4))
+            save(checkpoints, 4)
     assert checkpoints.newest() == (2, "")
 
 

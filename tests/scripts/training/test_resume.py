@@ -90,7 +90,7 @@ def test_patience_ends_a_training_also_one_that_is_taken_up_again(tmp_path: Path
     again.resume()
     again.loop.evaluate = lambda split: {"loss": 5.0}
     take_steps(again)
-    assert (again.loop.done, again.early_stopping.step, again.checkpoints.best) == (6, 2, 2)
+    assert (again.loop.done, again.early_stopping.step, again.early_stopping.best_step) == (6, 2, 2)
 
 
 def test_a_damaged_checkpoint_is_skipped_aloud(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import qkv
-from qkv.scripts.training.state import capture, merge, restore, rng_state, seed, set_rng_state
+from qkv.scripts.training.state import capture, restore, rng_state, seed, set_rng_state
 from tiny_training import go, manager, result
 
 
@@ -36,14 +36,6 @@ def test_fresh_random_numbers_differ_by_step_and_process() -> None:
         seed(*numbers)
         found.append(tuple(draws()))
     assert len(set(found)) == 3 and found[0] == found[3]
-
-
-def test_what_processes_say_is_put_together() -> None:
-    assert merge([{"shards": {"0": {"row": 3}}, "step": 1}, {"shards": {"1": {"row": 5}}, "step": 1}]) == {
-        "shards": {"0": {"row": 3}, "1": {"row": 5}},
-        "step": 1,
-    }
-    assert merge([{}, {}]) == {}
 
 
 def test_tied_weights_are_saved_once_and_stay_tied(tmp_path: Path) -> None:
