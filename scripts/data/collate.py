@@ -48,7 +48,7 @@ def trim(rows: Sequence[torch.Tensor], fill: int) -> torch.Tensor:
     return padded[:, : int(used.nonzero().max()) + 1 if used.any() else 1]
 
 
-def pad_with_mask(records: Sequence[Record], places: Sequence[int] | None, fills: Mapping[str, int]) -> Batch:
+def pad_with_mask(records: Sequence[Record], fills: Mapping[str, int]) -> Batch:
     """Make a batch as `pad_batch` does, with the attention mask of its `input_ids`."""
     batch = pad_batch(records, fills)
     return {**batch, "attention_mask": (batch["input_ids"] != fills["input_ids"]).long()}

@@ -4,9 +4,7 @@ Source: Radford et al. 2021, CLIP, https://arxiv.org/abs/2103.00020
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,31 +26,83 @@ from qkv.scripts.tasks.task import Answer, Example, Task
 CANDIDATES = 32  # captions to choose from in evaluation
 
 
-def contrastive(recipe: Recipe, data: CaptionData) -> Task:
-    """Make the task of matching images and captions.
+class Contrastive(Task):
+    """Match images and captions.
 
     Measured is how often an image's caption is found among 32 different ones: of those that occur in training, and of
     those that do not.
     """
-    processor = clip_processor(data.captions, data.side, data.vocab_size)
-    tokens = dict(processor.tokenizer(data.captions, padding=True, truncation=True, return_tensors="pt"))
-    retrieval = Retrieval(tokens, data.seen)
-    config = {"text_config": text_config(processor.tokenizer), "vision_config": {"image_size": data.side}}
-    return Task(
-        data=data,
-        kind="zero-shot-image-classification",
-        train=data.train,
-        splits=data.splits,
-        processor=processor,
-        count=lambda batch: len(batch["pixel_values"]),
-        score=lambda outputs, batch: {"loss": batch_loss(outputs)},
-        answer=retrieval.answer,
-        reduce=retrieval.reduce,
-        collate=partial(collate, tokens=tokens, processor=processor.image_processor),
-        config=config,
-        example=partial(best_caption, data, processor),
-        in_batch_negatives=True,
-    )
+
+    kind = "zero-shot-image-classification"
+    in_batch_negatives = True
+
+    def __init__(self, recipe: Recipe, data: CaptionData) -> None:
+        processor = clip_processor(data.captions, data.side, data.vocab_size)
+        self.captions, self.seen = data.captions, data.seen
+        self.tokens = dict(processor.tokenizer(data.captions, padding=True, truncation=True, return_tensors="pt"))
+        config = {"text_config": text_config(processor.tokenizer), "vision_config": {"image_size": data.side}}
+        super().__init__(data, {"train": data.train, **data.splits}, processor, config)
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        """Make a batch of images and captions, in training with `return_loss`."""
+        numbers, own = (torch.as_tensor([int(record[name]) for record in records]) for name in ("caption", "place"))
+        processor = self.processor.image_processor
+        if "levels" in records[0]:
+            levels = torch.stack([record["levels"] for record in records])
+            mean, deviation = (
+                torch.tensor(values)[:, None, None] for values in (processor.image_mean, processor.image_std)
+            )
+            pixels = (levels.permute(0, 3, 1, 2).float() * processor.rescale_factor - mean) / deviation
+        else:
+            images = [check_image(record["image"]) for record in records]
+            pixels = processor(images, return_tensors="pt")["pixel_values"]
+        texts = {name: values[numbers] for name, values in self.tokens.items()}
+        asked = {} if places is None else {"return_loss": torch.tensor(data=True)}
+        return {"pixel_values": pixels, **texts, **asked, "_caption": numbers, "_place": own}
+
+    def count(self, batch: Batch) -> int:
+        """Return the number of pairs."""
+        return len(batch["pixel_values"])
+
+    def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss of the pairs of this batch."""
+        return {"loss": batch_loss(outputs)}
+
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """Return the caption nearest to each image among its own and 31 others, and its own."""
+        count = len(self.tokens["input_ids"])
+        pairs = zip(batch["_caption"].tolist(), batch["_place"].tolist(), strict=True)
+        candidates = [[own, *negatives(own, count, place)] for own, place in pairs]
+        wanted = sorted({number for numbers in candidates for number in numbers})
+        texts = {name: values[wanted].to(model.device) for name, values in self.tokens.items()}
+        near = outputs.image_embeds @ F.normalize(model.get_text_features(**texts).pooler_output, dim=-1).T
+        column = {number: index for index, number in enumerate(wanted)}
+        answers = []
+        for scores, numbers in zip(near, candidates, strict=True):
+            best = int(scores[[column[number] for number in numbers]].argmax())
+            answers.append((numbers[best], numbers[0]))
+        return answers
+
+    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+        """Return the loss of a pair, and the accuracy for captions that occur in training and others."""
+        metrics = super().reduce(sums, answers)
+        for name, wanted in {"seen": True, "unseen": False}.items():
+            chosen = [answer for answer in answers if (answer[1] < self.seen) == wanted]
+            if chosen:
+                predictions, references = zip(*chosen, strict=True)
+                metrics[f"retrieval_{name}"] = measure(["accuracy"], predictions, references)["accuracy"]
+        return metrics
+
+    def example(self, model: Any) -> Example:
+        """Return the first image of the test, and the caption that the model gives it among the first ones."""
+        (record,) = self.splits["test"].__getitems__([0])
+        made = "levels" in record
+        image = Image.fromarray(record["levels"].numpy()) if made else check_image(record["image"])
+        texts = self.captions if made else self.captions[:CANDIDATES]
+        inputs = self.processor(text=texts, images=image, padding=True, truncation=True, return_tensors="pt")
+        with torch.no_grad():
+            best = int(model(**inputs.to(model.device)).logits_per_image.argmax())
+        return Example(image, {"label": texts[best]}, {"candidate_labels": texts, "hypothesis_template": "{}"})
 
 
 def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPProcessor:
@@ -77,23 +127,6 @@ def text_config(tokenizer: Any) -> dict[str, Any]:
     return config_fields(tokenizer, max_position_embeddings=tokenizer.model_max_length)
 
 
-def collate(records: Sequence[Record], places: Sequence[int] | None, tokens: Any, processor: Any) -> Batch:
-    """Make a batch of images and captions, in training with `return_loss`."""
-    numbers, own = (torch.as_tensor([int(record[name]) for record in records]) for name in ("caption", "place"))
-    if "levels" in records[0]:
-        levels = torch.stack([record["levels"] for record in records])
-        mean, deviation = (
-            torch.tensor(values)[:, None, None] for values in (processor.image_mean, processor.image_std)
-        )
-        pixels = (levels.permute(0, 3, 1, 2).float() * processor.rescale_factor - mean) / deviation
-    else:
-        images = [check_image(record["image"]) for record in records]
-        pixels = processor(images, return_tensors="pt")["pixel_values"]
-    texts = {name: values[numbers] for name, values in tokens.items()}
-    asked = {} if places is None else {"return_loss": torch.tensor(data=True)}
-    return {"pixel_values": pixels, **texts, **asked, "_caption": numbers, "_place": own}
-
-
 def batch_loss(outputs: Any) -> Tensor:
     """Sum the loss of the pairs of this batch, whose negatives are its own and not those of other processes."""
     labels = torch.arange(len(outputs.logits_per_image), device=outputs.logits_per_image.device)
@@ -105,48 +138,3 @@ def negatives(own: int, count: int, place: int) -> list[int]:
     """Return the captions among which that of an image has to be found, other ones for each place."""
     rest = [number for number in range(count) if number != own]
     return [int(number) for number in np.random.default_rng(place).permutation(rest)[: CANDIDATES - 1]]
-
-
-@dataclass(frozen=True)
-class Retrieval:
-    """Lets a model choose among captions, of which these are the tokens; the first `seen` occur in training."""
-
-    tokens: Mapping[str, Tensor]
-    seen: int
-
-    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
-        """Return the caption nearest to each image among its own and 31 others, and its own."""
-        count = len(self.tokens["input_ids"])
-        pairs = zip(batch["_caption"].tolist(), batch["_place"].tolist(), strict=True)
-        candidates = [[own, *negatives(own, count, place)] for own, place in pairs]
-        wanted = sorted({number for numbers in candidates for number in numbers})
-        texts = {name: values[wanted].to(model.device) for name, values in self.tokens.items()}
-        near = outputs.image_embeds @ F.normalize(model.get_text_features(**texts).pooler_output, dim=-1).T
-        column = {number: index for index, number in enumerate(wanted)}
-        answers = []
-        for scores, numbers in zip(near, candidates, strict=True):
-            best = int(scores[[column[number] for number in numbers]].argmax())
-            answers.append((numbers[best], numbers[0]))
-        return answers
-
-    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-        """Return the loss of a pair, and the accuracy for captions that occur in training and others."""
-        metrics = {"loss": sums["loss"] / sums["targets"]}
-        for name, wanted in {"seen": True, "unseen": False}.items():
-            chosen = [answer for answer in answers if (answer[1] < self.seen) == wanted]
-            if chosen:
-                predictions, references = zip(*chosen, strict=True)
-                metrics[f"retrieval_{name}"] = measure(["accuracy"], predictions, references)["accuracy"]
-        return metrics
-
-
-def best_caption(data: CaptionData, processor: CLIPProcessor, model: Any) -> Example:
-    """Return the first image of the test, and the caption that the model gives it among the first ones."""
-    (record,) = data.splits["test"].__getitems__([0])
-    made = "levels" in record
-    image = Image.fromarray(record["levels"].numpy()) if made else check_image(record["image"])
-    texts = data.captions if made else data.captions[:CANDIDATES]
-    inputs = processor(text=texts, images=image, padding=True, truncation=True, return_tensors="pt").to(model.device)
-    with torch.no_grad():
-        best = int(model(**inputs).logits_per_image.argmax())
-    return Example(image, {"label": texts[best]}, {"candidate_labels": texts, "hypothesis_template": "{}"})

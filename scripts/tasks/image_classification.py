@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 
+from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image_data import ImageData
 from qkv.scripts.data.validation import check_image
@@ -20,41 +20,19 @@ MIN_AREA, MAX_RATIO = 0.08, 4 / 3
 CENTER = 224 / 256  # the share of the shorter side that is seen in evaluation
 
 
-def image_classification(recipe: Recipe, data: ImageData) -> Task:
-    """Make the task of classifying images."""
+class ImageClassification(Task):
+    """Classify images, of which training crops a part that follows from their place, unless the data augment them."""
 
-    def example(model: Any) -> Example | None:
-        if data.sample is None:
-            return None
-        inputs = data.processor(data.sample, return_tensors="pt").to(model.device)
-        with torch.no_grad():
-            label = int(model(**inputs).logits.argmax())
-        return Example(data.sample, {"label": data.labels[label]})
+    kind = "image-classification"
 
-    return Task(
-        data=data,
-        kind="image-classification",
-        train=data.train,
-        splits=data.splits,
-        processor=data.processor,
-        labels=data.labels,
-        score=lambda outputs, batch: {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()},
-        collate=data.collate or RandomCrop(data.processor, recipe.seed),
-        config=data.config,
-        baselines=data.baselines,
-        example=example,
-    )
+    def __init__(self, recipe: Recipe, data: ImageData) -> None:
+        self.images, self.seed = data, recipe.seed
+        super().__init__(data, {"train": data.train, **data.splits}, data.processor, data.config, data.labels)
 
-
-@dataclass(frozen=True)
-class RandomCrop:
-    """Makes batches of square images: in training of a crop that follows from an image's place, else of its center."""
-
-    processor: Any
-    seed: int
-
-    def __call__(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Return pixels and labels."""
+        if self.images.collate:
+            return self.images.collate(records, places)
         images = [check_image(record["image"]) for record in records]
         if places is None:
             squares = [center_crop(image) for image in images]
@@ -63,6 +41,23 @@ class RandomCrop:
             squares = [random_crop(image, draw) for image, draw in zip(images, draws, strict=True)]
         labels = torch.tensor([record["label"] for record in records])
         return {"pixel_values": self.processor(squares, return_tensors="pt")["pixel_values"], "labels": labels}
+
+    def score(self, outputs: Any, batch: Batch) -> dict[str, torch.Tensor]:
+        """Return the number of right predictions."""
+        return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
+
+    def baselines(self) -> Baselines:
+        """Measure what the data are known for."""
+        return self.images.baselines()
+
+    def example(self, model: Any) -> Example | None:
+        """Return the sample of the data, if there is one, and the model's class."""
+        sample = self.images.sample
+        if sample is None:
+            return None
+        with torch.no_grad():
+            label = int(model(**self.processor(sample, return_tensors="pt").to(model.device)).logits.argmax())
+        return Example(sample, {"label": self.labels[label]})
 
 
 def center_crop(image: Image.Image) -> Image.Image:

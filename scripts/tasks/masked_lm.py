@@ -7,18 +7,16 @@ Source: Devlin et al. 2019, BERT, §3.1 and appendix A.1, https://arxiv.org/abs/
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast
 
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
-from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.data.corpus import Baselines, Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, CachedTokenizer, cached_tokenizer, config_fields
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, cached_tokenizer, config_fields
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import most_frequent_token
 from qkv.scripts.tasks.metrics import measure
@@ -29,105 +27,89 @@ MASKED = 0.8  # of the predicted tokens; as many of the rest are replaced as are
 WORDS = 8  # of the card's example
 
 
-def masked_lm(recipe: Recipe, corpus: Corpus) -> Task:
-    """Make the task of a masked language model on a corpus, each text in pieces of at most `text.length` tokens.
+class MaskedLM(Task):
+    """Predict masked tokens of a corpus, each text in pieces of at most `text.length` tokens.
 
-    In training tokens are masked by the place of their row; in evaluated splits always the same ones are.
+    Of the predicted tokens 80 % are masked, 10 % replaced by random tokens and 10 % kept. In training they are chosen
+    by the place of their row; in evaluated splits always the same ones are.
     """
-    tokenize = cached_tokenizer(recipe, corpus.texts.get("train", []), ENCODER_TEMPLATE, NEEDS)
-    length = recipe.text.length
-    mask = Masking(tokenize.tokenizer, recipe.text.mask, recipe.seed)
-    tables = {name: rows(tokenize, texts, length) for name, texts in corpus.texts.items()}
-    train = tables.pop("train", Columns({}))
-    splits = {name: mask.once(split) for name, split in tables.items()}
-    baselines = partial(most_frequent_token, train, mask.special, splits)
-    example = partial(prediction, tokenize.tokenizer, corpus)
-    known: Any = {} if corpus.stream else {"baselines": baselines, "example": example}
-    return Task(
-        data=corpus,
-        kind="fill-mask",
-        train=corpus.stream(partial(stream_pieces, tokenize, length), None) if corpus.stream else train,
-        splits=splits,
-        processor=tokenize.tokenizer,
-        score=score,
-        reduce=reduce_masked,
-        collate=mask.collate,
-        config=config_fields(tokenize.tokenizer, max_position_embeddings=length),
-        **known,
-    )
 
+    kind = "fill-mask"
 
-def stream_pieces(tokenize: CachedTokenizer, length: int, texts: Sequence[str]) -> list[list[Record]]:
-    """Return the examples of each text."""
-    return [[{"input_ids": piece} for piece in pieces] for pieces in split_texts(tokenize, texts, length)]
+    def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
+        self.corpus, self.length, self.share, self.seed = corpus, recipe.text.length, recipe.text.mask, recipe.seed
+        self.tokenize = cached_tokenizer(recipe, corpus.texts.get("train", []), ENCODER_TEMPLATE, NEEDS)
+        self.tokenizer = self.tokenize.tokenizer
+        self.special = torch.tensor(sorted(self.tokenizer.all_special_ids))
+        splits: dict[str, Any] = {}
+        for name, texts in corpus.texts.items():
+            pieces = [piece for pieces in self.split_texts(texts) for piece in pieces]
+            rows = padded_columns({"input_ids": (pieces, self.tokenizer.pad_token_id)})
+            splits[name] = rows if name == "train" else self.mask_once(rows)
+        if corpus.stream:
+            splits["train"] = corpus.stream(self.examples_of, None)
+        config = config_fields(self.tokenizer, max_position_embeddings=self.length)
+        super().__init__(corpus, splits, self.tokenizer, config)
 
+    def split_texts(self, texts: Sequence[str]) -> list[list[np.ndarray]]:
+        """Split each text into pieces of at most `length` tokens, each with the special tokens around it."""
+        start, end, room = [self.tokenizer.cls_token_id], [self.tokenizer.sep_token_id], self.length - 2
+        return [
+            [np.concatenate((start, row[first : first + room], end)) for first in range(0, len(row), room)]
+            for row in self.tokenize(texts, add_special_tokens=False)
+        ]
 
-def rows(tokenize: CachedTokenizer, texts: Sequence[str], length: int) -> Columns:
-    """Return the pieces of all texts."""
-    pieces = [piece for pieces_of_one in split_texts(tokenize, texts, length) for piece in pieces_of_one]
-    return padded_columns({"input_ids": (pieces, tokenize.tokenizer.pad_token_id)})
-
-
-def split_texts(tokenize: CachedTokenizer, texts: Sequence[str], length: int) -> list[list[np.ndarray]]:
-    """Split each text into pieces of at most `length` tokens, each with the special tokens around it."""
-    start, end, room = [tokenize.tokenizer.cls_token_id], [tokenize.tokenizer.sep_token_id], length - 2
-    return [
-        [np.concatenate((start, row[first : first + room], end)) for first in range(0, len(row), room)]
-        for row in tokenize(texts, add_special_tokens=False)
-    ]
-
-
-def score(outputs: Any, batch: Batch) -> dict[str, Tensor]:
-    """Return how many of the predicted tokens are right."""
-    return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
-
-
-class Masking:
-    """Chooses the tokens to predict, of which 80 % are masked, 10 % replaced by random tokens and 10 % kept."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, share: float, seed: int) -> None:
-        self.share, self.seed, self.size = share, seed, len(tokenizer)
-        self.mask, self.pad = tokenizer.mask_token_id, tokenizer.pad_token_id
-        self.special = torch.tensor(sorted(tokenizer.all_special_ids))
+    def examples_of(self, texts: Sequence[str]) -> list[list[Record]]:
+        """Return the examples of each text of a stream."""
+        return [[{"input_ids": piece} for piece in pieces] for pieces in self.split_texts(texts)]
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch of rows; in training each is masked by its place, else they are masked already."""
-        batch = pad_with_mask(records, places, {"input_ids": self.pad})
+        batch = pad_with_mask(records, {"input_ids": self.tokenizer.pad_token_id})
         length = batch["input_ids"].shape[1]
         if places is None:
             return {**batch, "labels": batch["labels"][:, :length]}
         # Three numbers for each token in order: those of a row do not depend on the length of others.
         draws = [np.random.default_rng((self.seed, place)).random((length, 3)) for place in places]
-        return {**batch, **self.apply(batch["input_ids"], torch.from_numpy(np.stack(draws)))}
+        return {**batch, **self.mask(batch["input_ids"], torch.from_numpy(np.stack(draws)))}
 
-    def once(self, split: Columns) -> Columns:
+    def mask_once(self, split: Columns) -> Columns:
         """Mask a split for good, the same tokens whatever the seed."""
         inputs = split.columns["input_ids"]
         draws = torch.from_numpy(np.random.default_rng(0).random((*inputs.shape, 3)))
-        return Columns(self.apply(inputs, draws), split.lengths)
+        return Columns(self.mask(inputs, draws), split.lengths)
 
-    def apply(self, inputs: Tensor, draws: Tensor) -> Batch:
+    def mask(self, inputs: Tensor, draws: Tensor) -> Batch:
         """Mask inputs (B, T) by draws (B, T, 3) in [0, 1): which to predict, how to change them, and to what."""
         which, how, instead = draws.unbind(-1)
         chosen = (which < self.share) & ~torch.isin(inputs, self.special)
         masked, replaced = chosen & (how < MASKED), chosen & (how >= (1 + MASKED) / 2)
-        other = (instead * self.size).long()
-        other = other.masked_fill(torch.isin(other, self.special), self.mask)
+        other = (instead * len(self.tokenizer)).long()
+        other = other.masked_fill(torch.isin(other, self.special), self.tokenizer.mask_token_id)
         labels = inputs.masked_fill(~chosen, IGNORED)
-        return {"input_ids": inputs.masked_fill(masked, self.mask).where(~replaced, other), "labels": labels}
+        changed = inputs.masked_fill(masked, self.tokenizer.mask_token_id).where(~replaced, other)
+        return {"input_ids": changed, "labels": labels}
 
+    def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """Return how many of the predicted tokens are right."""
+        return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
 
-def reduce_masked(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-    """Return loss and accuracy by predicted token, and the perplexity."""
-    by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
-    return {**by_token, **measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])}
+    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+        """Return loss and accuracy by predicted token, and the perplexity."""
+        by_token = {name: sums[name] / sums["targets"] for name in ("loss", "accuracy")}
+        return {**by_token, **measure(["perplexity"], [sums["loss"]], [int(sums["targets"])])}
 
+    def baselines(self) -> Baselines:
+        """Measure the most frequent token."""
+        return {} if self.corpus.stream else most_frequent_token(self.train, self.special, self.splits)
 
-def prediction(tokenizer: PreTrainedTokenizerFast, corpus: Corpus, model: Any) -> Example:
-    """Return the first words of the test, the last of them masked, and the model's prediction."""
-    words = corpus.texts["test"][0].split()[:WORDS]
-    given = " ".join([*words[:-1], tokenizer.mask_token])
-    inputs = tokenizer(given, return_tensors="pt").to(model.device)
-    with torch.no_grad():
-        logits = model(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id]
-    return Example(given, {"token": int(logits[0].argmax())})
+    def example(self, model: Any) -> Example | None:
+        """Return the first words of the test, the last of them masked, and the model's prediction."""
+        if self.corpus.stream:
+            return None
+        words = self.corpus.texts["test"][0].split()[:WORDS]
+        given = " ".join([*words[:-1], self.tokenizer.mask_token])
+        inputs = self.tokenizer(given, return_tensors="pt").to(model.device)
+        with torch.no_grad():
+            logits = model(**inputs).logits[inputs["input_ids"] == self.tokenizer.mask_token_id]
+        return Example(given, {"token": int(logits[0].argmax())})

@@ -1,8 +1,6 @@
 """Object detection: boxes and classes, which a detector predicts as a set."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import send_to_device
-from datasets import Dataset
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, ImageOps
@@ -33,52 +30,23 @@ FLIP = 0.5  # the probability that a training image is mirrored
 PICTURE = {"objects.png": "Detections in images of the test split, with scores; dashed: ground truth"}
 
 
-def object_detection(recipe: Recipe, data: ObjectData) -> Task:
-    """Make the task of detecting objects, measured by COCO's average precision.
+class ObjectDetection(Task):
+    """Detect objects, measured by COCO's average precision, in images that are resized to `shortest_edge`."""
 
-    Images are resized to `shortest_edge`, and half of those for training mirrored.
-    """
-    require("pycocotools")
-    edge = recipe.data.shortest_edge
-    edges = {"shortest_edge": edge, "longest_edge": int(edge * MAX_RATIO)}
-    batches = Detection(DetrImageProcessorPil(size=edges, do_convert_rgb=True), tuple(data.labels), recipe.seed)
-    splits: Any = dict(data.tables)
-    return Task(
-        data=data,
-        kind="object-detection",
-        train=splits.pop("train"),
-        splits=splits,
-        processor=batches.processor,
-        labels=data.labels,
-        count=count_objects,
-        score=lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])},
-        answer=batches.answer,
-        metrics=("average_precision",),
-        collate=batches,
-        example=partial(batches.example, splits["test"][0]),
-        products=partial(batches.draw, splits["test"].select(range(min(DRAWN, len(splits["test"]))))),
-    )
+    kind = "object-detection"
+    metrics = ("average_precision",)
 
+    def __init__(self, recipe: Recipe, data: ObjectData) -> None:
+        require("pycocotools")
+        self.tables, self.seed, edge = data.tables, recipe.seed, recipe.data.shortest_edge
+        edges = {"shortest_edge": edge, "longest_edge": int(edge * MAX_RATIO)}
+        processor: Any = DetrImageProcessorPil(size=edges, do_convert_rgb=True)
+        super().__init__(data, data.tables, processor, labels=data.labels)
 
-def mirror(image: Image.Image, objects: Sequence[Box]) -> tuple[Image.Image, list[Box]]:
-    """Mirror an image and its boxes."""
-    return ImageOps.mirror(image), [
-        ([image.width - left - width, top, width, height], label) for (left, top, width, height), label in objects
-    ]
-
-
-@dataclass(frozen=True)
-class Detection:
-    """Makes batches of images and their objects, in training with random flips, and decodes predictions."""
-
-    processor: Any
-    names: tuple[str, ...]
-    seed: int
-
-    def __call__(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
-        """Return pixels, the mask of padding, and the objects of each image."""
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        """Return pixels, the mask of padding, and the objects of each image, in training mirrored half of the time."""
         images = [check_image(record["image"]) for record in records]
-        objects = [check_objects(record["objects"], self.names) for record in records]
+        objects = [check_objects(record["objects"], self.labels) for record in records]
         for index, place in enumerate(places or ()):
             if np.random.default_rng((self.seed, place)).random() < FLIP:
                 images[index], objects[index] = mirror(images[index], objects[index])
@@ -97,26 +65,43 @@ class Detection:
         ]
         return [(as_lists(one), as_lists(other)) for one, other in zip(predictions, references, strict=True)]
 
+    def count(self, batch: Batch) -> Tensor:
+        """Return the number of objects and of images of a batch."""
+        return torch.tensor([sum(len(target["boxes"]) for target in batch["labels"]), len(batch["labels"])])
+
+    def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss of all images of a batch."""
+        return {"loss": outputs.loss * len(batch["labels"])}
+
     def predict(self, model: Any, records: Sequence[Record]) -> list[Answer]:
         """Return the answers for some records."""
-        batch = send_to_device(self(records, None), model.device)
+        batch = send_to_device(self.collate(records, None), model.device)
         with torch.no_grad():
             return self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
 
-    def example(self, record: Record, model: Any) -> Example:
-        """Return an image, and the prediction of the first object query."""
+    def example(self, model: Any) -> Example:
+        """Return the first image of the test, and the prediction of the first object query."""
+        record = self.tables["test"][0]
         ((prediction, _),) = self.predict(model, [record])
         sides = ("xmin", "ymin", "xmax", "ymax")
         box = dict(zip(sides, map(int, prediction["boxes"][0]), strict=True))
-        expected = {"label": self.names[prediction["labels"][0]], "box": box}
+        expected = {"label": self.labels[prediction["labels"][0]], "box": box}
         return Example(check_image(record["image"]), expected, {"threshold": 0.0})
 
-    def draw(self, records: Dataset, model: Any, folder: Path) -> dict[str, str]:
-        """Draw the predictions on some images."""
-        answers = self.predict(model, list(records))
+    def products(self, model: Any, folder: Path) -> dict[str, str]:
+        """Draw the predictions on some images of the test."""
+        table = self.tables["test"]
+        records = list(table.select(range(min(DRAWN, len(table)))))
         images = [check_image(record["image"]) for record in records]
-        draw_objects(images, answers, self.names, folder / "objects.png")
+        draw_objects(images, self.predict(model, records), self.labels, folder / "objects.png")
         return dict(PICTURE)
+
+
+def mirror(image: Image.Image, objects: Sequence[Box]) -> tuple[Image.Image, list[Box]]:
+    """Mirror an image and its boxes."""
+    return ImageOps.mirror(image), [
+        ([image.width - left - width, top, width, height], label) for (left, top, width, height), label in objects
+    ]
 
 
 def coco(objects: Sequence[Box]) -> dict[str, Any]:
@@ -128,11 +113,6 @@ def coco(objects: Sequence[Box]) -> dict[str, Any]:
 def as_lists(tensors: Mapping[str, Tensor]) -> dict[str, list[Any]]:
     """Return tensors as lists."""
     return {name: values.tolist() for name, values in tensors.items()}
-
-
-def count_objects(batch: Batch) -> Tensor:
-    """Return the number of objects and of images of a batch."""
-    return torch.tensor([sum(len(target["boxes"]) for target in batch["labels"]), len(batch["labels"])])
 
 
 def draw_objects(images: Sequence[Any], answers: Sequence[Answer], names: Sequence[str], path: Path) -> None:

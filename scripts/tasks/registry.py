@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,15 @@ from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.causal_lm import causal_lm
-from qkv.scripts.tasks.contrastive import contrastive
-from qkv.scripts.tasks.image_classification import image_classification
-from qkv.scripts.tasks.masked_lm import masked_lm
-from qkv.scripts.tasks.object_detection import object_detection
-from qkv.scripts.tasks.prompted_generation import prompted_generation
-from qkv.scripts.tasks.seq2seq import seq2seq
-from qkv.scripts.tasks.speech_recognition import read_speech, speech_recognition
+from qkv.scripts.tasks.contrastive import Contrastive
+from qkv.scripts.tasks.image_classification import ImageClassification
+from qkv.scripts.tasks.masked_lm import MaskedLM
+from qkv.scripts.tasks.object_detection import ObjectDetection
+from qkv.scripts.tasks.prompted_generation import PromptedGeneration
+from qkv.scripts.tasks.seq2seq import Seq2Seq
+from qkv.scripts.tasks.speech_recognition import CTCSpeechRecognition, Seq2SeqSpeechRecognition, read_speech
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.tasks.text_classification import text_classification
-from qkv.scripts.tasks.transcription import CTCTranscriber, Seq2SeqTranscriber
+from qkv.scripts.tasks.text_classification import TextClassification
 
 # Example data by name, by what they hold.
 EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
@@ -68,16 +66,16 @@ class Head:
 
 
 HEADS = (
-    Head("ForImageClassification", ImageData, image_classification, read_images, streams=True),
-    Head("ForObjectDetection", ObjectData, object_detection, read_objects),
-    Head("DualEncoderModel", CaptionData, contrastive, read_captions),
-    Head("ForSpeechSeq2Seq", SpeechData, partial(speech_recognition, Seq2SeqTranscriber), read_speech),
-    Head("ForCTC", SpeechData, partial(speech_recognition, CTCTranscriber), read_speech),
-    Head("ForCausalLM", PromptedCorpus, prompted_generation),
+    Head("ForImageClassification", ImageData, ImageClassification, read_images, streams=True),
+    Head("ForObjectDetection", ObjectData, ObjectDetection, read_objects),
+    Head("DualEncoderModel", CaptionData, Contrastive, read_captions),
+    Head("ForSpeechSeq2Seq", SpeechData, Seq2SeqSpeechRecognition, read_speech),
+    Head("ForCTC", SpeechData, CTCSpeechRecognition, read_speech),
+    Head("ForCausalLM", PromptedCorpus, PromptedGeneration),
     Head("ForCausalLM", Corpus, causal_lm, read_corpus, streams=True),
-    Head("ForMaskedLM", Corpus, masked_lm, read_corpus, streams=True),
-    Head("ForSequenceClassification", Corpus, text_classification, read_corpus),
-    Head("ForConditionalGeneration", Corpus, seq2seq, read_corpus),
+    Head("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
+    Head("ForSequenceClassification", Corpus, TextClassification, read_corpus),
+    Head("ForConditionalGeneration", Corpus, Seq2Seq, read_corpus),
 )
 
 

@@ -1,15 +1,12 @@
 """Sequence to sequence: texts and their targets, for an encoder-decoder."""
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-from transformers import PreTrainedTokenizerFast
-
 from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
-from qkv.scripts.data.corpus import Corpus
-from qkv.scripts.data.examples import Batch, Columns
-from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, CachedTokenizer, cached_tokenizer, config_fields
+from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.examples import Batch, Record
+from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, cached_tokenizer, config_fields
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import copy_source
 from qkv.scripts.tasks.task import Answer, Task
@@ -19,56 +16,16 @@ SENTENCES, WORDS = ("exact_match", "bleu", "chrf"), ("exact_match", "cer")
 SPARE = 4  # tokens that may be generated beyond the longest target
 
 
-def seq2seq(recipe: Recipe, corpus: Corpus) -> Task:
-    """Make the task of writing targets, truncated to `text.length` tokens; ValueError for a corpus without targets.
+class GreedyDecoding:
+    """Scores what a model generates greedily from the `inputs` of a batch, at most `max_tokens` tokens.
 
-    Metrics are of what the model generates greedily.
+    `references` are the targets of all splits, of which `_target` of a batch has the numbers.
     """
-    if not corpus.targets:
-        raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers or data=dates")
-    tokenize = cached_tokenizer(recipe, corpus.texts["train"] + corpus.targets["train"], SEQ2SEQ_TEMPLATE)
-    tokenizer, splits = tokenize.tokenizer, columns(corpus, tokenize, recipe.text.length)
-    references = [target for name in corpus.texts for target in corpus.targets[name]]
-    decoder = GreedyDecoder(tokenizer, references, recipe.text.length + SPARE)
-    metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
-    return Task(
-        data=corpus,
-        kind="translation",
-        train=splits.pop("train"),
-        splits=splits,
-        processor=tokenizer,
-        answer=decoder.answer,
-        metrics=metrics,
-        collate=partial(pad_with_mask, fills={"input_ids": tokenizer.pad_token_id, "labels": IGNORED}),
-        config=decoder.config | {"max_position_embeddings": decoder.max_tokens},
-        baselines=partial(copy_source, corpus, metrics),
-    )
 
-
-def columns(corpus: Corpus, tokenize: CachedTokenizer, length: int) -> dict[str, Columns]:
-    """Return the examples of each split, each with the number of its target among those of all splits."""
-    splits, start, limits = {}, 0, {"truncation": True, "max_length": length}
-    for name, texts in corpus.texts.items():
-        sources, labels = tokenize(texts, **limits), tokenize(corpus.targets[name], **limits)
-        rows = {"input_ids": (sources, tokenize.tokenizer.pad_token_id), "labels": (labels, IGNORED)}
-        splits[name] = padded_columns(rows, _target=range(start, start + len(texts)))
-        start += len(texts)
-    return splits
-
-
-@dataclass(frozen=True)
-class GreedyDecoder:
-    """Generates at most `max_tokens` tokens from a model's `inputs`; `references` are the targets of all splits."""
-
-    tokenizer: PreTrainedTokenizerFast
+    inputs = ("input_ids", "attention_mask")
+    tokenizer: Any
     references: list[str]
     max_tokens: int
-    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Return the fields of the model's config that follow from the tokens."""
-        return config_fields(self.tokenizer, decoder_start_token_id=self.tokenizer.pad_token_id)
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return what the model generates greedily for each input, and its reference."""
@@ -80,3 +37,39 @@ class GreedyDecoder:
     def limit(self, batch: Batch) -> int:
         """Return the maximum number of generated tokens."""
         return min(batch["labels"].shape[1] + SPARE, self.max_tokens)
+
+
+class Seq2Seq(GreedyDecoding, Task):
+    """Write targets, truncated to `text.length` tokens; ValueError for a corpus without targets.
+
+    Metrics are of what the model generates greedily.
+    """
+
+    kind = "translation"
+
+    def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
+        if not corpus.targets:
+            raise ValueError(f"data={corpus.name!r} has no targets to write; take data=numbers or data=dates")
+        tokenize = cached_tokenizer(recipe, corpus.texts["train"] + corpus.targets["train"], SEQ2SEQ_TEMPLATE)
+        self.corpus, self.tokenizer, length = corpus, tokenize.tokenizer, recipe.text.length
+        self.max_tokens = length + SPARE
+        self.references = [target for name in corpus.texts for target in corpus.targets[name]]
+        self.metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
+        self.fills = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED}
+        splits, start = {}, 0
+        for name, texts in corpus.texts.items():
+            rows = {"input_ids": texts, "labels": corpus.targets[name]}
+            tokens = {key: tokenize(each, truncation=True, max_length=length) for key, each in rows.items()}
+            columns = {key: (each, self.fills[key]) for key, each in tokens.items()}
+            splits[name] = padded_columns(columns, _target=range(start, start + len(texts)))
+            start += len(texts)
+        ids = {"decoder_start_token_id": self.tokenizer.pad_token_id, "max_position_embeddings": self.max_tokens}
+        super().__init__(corpus, splits, self.tokenizer, config_fields(self.tokenizer, **ids))
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        """Make a batch, padded to its longest text and its longest target."""
+        return pad_with_mask(records, self.fills)
+
+    def baselines(self) -> Baselines:
+        """Measure the text itself as if it were its target."""
+        return copy_source(self.corpus, self.metrics)

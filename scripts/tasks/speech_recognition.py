@@ -1,6 +1,12 @@
-"""Speech recognition: recordings as log-mel features, and their transcriptions."""
+"""Speech recognition: recordings as log-mel features, and their transcriptions.
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+A decoder generates tokens, or CTC labels each frame with a character or the blank.
+"""
+
+import json
+import tempfile
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -9,23 +15,35 @@ from typing import Any
 
 import torch
 from datasets import Dataset, Features, List, Value
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Speech2TextFeatureExtractor
+from transformers import Speech2TextFeatureExtractor, Wav2Vec2CTCTokenizer
 
+from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.data.loading import public_names, read, select, splits
 from qkv.scripts.data.text_columns import add_splits
+from qkv.scripts.data.tokenization import (
+    END,
+    PAD,
+    SEQ2SEQ_TEMPLATE,
+    START,
+    UNKNOWN,
+    config_fields,
+    tokenize,
+    tokenizer_for,
+)  # fmt: skip
 from qkv.scripts.data.validation import RecordValidation, check_audio, check_text, valid_rows, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.task import Example, Task
-from qkv.scripts.tasks.transcription import Transcriber
+from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
+from qkv.scripts.tasks.task import Answer, Example, Task
 
-METRICS = ("wer", "exact_match")
 COLUMNS = ("audio", "file_name")  # of recordings: on the Hub, and in the table of a folder
 FEATURES = Features(
     {"text": Value("string"), "features": List(Value("float32")), "length": Value("int64"), "identity": Value("string")}
 )
+WORD_DELIMITER = "|"  # of the CTC tokenizers of transformers
 
 
 @dataclass(frozen=True)
@@ -47,11 +65,6 @@ class Recordings:
     def lengths(self) -> list[int]:
         """Return the number of frames of each."""
         return list(self.table["length"])
-
-    @property
-    def texts(self) -> list[str]:
-        """Return the transcription of each."""
-        return list(self.table["text"])
 
     def contents(self) -> Iterator[bytes]:
         """Yield recordings by their files and texts: the last bits of features differ between machines."""
@@ -76,31 +89,108 @@ def read_speech(recipe: Recipe) -> SpeechData:
     return SpeechData(**public_names(recipe.data.source), where=recipe.data.source)
 
 
-def speech_recognition(kind: Callable[..., Transcriber], recipe: Recipe, data: SpeechData) -> Task:
-    """Make the task of transcribing recordings; ValueError where a column is missing.
+class SpeechRecognition(Task):
+    """Transcribe recordings; ValueError where a column is missing.
 
     Features are computed once and kept in datasets' cache. Where there is no test split every tenth record is for it,
     and WER is of what the model generates.
     """
-    invalid, extractor = RecordValidation(recipe.data.bad_records), Speech2TextFeatureExtractor()
-    names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
-    tables = add_splits({name: valid_recordings(recipe, data.where, name, invalid) for name in names}, recipe)
-    examples = numbered({name: features(table, extractor, recipe.data.workers) for name, table in tables.items()})
-    transcriber = kind(recipe, {name: split.texts for name, split in examples.items()})
-    collate_split = partial(collate, labels=transcriber.labels, bins=extractor.num_mel_bins)
-    first = collate_split(examples["test"].__getitems__([0]))
-    return Task(
-        data=replace(data, invalid_records=invalid),
-        kind="automatic-speech-recognition",
-        train=examples.pop("train"),
-        splits=examples,
-        processor=Processor((extractor, transcriber.tokenizer)),
-        answer=transcriber.answer,
-        metrics=METRICS,
-        collate=collate_split,
-        config={**transcriber.config, "num_mel_bins": extractor.num_mel_bins},
-        example=partial(transcription, recording=tables["test"][0]["audio"], first=first, transcriber=transcriber),
-    )
+
+    kind = "automatic-speech-recognition"
+    metrics = ("wer", "exact_match")
+    tokenizer: Any
+
+    def __init__(self, recipe: Recipe, data: SpeechData) -> None:
+        invalid, self.extractor = RecordValidation(recipe.data.bad_records), Speech2TextFeatureExtractor()
+        names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
+        tables = add_splits({name: valid_recordings(recipe, data.where, name, invalid) for name in names}, recipe)
+        self.recording = tables["test"][0]["audio"]
+        self.references: list[str] = []
+        examples = {}
+        for name, table in tables.items():
+            examples[name] = Recordings(features(table, self.extractor, recipe.data.workers), len(self.references))
+            self.references += table["text"]
+        config = self.prepare(recipe, list(tables["train"]["text"])) | {"num_mel_bins": self.extractor.num_mel_bins}
+        processor = Processor((self.extractor, self.tokenizer))
+        super().__init__(replace(data, invalid_records=invalid), examples, processor, config)
+
+    @abstractmethod
+    def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
+        """Make the tokenizer from the texts of the training, and return the fields of the config that follow."""
+
+    @abstractmethod
+    def targets(self, texts: Sequence[str]) -> Tensor:
+        """Return the tokens of texts, padded with what is no target."""
+
+    def options(self, batch: Batch) -> dict[str, Any]:
+        """Return the options with which a pipeline gives the same."""
+        return {}
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        """Make a batch of recordings, padded to the longest, and their transcriptions."""
+        rows = [torch.tensor(record["features"]).view(-1, self.extractor.num_mel_bins) for record in records]
+        lengths = torch.tensor([len(row) for row in rows])
+        return {
+            "input_features": pad_sequence(rows, batch_first=True),
+            "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
+            "labels": self.targets([record["text"] for record in records]),
+            "_target": torch.tensor([record["_target"] for record in records]),
+        }
+
+    def example(self, model: Any) -> Example:
+        """Return the first recording of the test, and the model's transcription."""
+        batch = self.collate(self.splits["test"].__getitems__([0]), None)
+        batch = {name: value.to(model.device) for name, value in batch.items()}
+        with torch.no_grad():
+            ((text, _),) = self.answer(model, model(**model_inputs(batch)), batch)
+        return Example(check_audio(self.recording), {"text": text}, self.options(batch))
+
+
+class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
+    """A decoder generates tokens greedily."""
+
+    inputs = ("input_features", "attention_mask")
+
+    def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
+        """Make the recipe's tokenizer."""
+        self.tokenizer, self.length = tokenizer_for(recipe, texts, SEQ2SEQ_TEMPLATE), recipe.text.length
+        self.max_tokens = self.length + SPARE
+        return config_fields(self.tokenizer, decoder_start_token_id=self.tokenizer.pad_token_id)
+
+    def targets(self, texts: Sequence[str]) -> Tensor:
+        """Return the tokens of texts and their end, truncated to `text.length`."""
+        return pad_rows(tokenize(self.tokenizer, texts, truncation=True, max_length=self.length), IGNORED)
+
+    def options(self, batch: Batch) -> dict[str, Any]:
+        """Return the options of greedy decoding, for a pipeline would search with beams."""
+        return {"max_new_tokens": self.limit(batch), "num_beams": 1}
+
+
+class CTCSpeechRecognition(SpeechRecognition):
+    """A character or the blank for each frame; equal labels in a row are one character."""
+
+    def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
+        """Make a tokenizer of the characters that occur in the texts."""
+        if recipe.text.tokenizer != "characters":
+            raise ValueError(
+                f"text.tokenizer={recipe.text.tokenizer!r} is not for {recipe.model.architecture}, which labels frames "
+                "with characters; set text.tokenizer=characters"
+            )
+        self.tokenizer = ctc_tokenizer(texts)
+        # A text too long for its recording has no alignment and an infinite loss.
+        return config_fields(self.tokenizer, ctc_zero_infinity=True)
+
+    def targets(self, texts: Sequence[str]) -> Tensor:
+        """Return the characters of texts."""
+        return pad_rows(tokenize(self.tokenizer, texts), IGNORED)
+
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """Return the most probable label of each frame, equal ones in a row joined, and the references."""
+        best = outputs.logits.argmax(-1)
+        real = model.base_model.padding_mask(batch["attention_mask"], outputs.logits)
+        best = best.where(real.bool(), self.tokenizer.pad_token_id)
+        texts = self.tokenizer.batch_decode(best.tolist())  # special tokens too, as in pipelines
+        return [(text, self.references[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
 
 
 def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordValidation) -> Dataset:
@@ -144,30 +234,11 @@ def extract(batch: Mapping[str, list[Any]], extractor: Any) -> dict[str, list[An
     }
 
 
-def numbered(tables: Mapping[str, Dataset]) -> dict[str, Recordings]:
-    """Return the examples of each split, which know where their texts begin among those of all."""
-    examples, first = {}, 0
-    for name, table in tables.items():
-        examples[name] = Recordings(table, first)
-        first += len(table)
-    return examples
-
-
-def collate(records: Sequence[Record], places: Sequence[int] | None = None, *, labels: Any, bins: int) -> Batch:
-    """Make a batch of recordings, padded to the longest, and their transcriptions."""
-    rows = [torch.tensor(record["features"]).view(-1, bins) for record in records]
-    lengths = torch.tensor([len(row) for row in rows])
-    return {
-        "input_features": pad_sequence(rows, batch_first=True),
-        "attention_mask": (torch.arange(int(lengths.max())) < lengths[:, None]).long(),
-        "labels": labels([record["text"] for record in records]),
-        "_target": torch.tensor([record["_target"] for record in records]),
-    }
-
-
-def transcription(model: Any, recording: Any, first: Batch, transcriber: Transcriber) -> Example:
-    """Return the first recording of the test, and the model's transcription."""
-    batch = {name: value.to(model.device) for name, value in first.items()}
-    with torch.no_grad():
-        ((text, _),) = transcriber.answer(model, model(**model_inputs(batch)), batch)
-    return Example(check_audio(recording), {"text": text}, transcriber.options(batch))
+def ctc_tokenizer(texts: Sequence[str]) -> Wav2Vec2CTCTokenizer:
+    """Return a tokenizer of the characters that occur in texts; padding is the blank."""
+    words = (PAD, END, START, UNKNOWN, WORD_DELIMITER, *sorted(set().union(*texts) - {" ", WORD_DELIMITER}))
+    special = {"pad_token": PAD, "eos_token": END, "bos_token": START, "unk_token": UNKNOWN}
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "vocab.json"
+        path.write_text(json.dumps({word: index for index, word in enumerate(words)}), encoding="utf-8")
+        return Wav2Vec2CTCTokenizer(str(path), word_delimiter_token=WORD_DELIMITER, **special)

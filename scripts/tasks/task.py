@@ -1,7 +1,7 @@
 """The task of a training: examples in splits, how they become batches, and how outputs are scored."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,6 @@ from qkv.scripts.tasks.metrics import measure
 Answer = tuple[Any, Any]
 
 
-def count_labels(batch: Batch) -> int:
-    """Count the labels of a batch."""
-    return int((batch["labels"] != IGNORED).sum())
-
-
-def mean(sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-    """Divide each sum by the number of targets."""
-    return {name: total / sums["targets"] for name, total in sums.items() if name != "targets"}
-
-
 @dataclass(frozen=True)
 class Example:
     """The input of a pipeline, its options, and what its first answer must then hold."""
@@ -38,53 +28,75 @@ class Example:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class Task:
-    """A data set as the training loop sees it.
+    """A data set as the training loop sees it; a subclass says how batches are made and outputs scored.
 
-    `kind` is the pipeline's name for the task, `labels` are the class names. `splits` are evaluated.
-
-    `collate` makes a batch of records. In training it is given the `places` of its records in the endless order that
-    all processes share, and draws random changes from `(seed, place)` alone, so the same batches come on any number of
-    processes and after any interruption. In evaluation `places` is None, and nothing is changed. Names in a batch that
-    begin with an underscore are for scoring and not given to the model.
-
-    `count` returns how many targets a batch has, or, as a tensor, how many of each kind where a model divides by
-    several; the last of these are what losses are means over. `score` gives sums over batches and processes, such as
-    right predictions; `answer` (model, outputs, batch) what has to be scored together, such as translations beside
-    their references. From the sums (`loss` and `targets` among them) and all answers of a split `reduce` makes
-    metrics, beside the `metrics` that are named.
-
-    `config` are the fields of the model's config that follow from the data, such as `vocab_size`. `baselines` measures
-    what the model is compared with, and `example` (model) gives an input and output of the pipeline of this kind.
+    `kind` is the pipeline's name for the task, `labels` are the class names, `splits` are evaluated. `config` are the
+    fields of the model's config that follow from the data, such as `vocab_size`, and `generation` those of its
+    generation config. `usage` is the program of the card that generates something, in which `model=...` stands for the
+    published model.
 
     With `in_batch_negatives` the examples of a step are each other's negatives: the loss of each depends on the others,
     so gradients cannot be accumulated over parts of it.
-
-    `generation` are fields of the model's generation config. `products` (model, folder) leaves what the model
-    generates in a run's folder, and returns {file: caption}; `usage` is the program of the card that generates some,
-    in which `model=...` stands for the published model.
     """
 
-    data: DataSet
-    kind: str
-    train: Examples | Stream
-    splits: Mapping[str, Examples]
-    processor: Any
-    labels: list[str] = field(default_factory=list)
-    count: Callable[[Batch], int | Tensor] = count_labels
-    score: Callable[[Any, Batch], dict[str, Tensor]] = lambda outputs, batch: {}
-    answer: Callable[[Any, Any, Batch], list[Answer]] = lambda model, outputs, batch: []
-    reduce: Callable[[dict[str, float], Sequence[Answer]], dict[str, float]] = mean
+    kind = ""
     metrics: Sequence[str] = ()
-    collate: Callable[[Sequence[Record], Sequence[int] | None], Batch] = stack
-    config: dict[str, Any] = field(default_factory=dict)
-    baselines: Callable[[], Baselines] = dict
-    example: Callable[[Any], Example | None] = lambda model: None
-    in_batch_negatives: bool = False
-    generation: Mapping[str, Any] = field(default_factory=dict)
-    products: Callable[[Any, Path], dict[str, str]] = lambda model, folder: {}
-    usage: str = ""
+    in_batch_negatives = False
+    generation: Mapping[str, Any] = {}
+    usage = ""
+
+    def __init__(
+        self,
+        data: DataSet,
+        splits: Mapping[str, Any],
+        processor: Any,
+        config: Mapping[str, Any] | None = None,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.data, self.processor, self.config, self.labels = data, processor, dict(config or {}), list(labels)
+        self.train: Examples | Stream = splits["train"]
+        self.splits: dict[str, Examples] = {name: split for name, split in splits.items() if name != "train"}
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        """Make a batch of records; names in it that begin with an underscore are not given to the model.
+
+        In training the `places` of the records in the endless order that all processes share are given, and random
+        changes drawn from `(seed, place)` alone, so the same batches come on any number of processes and after any
+        interruption. In evaluation `places` is None, and nothing is changed.
+        """
+        return stack(records)
+
+    def count(self, batch: Batch) -> int | Tensor:
+        """Return how many targets a batch has, or how many of each kind where a model divides by several.
+
+        The last of these are what losses are means over.
+        """
+        return int((batch["labels"] != IGNORED).sum())
+
+    def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
+        """Return sums over batches and processes, such as right predictions."""
+        return {}
+
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """Return what has to be scored together, such as translations beside their references."""
+        return []
+
+    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+        """Return the metrics beside the named ones: each sum, `loss` among them, divided by the number of targets."""
+        return {name: total / sums["targets"] for name, total in sums.items() if name != "targets"}
+
+    def baselines(self) -> Baselines:
+        """Measure what the model is compared with."""
+        return {}
+
+    def example(self, model: Any) -> Example | None:
+        """Return an input and output of the pipeline of this kind."""
+        return None
+
+    def products(self, model: Any, folder: Path) -> dict[str, str]:
+        """Leave what the model generates in a run's folder, and return {file: caption}."""
+        return {}
 
     def measure(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
         """Compute all metrics of a split."""

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,9 @@ def loaded() -> Task:
         batch = task.collate(records, places)
         return batch if places is None else {**batch, "_places": torch.tensor(places)}
 
-    return replace(task, collate=collate)
+    made = copy(task)
+    made.collate = collate
+    return made
 
 
 def observe(
@@ -109,7 +111,9 @@ class Child:
                 self.started("data")()
             return task.collate(records, places)
 
-        data.load = lambda recipe: replace(task, collate=collate)
+        made = copy(task)
+        made.collate = collate
+        data.load = lambda recipe: made
         run.draw_curve = lambda log, path: path.touch()  # nothing that a killed training could get wrong
         observe(Loop, "step", self.started("step"), self.trained)
         observe(Loop, "evaluate", self.started("evaluation"))

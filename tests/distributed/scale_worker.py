@@ -30,14 +30,14 @@ from qkv.scripts.data.examples import Batch, stack
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.contrastive import batch_loss
-from qkv.scripts.tasks.object_detection import count_objects
-from qkv.scripts.tasks.task import Answer, Task, mean
+from qkv.scripts.tasks.object_detection import ObjectDetection
+from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training import loop as loop_module
 from qkv.scripts.training.accelerator import build_accelerator, data_parallel, full_model, make_model, seed_ranks
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.state import capture, restore
 from recipes import recipe_of
-from tiny_training import DATA
+from tiny_training import task_of
 
 NO_DROPOUT = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout": 0.0}
 RECIPE = recipe_of(name="scale", batch_size=8, learning_rate=1e-3, warmup_steps=3, weight_decay=0.1, max_grad_norm=0.5)
@@ -171,7 +171,7 @@ CASES: dict[str, tuple[type, Callable[[], Any], Callable[[], Rows], Callable[[Ba
         models.QkvDualEncoderModel, lambda: tiny.dual_encoder(**NO_DROPOUT), captions, lambda batch: len(batch["input_ids"]),
     ),
     "scenes": (
-        models.QkvDetectionForObjectDetection, lambda: tiny.detector(auxiliary_loss=True, **NO_DROPOUT), scenes, count_objects,
+        models.QkvDetectionForObjectDetection, lambda: tiny.detector(auxiliary_loss=True, **NO_DROPOUT), scenes, partial(ObjectDetection.count, None),
     ),
     "dropout": (models.QkvDecoderForCausalLM, lambda: tiny.decoder("gpt2"), text, next_tokens),
 }  # fmt: skip
@@ -230,7 +230,7 @@ def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
 
     def reduce(sums: dict[str, float], found: Any) -> dict[str, float]:
         answers.extend(found)
-        return mean(sums, found)
+        return Task.reduce(None, sums, found)
 
     if kind is models.QkvDualEncoderModel:
         return contest(examples(), count, collate, reduce)
@@ -238,10 +238,10 @@ def taught(name: str, dtype: torch.dtype, answers: list[Answer]) -> Task:
     writes = {"answer": write} if kind is models.QkvEncoderDecoderForConditionalGeneration else {}
     score = (
         {"score": lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])}}
-        if count is count_objects
+        if kind is models.QkvDetectionForObjectDetection
         else {}
     )
-    return Task(DATA, "t", data, {"test": data}, None, count=count, collate=collate, reduce=reduce, **writes, **score)
+    return task_of(data, {"test": data}, count=count, collate=collate, reduce=reduce, **writes, **score)
 
 
 def contest(data: Rows, count: Any, stacked: Any, reduce: Any) -> Task:
@@ -250,8 +250,10 @@ def contest(data: Rows, count: Any, stacked: Any, reduce: Any) -> Task:
     def collate(records: Any, places: Any) -> Batch:
         return stacked(records, places) | ({} if places is None else {"return_loss": torch.tensor(True)})
 
-    options = {"score": lambda outputs, batch: {"loss": batch_loss(outputs)}, "in_batch_negatives": True}
-    return Task(DATA, "t", data, {"test": data}, None, count=count, collate=collate, reduce=reduce, **options)
+    score = {"score": lambda outputs, batch: {"loss": batch_loss(outputs)}}
+    task = task_of(data, {"test": data}, count=count, collate=collate, reduce=reduce, **score)
+    task.in_batch_negatives = True
+    return task
 
 
 def curve(name: str, dtype: str, steps: int, halt: int = 0, **fields: Any) -> tuple[Curve, PreTrainedModel]:

@@ -14,9 +14,9 @@ from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.validation import RecordValidation, check_text
-from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import Loop
 from recipes import recipe_of
+from tiny_training import task_of
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 
@@ -35,10 +35,8 @@ def prepared(path: Path, shards: int) -> Loop:
     invalid_records = RecordValidation(recipe.data.bad_records)
     stream = Stream.of(recipe, invalid_records, {"text": check_text}, prepare=letters, length=10)
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=30, **TINY)).double()
-    task = Task(
-        DataSet("t", "t", "t", invalid_records=invalid_records), "t", stream, {}, None,
-        count=lambda batch: int((batch["labels"][:, 1:] != -100).sum()),
-    )  # fmt: skip
+    data = DataSet("t", "t", "t", invalid_records=invalid_records)
+    task = task_of(stream, data=data, count=lambda batch: int((batch["labels"][:, 1:] != -100).sum()))
     return Loop.of(Accelerator(cpu=True), model, recipe, task)
 
 

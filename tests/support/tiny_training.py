@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -40,11 +41,24 @@ def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
     return {"pixel_values": batch["pixel_values"] + torch.stack(noise), "labels": batch["labels"]}
 
 
+def task_of(
+    train: object,
+    splits: Mapping[str, object] = {},
+    labels: Sequence[str] = (),
+    *,
+    data: DataSet = DATA,
+    **functions: Any,
+) -> Task:
+    """A task of these functions."""
+    methods = {name: staticmethod(function) for name, function in functions.items()}
+    return type("TestTask", (Task,), methods)(data, {"train": train, **splits}, None, labels=labels)
+
+
 def task() -> Task:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(14, 1, 4, 4, generator=generator)
     examples = Columns({"pixel_values": images, "labels": torch.arange(14) % 3})
-    return Task(DATA, "t", examples, {"validation": examples, "test": examples}, None, ["a", "b", "c"], collate=collate)
+    return task_of(examples, {"validation": examples, "test": examples}, ["a", "b", "c"], collate=collate)
 
 
 def manager(folder: Path, network: torch.nn.Module | None = None, **fields: object) -> CheckpointManager:

@@ -33,7 +33,7 @@ def test_a_batch_is_as_wide_as_its_longest_row() -> None:
 def test_rows_of_their_own_length_make_the_same_batch() -> None:
     examples = padded_columns({"input_ids": (rows(2, 4, 1), 0)})
     own = [{"input_ids": row} for row in rows(2, 4, 1)]
-    one, other = (pad_with_mask(found, None, {"input_ids": 0}) for found in (examples.__getitems__([0, 2]), own[::2]))
+    one, other = (pad_with_mask(found, {"input_ids": 0}) for found in (examples.__getitems__([0, 2]), own[::2]))
     assert one["attention_mask"].tolist() == [[1, 1], [1, 0]]
     assert all(torch.equal(one[name], other[name]) for name in one)
 

@@ -7,13 +7,13 @@ from datasets import ClassLabel, Dataset, Features, Image, Value, concatenate_da
 
 from qkv.scripts.data.fingerprint import contents
 from qkv.scripts.tasks.task import Task
-from tiny_training import DATA
+from tiny_training import task_of
 
 WORDS = {"text": [f"word {n}" for n in range(2500)], "n": [None, *range(2499)]}
 
 
 def task(train: object, **splits: object) -> Task:
-    return Task(DATA, "t", train, splits, None)
+    return task_of(train, splits)
 
 
 def of(train: object) -> str:

@@ -1,6 +1,6 @@
 """Pictures and captions: as the processor makes them, judged among 32 captions, and never in parts."""
 
-from dataclasses import replace
+from copy import copy
 from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from PIL import Image
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.contrastive import CANDIDATES, Retrieval, batch_loss, negatives
+from qkv.scripts.tasks.contrastive import CANDIDATES, batch_loss, negatives
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import check_task
 from qkv.scripts.training.run import build, train
@@ -62,7 +62,8 @@ def test_judged_is_the_nearest_caption(task: Task) -> None:
     )
     outputs = SimpleNamespace(image_embeds=texts[[3, 3, 30]])
     batch = {"_caption": torch.tensor([3, 4, 30]), "_place": torch.arange(3)}
-    retrieval = Retrieval({"input_ids": torch.arange(32)}, 24)
+    retrieval = copy(task)
+    retrieval.tokens, retrieval.seen = {"input_ids": torch.arange(32)}, 24
     answers = retrieval.answer(model, outputs, batch)
     assert answers == [(3, 3), (3, 4), (30, 30)]
     found = retrieval.reduce({"loss": 6.0, "targets": 3.0}, answers)
@@ -127,6 +128,8 @@ def png(number: int) -> bytes:
 )
 def test_pairs_are_never_taken_in_parts(fields: dict[str, int], said: str, task: Task) -> None:
     check_task(task, RECIPE)
-    check_task(replace(task, in_batch_negatives=False), changed(RECIPE, **fields))
+    independent = copy(task)
+    independent.in_batch_negatives = False
+    check_task(independent, changed(RECIPE, **fields))
     with pytest.raises(ValueError, match=said):
         check_task(task, changed(RECIPE, **fields))

@@ -5,9 +5,8 @@ import torch
 
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Columns
-from qkv.scripts.data.tokenization import tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.masked_lm import IGNORED, Masking, masked_lm
+from qkv.scripts.tasks.masked_lm import IGNORED, MaskedLM
 from qkv.scripts.tasks.task import Task
 from recipes import recipe_of
 
@@ -20,7 +19,7 @@ def recipe(**options: object) -> Recipe:
 
 @pytest.fixture
 def task() -> Task:
-    return masked_lm(recipe(), Corpus("c", "t", "s", TEXTS))
+    return MaskedLM(recipe(), Corpus("c", "t", "s", TEXTS))
 
 
 def test_texts_are_in_pieces_that_fit(task: Task) -> None:
@@ -43,7 +42,7 @@ def test_a_place_decides_what_is_hidden_and_neighbours_do_not(task: Task) -> Non
 
 
 def test_evaluation_asks_for_the_same_tokens_each_time(task: Task) -> None:
-    other = masked_lm(recipe(), Corpus("c", "t", "s", TEXTS))
+    other = MaskedLM(recipe(), Corpus("c", "t", "s", TEXTS))
     split = task.splits["test"]
     for name, column in split.columns.items():
         assert torch.equal(column, other.splits["test"].columns[name])
@@ -54,14 +53,14 @@ def test_evaluation_asks_for_the_same_tokens_each_time(task: Task) -> None:
 
 
 def test_shares_are_those_of_bert() -> None:
-    tokenizer = tokenizer_for(recipe(), ["abcdefghijklmnopqrstuvwxyz"])
-    mask = Masking(tokenizer, 0.15, 0)
-    inputs = torch.randint(5, len(tokenizer), (400, 64))
-    found = mask.apply(inputs, torch.rand(*inputs.shape, 3))
+    letters = ["abcdefghijklmnopqrstuvwxyz"]
+    task = MaskedLM(recipe(mask=0.15), Corpus("c", "t", "s", {"train": letters, "test": letters}))
+    inputs = torch.randint(5, len(task.processor), (400, 64))
+    found = task.mask(inputs, torch.rand(*inputs.shape, 3))
     asked = found["labels"] != IGNORED
     assert torch.equal(found["labels"][asked], inputs[asked])
     assert torch.equal(found["input_ids"][~asked], inputs[~asked])
-    hidden = (found["input_ids"] == mask.mask)[asked].double().mean().item()
+    hidden = (found["input_ids"] == task.processor.mask_token_id)[asked].double().mean().item()
     same = (found["input_ids"] == inputs)[asked].double().mean().item()
     # A token drawn at random is the same by chance now and then, and never a special one.
     assert asked.double().mean().item() == pytest.approx(0.15, abs=0.01)
@@ -71,7 +70,8 @@ def test_shares_are_those_of_bert() -> None:
 
 def test_special_tokens_are_never_asked_for(task: Task) -> None:
     inputs = torch.tensor([[2, 7, 1, 0]])
-    found = Masking(task.processor, 0.99, 0).apply(inputs, torch.zeros(1, 4, 3))
+    task.share = 0.99
+    found = task.mask(inputs, torch.zeros(1, 4, 3))
     assert found["labels"].tolist() == [[IGNORED, 7, IGNORED, IGNORED]]
 
 

@@ -18,7 +18,6 @@ from qkv.scripts.data.validation import check_image
 from qkv.scripts.example_data.shapes import scenes
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.object_detection import count_objects
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.run import Run, build, train
 
@@ -193,9 +192,9 @@ def test_the_stock_model_has_our_loss(task: Task) -> None:
     given = {name: value for name, value in batch.items() if name != "_size"}
     own = DetrForObjectDetection.forward
     with torch.no_grad():
-        whole = model(**given, num_items_in_batch=count_objects(batch)).loss
+        whole = model(**given, num_items_in_batch=task.count(batch)).loss
         parts = [{name: value[part] for name, value in given.items()} for part in (slice(0, 3), slice(3, 8))]
-        found = sum(model(**part, num_items_in_batch=count_objects(batch)).loss for part in parts)
+        found = sum(model(**part, num_items_in_batch=task.count(batch)).loss for part in parts)
         model.loss_function = None
         del model.__dict__["_loss_function"]
         expected = own(model, **given).loss

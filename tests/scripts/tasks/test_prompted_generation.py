@@ -14,7 +14,7 @@ from qkv.scripts.data.corpus import Corpus, PromptedCorpus
 from qkv.scripts.publishing.card.card import make_card
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.tasks.prompted_generation import generator, prompted_generation
+from qkv.scripts.tasks.prompted_generation import PromptedGeneration, generator
 from qkv.scripts.training.run import Run, train
 
 TINY = ["text.made=40", "text.evaluated=4", "max_steps=2", "warmup_steps=1", "eval_every=2", "batch_size=8",
@@ -44,7 +44,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_only_what_is_made_is_to_be_predicted() -> None:
-    task = prompted_generation(SMALL, data_of(corpus()))
+    task = PromptedGeneration(SMALL, data_of(corpus()))
     batch = task.collate(task.train.__getitems__([0, 1]), [0, 1])
     assert [task.processor.decode(row) for row in batch["input_ids"]] == ["a b <s> x y x", "b a <s> y y y"]
     assert (batch["labels"][:, :3] == IGNORED).all() and task.count(batch) == 6
@@ -53,7 +53,7 @@ def test_only_what_is_made_is_to_be_predicted() -> None:
 
 
 def test_bits_are_by_word_and_judges_see_prompts_and_results() -> None:
-    task = prompted_generation(SMALL, data_of(corpus()))
+    task = PromptedGeneration(SMALL, data_of(corpus()))
     found = task.measure({"loss": 6.0, "targets": 3.0}, [("a", "a b"), ("x", "b a")])
     assert found == {"loss": 2.0, "bits_per_word": 2.0 / math.log(2), "right": 0.5}
 
@@ -115,7 +115,7 @@ def test_the_program_of_the_card_makes_a_file(
 
 def test_rows_that_make_no_grid_are_refused() -> None:
     with pytest.raises(ValueError, match="texts and targets of unequal numbers of tokens have no place on a grid"):
-        prompted_generation(SMALL, data_of(corpus(train=["x", "y y y", "x x x"])))
+        PromptedGeneration(SMALL, data_of(corpus(train=["x", "y y y", "x x x"])))
 
 
 def test_other_heads_are_refused() -> None:

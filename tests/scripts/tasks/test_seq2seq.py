@@ -5,7 +5,7 @@ import torch
 
 import qkv
 from qkv.scripts.data.corpus import Corpus, paired
-from qkv.scripts.tasks.seq2seq import seq2seq
+from qkv.scripts.tasks.seq2seq import Seq2Seq
 from qkv.scripts.tasks.task import Task
 from recipes import recipe_of
 
@@ -15,7 +15,7 @@ CORPUS = paired("c", "t", "s", [("ab", "x"), ("abc", "xyz"), ("b", "zz"), ("aaaa
 
 @pytest.fixture
 def task() -> Task:
-    return seq2seq(RECIPE, CORPUS)
+    return Seq2Seq(RECIPE, CORPUS)
 
 
 def test_sources_and_targets_end_and_are_cut(task: Task) -> None:
@@ -39,7 +39,7 @@ def test_answers_are_what_is_generated_beside_the_whole_target(task: Task) -> No
 
 
 def test_metrics_are_of_texts() -> None:
-    task = seq2seq(RECIPE, paired("c", "t", "s", [("b", "z"), ("a", "x y")]))
+    task = Seq2Seq(RECIPE, paired("c", "t", "s", [("b", "z"), ("a", "x y")]))
     found = task.measure({"loss": 4.0, "targets": 2.0}, [("un deux", "un deux"), ("trois", "quatre")])
     assert found["exact_match"] == 0.5 and found["loss"] == 2.0 and 0 < found["chrf"] < 100
     assert task.metrics == ("exact_match", "bleu", "chrf")
@@ -53,7 +53,7 @@ def test_what_has_no_words_is_judged_by_its_characters(task: Task) -> None:
 
 def test_texts_without_targets_are_refused() -> None:
     with pytest.raises(ValueError, match="data='c' has no targets to write; take data=numbers or data=dates"):
-        seq2seq(RECIPE, Corpus("c", "t", "s", {"train": ["a"], "test": ["b"]}))
+        Seq2Seq(RECIPE, Corpus("c", "t", "s", {"train": ["a"], "test": ["b"]}))
 
 
 def test_positions_are_enough_for_what_is_written(task: Task) -> None:

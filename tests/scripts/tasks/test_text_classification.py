@@ -6,7 +6,7 @@ import torch
 import qkv
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.tasks.text_classification import text_classification
+from qkv.scripts.tasks.text_classification import TextClassification
 from recipes import recipe_of
 
 TEXTS = {"train": ["aaa b", "b", "aaaaaaaaaaaaaaaa", "bb b"], "test": ["aa", "bb"]}
@@ -16,7 +16,7 @@ RECIPE = recipe_of(text=dict(tokenizer="characters", length=8))
 
 @pytest.fixture
 def task() -> Task:
-    return text_classification(RECIPE, Corpus("c", "t", "s", TEXTS, LABELS, ["A", "B"]))
+    return TextClassification(RECIPE, Corpus("c", "t", "s", TEXTS, LABELS, ["A", "B"]))
 
 
 def test_texts_are_framed_and_cut(task: Task) -> None:
@@ -47,4 +47,4 @@ def test_the_example_is_what_the_model_sees(task: Task) -> None:
 
 def test_texts_without_labels_are_refused() -> None:
     with pytest.raises(ValueError, match="data='c' has no labels to learn; take data=django-paragraphs"):
-        text_classification(RECIPE, Corpus("c", "t", "s", TEXTS))
+        TextClassification(RECIPE, Corpus("c", "t", "s", TEXTS))

@@ -1,7 +1,7 @@
 """The loop: the same steps however they are cut into parts and shared by processes; evaluation is exact."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,11 +16,11 @@ from qkv.modeling import modeling_decoder
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.object_detection import count_objects
+from qkv.scripts.tasks.object_detection import ObjectDetection
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import Loop, count_tokens, parameter_groups
 from recipes import recipe_of
-from tiny_training import DATA
+from tiny_training import task_of
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 RECIPE = recipe_of(max_steps=4, batch_size=8, learning_rate=1e-2, warmup_steps=2, weight_decay=0.1)
@@ -66,15 +66,16 @@ def object_task() -> Task:
         labels = [record.pop("labels") for record in records]
         return {**stack(records), "labels": labels}
 
-    made = task(examples, count_objects)
-    return replace(made, collate=collate, score=lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])})
+    made = task(examples, partial(ObjectDetection.count, None))
+    made.collate, made.score = collate, lambda outputs, batch: {"loss": outputs.loss * len(batch["labels"])}
+    return made
 
 
 def task(examples: Columns, count: Callable[[Batch], int]) -> Task:
     def score(outputs: object, batch: Batch) -> dict[str, Tensor]:
         return {"accuracy": (outputs.logits.argmax(-1) == batch["labels"]).sum()}
 
-    return Task(DATA, "t", examples, {"test": examples}, None, ["a", "b", "c"], count, score)
+    return task_of(examples, {"test": examples}, ["a", "b", "c"], count=count, score=score)
 
 
 def sound_model(**fields: object) -> nn.Module:
@@ -95,7 +96,9 @@ def sound_task() -> Task:
     labels = labels.masked_fill(torch.arange(4) > torch.arange(20)[:, None] % 4, -100)
     mask = (torch.arange(41) < torch.arange(20)[:, None] % 7 + 35).long()
     columns = {"input_features": torch.randn(20, 41, 5).double(), "attention_mask": mask, "labels": labels}
-    return replace(task(Columns(columns), lambda batch: int((batch["labels"] != -100).sum())), score=nothing)
+    made = task(Columns(columns), lambda batch: int((batch["labels"] != -100).sum()))
+    made.score = nothing
+    return made
 
 
 CASES = {
@@ -146,7 +149,8 @@ def test_a_mean_of_means_would_be_something_else(monkeypatch: pytest.MonkeyPatch
 def test_a_text_that_is_read_once_leaves_no_keys_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modeling_decoder, "DynamicCache", None)
     data = text_task()
-    loop = Loop.of(Accelerator(cpu=True), text_model(), changed(RECIPE, max_steps=1), replace(data, score=nothing))
+    data.score = nothing
+    loop = Loop.of(Accelerator(cpu=True), text_model(), changed(RECIPE, max_steps=1), data)
     assert len(list(loop.steps())) == 1 and loop.evaluate(data.train)["loss"] > 0
 
 

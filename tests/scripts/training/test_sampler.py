@@ -1,6 +1,5 @@
 """The feed: one order for all processes, every example once a pass, and the same parts from any step on."""
 
-from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.sampler import BUCKET, MapLoader, Place, Sampler, Share
 from recipes import recipe_of
-from tiny_training import DATA
+from tiny_training import task_of
 
 RECIPE = recipe_of(batch_size=8)
 
@@ -29,7 +28,7 @@ def task(size: int) -> Task:
     def collate(records: list, places: list | None) -> Batch:
         return {**stack(records), "places": torch.tensor(places)}
 
-    return Task(DATA, "t", examples, {}, None, collate=collate)
+    return task_of(examples, collate=collate)
 
 
 def taken(recipe: Recipe, steps: int, done: int = 0, rank: int = 0, processes: int = 1) -> list[list[int]]:
@@ -85,7 +84,7 @@ def test_steps_by_length_hold_like_lengths_and_lose_nothing() -> None:
 
 
 def test_data_without_lengths_cannot_be_grouped_by_them() -> None:
-    bare = replace(task(30), train=Columns({"index": torch.arange(30)}))
+    bare = task_of(Columns({"index": torch.arange(30)}))
     with pytest.raises(ValueError, match="group_by_length=true: the examples of t have no lengths; leave it out"):
         MapLoader(bare, changed(RECIPE, group_by_length=True), share(RECIPE))
 

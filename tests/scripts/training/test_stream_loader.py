@@ -24,7 +24,7 @@ import stream_worker
 from qkv.scripts.data import stream as shard
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.loading import read
-from qkv.scripts.data.stream import Stream
+from qkv.scripts.data.stream import Shard, Stream
 from qkv.scripts.data.validation import RecordValidation, check_text
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
@@ -33,7 +33,7 @@ from qkv.scripts.training import state
 from qkv.scripts.training.sampler import MapLoader, Share
 from qkv.scripts.training.stream_loader import StreamLoader, make_loader, prefetch
 from recipes import recipe_of
-from tiny_training import DATA
+from tiny_training import task_of
 
 RECIPE = recipe_of(batch_size=8, shards=4, buffer=7)
 # Of records, so that no shard has as many as another; read in three parts.
@@ -61,7 +61,7 @@ def collate(records: Sequence[Record], places: Sequence[int] | None) -> Batch:
 
 
 def task(made: Stream) -> Task:
-    return Task(DATA, "t", made, {}, None, collate=collate)
+    return task_of(made, collate=collate)
 
 
 def plain(data: IterableDataset | None = None, **fields: Any) -> Stream:
@@ -93,7 +93,7 @@ def first_pass(one: StreamLoader) -> list[int]:
     """The records of every shard to its first end."""
     found = []
     for number in one.own:
-        shard = one.shard(number, None)
+        shard = Shard(one.stream, one.recipe, number, one.states[str(number)])
         for example in shard.examples():
             if shard.at.epoch:
                 break
@@ -198,7 +198,7 @@ def test_the_stream_is_read_as_it_is_needed() -> None:
 def test_a_task_is_fed_by_what_it_has() -> None:
     share = Share(0, 1, 1, 8)
     assert isinstance(make_loader(task(plain()), RECIPE, share), StreamLoader)
-    indexed = replace(task(plain()), train=Columns({"n": torch.arange(9)}))
+    indexed = task(Columns({"n": torch.arange(9)}))
     assert isinstance(make_loader(indexed, RECIPE, share), MapLoader)
     with pytest.raises(TypeError, match="the examples of t are a stream: they have no index"):
         MapLoader(task(plain()), RECIPE, share)
