@@ -1,13 +1,15 @@
 """Data sets by name: corpora of texts, alone, each with a label, or each with a target text; recordings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.validation import RecordValidation
+from qkv.scripts.recipes.schema import Recipe
 
 Item = TypeVar("Item")
 Splits = dict[str, list[Item]]
@@ -56,23 +58,16 @@ class Corpus(DataSet):
         """Return the splits that are not for training."""
         return [name for name in self.texts if name != "train"]
 
-    def limited(self, evaluated: int) -> "Corpus":
-        """Return it with only the first examples of evaluated splits, or with all of them when that is 0."""
-        if not evaluated:
-            return self
-        texts, labels = first(self.texts, evaluated), first(self.labels, evaluated)
-        return replace(self, texts=texts, labels=labels, targets=first(self.targets, evaluated))
-
-    def with_holdout(self, share: float) -> "Corpus":
-        """Return it with that share of the training examples, evenly spread, as `validation` where there is none.
-
-        ValueError where that is no example at all.
-        """
-        if not share or "validation" in self.texts:
-            return self
-        held = evenly_spread(len(self.texts["train"]), share)
-        texts, labels, targets = (hold_out(splits, held) for splits in (self.texts, self.labels, self.targets))
-        return replace(self, texts=texts, labels=labels, targets=targets)
+    def divided(self, recipe: Recipe) -> "Corpus":
+        """Return it in the splits that the recipe asks for."""
+        rows = divide({name: len(texts) for name, texts in self.texts.items()}, recipe)
+        columns: dict[str, Splits[Any]] = {"texts": self.texts, "labels": self.labels, "targets": self.targets}
+        chosen: dict[str, Any] = {
+            column: {name: [splits[source][row] for row in own] for name, (source, own) in rows.items()}
+            for column, splits in columns.items()
+            if splits
+        }
+        return replace(self, **chosen)
 
 
 @dataclass(frozen=True)
@@ -94,27 +89,25 @@ class PromptedCorpus:
     usage: str
 
 
-def evenly_spread(size: int, share: float) -> list[bool]:
-    """Choose which of that many examples are held out, evenly spread; ValueError for none."""
-    held = [int((index + 1) * share) > int(index * share) for index in range(size)]
-    if not any(held):
-        raise ValueError(f"holdout={share} of {size} examples is none; make it larger, or give more of them")
-    return held
+def divide(sizes: Mapping[str, int], recipe: Recipe) -> dict[str, tuple[str, Sequence[int]]]:
+    """Choose the rows of each split, as the split of the data that holds them and their numbers in it.
 
-
-def hold_out(splits: Splits[Item], held: Sequence[bool]) -> Splits[Item]:
-    """Move the held training examples to `validation`."""
-    if not splits:
-        return splits
-    parts: dict[bool, list[Item]] = {True: [], False: []}
-    for item, is_held in zip(splits["train"], held, strict=True):
-        parts[is_held].append(item)
-    return {**splits, "train": parts[False], "validation": parts[True]}
-
-
-def first(splits: Splits[Item], count: int) -> Splits[Item]:
-    """Keep that many examples of every split but the training's, which stays whole."""
-    return {name: items if name == "train" else items[:count] for name, items in splits.items()}
+    A test and, for a `holdout`, a validation split are taken from the training where there are none, evenly spread;
+    evaluated splits keep their first `text.evaluated` rows. ValueError where a share of the examples is none.
+    """
+    rows: dict[str, tuple[str, Sequence[int]]] = {name: (name, range(size)) for name, size in sizes.items()}
+    for name, share in {"test": 1 / TEST_EVERY, "validation": recipe.data.holdout}.items():
+        if name not in rows and share:
+            _, train = rows["train"]
+            held = [int((index + 1) * share) > int(index * share) for index in range(len(train))]
+            if not any(held):
+                raise ValueError(
+                    f"holdout={share} of {len(train)} examples is none; make it larger, or give more of them"
+                )
+            rows[name] = "train", list(compress(train, held))
+            rows["train"] = "train", [row for row, out in zip(train, held, strict=True) if not out]
+    most = recipe.text.evaluated or None
+    return {name: (source, own if name == "train" else own[:most]) for name, (source, own) in rows.items()}
 
 
 def paired(name: str, title: str, source: str, pairs: Sequence[tuple[str, str]]) -> Corpus:

@@ -49,11 +49,14 @@ def read(
         datasets.disable_progress_bars()
     if not Path(where).exists():
         return undecoded(from_hub(where, split, streaming=streaming), columns, where)
-    if is_saved(Path(where)):
-        return undecoded(from_disk(where, split, streaming=streaming), columns, where)
-    files = split_files(where)
+    files: Any = local_splits(where)
     if split not in files:
         raise ValueError(f"{where} has no {split} split; it has {', '.join(files)}")
+    if isinstance(files, DatasetDict):
+        saved = files[split]
+        # A stream in shards, for several readers.
+        saved = saved.to_iterable_dataset(num_shards=min(64, len(saved))) if streaming else saved
+        return undecoded(saved, columns, where)
     pieces = [piece for path in files[split] for piece in format_of(str(path)).cut(path, documents)]
     if files[split][0].suffix.lower() in IMAGES:
         pieces, features = with_labels(pieces, files, Path(where))
@@ -71,26 +74,15 @@ def splits(where: str) -> list[str]:
     """Return the splits of a file, folder or data set of the Hub."""
     if not Path(where).exists():
         return ask_hub(where, datasets.get_dataset_split_names)
-    if is_saved(Path(where)):
+    return list(local_splits(where))
+
+
+def local_splits(where: str) -> DatasetDict | dict[str, list[Path]]:
+    """Return the splits of what `save_to_disk` wrote as tables, those of another folder or a file as lists of files."""
+    if (Path(where) / "dataset_dict.json").is_file() or (Path(where) / "dataset_info.json").is_file():
         saved = datasets.load_from_disk(where)
-        return list(saved) if isinstance(saved, DatasetDict) else ["train"]
-    return list(split_files(where))
-
-
-def is_saved(folder: Path) -> bool:
-    """Tell whether `save_to_disk` wrote the folder."""
-    return (folder / "dataset_dict.json").is_file() or (folder / "dataset_info.json").is_file()
-
-
-def from_disk(where: str, split: str, *, streaming: bool) -> Data:
-    """Read a split of what `save_to_disk` wrote."""
-    saved = datasets.load_from_disk(where)
-    if not isinstance(saved, DatasetDict):
-        saved = DatasetDict({"train": saved})
-    if split not in saved:
-        raise ValueError(f"{where} has no {split} split; it has {', '.join(saved)}")
-    # In shards, for several readers.
-    return saved[split].to_iterable_dataset(num_shards=min(64, len(saved[split]))) if streaming else saved[split]
+        return saved if isinstance(saved, DatasetDict) else DatasetDict({"train": saved})
+    return split_files(where)
 
 
 def from_hub(where: str, split: str, *, streaming: bool) -> Data:

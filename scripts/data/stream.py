@@ -5,7 +5,6 @@ packs its own, and starts over at its end. Its buffer is not saved: it is read a
 """
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -26,7 +25,6 @@ from qkv.scripts.recipes.schema import Recipe
 UNITS = 4096  # that a stream is read in at most: a resumed shard reads the one where it was again
 CHUNK = 32  # records that are prepared together
 MIN_TOTAL = 1000  # records that the share of invalid ones is taken of at least, before the end of a shard
-AHEAD = 4  # chunks that a pool prepares in advance
 
 
 def unchanged(records: Sequence[Record]) -> list[list[Record]]:
@@ -166,7 +164,8 @@ class Shard:
         """Yield the examples of the buffered records, from the position on."""
         packer = Packer(self.stream.length, self.at.waiting) if self.stream.length else None
         chunks = [records[start : start + CHUNK] for start in range(self.at.taken, len(records), CHUNK)]
-        for chunk, prepared in zip(chunks, ordered(self.pool, self.prepared, chunks), strict=True):
+        work = self.pool.map if self.pool else map
+        for chunk, prepared in zip(chunks, work(self.prepared, chunks), strict=True):
             for record, made in zip(chunk, prepared, strict=True):
                 examples = [] if isinstance(made, InvalidRecord) else made
                 if packer:
@@ -201,16 +200,3 @@ class Shard:
         """Raise ValueError where too many of so many records are invalid; one in a shard is too few to tell."""
         invalid = self.stream.invalid_records
         invalid.check_share(self.at.bad, seen, self.at.first, allowed=1 if invalid.share else 0)
-
-
-def ordered(pool: Executor | None, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-    """Map items in order; a pool works on some ahead."""
-    if pool is None:
-        yield from map(work, items)
-        return
-    ahead: deque[Any] = deque()
-    for item in items:
-        ahead.append(pool.submit(work, item))
-        if len(ahead) > AHEAD:
-            yield ahead.popleft().result()
-    yield from (future.result() for future in ahead)

@@ -9,7 +9,7 @@ from typing import Any
 
 from datasets import ClassLabel, Dataset
 
-from qkv.scripts.data.corpus import TEST_EVERY, Corpus, evenly_spread
+from qkv.scripts.data.corpus import TEST_EVERY, Corpus, divide
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.loading import public_names, read, splits
 from qkv.scripts.data.readers import InvalidRecord, attempt
@@ -140,20 +140,10 @@ def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
             yield valid
 
 
-def add_splits(tables: dict[str, Dataset], recipe: Recipe) -> dict[str, Dataset]:
-    """Split off a test and, for a `holdout`, a validation split; keep the first `text.evaluated` of these."""
-    tables = dict(tables)
-    for name, share in {"test": 1 / TEST_EVERY, "validation": recipe.data.holdout}.items():
-        if name not in tables and share:
-            train = tables["train"]
-            held = evenly_spread(len(train), share)
-            tables[name] = train.select([index for index, kept in enumerate(held) if kept])
-            tables["train"] = train.select([index for index, kept in enumerate(held) if not kept])
-    most = recipe.text.evaluated
-    return {
-        name: table.select(range(min(most, len(table)))) if most and name != "train" else table
-        for name, table in tables.items()
-    }
+def add_splits(tables: Mapping[str, Dataset], recipe: Recipe) -> dict[str, Dataset]:
+    """Return tables in the splits that the recipe asks for."""
+    rows = divide({name: len(table) for name, table in tables.items()}, recipe)
+    return {name: tables[source].select(own) for name, (source, own) in rows.items()}
 
 
 def number_labels(tables: Mapping[str, Dataset], column: str) -> tuple[dict[str, list[int]], list[str]]:

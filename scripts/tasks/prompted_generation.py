@@ -28,7 +28,7 @@ class PromptedGeneration(CausalLM):
 
     def __init__(self, recipe: Recipe, data: PromptedCorpus) -> None:
         self.prompted, self.usage = data, data.usage
-        self.corpus = corpus = data.corpus.with_holdout(recipe.data.holdout).limited(recipe.text.evaluated)
+        self.corpus = corpus = data.corpus.divided(recipe)
         words = [*corpus.texts["train"], *corpus.targets["train"]]
         self.tokenizer = tokenizer = tokenizer_for(recipe, words, f"$A {START}", needs=["bos"])
         splits = {name: self.rows(name) for name in corpus.texts}

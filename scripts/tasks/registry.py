@@ -96,7 +96,7 @@ def load(recipe: Recipe) -> Task:
         )
     data = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
     if isinstance(data, Corpus) and data.stream is None:
-        data = data.with_holdout(recipe.data.holdout).limited(recipe.text.evaluated)
+        data = data.divided(recipe)
     return head.task(recipe, data)
 
 

@@ -25,7 +25,8 @@ class EarlyStopping:
     def update(self, step: int, results: dict[str, dict[str, float]]) -> bool:
         """Record the results of an evaluation, and return whether they are the best so far."""
         value = self.value(results)
-        if self.best is None or value is None or self.better(value, self.best):
+        lower = str(self.metric).rpartition(" ")[2] in LOWER_IS_BETTER
+        if self.best is None or value is None or (value < self.best if lower else value > self.best):
             self.best, self.step, self.waited, self.results = value, step, 0, results
             return True
         self.waited += 1
@@ -37,10 +38,6 @@ class EarlyStopping:
         if self.metric is not None and self.metric not in values:
             raise ValueError(f"watch={self.metric!r} is not among what is measured: {', '.join(values)}")
         return None if self.metric is None else values[self.metric]
-
-    def better(self, value: float, other: float) -> bool:
-        """Return whether one value is better than another."""
-        return value < other if str(self.metric).rpartition(" ")[2] in LOWER_IS_BETTER else value > other
 
     @property
     def best_step(self) -> int | None:

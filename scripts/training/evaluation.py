@@ -45,12 +45,8 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
             answers += answered
     reshard(model)
     model.train(was_training)
-    return combine(accelerator, task, dict(sums), answers)
-
-
-def combine(accelerator: Accelerator, task: Task, sums: dict[str, float], answers: list[Answer]) -> dict[str, float]:
-    """Compute the metrics from the sums and answers of one process of each tensor-parallel group."""
-    parts: list[Any] = gather_object([(sums, answers)])[:: tensor_parallel_size(accelerator)]
+    # Of one process of each tensor-parallel group.
+    parts: list[Any] = gather_object([(dict(sums), answers)])[:: tensor_parallel_size(accelerator)]
     names = sorted({name for part, _ in parts for name in part})
     totals = {name: sum(part.get(name, 0.0) for part, _ in parts) for name in names}
     return task.measure(totals, [answer for _, answered in parts for answer in answered])

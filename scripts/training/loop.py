@@ -23,9 +23,9 @@ from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import data_parallel, prepare, reduce_sum
 from qkv.scripts.training.ema import EMA
 from qkv.scripts.training.evaluation import evaluate, no_cache
-from qkv.scripts.training.sampler import MapLoader, Share
+from qkv.scripts.training.sampler import Share
 from qkv.scripts.training.schedule import make_schedule
-from qkv.scripts.training.stream_loader import StreamLoader, make_loader
+from qkv.scripts.training.stream_loader import make_loader
 
 
 @dataclass
@@ -43,57 +43,44 @@ class Step:
     stop: bool = False
 
 
-@dataclass
 class Loop:
-    """Model, optimizer, schedule and data of a training, of which `done` steps are taken."""
+    """Model, optimizer, schedule and data of a training, of which `done` steps are taken.
 
-    accelerator: Accelerator
-    model: nn.Module
-    optimizer: Any
-    schedule: Any
-    recipe: Recipe
-    task: Task
-    loader: MapLoader | StreamLoader
-    ema: EMA | None = None
-    done: int = 0
-    # Whether this process was asked to end the training; reduced over all processes in each step.
-    stop_requested: Callable[[], bool] = lambda: False
+    ValueError for a batch that cannot be split.
+    """
 
-    @classmethod
-    def of(cls, accelerator: Accelerator, model: PreTrainedModel, recipe: Recipe, task: Task) -> "Loop":
-        """Wrap the model for its devices, with AdamW and a schedule; ValueError for a batch that cannot be split."""
+    def __init__(self, accelerator: Accelerator, model: PreTrainedModel, recipe: Recipe, task: Task) -> None:
         check_task(task, recipe)
-        loader = make_loader(task, recipe, Share.of(accelerator, recipe))
+        self.accelerator, self.recipe, self.task, self.done = accelerator, recipe, task, 0
+        # Whether this process was asked to end the training; reduced over all processes in each step.
+        self.stop_requested: Callable[[], bool] = lambda: False
+        self.loader = make_loader(task, recipe, Share.of(accelerator, recipe))
         if recipe.compute.gradient_checkpointing:
             model.activation_checkpointing_enable()
         optimizer = torch.optim.AdamW(
             parameter_groups(model, recipe.optimization.weight_decay), lr=recipe.optimization.learning_rate, fused=True
         )
-        prepared, optimizer = prepare(accelerator, model, optimizer)
+        self.model: nn.Module
+        self.model, self.optimizer = prepare(accelerator, model, optimizer)
         # Not prepared: Accelerate would advance it once for each process.
-        schedule = make_schedule(optimizer, recipe.schedule, recipe.optimization.max_steps)
-        ema = EMA(prepared, recipe.optimization.ema_decay) if recipe.optimization.ema_decay else None
-        return cls(accelerator, prepared, optimizer, schedule, recipe, task, loader, ema)
+        self.schedule = make_schedule(self.optimizer, recipe.schedule, recipe.optimization.max_steps)
+        self.ema = EMA(self.model, recipe.optimization.ema_decay) if recipe.optimization.ema_decay else None
 
     def steps(self) -> Iterator[Step]:
         """Take the steps that are left, and yield after each of them."""
         batches = self.loader.micro_batches(self.done)
         self.model.train()
         while self.done < self.recipe.optimization.max_steps:
-            learning_rate = self.schedule.get_last_lr()[0]
             step = [
                 send_to_device(next(batches), self.accelerator.device)
                 for _ in range(self.recipe.optimization.accumulate)
             ]
-            results = self.step(step)
-            self.done += 1
-            yield Step(self.done, learning_rate, *results)
+            taken = self.step(step)
+            self.done = taken.number
+            yield taken
 
-    def step(self, batches: Sequence[Batch]) -> tuple[Tensor, Tensor, Tensor, bool]:
-        """Take an optimizer step on this process's micro-batches.
-
-        Returns loss, gradient norm, tokens and stop, the same on every process.
-        """
+    def step(self, batches: Sequence[Batch]) -> Step:
+        """Take an optimizer step on this process's micro-batches; the result is the same on every process."""
         accelerator = self.accelerator
         config = accelerator.unwrap_model(self.model).config
         targets = torch.stack([torch.as_tensor(self.task.count(batch)) for batch in batches]).sum(0)
@@ -114,12 +101,14 @@ class Loop:
             losses.append(loss.detach())
         clipped: Any = accelerator.clip_grad_norm_(self.model.parameters(), self.recipe.optimization.max_grad_norm)
         norm = clipped.full_tensor() if isinstance(clipped, DTensor) else torch.as_tensor(clipped)
+        learning_rate: Any = self.schedule.get_last_lr()[0]
         self.optimizer.step()
         self.schedule.step()
         self.optimizer.zero_grad()
         if self.ema:
             self.ema.update()
-        return reduce_sum(accelerator, torch.stack(losses).sum()), norm, tokens, bool(stop)
+        loss = reduce_sum(accelerator, torch.stack(losses).sum())
+        return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop))
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model within this context the weights that are evaluated and kept: with EMA the averaged ones."""

@@ -89,7 +89,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     check_metric(recipe.output.watch, task.splits)
     set_seed(recipe.seed)
     model = make_model(accelerator, recipe, lambda: build(recipe, task))
-    loop = Loop.of(accelerator, model, recipe, task)
+    loop = Loop(accelerator, model, recipe, task)
     record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
     folder = open_folder(recipe, accelerator)
     run = Run(folder, model, task, record, clock, accelerator.is_main_process)

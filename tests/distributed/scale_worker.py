@@ -193,7 +193,7 @@ def fresh_state() -> Iterator[None]:
 def begin(recipe: Recipe, build: Callable[[], PreTrainedModel], task: Task) -> Loop:
     """A training at its start."""
     accelerator = build_accelerator(recipe)
-    loop = Loop.of(accelerator, make_model(accelerator, recipe, build), recipe, task)
+    loop = Loop(accelerator, make_model(accelerator, recipe, build), recipe, task)
     seed_ranks(accelerator, recipe.seed)
     return loop
 

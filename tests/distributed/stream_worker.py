@@ -37,7 +37,7 @@ def prepared(path: Path, shards: int) -> Loop:
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(vocab_size=30, **TINY)).double()
     data = DataSet("t", "t", "t", invalid_records=invalid_records)
     task = task_of(stream, data=data, count=lambda batch: int((batch["labels"][:, 1:] != -100).sum()))
-    return Loop.of(Accelerator(cpu=True), model, recipe, task)
+    return Loop(Accelerator(cpu=True), model, recipe, task)
 
 
 def trained(path: Path, shards: int) -> dict[str, Tensor]:

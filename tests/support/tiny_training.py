@@ -71,7 +71,7 @@ def manager(folder: Path, network: torch.nn.Module | None = None, **fields: obje
         config = qkv.QkvImageEncoderConfig(image_size=4, patch_size=2, num_channels=1, **small, **DROPOUT)
         model = qkv.QkvImageEncoderForImageClassification(config)
     data = task()
-    loop = Loop.of(Accelerator(cpu=True), model, recipe, data)
+    loop = Loop(Accelerator(cpu=True), model, recipe, data)
     facts = {
         "recipe": flat(recipe),
         "config": json.loads(model.config.to_json_string()),

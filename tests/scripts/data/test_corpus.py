@@ -3,25 +3,26 @@
 import pytest
 
 from qkv.scripts.data.corpus import Corpus, paired
+from recipes import recipe_of
 
 
 def test_only_evaluated_splits_are_cut() -> None:
     texts = {"train": ["a", "b", "c"], "test": ["d", "e", "f"]}
     corpus = Corpus("n", "t", "s", texts, labels={"train": [0, 1, 2], "test": [2, 1, 0]})
-    few = corpus.limited(2)
+    few = corpus.divided(recipe_of(text={"evaluated": 2}))
     assert few.texts == {"train": ["a", "b", "c"], "test": ["d", "e"]} and few.labels["test"] == [2, 1]
-    assert corpus.limited(0) is corpus and few.targets == {}
+    assert corpus.divided(recipe_of()) == corpus and few.targets == {}
 
 
 def test_a_holdout_is_spread_over_the_training_and_every_column_of_it() -> None:
     texts = {"train": [str(index) for index in range(10)], "test": ["x"]}
     corpus = Corpus("n", "t", "s", texts, labels={"train": list(range(10)), "test": [0]})
-    held = corpus.with_holdout(0.2)
+    held = corpus.divided(recipe_of(holdout=0.2))
     assert held.texts == {"train": list("01235678"), "validation": ["4", "9"], "test": ["x"]}
     assert held.labels["validation"] == [4, 9] and held.targets == {} and len(held.labels["train"]) == 8
-    assert corpus.with_holdout(0.0) is corpus and held.with_holdout(0.5) is held
+    assert corpus.divided(recipe_of()) == corpus and held.divided(recipe_of(holdout=0.5)) == held
     with pytest.raises(ValueError, match="holdout=0.05 of 10 examples is none; make it larger"):
-        corpus.with_holdout(0.05)
+        corpus.divided(recipe_of(holdout=0.05))
 
 
 def test_every_tenth_pair_is_for_the_test() -> None:

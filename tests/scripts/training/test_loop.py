@@ -117,7 +117,7 @@ def weights_after(case: str, recipe: Recipe) -> dict[str, Tensor]:
     torch.manual_seed(0)
     build, make_task, fields = CASES[case]
     model, data = build(**fields), make_task()
-    loop = Loop.of(Accelerator(cpu=True), model, recipe, data)
+    loop = Loop(Accelerator(cpu=True), model, recipe, data)
     losses = torch.stack([step.loss for step in loop.steps()])
     return {**{name: value.detach().clone() for name, value in model.state_dict().items()}, "losses": losses}
 
@@ -150,7 +150,7 @@ def test_a_text_that_is_read_once_leaves_no_keys_and_values(monkeypatch: pytest.
     monkeypatch.setattr(modeling_decoder, "DynamicCache", None)
     data = text_task()
     data.score = nothing
-    loop = Loop.of(Accelerator(cpu=True), text_model(), changed(RECIPE, max_steps=1), data)
+    loop = Loop(Accelerator(cpu=True), text_model(), changed(RECIPE, max_steps=1), data)
     assert len(list(loop.steps())) == 1 and loop.evaluate(data.train)["loss"] > 0
 
 
@@ -160,7 +160,7 @@ def nothing(outputs: object, batch: Batch) -> dict[str, Tensor]:
 
 def prepared() -> Loop:
     torch.manual_seed(0)
-    return Loop.of(Accelerator(cpu=True), image_model(), RECIPE, image_task())
+    return Loop(Accelerator(cpu=True), image_model(), RECIPE, image_task())
 
 
 def test_evaluation_is_over_targets_not_batches() -> None:
@@ -182,7 +182,7 @@ def test_nothing_right_is_an_accuracy_of_zero() -> None:
 
 
 def test_training_learns_and_reports() -> None:
-    loop = Loop.of(Accelerator(cpu=True), image_model(), changed(RECIPE, max_steps=60), image_task())
+    loop = Loop(Accelerator(cpu=True), image_model(), changed(RECIPE, max_steps=60), image_task())
     steps = list(loop.steps())
     assert [step.number for step in steps] == list(range(1, 61))
     assert steps[-1].loss < 0.7 * steps[0].loss
@@ -194,7 +194,7 @@ def test_the_average_is_evaluated_and_training_goes_on_from_its_own_weights() ->
     losses = {}
     for decay in (None, 0.9):
         torch.manual_seed(0)
-        loop = Loop.of(Accelerator(cpu=True), image_model(), changed(RECIPE, ema_decay=decay), image_task())
+        loop = Loop(Accelerator(cpu=True), image_model(), changed(RECIPE, ema_decay=decay), image_task())
         losses[decay] = torch.stack([step.loss for step in loop.steps()])
     assert torch.equal(losses[None], losses[0.9])
     own = {name: weight.clone() for name, weight in loop.model.state_dict().items()}
@@ -216,7 +216,7 @@ def test_compiling_changes_no_number() -> None:
     try:
         AcceleratorState._reset_state()
         torch.manual_seed(0)
-        loop = Loop.of(Accelerator(cpu=True, dynamo_backend="inductor"), text_model(), RECIPE, text_task())
+        loop = Loop(Accelerator(cpu=True, dynamo_backend="inductor"), text_model(), RECIPE, text_task())
         losses = torch.stack([step.loss for step in loop.steps()])
         assert hasattr(loop.model, "_orig_mod") or loop.model._compiled_call_impl is not None
     finally:
