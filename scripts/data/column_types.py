@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from qkv.scripts.data.examples import Record
-from qkv.scripts.data.readers import Cell, InvalidRecord, Piece, format_of, read_jsonl, read_text, rows_of
+from qkv.scripts.data.readers import Cell, InvalidRecord, Piece, format_of, read_jsonl, read_text
 
 SAMPLE = 100  # records that decide the types
 TYPES: dict[type, str] = {str: "string", bool: "bool", int: "int64", float: "float64"}
@@ -32,7 +32,7 @@ def valid_records(pieces: Sequence[Piece], invalid: list[InvalidRecord]) -> Iter
     """Yield the valid records and gather the errors of the others; ValueError where all are invalid."""
     any_valid = False
     for piece in pieces:
-        for _, record in rows_of(piece):
+        for _, record in format_of(piece.path).rows(piece):
             if isinstance(record, InvalidRecord):
                 invalid.append(record)
             else:
@@ -64,8 +64,9 @@ def type_of(value: Any) -> str:
 def records(pieces: Sequence[Piece], types: dict[str, str]) -> Iterator[Record]:
     """Yield every record with its origin; of an invalid one `_invalid` has the reason, and its columns are None."""
     for piece in pieces:
-        begin = piece.begin if format_of(piece.path).rows in (read_jsonl, read_text) else 0
-        for row, record in rows_of(piece):
+        rows = format_of(piece.path).rows
+        begin = piece.begin if rows in (read_jsonl, read_text) else 0
+        for row, record in rows(piece):
             origin = {"_file": piece.path, "_begin": begin, "_row": row, "_invalid": None}
             try:
                 if isinstance(record, InvalidRecord):

@@ -57,7 +57,7 @@ def read(
         # A stream in shards, for several readers.
         saved = saved.to_iterable_dataset(num_shards=min(64, len(saved))) if streaming else saved
         return undecoded(saved, columns, where)
-    pieces = [piece for path in files[split] for piece in format_of(str(path)).cut(path, documents)]
+    pieces = [piece for path in files[split] for piece in format_of(str(path)).pieces(path, documents)]
     if files[split][0].suffix.lower() in IMAGES:
         pieces, features = with_labels(pieces, files, Path(where))
         types = dict.fromkeys(features, "any")

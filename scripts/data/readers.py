@@ -11,6 +11,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,19 +54,8 @@ class Cell(str):
 Row = tuple[int, Record | InvalidRecord]
 
 
-def stamp(path: Path) -> tuple[int, int]:
-    """Return the size of a file and when it was changed."""
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
-
-
-def one_piece(path: Path, documents: str) -> list[Piece]:
-    """Return a file as one piece."""
-    return [Piece(str(path), 0, path.stat().st_size, stamp(path), documents)]
-
-
-def line_pieces(path: Path, documents: str) -> list[Piece]:
-    """Cut a file of lines, or of paragraphs between blank lines, where one ends."""
+def cut_lines(path: Path, documents: str) -> list[int]:
+    """Return where to cut a file of lines, or of paragraphs between blank lines: where one ends."""
     size, cuts = path.stat().st_size, [0]
     with path.open("rb") as file:
         while documents != "file" and cuts[-1] + PIECE_BYTES < size:
@@ -75,18 +65,15 @@ def line_pieces(path: Path, documents: str) -> list[Piece]:
             while documents == "paragraph" and file.readline().strip():
                 pass
             cuts.append(file.tell())
-    ends = [*cuts[1:], size]
-    pieces = [Piece(str(path), begin, end, stamp(path), documents) for begin, end in zip(cuts, ends, strict=True)]
-    return [piece for piece in pieces if piece.begin < piece.end] or pieces[:1]
+    return cuts if cuts[-1] == size > 0 else [*cuts, size]
 
 
-def row_group_pieces(path: Path, documents: str) -> list[Piece]:
-    """Cut a parquet file into its row groups; ValueError where its footer is missing."""
+def cut_row_groups(path: Path, documents: str) -> list[int]:
+    """Return the numbers of a parquet file's row groups, and their end; ValueError where its footer is missing."""
     try:
-        count = pq.ParquetFile(path).num_row_groups
+        return list(range(pq.ParquetFile(path).num_row_groups + 1))
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"{path} is no whole parquet file ({error}); make or fetch it again") from None
-    return [Piece(str(path), group, group + 1, stamp(path)) for group in range(count)]
 
 
 def lines(piece: Piece) -> Iterator[tuple[int, bytes]]:
@@ -205,31 +192,32 @@ def read_image(piece: Piece) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of files: functions that cut one into pieces, and read a piece."""
+    """A kind of files: functions that read a piece, and say where to cut one into pieces, if it is."""
 
-    cut: Callable[[Path, str], list[Piece]]
     rows: Callable[[Piece], Iterator[Row]]
+    cuts: Callable[[Path, str], list[int]] = lambda path, documents: [0, path.stat().st_size]
+
+    def pieces(self, path: Path, documents: str) -> list[Piece]:
+        """Cut a file into pieces."""
+        status = path.stat()
+        stamp = status.st_size, status.st_mtime_ns
+        return [Piece(str(path), *bounds, stamp, documents) for bounds in pairwise(self.cuts(path, documents))]
 
 
-JSONL = Format(lambda path, documents: line_pieces(path, "line"), read_jsonl)
+JSONL = Format(read_jsonl, lambda path, documents: cut_lines(path, "line"))
 FORMATS = {
     ".jsonl": JSONL,
     ".ndjson": JSONL,
-    ".txt": Format(line_pieces, read_text),
-    ".csv": Format(one_piece, read_csv),
-    ".parquet": Format(row_group_pieces, read_parquet),
-    **dict.fromkeys(IMAGES, Format(one_piece, read_image)),
+    ".txt": Format(read_text, cut_lines),
+    ".csv": Format(read_csv),
+    ".parquet": Format(read_parquet, cut_row_groups),
+    **dict.fromkeys(IMAGES, Format(read_image)),
 }
 
 
 def format_of(path: str) -> Format:
     """Return the format of a file by its suffix."""
     return FORMATS[Path(path).suffix.lower()]
-
-
-def rows_of(piece: Piece) -> Iterator[Row]:
-    """Read the rows of a piece of any format."""
-    return format_of(piece.path).rows(piece)
 
 
 @cache

@@ -42,9 +42,9 @@ def tokenizer_for(
     if init is not None:
         if not (Path(init) / "tokenizer.json").is_file():
             raise ValueError(f"init={init!r} holds no tokenizer.json; give the model folder of a run, runs/…/model")
-        return check_special_tokens(load_tokenizer(init, length), needs)
-    if recipe.text.tokenizer not in MAKERS:
-        return check_special_tokens(load_tokenizer(recipe.text.tokenizer, length), needs)
+    where = init or recipe.text.tokenizer
+    if init is not None or where not in MAKERS:
+        return load_tokenizer(where, length, needs)
     tokenizer = MAKERS[recipe.text.tokenizer](texts, recipe.text.vocab_size)
     numbers = [(word, tokenizer.token_to_id(word)) for word in (START, END)]
     tokenizer.post_processor = TemplateProcessing(single=template, pair=f"{template} $B", special_tokens=numbers)
@@ -66,19 +66,8 @@ def cached_tokenizer(
     return CachedTokenizer(tokenizer_for(recipe, texts, template, needs), processes)
 
 
-def check_special_tokens(tokenizer: PreTrainedTokenizerFast, needs: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Return the tokenizer; ValueError for one that lacks a special token."""
-    for kind in needs:
-        if getattr(tokenizer, f"{kind}_token_id") is None:
-            raise ValueError(
-                f"the tokenizer of {tokenizer.name_or_path!r} has no {kind} token, which this architecture learns "
-                f"with; take another, or one that is trained here: {', '.join(MAKERS)}"
-            )
-    return tokenizer
-
-
-def load_tokenizer(where: str, length: int) -> PreTrainedTokenizerFast:
-    """Load the tokenizer of a folder or of the Hub; ValueError where there is none."""
+def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Load the tokenizer of a folder or of the Hub; ValueError where there is none, or it lacks a special token."""
     hint = did_you_mean(where, list(MAKERS), "tokenizers that are trained here")
     if "/" not in where and not Path(where).is_dir():
         # The Hub would be asked for it, again and again where there is no network.
@@ -92,6 +81,12 @@ def load_tokenizer(where: str, length: int) -> PreTrainedTokenizerFast:
     if loaded.pad_token_id is None:
         # Padding is masked, so any token will do.
         loaded.pad_token = loaded.eos_token
+    for kind in needs:
+        if getattr(loaded, f"{kind}_token_id") is None:
+            raise ValueError(
+                f"the tokenizer of {loaded.name_or_path!r} has no {kind} token, which this architecture learns with; "
+                f"take another, or one that is trained here: {', '.join(MAKERS)}"
+            )
     tokenizer: PreTrainedTokenizerFast = loaded
     return tokenizer
 

@@ -110,16 +110,11 @@ class Task:
         return self.train
 
     def lengths(self) -> list[int]:
-        """Return the length of each training example; ValueError where they all have one.
-
-        Lengths are the attribute `lengths`, or of a table the column `length`.
-        """
-        train: Any = self.train
-        named = "length" in getattr(train, "column_names", ())
-        column = train["length"] if named else getattr(train, "lengths", None)
-        if column is None:
+        """Return the length of each training example, their attribute `lengths`; ValueError where they all have one."""
+        lengths: list[int] | None = getattr(self.train, "lengths", None)
+        if lengths is None:
             raise ValueError(f"group_by_length=true: the examples of {self.data.name} have no lengths; leave it out")
-        return list(column)
+        return lengths
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of every example of every split, in order; of a stream, that of its identity."""

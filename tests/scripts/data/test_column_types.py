@@ -13,7 +13,7 @@ from qkv.scripts.data.readers import format_of
 def read(path: Path, lines: list[Any], columns: list[str] | None = None) -> tuple[dict[str, str], list[tuple]]:
     """What the columns hold, and of each record its values or fault."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    pieces = format_of(str(path)).cut(path, "line")
+    pieces = format_of(str(path)).pieces(path, "line")
     found = infer_types(pieces)
     chosen = {name: kind for name, kind in found.items() if columns is None or name in columns}
     rows = [(row["_row"], row["_invalid"] or {name: row[name] for name in chosen}) for row in records(pieces, chosen)]
@@ -60,7 +60,7 @@ def test_what_no_table_can_hold_is_bad(tmp_path: Path, good: Any, bad: Any, said
 def test_cells_are_numbers_where_most_are(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text,n,empty\n1,1,\nx,2,\ny,z,\n")
-    pieces = format_of(str(path)).cut(path, "line")
+    pieces = format_of(str(path)).pieces(path, "line")
     found = infer_types(pieces)
     assert found == {"text": "string", "n": "int64", "empty": "string"}
     rows = [row["_invalid"] or (row["text"], row["n"]) for row in records(pieces, found)]
@@ -75,4 +75,4 @@ def test_files_of_which_nothing_can_be_read_are_refused(tmp_path: Path, content:
     path = tmp_path / "x.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=said):
-        infer_types(format_of(str(path)).cut(path, "line"))
+        infer_types(format_of(str(path)).pieces(path, "line"))

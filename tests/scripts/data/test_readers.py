@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qkv.scripts.data import readers as reading
-from qkv.scripts.data.readers import InvalidRecord, Piece, format_of, lines_before, rows_of
+from qkv.scripts.data.readers import InvalidRecord, Piece, format_of, lines_before
 
 LINES = st.lists(st.sampled_from([b"", b"a", b'{"n": 1}', b"some more words", b"  "]), max_size=20)
 
 
 def pieces(path: Path, documents: str = "line") -> list[Piece]:
-    return format_of(str(path)).cut(path, documents)
+    return format_of(str(path)).pieces(path, documents)
 
 
 def rows(path: Path, documents: str = "line") -> list[tuple[int, object]]:
@@ -23,7 +23,7 @@ def rows(path: Path, documents: str = "line") -> list[tuple[int, object]]:
     return [
         (lines_before(piece.path, piece.begin) + row, str(found) if isinstance(found, InvalidRecord) else found)
         for piece in pieces(path, documents)
-        for row, found in rows_of(piece)
+        for row, found in format_of(piece.path).rows(piece)
     ]
 
 

@@ -15,8 +15,8 @@ from qkv.scripts.data.tokenization import (
     SPECIAL,
     CachedTokenizer,
     byte_counts,
-    check_special_tokens,
     config_fields,
+    load_tokenizer,
     tokenize,
     tokenizer_for,
     tokenizer_hash,
@@ -95,11 +95,12 @@ def test_a_config_is_told_what_there_is() -> None:
     assert config_fields(tokenizer) == {"vocab_size": 261, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 1}
 
 
-def test_a_tokenizer_without_the_tokens_that_are_needed_is_refused() -> None:
+def test_a_tokenizer_without_the_tokens_that_are_needed_is_refused(tmp_path: Path) -> None:
     tokenizer = tokenizer_for(recipe("bytes"), TEXTS, needs=["mask", "eos"])
     tokenizer.mask_token = None
+    tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="has no mask token, which this architecture learns with; take another, or"):
-        check_special_tokens(tokenizer, ["eos", "mask"])
+        load_tokenizer(str(tmp_path), 8, ["eos", "mask"])
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
