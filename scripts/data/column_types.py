@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import chain
 from typing import Any
 
 from qkv.scripts.data.examples import Record
@@ -19,31 +19,23 @@ def infer_types(pieces: Sequence[Piece]) -> dict[str, str]:
     Numbers with and without fraction are one type. Lists and objects are kept as JSON, except from parquet.
     """
     counts: dict[str, Counter[str]] = {}
-    invalid: list[InvalidRecord] = []
-    for record in islice(valid_records(pieces, invalid), SAMPLE):
+    valid, invalid = 0, None
+    for _, record in chain.from_iterable(format_of(piece.path).rows(piece) for piece in pieces):
+        if isinstance(record, InvalidRecord):
+            invalid = invalid or record
+            continue
         for name, value in record.items():
             counts.setdefault(name, Counter())[type_of(value)] += value is not None
+        valid += 1
+        if valid == SAMPLE:
+            break
+    if not valid:
+        where = pieces[0].path
+        reason = f"no record of {where} can be read; the first is {invalid}" if invalid else f"{where} has no records"
+        raise ValueError(f"{reason}; give another file")
     types = {name: count.most_common(1)[0][0] for name, count in counts.items()}
     mixed = [name for name, kind in types.items() if kind == "int64" and counts[name]["float64"]]
     return types | dict.fromkeys(mixed, "float64")
-
-
-def valid_records(pieces: Sequence[Piece], invalid: list[InvalidRecord]) -> Iterator[Record]:
-    """Yield the valid records and gather the errors of the others; ValueError where all are invalid."""
-    any_valid = False
-    for piece in pieces:
-        for _, record in format_of(piece.path).rows(piece):
-            if isinstance(record, InvalidRecord):
-                invalid.append(record)
-            else:
-                any_valid = True
-                yield record
-    if not any_valid:
-        where = pieces[0].path
-        reason = (
-            f"no record of {where} can be read; the first is {invalid[0]}" if invalid else f"{where} has no records"
-        )
-        raise ValueError(f"{reason}; give another file")
 
 
 def number(value: str) -> int | float | str:

@@ -13,6 +13,7 @@ from datasets import Dataset, Features, Value
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from qkv.scripts.common.files import write_atomically
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.image import to_rgb
@@ -123,9 +124,7 @@ class RecordValidation:
         new = [line for line in self.skipped if (line["file"], line["row"]) not in written]
         if is_main and (before or new):
             # Anew, for a kill may have cut its last line.
-            partial = self.path.with_suffix(".partial")
-            partial.write_text("".join(json.dumps(line) + "\n" for line in before + new), encoding="utf-8")
-            partial.replace(self.path)
+            write_atomically(self.path, "".join(json.dumps(line) + "\n" for line in before + new))
         self.known |= written
 
     def add(self, record: Mapping[str, Any], reason: str) -> str:
