@@ -57,8 +57,3 @@ def test_pictures_in_files_are_known_by_names_and_sizes(tmp_path: Path) -> None:
 def test_what_says_nothing_has_none() -> None:
     with pytest.raises(TypeError, match=r"list has no fingerprint: give it a method contents\(\)"):
         list(contents([1, 2]))
-
-
-def test_lengths_of_a_table_are_a_column() -> None:
-    table = Dataset.from_dict({"input_ids": [[1, 2], [3]], "length": [2, 1]})
-    assert task(table).lengths() == [2, 1]
