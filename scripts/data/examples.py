@@ -44,7 +44,7 @@ class Columns:
             yield values.numpy().tobytes()
 
 
-def stack(records: Sequence[Record]) -> Batch:
+def stack(records: Sequence[Record], places: Sequence[int] | None = None) -> Batch:
     """Stack records whose values have one shape into a batch."""
     return {name: torch.stack([torch.as_tensor(record[name]) for record in records]) for name in records[0]}
 

@@ -7,7 +7,7 @@ packs its own, and starts over at its end. Its buffer is not saved: it is read a
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -111,15 +111,19 @@ class Position:
     first: str = ""
 
 
+@dataclass
 class Shard:
     """One shard of a stream: an endless iterator of examples, with the position to resume from at any time."""
 
-    def __init__(
-        self, stream: Stream, recipe: Recipe, number: int, state: dict[str, Any], pool: Executor | None = None
-    ) -> None:
-        self.stream, self.recipe, self.number, self.pool = stream, recipe, number, pool
-        self.at = Position(**{**state, "waiting": list(state["waiting"])})
-        self.learnable = 0
+    stream: Stream
+    recipe: Recipe
+    number: int
+    start: InitVar[dict[str, Any]]
+    pool: Executor | None = None
+    learnable: int = 0
+
+    def __post_init__(self, start: dict[str, Any]) -> None:
+        self.at = Position(**{**start, "waiting": list(start["waiting"])})
 
     def state(self) -> dict[str, Any]:
         """Return the position after the last example, as JSON."""

@@ -34,14 +34,13 @@ class ObjectDetection(Task):
     """Detect objects, measured by COCO's average precision, in images that are resized to `shortest_edge`."""
 
     kind = "object-detection"
-    metrics = ("average_precision",)
 
     def __init__(self, recipe: Recipe, data: ObjectData) -> None:
         require("pycocotools")
         self.tables, self.seed, edge = data.tables, recipe.seed, recipe.data.shortest_edge
         edges = {"shortest_edge": edge, "longest_edge": int(edge * MAX_RATIO)}
         processor: Any = DetrImageProcessorPil(size=edges, do_convert_rgb=True)
-        super().__init__(data, data.tables, processor, labels=data.labels)
+        super().__init__(data, dict(data.tables), processor, labels=data.labels, metrics=("average_precision",))
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Return pixels, the mask of padding, and the objects of each image, in training mirrored half of the time."""

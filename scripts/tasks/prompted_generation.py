@@ -27,7 +27,7 @@ class PromptedGeneration(CausalLM):
     """
 
     def __init__(self, recipe: Recipe, data: PromptedCorpus) -> None:
-        self.prompted, self.usage = data, data.usage
+        self.prompted = data
         self.corpus = corpus = data.corpus.divided(recipe)
         words = [*corpus.texts["train"], *corpus.targets["train"]]
         self.tokenizer = tokenizer = tokenizer_for(recipe, words, f"$A {START}", needs=["bos"])
@@ -38,9 +38,10 @@ class PromptedGeneration(CausalLM):
         others = sorted(set(range(len(tokenizer))) - set(used))
         # Samples one target: as long as all are, in tokens of targets.
         new = length - self.text_length
-        self.generation = {"do_sample": True, "top_k": 0, "max_new_tokens": new, "suppress_tokens": others}
+        options = {"do_sample": True, "top_k": 0, "max_new_tokens": new, "suppress_tokens": others}
         grid = {"max_position_embeddings": length, "text_length": self.text_length, "grid_columns": data.columns}
-        Task.__init__(self, corpus, splits, tokenizer, config_fields(tokenizer, **grid))
+        config = config_fields(tokenizer, **grid)
+        Task.__init__(self, corpus, splits, tokenizer, config, generation=options, usage=data.usage)
 
     def rows(self, split: str) -> Columns:
         """Join each text, a start token and its target, which alone is to be predicted."""

@@ -54,7 +54,7 @@ class Seq2Seq(GreedyDecoding, Task):
         self.corpus, self.tokenizer, length = corpus, tokenize.tokenizer, recipe.text.length
         self.max_tokens = length + SPARE
         self.references = [target for name in corpus.texts for target in corpus.targets[name]]
-        self.metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
+        metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED}
         splits, start = {}, 0
         for name, texts in corpus.texts.items():
@@ -64,7 +64,7 @@ class Seq2Seq(GreedyDecoding, Task):
             splits[name] = padded_columns(columns, _target=range(start, start + len(texts)))
             start += len(texts)
         ids = {"decoder_start_token_id": self.tokenizer.pad_token_id, "max_position_embeddings": self.max_tokens}
-        super().__init__(corpus, splits, self.tokenizer, config_fields(self.tokenizer, **ids))
+        super().__init__(corpus, splits, self.tokenizer, config_fields(self.tokenizer, **ids), metrics=metrics)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch, padded to its longest text and its longest target."""

@@ -97,7 +97,6 @@ class SpeechRecognition(Task):
     """
 
     kind = "automatic-speech-recognition"
-    metrics = ("wer", "exact_match")
     tokenizer: Any
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
@@ -112,7 +111,8 @@ class SpeechRecognition(Task):
             self.references += table["text"]
         config = self.prepare(recipe, list(tables["train"]["text"])) | {"num_mel_bins": self.extractor.num_mel_bins}
         processor = Processor((self.extractor, self.tokenizer))
-        super().__init__(replace(data, invalid_records=invalid), examples, processor, config)
+        data = replace(data, invalid_records=invalid)
+        super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"))
 
     @abstractmethod
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:

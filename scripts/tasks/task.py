@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -28,35 +28,33 @@ class Example:
     options: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class Task:
     """A data set as the training loop sees it; a subclass says how batches are made and outputs scored.
 
-    `kind` is the pipeline's name for the task, `labels` are the class names, `splits` are evaluated. `config` are the
-    fields of the model's config that follow from the data, such as `vocab_size`, and `generation` those of its
-    generation config. `usage` is the program of the card that generates something, in which `model=...` stands for the
-    published model.
+    `kind` is the pipeline's name for the task, `labels` are the class names, `metrics` the names of metrics of all
+    answers. `splits` are evaluated, but for `train`. `config` are the fields of the model's config that follow from the
+    data, such as `vocab_size`, and `generation` those of its generation config. `usage` is the program of the card that
+    generates something, in which `model=...` stands for the published model.
 
     With `in_batch_negatives` the examples of a step are each other's negatives: the loss of each depends on the others,
     so gradients cannot be accumulated over parts of it.
     """
 
-    kind = ""
+    data: DataSet
+    splits: dict[str, Any]
+    processor: Any
+    config: dict[str, Any] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
     metrics: Sequence[str] = ()
-    in_batch_negatives = False
-    generation: Mapping[str, Any] = {}
-    usage = ""
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    usage: str = ""
+    kind: ClassVar[str] = ""
+    in_batch_negatives: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        data: DataSet,
-        splits: Mapping[str, Any],
-        processor: Any,
-        config: Mapping[str, Any] | None = None,
-        labels: Sequence[str] = (),
-    ) -> None:
-        self.data, self.processor, self.config, self.labels = data, processor, dict(config or {}), list(labels)
-        self.train: Examples | Stream = splits["train"]
-        self.splits: dict[str, Examples] = {name: split for name, split in splits.items() if name != "train"}
+    def __post_init__(self) -> None:
+        self.train: Examples | Stream = self.splits["train"]
+        self.splits = {name: split for name, split in self.splits.items() if name != "train"}
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch of records; names in it that begin with an underscore are not given to the model.

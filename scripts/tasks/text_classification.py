@@ -18,7 +18,6 @@ class TextClassification(Task):
     """Classify texts, truncated to `text.length` tokens; ValueError for a corpus without labels."""
 
     kind = "text-classification"
-    metrics = ("accuracy", "f1_macro")
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
         if not corpus.labels:
@@ -30,7 +29,8 @@ class TextClassification(Task):
             rows = tokenize(texts, truncation=True, max_length=length)
             splits[name] = padded_columns({"input_ids": (rows, self.fills["input_ids"])}, labels=corpus.labels[name])
         config = config_fields(tokenize.tokenizer, max_position_embeddings=length)
-        super().__init__(corpus, splits, tokenize.tokenizer, config, corpus.names)
+        labels, metrics = list(corpus.names), ("accuracy", "f1_macro")
+        super().__init__(corpus, splits, tokenize.tokenizer, config, labels, metrics)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch, padded to its longest text."""

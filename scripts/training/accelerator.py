@@ -6,7 +6,7 @@ data, all others see different data.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from accelerate import Accelerator, PartialState
@@ -39,7 +39,6 @@ LAUNCHER_STRATEGIES = {
 }
 # Gathered from all processes to the main one.
 FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
-Model = TypeVar("Model", bound=nn.Module)
 
 
 def build_accelerator(recipe: Recipe) -> Accelerator:
@@ -66,8 +65,7 @@ def build_accelerator(recipe: Recipe) -> Accelerator:
     if fsdp is not None and accelerator.distributed_type == DistributedType.MULTI_CPU:
         enable_fsdp_on_cpu(accelerator, fsdp)
     if (size := recipe.compute.tensor_parallel) > 1:
-        if accelerator.num_processes % size:
-            processes = accelerator.num_processes
+        if (processes := accelerator.num_processes) % size:
             raise ValueError(f"tensor_parallel={size} takes {size} processes, or a multiple; got {processes}")
         # Groups of neighbouring processes.
         accelerator.state.parallelism_config = ParallelismConfig(tp_size=size)
@@ -261,16 +259,15 @@ def check_layerdrop(config: PreTrainedConfig, processes: int) -> None:
         )
 
 
-def prepare(accelerator: Accelerator, model: Model, optimizer: Any) -> tuple[Model, Any]:
+def prepare(accelerator: Accelerator, model: Any, optimizer: Any) -> tuple[Any, Any]:
     """Wrap model and optimizer by Accelerate; a tensor-parallel model communicates by itself."""
     if tensor_parallel_size(accelerator) > 1:
         return accelerator.prepare_model(model, evaluation_mode=True), accelerator.prepare(optimizer)
     if accelerator.is_fsdp2 or deepspeed.is_stage_3(accelerator):
         # Has `generate` go on until the longest text of all processes ends: they gather each layer together.
-        managed: Any = model
-        managed._is_fsdp_managed_module = True
-    prepared, optimizer = accelerator.prepare(model, optimizer)
-    return prepared, optimizer
+        model._is_fsdp_managed_module = True
+    model, optimizer = accelerator.prepare(model, optimizer)
+    return model, optimizer
 
 
 def reshard(model: nn.Module) -> None:

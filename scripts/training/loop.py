@@ -15,7 +15,7 @@ from accelerate import Accelerator
 from accelerate.utils import send_to_device
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig
 
 from qkv.scripts.data.examples import Batch, Examples, model_inputs
 from qkv.scripts.recipes.schema import Recipe
@@ -43,24 +43,30 @@ class Step:
     stop: bool = False
 
 
+@dataclass
 class Loop:
     """Model, optimizer, schedule and data of a training, of which `done` steps are taken.
 
     ValueError for a batch that cannot be split.
     """
 
-    def __init__(self, accelerator: Accelerator, model: PreTrainedModel, recipe: Recipe, task: Task) -> None:
+    accelerator: Accelerator
+    model: Any
+    recipe: Recipe
+    task: Task
+    done: int = 0
+    # Whether this process was asked to end the training; reduced over all processes in each step.
+    stop_requested: Callable[[], bool] = lambda: False
+
+    def __post_init__(self) -> None:
+        accelerator, model, recipe, task = self.accelerator, self.model, self.recipe, self.task
         check_task(task, recipe)
-        self.accelerator, self.recipe, self.task, self.done = accelerator, recipe, task, 0
-        # Whether this process was asked to end the training; reduced over all processes in each step.
-        self.stop_requested: Callable[[], bool] = lambda: False
         self.loader = make_loader(task, recipe, Share.of(accelerator, recipe))
         if recipe.compute.gradient_checkpointing:
             model.activation_checkpointing_enable()
         optimizer = torch.optim.AdamW(
             parameter_groups(model, recipe.optimization.weight_decay), lr=recipe.optimization.learning_rate, fused=True
         )
-        self.model: nn.Module
         self.model, self.optimizer = prepare(accelerator, model, optimizer)
         # Not prepared: Accelerate would advance it once for each process.
         self.schedule = make_schedule(self.optimizer, recipe.schedule, recipe.optimization.max_steps)

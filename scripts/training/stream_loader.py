@@ -25,13 +25,13 @@ Item = TypeVar("Item")
 class StreamLoader:
     """Load one process's shards of a stream; ValueError where processes or steps cannot share them evenly."""
 
-    def __init__(self, task: Task, stream: Stream, recipe: Recipe, share: Share) -> None:
+    def __init__(self, task: Task, recipe: Recipe, share: Share) -> None:
         shards, batch_size = recipe.data.shards, recipe.optimization.batch_size
         if batch_size % shards or shards % share.count:
             raise ValueError(
                 f"shards={shards} must divide batch_size={batch_size} and be a multiple of the {share.count} processes"
             )
-        self.task, self.stream, self.recipe, self.share = task, stream, recipe, share
+        self.task, self.recipe, self.share = task, recipe, share
         self.own = range(share.rank * shards // share.count, (share.rank + 1) * shards // share.count)
         self.states: dict[str, dict[str, Any]] = {str(number): vars(Position()) for number in self.own}
 
@@ -47,7 +47,8 @@ class StreamLoader:
         batch_size = self.recipe.optimization.batch_size
         size = batch_size // self.recipe.data.shards
         with ThreadPoolExecutor(self.recipe.data.workers) if self.recipe.data.workers else nullcontext() as pool:
-            shards = {name: Shard(self.stream, self.recipe, int(name), at, pool) for name, at in self.states.items()}
+            stream: Any = self.task.train
+            shards = {name: Shard(stream, self.recipe, int(name), at, pool) for name, at in self.states.items()}
             streams = [shard.examples() for shard in shards.values()]
             for step in count(done):
                 records = [record for stream in streams for record in islice(stream, size)]
@@ -88,6 +89,4 @@ def prefetch(make: Callable[[], Generator[Item]], ahead: int) -> Iterator[Item]:
 
 def make_loader(task: Task, recipe: Recipe, share: Share) -> MapLoader | StreamLoader:
     """Return the loader of a process, for examples with an index or for a stream."""
-    if isinstance(task.train, Stream):
-        return StreamLoader(task, task.train, recipe, share)
-    return MapLoader(task, recipe, share)
+    return (StreamLoader if isinstance(task.train, Stream) else MapLoader)(task, recipe, share)

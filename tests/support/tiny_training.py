@@ -51,7 +51,7 @@ def task_of(
 ) -> Task:
     """A task of these functions."""
     methods = {name: staticmethod(function) for name, function in functions.items()}
-    return type("TestTask", (Task,), methods)(data, {"train": train, **splits}, None, labels=labels)
+    return type("TestTask", (Task,), methods)(data, {"train": train, **splits}, None, labels=list(labels))
 
 
 def task() -> Task:

@@ -74,7 +74,7 @@ def packed() -> Stream:
 
 def feed(made: Stream, recipe: Recipe = RECIPE, rank: int = 0, processes: int = 1) -> StreamLoader:
     return StreamLoader(
-        task(made), made, recipe, Share(rank, processes, recipe.optimization.accumulate, recipe.optimization.batch_size)
+        task(made), recipe, Share(rank, processes, recipe.optimization.accumulate, recipe.optimization.batch_size)
     )
 
 
@@ -93,7 +93,7 @@ def first_pass(one: StreamLoader) -> list[int]:
     """The records of every shard to its first end."""
     found = []
     for number in one.own:
-        shard = Shard(one.stream, one.recipe, number, one.states[str(number)])
+        shard = Shard(one.task.train, one.recipe, number, one.states[str(number)])
         for example in shard.examples():
             if shard.at.epoch:
                 break
