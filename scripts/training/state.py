@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import broadcast_object_list, gather_object, set_seed
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -161,7 +161,4 @@ def set_rng_state(generators: dict[str, Tensor], numbers: dict[str, Any]) -> Non
 
 def seed(*numbers: int) -> None:
     """Seed all random generators by several numbers."""
-    start = int(np.random.SeedSequence(numbers).generate_state(1)[0])
-    random.seed(start)
-    np.random.seed(start)
-    torch.manual_seed(start)
+    set_seed(int(np.random.SeedSequence(numbers).generate_state(1)[0]))
