@@ -50,7 +50,7 @@ def capture(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
         "schedule": loop.schedule.state_dict(),
         "scaler": scaler.state_dict() if scaler is not None else None,
         "ema_steps": loop.ema.steps if loop.ema else 0,
-        "loader": {name: position for loader, _, _ in ranks for name, position in loader.items()},
+        "loader": {"shards": {name: position for loader, _, _ in ranks for name, position in loader.items()}},
         "random": [numbers for _, _, numbers in ranks],
     }
     return {file: {name: value.contiguous() for name, value in held.items()} for file, held in files.items()}, facts
@@ -71,7 +71,7 @@ def restore(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
     if loop.accelerator.scaler is not None:
         loop.accelerator.scaler.load_state_dict(facts["scaler"])
     loop.done = facts["step"]
-    loop.loader.load_state_dict(facts["loader"])
+    loop.loader.load_state_dict(facts["loader"].get("shards", {}))
     # Processes of one tensor-parallel group draw alike.
     rank, _ = data_parallel(loop.accelerator)
     if rank < facts["processes"]:

@@ -51,7 +51,7 @@ class StreamLoader:
             shards = {name: Shard(stream, self.recipe, int(name), at, pool) for name, at in self.states.items()}
             streams = [shard.examples() for shard in shards.values()]
             for step in count(done):
-                records = [record for stream in streams for record in islice(stream, size)]
+                records = [record for examples in streams for record in islice(examples, size)]
                 first = step * batch_size + self.own.start * size
                 places = range(first, first + len(records))
                 parts = [slice(start, start + self.share.size) for start in range(0, len(records), self.share.size)]
