@@ -19,14 +19,23 @@ from qkv.scripts.tasks.task import Answer, Example, Task
 PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
 
 
-class CausalLM(Task):
+class TextGeneration(Task):
+    """Predict each next token, of those that have labels."""
+
+    kind = "text-generation"
+
+    def count(self, batch: Batch) -> int:
+        """Return how many tokens are to be predicted."""
+        return int((batch["labels"][:, 1:] != IGNORED).sum())
+
+
+class CausalLM(TextGeneration):
     """Predict every next token of a corpus.
 
     Documents, each with an end token, are packed into rows of `text.length` and do not attend to each other; bits per
     byte are over the bytes of all predicted tokens, which are all but the first of a document or a row.
     """
 
-    kind = "text-generation"
     needs = ["eos"]
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
@@ -57,10 +66,6 @@ class CausalLM(Task):
             labels = rows.columns["labels"]
             rows.columns["_bytes"] = torch.from_numpy(counts)[labels.clamp(min=0)].where(labels != IGNORED, 0).sum(1)
         return rows
-
-    def count(self, batch: Batch) -> int:
-        """Return how many tokens are to be predicted."""
-        return int((batch["labels"][:, 1:] != IGNORED).sum())
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         """Return the bytes of the predicted tokens of a byte-level tokenizer."""

@@ -13,13 +13,13 @@ from qkv.scripts.data.corpus import Baselines, Generate, PromptedCorpus
 from qkv.scripts.data.examples import Batch, Columns
 from qkv.scripts.data.tokenization import START, config_fields, tokenize, tokenizer_for
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.causal_lm import CausalLM
-from qkv.scripts.tasks.task import Answer, Example, Task
+from qkv.scripts.tasks.causal_lm import TextGeneration
+from qkv.scripts.tasks.task import Answer, Example
 
 NEW_TOKENS = 12  # of the card's example, which are greedy
 
 
-class PromptedGeneration(CausalLM):
+class PromptedGeneration(TextGeneration):
     """Write each target after its text; all texts have as many tokens, and all targets.
 
     Bits are by token of a target. Metrics of generated targets are of one sample for each text of an evaluated split,
@@ -41,7 +41,7 @@ class PromptedGeneration(CausalLM):
         options = {"do_sample": True, "top_k": 0, "max_new_tokens": new, "suppress_tokens": others}
         grid = {"max_position_embeddings": length, "text_length": self.text_length, "grid_columns": data.columns}
         config = config_fields(tokenizer, **grid)
-        Task.__init__(self, corpus, splits, tokenizer, config, generation=options, usage=data.usage)
+        super().__init__(corpus, splits, tokenizer, config, generation=options, usage=data.usage)
 
     def rows(self, split: str) -> Columns:
         """Join each text, a start token and its target, which alone is to be predicted."""
