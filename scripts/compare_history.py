@@ -3,7 +3,6 @@
 Writes a record, pictures, and a page with the documents' claims beside what was measured.
 """
 
-import json
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from qkv.scripts.history.claims import verdicts
 from qkv.scripts.history.figures import draw
 from qkv.scripts.history.measure import SIZES, measure, measure_steps_again
 from qkv.scripts.history.page import page
-from qkv.scripts.training.record import write_record
+from qkv.scripts.training.record import RECORD, read_record, write_record
 
 EXAMPLE = "qkv compare-history --out runs/history"
-RECORD, PAGE = "record.json", "README.md"
+PAGE = "README.md"
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,7 +36,7 @@ def run(arguments: Namespace) -> None:
     folder = arguments.out
     command = public_command(arguments.words)
     if arguments.steps or arguments.page:
-        record = read(folder / RECORD)
+        record = read(folder)
         record = measure_steps_again(record, command) if arguments.steps else record
     else:
         check_new(folder, arguments.seed)
@@ -56,11 +55,12 @@ def check_new(folder: Path, seed: int) -> None:
         raise FileExistsError(f"{folder} has a record already; give --page to write its page again, or another --out")
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(folder: Path) -> dict[str, Any]:
     """Read a record of this command; ValueError for another one."""
+    path = folder / RECORD
     if not path.is_file():
         raise FileNotFoundError(f"there is no record at {path}; leave --page out to make one")
-    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    record = read_record(folder)
     if "activations" not in record:
         raise ValueError(f"{path} is no record of compare-history; give its --out")
     return record
