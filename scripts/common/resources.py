@@ -5,7 +5,7 @@ from textwrap import fill
 from typing import Any
 
 import yaml
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def table(module: str) -> Any:
@@ -14,9 +14,13 @@ def table(module: str) -> Any:
 
 
 def render(template: Path, **values: Any) -> str:
-    """Fill a template; the filter `paragraph` breaks a text into lines of 120 characters."""
+    """Fill a template, which may import others beside it; `paragraph` breaks a text into lines of 120 characters."""
     environment = Environment(
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=FileSystemLoader(template.parent),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters["paragraph"] = lambda text: fill(" ".join(text.split()), 120) + "\n"
-    return environment.from_string(template.read_text(encoding="utf-8")).render(values)
+    return environment.get_template(template.name).render(values)

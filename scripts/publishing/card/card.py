@@ -7,12 +7,13 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.resources import render
 from qkv.scripts.common.tables import format_metric, format_range
-from qkv.scripts.publishing.card.metadata import leaderboard_files, metadata
+from qkv.scripts.publishing.card.metadata import metadata
 from qkv.scripts.publishing.card.model import CardModel, Place
 from qkv.scripts.publishing.card.parity import check_certificate, parity_rows, worst_layers
 from qkv.scripts.publishing.card.record import Record, check_record, citation, published, settings
-from qkv.scripts.publishing.card.usage import filled, programs
+from qkv.scripts.publishing.card.usage import TEMPLATES, programs
 
 FOLDER = Path(__file__).parents[3] / "model_cards"
 
@@ -63,8 +64,8 @@ def rendered(subject: CardModel, config: dict[str, Any], record: Record | None =
     recipe, task = (record["recipe"], record["task"]) if record else ({}, {})
     parity, measured_with = parity_rows(subject.stock)
     facts = {"certificate": None, "citation": "", "recipe": recipe, "record": record, **facts}
-    text = filled(
-        "card.md.j2",
+    text = render(
+        TEMPLATES / "card.md.j2",
         metadata=metadata(subject, record),
         subject=subject,
         programs=programs(subject, recipe.get("prompt", ""), task.get("usage", "")),
@@ -76,7 +77,7 @@ def rendered(subject: CardModel, config: dict[str, Any], record: Record | None =
         format_range=format_range,
         **facts,
     )
-    return ModelCard(text)
+    return ModelCard(text.strip())
 
 
 def write_card(record: Path, card: Path) -> None:
@@ -94,9 +95,8 @@ def write_card(record: Path, card: Path) -> None:
 
 
 def companions(record: Record, folder: Path) -> dict[str, bytes]:
-    """Return the files of a card: pictures of the run folder, and results for the Hub's leaderboards."""
-    drawn = {name: (folder / name).read_bytes() for name in record.get("pictures", {})}
-    return drawn | {name: text.encode() for name, text in leaderboard_files(record).items()}
+    """Return the pictures that lie in the run folder and stand on the card."""
+    return {name: (folder / name).read_bytes() for name in record.get("pictures", {})}
 
 
 def model_name(record: Record) -> str:

@@ -1,28 +1,12 @@
-"""Make what the Hub reads: the YAML head of a card, and results for the leaderboards of registered benchmarks."""
+"""Make the YAML head of a card, which the Hub reads."""
 
-from dataclasses import dataclass
 from typing import Any
 
-import yaml
-from huggingface_hub import EvalResult, EvalResultEntry, ModelCardData, eval_result_entries_to_yaml
+from huggingface_hub import EvalResult, ModelCardData
 
 from qkv.scripts.publishing.card.model import CardModel
 
 RELATIONS = ("finetune", "quantized", "adapter", "merge")
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """A dataset of the Hub that ranks models by one of our metrics, its name for the task, and its value for 1."""
-
-    dataset: str
-    task: str
-    scale: float = 100.0
-
-
-# (task, split, metric) of ours -> one of https://huggingface.co/datasets?benchmark=benchmark%3Aofficial. A recipe whose
-# data is one of those adds its row here; scikit-learn's digits are none.
-BENCHMARKS: dict[tuple[str, str, str], Benchmark] = {}
 
 
 def metadata(subject: CardModel, record: dict[str, Any] | None = None) -> ModelCardData:
@@ -72,18 +56,3 @@ def results(record: dict[str, Any]) -> list[EvalResult]:
         for metric, value in metrics.items()
         if metric != "loss" and split != "validation"
     ]
-
-
-def leaderboard_files(record: dict[str, Any]) -> dict[str, str]:
-    """Return {path: text} of `.eval_results/*.yaml` for every benchmark that the record has a result of."""
-    files = {}
-    for split, metrics in record["metrics"].items():
-        for metric, value in metrics.items():
-            if benchmark := BENCHMARKS.get((record["task"]["name"], split, metric)):
-                score = round(value * benchmark.scale, 2)
-                entry = EvalResultEntry(dataset_id=benchmark.dataset, task_id=benchmark.task, value=score)
-                name = f"{benchmark.dataset.partition('/')[2]}-{benchmark.task}".lower()
-                files[f".eval_results/{name}.yaml"] = yaml.safe_dump(
-                    eval_result_entries_to_yaml([entry]), sort_keys=False
-                )
-    return files

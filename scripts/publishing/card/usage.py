@@ -1,28 +1,17 @@
-"""Fill the templates of cards: their text and their Python programs, which test_usage.py runs as they stand there."""
+"""Write the Python programs of a card; test_usage.py runs them as they stand there."""
 
 import json
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
+from qkv.scripts.common.resources import render
 from qkv.scripts.publishing.card.model import CardModel
 
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).with_name("templates")),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+TEMPLATES = Path(__file__).with_name("templates")
 # Fields with the maximum length of a decoder, and the length of Whisper's prompt.
 ENDS, STARTS = ("max_target_positions", "max_position_embeddings"), 4
 # The limit of transformers' own speech recognition pipeline.
 MOST = 256
-
-
-def filled(template: str, **facts: Any) -> str:
-    """Return the text of a template."""
-    return TEMPLATES.get_template(template).render(facts).strip()
 
 
 def programs(subject: CardModel, prompt: str = "", usage: str = "") -> list[str]:
@@ -44,7 +33,8 @@ def programs(subject: CardModel, prompt: str = "", usage: str = "") -> list[str]
         "ends": bool(subject.config.get("is_encoder_decoder")),
     }
     templates = ("pipeline.py.j2", "auto_class.py.j2") if reads else ("auto_class.py.j2",)
-    return list(filter(None, (filled(each, subject=subject, reads=reads, trust=trust, **facts) for each in templates)))
+    made = (render(TEMPLATES / name, subject=subject, reads=reads, trust=trust, **facts) for name in templates)
+    return [program.strip() for program in made if program.strip()]
 
 
 def quoted(value: Any) -> str:

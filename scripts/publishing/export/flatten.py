@@ -7,6 +7,7 @@ transformers copies remote code file by file and follows lines `from .name impor
 import hashlib
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from transformers import PreTrainedConfig
@@ -16,24 +17,7 @@ from qkv.configuration import axes
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.scripts.publishing.export.join import Joined, reachable, without_rows
 
-HEADER = """\
-# Copyright 2026 The qkv authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-#
-# Made from qkv {version}: what the architecture in config.json does not reach is left out.
-{notes}# SHA-256 of the lines below: {digest}
-"""
+HEADER = Path(__file__).with_name("header.txt").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)

@@ -131,20 +131,16 @@ class Joined:
 def import_lines(imports: Iterable[str], used: Collection[str]) -> str:
     """Return one sorted list of imports of the names in use: the standard library, other packages, own files."""
     rows: set[tuple[int, bool, str, str]] = set()
-    members: dict[str, set[str]] = defaultdict(set)
+    members: dict[tuple[str, str], set[str]] = defaultdict(set)  # what is renamed has a line of its own
     for node in ast.parse("\n".join(imports)).body:
         for alias in getattr(node, "names", []):
             if (alias.asname or alias.name).partition(".")[0] not in used:
                 continue
-            if isinstance(node, ast.Import):
-                rows.add((section(alias.name), False, alias.name, f"import {ast.unparse(alias)}"))
-                continue
-            name = "." * getattr(node, "level", 0) + (getattr(node, "module", None) or "")
-            if alias.asname:
-                rows.add((section(name), True, name + " ", from_import(name, [ast.unparse(alias)])))
+            if isinstance(node, ast.ImportFrom):
+                members["." * node.level + (node.module or ""), alias.asname or ""].add(ast.unparse(alias))
             else:
-                members[name].add(alias.name)
-    rows |= {(section(name), True, name, from_import(name, names)) for name, names in members.items()}
+                rows.add((section(alias.name), False, alias.name, f"import {ast.unparse(alias)}"))
+    rows |= {(section(name), True, name, from_import(name, names)) for (name, _), names in members.items()}
     groups = [[line for number, *_, line in sorted(rows) if number == place] for place in range(3)]
     return "\n\n".join("\n".join(lines) for lines in groups if lines)
 

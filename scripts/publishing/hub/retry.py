@@ -14,26 +14,14 @@ from huggingface_hub import get_token
 from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils._http import parse_ratelimit_headers
 
+from qkv.scripts.common.resources import table
+
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 # Somebody has pushed, or our own commit is in and its reply was lost: only another look tells.
 STALE = 412
 TEMPORARY = (408, STALE, 429)
-AGAIN = "run the same command again, which sends only what is missing"
-SENTENCES = {
-    401: "the Hub does not know the login that was used for {repo}; run `hf auth login`, or set HF_TOKEN to a valid "
-    "token with write access",
-    403: "the login that was used may not write to {repo}; use a token with write access to {owner}, or name a "
-    "repository of your own",
-    404: "the Hub has no {repo} that this login may see; check the name, and that the token reaches {owner}",
-    409: "{repo} is in conflict with something that exists there or is going on; wait a minute, look at it, and "
-    + AGAIN,
-    STALE: "{repo} refuses this commit because somebody else has pushed; look at it, and run the same command again to "
-    "put yours on top",
-    413: "the Hub finds what was sent to {repo} too large; split the weights with --max-shard-size",
-}
-NOBODY = "nobody is logged in to the Hub, so {repo} cannot be written; run `hf auth login`, or set HF_TOKEN"
-OFFLINE = "HF_HUB_OFFLINE is set, so {repo} cannot be reached; unset it to publish"
+SENTENCES = table(__file__)
 
 
 class PublishError(RuntimeError):
@@ -124,12 +112,12 @@ def explained(error: Exception, repo: str) -> PublishError | None:
     """Return the error as one sentence with a remedy; None for one that explains itself."""
     status, names = status_of(error), {"repo": repo, "owner": repo.partition("/")[0]}
     if isinstance(error, OfflineModeIsEnabled):
-        return PublishError(OFFLINE.format(**names))
+        return PublishError(SENTENCES["offline"].format(**names))
     if isinstance(error, LocalTokenNotFoundError) or (status == 401 and not get_token()):
-        return PublishError(NOBODY.format(**names))
+        return PublishError(SENTENCES["nobody"].format(**names))
     if status is None or type(error) is ValueError:  # such as what the client says about the head of a README
         return None
-    sentence = SENTENCES.get(status, "the Hub refuses what was sent to {repo}").format(**names)
+    sentence = SENTENCES.get(status, SENTENCES["refused"]).format(**names)
     return PublishError(f"{sentence} ({brief(error)})")
 
 
@@ -137,10 +125,7 @@ def given_up(error: Exception, repo: str, attempts: int) -> PublishError:
     """Return the error after the last attempt."""
     if status_of(error) == STALE:
         return PublishError(SENTENCES[STALE].format(repo=repo))
-    return PublishError(
-        f"{repo} could not be published in {attempts} attempts, the last of which ended with {brief(error)}; it is "
-        f"wholly as it was or wholly new: {AGAIN}"
-    )
+    return PublishError(SENTENCES["given up"].format(repo=repo, attempts=attempts, end=brief(error)))
 
 
 def brief(error: BaseException) -> str:

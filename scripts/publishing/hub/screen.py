@@ -17,32 +17,11 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from qkv.scripts.common.resources import table
 from qkv.scripts.publishing.hub.secrets import HOMES, Leak, Machine, this_machine
 
-FOLDERS = (".eval_results", "additional_chat_templates")
-# Binary formats by their first bytes; reading the first five may run code.
-HEADS = {
-    b"PK\x03\x04": "a zip archive, as torch.save writes pickles",
-    **{bytes([0x80, protocol]): "a pickle" for protocol in range(2, 6)},
-    b"\x1f\x8b": "a gzip archive",
-    b"\x89HDF\r\n": "an HDF5 file",
-    b"\x93NUMPY": "a NumPy array",
-}
-PIECES = (b"\n",)  # of SentencePiece; it also holds the options it was trained with
-PICTURE_HEADS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF")
-# What a training leaves behind, by name.
-LEFTOVERS = {
-    r"training_args\.bin": "the pickled arguments of a training",
-    r"(optimizer|scheduler|scaler|rng_state|random_states).*": "the state of a training",
-    r"(trainer_state|record|metrics)\.jsonl?": "the record of a training",
-    r".*\.(pkl|pickle|pt|pth|bin|ckpt|h5|msgpack|joblib|npy|npz)": "a format that can run code when it is read",
-    r"\.env.*": "a file of environment variables",
-    r"\.git": "the history of a Git repository",
-}
+TABLES = table(__file__)
 OPTIMIZER = re.compile(r"(^|\.)(exp_avg(_sq)?|max_exp_avg_sq|momentum_buffer|rng_state)$|^optimizer\.")
-# Subtrees of tokenizer.json that were learned.
-LEARNED = ("model.vocab", "model.merges", "added_tokens")
-LABELS = ("id2label", "label2id")
 PATH_FIELD = re.compile(r"(name_or_path|_dir|_file|_path|_from_checkpoint)$")
 HUB_ID = re.compile(r"|\w[\w.-]*(/[\w.-]+)?")
 SHOWN = 5
@@ -101,7 +80,7 @@ def entries(folder: Path, shown: str) -> Iterator[tuple[str, Path]]:
         for name in sorted(folders):
             path = inside / name
             relative = path.relative_to(folder).as_posix()
-            if path.is_symlink() or not (relative in FOLDERS or f"{relative}/" in shown):
+            if path.is_symlink() or not (relative in TABLES["folders"] or f"{relative}/" in shown):
                 folders.remove(name)
                 yield relative, path
         for name in sorted(names):
@@ -110,7 +89,7 @@ def entries(folder: Path, shown: str) -> Iterator[tuple[str, Path]]:
 
 def scan_file(file: File, folder: Path) -> Iterator[Finding]:
     """Yield what is wrong with one file."""
-    examine = next((function for kind, function in KINDS.items() if re.fullmatch(kind, file.name)), None)
+    examine = next((EXAMINE[kind] for kind, name in TABLES["published"].items() if re.fullmatch(name, file.name)), None)
     if file.path.is_symlink() and not file.path.resolve().is_relative_to(folder.resolve()):
         yield Finding(file.name, "is a link that leads out of the folder")
     elif examine is None or not file.path.is_file():
@@ -124,7 +103,7 @@ def scan_file(file: File, folder: Path) -> Iterator[Finding]:
 def leftover(name: str) -> str:
     """Return what a file or folder is that no published model needs."""
     last = name.rpartition("/")[2]
-    known = (what for pattern, what in LEFTOVERS.items() if re.fullmatch(pattern, last))
+    known = (what for pattern, what in TABLES["leftovers"].items() if re.fullmatch(pattern, last))
     return next(known, "of no kind that a published model needs")
 
 
@@ -132,7 +111,12 @@ def disguise(path: Path) -> str:
     """Return the format of a file by its first bytes, if none of that format is published."""
     with path.open("rb") as file:
         first = file.read(16)
-    return next((what for head, what in HEADS.items() if first.startswith(head)), "")
+    return next((what for head, what in TABLES["disguises"].items() if begins(first, head)), "")
+
+
+def begins(data: bytes, *heads: str) -> bool:
+    """Return whether some bytes begin with any of the heads of the table."""
+    return data.startswith(tuple(head.encode("latin-1") for head in heads))
 
 
 def examine_weights(file: File) -> Iterator[Finding]:
@@ -154,13 +138,15 @@ def examine_picture(file: File) -> Iterator[Finding]:
     """Check that the card shows a picture."""
     if file.name not in file.card:
         yield Finding(file.name, "is a picture that README.md does not show")
-    yield from examine_text(file) if file.name.endswith(".svg") else examine_binary(file, PICTURE_HEADS)
+    yield from examine_text(file) if file.name.endswith(".svg") else examine_binary(file, "pictures")
 
 
-def examine_binary(file: File, heads: tuple[bytes, ...]) -> Iterator[Finding]:
+def examine_binary(file: File, kind: str) -> Iterator[Finding]:
     """Check the format, that no archive is appended, and that no readable part holds a secret."""
     data = file.path.read_bytes()
-    if not data.startswith(heads) or zipfile.is_zipfile(file.path):
+    if not data.startswith(tuple(head.encode("latin-1") for head in TABLES["heads"][kind])) or zipfile.is_zipfile(
+        file.path
+    ):
         yield Finding(file.name, "is not what its name says")
     for run in re.finditer(rb"[\x20-\x7e]{8,}", data):
         text = run[0].decode("ascii")
@@ -187,7 +173,11 @@ def examine_config(file: File) -> Iterator[Finding]:
         yield Finding(file.name, f"is no JSON ({error})")
         return
     for place, text in strings(values):
-        detected = file.machine.secrets(text) if place.startswith(LEARNED) else leaks(text, place, file.machine)
+        detected = (
+            file.machine.secrets(text)
+            if place.startswith(tuple(TABLES["learned"]))
+            else leaks(text, place, file.machine)
+        )
         for leak in detected:
             # A secret among the keys is not repeated.
             yield Finding(file.name, leak.what, "below a key" if any(file.machine.secrets(place)) else place)
@@ -208,7 +198,7 @@ def leaks(text: str, place: str, machine: Machine) -> Iterator[Leak]:
     """Yield the leaks of one value; a value that is a path as a whole is one."""
     detected = [*machine.secrets(text), *machine.traces(text)]
     yield from detected
-    absolute = re.fullmatch(r"(/[^/\s]+){2,}/?", text) and not place.startswith(LABELS)
+    absolute = re.fullmatch(r"(/[^/\s]+){2,}/?", text) and not place.startswith(("id2label", "label2id"))
     local = PATH_FIELD.search(place) and not (HUB_ID.fullmatch(text) and not Path(text).is_dir())
     if not detected and (absolute or local) and text not in machine.public:
         yield Leak(0, f"the path {text[:60]}")
@@ -227,14 +217,11 @@ def strings(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
             yield from strings(part, f"{place}[{index}]")
 
 
-# The allow-list: the names that files of a published model have, and how each kind is looked at.
-KINDS: dict[str, Callable[[File], Iterator[Finding]]] = {
-    r"model(-\d{5}-of-\d{5})?\.safetensors": examine_weights,
-    r"(config|generation_config|preprocessor_config|processor_config|tokenizer_config|special_tokens_map"
-    r"|chat_template|model\.safetensors\.index|qkv_manifest|certificate|tokenizer)\.json": examine_config,
-    r"(vocab|added_tokens|normalizer|target_vocab)\.json|(vocab|merges)\.txt": examine_vocabulary,
-    r"(tokenizer|spiece|sentencepiece\.bpe|spm)\.model|(source|target)\.spm": partial(examine_binary, heads=PIECES),
-    r"([\w.-]+/)?\w[\w.-]*\.(png|jpe?g|gif|webp|svg)": examine_picture,
-    r"[A-Za-z]\w*\.py|README\.md|(LICENSE|NOTICE)(\.txt|\.md)?|\.gitattributes|chat_template\.jinja"
-    r"|additional_chat_templates/[\w.-]+\.jinja|\.eval_results/[\w.-]+\.ya?ml": examine_text,
+EXAMINE: dict[str, Callable[[File], Iterator[Finding]]] = {
+    "weights": examine_weights,
+    "configs": examine_config,
+    "vocabularies": examine_vocabulary,
+    "sentence pieces": partial(examine_binary, kind="sentence pieces"),
+    "pictures": examine_picture,
+    "texts": examine_text,
 }

@@ -11,29 +11,13 @@ from pathlib import Path
 
 from huggingface_hub import get_token
 
-DIGIT = r"(?=[\w.~+/=-]*\d)"  # prose has long words too, but none with digits
-SECRETS = {
-    "a Hugging Face token": r"\b(?:hf_|api_org_)[A-Za-z0-9]{20,}",
-    "a GitHub token": r"\b(?:gh[opsru]_[A-Za-z0-9]{30,}|github_pat_\w{22,})",
-    "a GitLab token": r"\bglpat-[\w-]{20,}",
-    "an AWS key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|aws_secret_access_key\W{1,5}[A-Za-z0-9/+]{40}",
-    "an API key": rf"\bsk-{DIGIT}[\w-]{{20,}}|\bAIza[\w-]{{35}}|\bxox[abeoprs]-[\w-]{{10,}}",
-    "a package registry token": r"\bpypi-AgE[\w-]{50,}|\bnpm_[A-Za-z0-9]{36}",
-    "a private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY",
-    "a bearer token": rf"\b[Bb]earer\s+{DIGIT}[\w.~+/-]{{16,}}",
-    "a JSON web token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}",
-    "a password in an address": r"\b[a-z][a-z0-9+.-]*://[^\s/:@]+:[^\s/@]+@",
-}
-SECRET = re.compile("|".join(f"({pattern})" for pattern in SECRETS.values()))
+from qkv.scripts.common.resources import table
+
+TABLES = table(__file__)
+SECRET = re.compile("|".join(f"({pattern})" for pattern in TABLES["secrets"].values()))
 HOMES = r"/(?:home|Users|root)/[\w.-]+|\b[A-Za-z]:\\{1,2}Users\\{1,2}[\w.-]+"
-# Top-level folders under which people and clusters keep their files, and those of every system, which are no trace.
-OWN = set("content data gpfs home kaggle lustre media mnt nfs opt private root scratch srv tmp var work".split())
-OWN |= {"workspace", "Users", "Volumes"}
-SYSTEM = set("bin boot dev etc lib lib32 lib64 proc run sbin sys usr Applications Library System".split())
 SECRET_NAMES = re.compile(r"TOKEN(?!IZ)|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 LOGIN = "the Hugging Face login"
-# Accounts and machines that anybody may have.
-COMMON = {"root", "user", "users", "admin", "ubuntu", "debian", "runner", "jovyan", "nobody", "docker", "localhost"}
 SHORTEST_VALUE, SHORTEST_NAME = 8, 3
 
 
@@ -60,7 +44,7 @@ class Machine:
 
     def secrets(self, text: str) -> Iterator[Leak]:
         """Yield tokens, keys and passwords, by their form or because the environment holds them."""
-        kinds = list(SECRETS)
+        kinds = list(TABLES["secrets"])
         for match in SECRET.finditer(text):
             yield Leak(match.start(), kinds[int(match.lastindex or 1) - 1])
         for name, value in self.values.items():
@@ -79,7 +63,9 @@ class Machine:
     @cached_property
     def _path(self) -> re.Pattern[str]:
         """Compile a pattern of absolute paths, not of URLs or divisions."""
-        own = "|".join(map(re.escape, sorted(OWN | set(self.folders) - SYSTEM)))
+        own = "|".join(
+            map(re.escape, sorted({*TABLES["folders of people"], *self.folders} - {*TABLES["folders of systems"]}))
+        )
         rest = r"[^\s\"'`<>|,;)]*"
         unix = rf"(?<![\w.~/$}}\])-])/(?:{own})/[\w.@+-]{rest}"
         windows = rf"(?<![A-Za-z0-9])[A-Z]:(?:\\{{1,2}}|/)[\w .-]{{2,}}[\\/]{rest}"
@@ -99,7 +85,7 @@ def this_machine(public: Collection[str] = ()) -> Machine:
     telling = {
         kind: name
         for kind, name in names.items()
-        if len(name) >= SHORTEST_NAME and name.lower() not in COMMON and name not in public
+        if len(name) >= SHORTEST_NAME and name.lower() not in TABLES["common names"] and name not in public
     }
     root, home = Path("/"), os.path.expanduser("~")
     folders = {path.name for path in root.iterdir()} if root.is_dir() else set()

@@ -23,26 +23,14 @@ from qkv.scripts.publishing.integrity.manifest import Manifest, differences, exp
 from qkv.scripts.publishing.integrity.probe import probe_inputs
 
 Outputs = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class LoadPath:
-    """Options of `from_pretrained`, how the report calls them, and whether a forward pass follows."""
-
-    name: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    runs: bool = True
-
-    @property
-    def rounded(self) -> bool:
-        """Return whether the weights are cast."""
-        return "dtype" in self.options
-
-
-PLAIN, ON_CPU = LoadPath(), LoadPath(', device_map="cpu"', {"device_map": "cpu"})
-ROUNDED = LoadPath(", bfloat16", {"dtype": "bfloat16"})
-# With an accelerator it computes there, with other last bits.
-ANYWHERE = LoadPath(', device_map="auto"', {"device_map": "auto"}, runs=False)
+# How the report calls a way of loading, and its options of `from_pretrained`.
+LOADS = {
+    "": {},
+    ', device_map="cpu"': {"device_map": "cpu"},
+    ', device_map="auto"': {"device_map": "auto"},
+    ", bfloat16": {"dtype": "bfloat16"},
+}
+CLEAN = {way: options for way, options in LOADS.items() if options.get("device_map") != "auto"}
 
 
 def load_rows(folder: Path, manifest: Manifest, *, trusted: bool) -> Iterator[Row]:
@@ -50,20 +38,20 @@ def load_rows(folder: Path, manifest: Manifest, *, trusted: bool) -> Iterator[Ro
     model_class, auto = installed_class(folder), auto_class(read_json(folder / CONFIG), manifest["class"])
     if model_class is None:
         yield Row("class", detail=f"neither qkv nor transformers has {manifest['class']}", skipped=True)
-    inputs = None if model_class is None else class_inputs(model_class, folder)
-    reference: Outputs = {}
-    for name, way, loader in installed_paths(model_class, auto):
+    checks = LoadChecks(folder, manifest, None if model_class is None else class_inputs(model_class, folder))
+    for name, loader, options in installed_paths(model_class, auto):
+        # With an accelerator it computes there, with other last bits.
+        inputs = None if options.get("device_map") == "auto" else checks.inputs
         try:
-            result = loaded(loader, folder, inputs if way.runs else None, **way.options)
+            result = loaded(loader, folder, inputs, **options)
         except Exception as error:
             yield Row(name, [failure(error)])
-            continue
-        reference = reference or result.outputs
-        yield judged(name, way, result, (manifest, folder), reference)
+        else:
+            yield checks.row(name, result, options)
     if auto is None:
         yield Row("without qkv", detail=f"{manifest['class']} has no Auto class", skipped=True)
     else:
-        yield from clean_rows(folder, auto, manifest, (inputs, reference), trusted=trusted)
+        yield from clean_rows(checks, auto, trusted=trusted)
 
 
 def loaded(loader: Any, folder: Path, inputs: Outputs | None = None, **options: Any) -> Loaded:
@@ -82,35 +70,32 @@ def class_inputs(model_class: Any, folder: Path) -> Outputs | None:
         return None
 
 
-def installed_paths(model_class: Any, auto: str | None) -> Iterator[tuple[str, LoadPath, Any]]:
-    """Yield (name, path, loader) of the loads in this process."""
+def installed_paths(model_class: Any, auto: str | None) -> Iterator[tuple[str, Any, dict[str, str]]]:
+    """Yield (name, loader, options) of the loads in this process."""
     if model_class is not None:
-        yield from ((f"{model_class.__name__}{again}", PLAIN, model_class) for again in ("", ", again"))
-    if model_class is not None and auto is not None:
-        loader = getattr(transformers, auto)
-        yield from ((f"{auto}{way.name}", way, loader) for way in (PLAIN, ON_CPU, ANYWHERE, ROUNDED))
+        yield from ((f"{model_class.__name__}{again}", model_class, {}) for again in ("", ", again"))
+        if auto is not None:
+            yield from ((f"{auto}{way}", getattr(transformers, auto), options) for way, options in LOADS.items())
 
 
-def clean_rows(
-    folder: Path, auto: str, manifest: Manifest, expected: tuple[Outputs | None, Outputs], *, trusted: bool
-) -> Iterator[Row]:
-    """Yield the rows of the loads in a process that has no qkv; `expected` are inputs and reference outputs."""
-    inputs, reference = expected
-    remote = bool(read_json(folder / CONFIG).get("auto_map"))
+def clean_rows(checks: "LoadChecks", auto: str, *, trusted: bool) -> Iterator[Row]:
+    """Yield the rows of the loads in a process that has no qkv."""
+    remote = bool(read_json(checks.folder / CONFIG).get("auto_map"))
     title = f"{'remote code' if remote else 'without qkv'}, {auto}"
     if remote and not trusted:
         yield Row(title, detail="its code runs only with --expect or --trust-remote-code", skipped=True)
         return
-    ways = (PLAIN, ON_CPU, ROUNDED)
-    jobs = [Job(folder, auto, inputs, options=way.options, remote=remote, fingerprints=True) for way in ways]
+    jobs = [
+        Job(checks.folder, auto, checks.inputs, options=options, remote=remote, fingerprints=True)
+        for options in CLEAN.values()
+    ]
     try:
         results = clean_process.load_in_clean_process(jobs)
     except RuntimeError as error:
         yield Row(title, [failure(error)])
         return
-    for way, each in zip(ways, results, strict=True):
-        reference = reference or each.outputs
-        yield judged(f"{title}{way.name}", way, each, (manifest, folder), reference)
+    for (way, options), result in zip(CLEAN.items(), results, strict=True):
+        yield checks.row(f"{title}{way}", result, options)
 
 
 def failure(error: Exception) -> str:
@@ -118,23 +103,34 @@ def failure(error: Exception) -> str:
     return f"does not load: {' '.join(str(error).split()) or type(error).__name__}"
 
 
-def judged(name: str, way: LoadPath, result: Loaded, target: tuple[Manifest, Path], reference: Outputs) -> Row:
-    """Compare one load with the manifest of a folder, and its outputs with the first load's."""
-    (manifest, folder), report = target, result.report
-    # A folder of an earlier version loads as the class that has its place today.
-    names = (manifest["class"], named(folder)[1])
-    lines = [] if report["class"] in names else [f"gives {report['class']}, expected {manifest['class']}"]
-    for tied in sorted({tied for tied, _ in report["ties"].items() ^ manifest["ties"].items()}):
-        now, then = (each["ties"].get(tied, "nothing") for each in (report, manifest))
-        lines.append(f"parameter {tied} is tied to {now}, the manifest says {then}")
-    lines += load_findings(report)
-    expected = expected_load(manifest, folder, str(way.options.get("dtype", manifest["dtype"])), report["loaded"])
-    for kind, entries in report["loaded"].items():
-        lines += differences(kind, expected.get(kind, {}), entries)
-    lines += output_findings(result.outputs, None if way.rounded else reference) if result.outputs else []
-    count = sum(map(len, report["loaded"].values()))
-    outputs = "finite" if way.rounded else "equal bit by bit"
-    return Row(name, lines, f"{count} tensors equal" + (f", outputs {outputs}" if result.outputs else ""))
+@dataclass
+class LoadChecks:
+    """Compare every load of a folder with its manifest, and its outputs with those of the first for the same inputs."""
+
+    folder: Path
+    manifest: Manifest
+    inputs: Outputs | None = None
+    reference: Outputs = field(default_factory=dict)
+
+    def row(self, name: str, result: Loaded, options: dict[str, str]) -> Row:
+        """Compare one load with the manifest, and its outputs with the first load's."""
+        manifest, report, self.reference = self.manifest, result.report, self.reference or result.outputs
+        # A folder of an earlier version loads as the class that has its place today.
+        names = (manifest["class"], named(self.folder)[1])
+        lines = [] if report["class"] in names else [f"gives {report['class']}, expected {manifest['class']}"]
+        for tied in sorted({tied for tied, _ in report["ties"].items() ^ manifest["ties"].items()}):
+            now, then = (each["ties"].get(tied, "nothing") for each in (report, manifest))
+            lines.append(f"parameter {tied} is tied to {now}, the manifest says {then}")
+        lines += load_findings(report)
+        dtype = options.get("dtype", manifest["dtype"])
+        expected = expected_load(manifest, self.folder, dtype, report["loaded"])
+        for kind, entries in report["loaded"].items():
+            lines += differences(kind, expected.get(kind, {}), entries)
+        detail = f"{sum(map(len, report['loaded'].values()))} tensors equal"
+        if result.outputs:
+            lines += output_findings(result.outputs, None if "dtype" in options else self.reference)
+            detail += f", outputs {'finite' if 'dtype' in options else 'equal bit by bit'}"
+        return Row(name, lines, detail)
 
 
 def output_findings(outputs: Outputs, reference: Outputs | None) -> list[str]:

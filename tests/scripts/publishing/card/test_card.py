@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 import qkv
-from qkv.scripts.publishing.card import metadata as card_metadata
 from qkv.scripts.publishing.card.card import companions, make_card, plain_card, write_card
-from qkv.scripts.publishing.card.metadata import Benchmark
 from qkv.scripts.publishing.card.parity import PAGE
 
 CARDS = Path(__file__).resolve().parents[4] / "model_cards"
@@ -230,10 +228,3 @@ def test_pictures_stand_on_the_card_and_lie_beside_it(tmp_path: Path) -> None:
     write_card(tmp_path / "record.json", tmp_path / "card.md")
     assert "![Loss by step](curve.png)" in (tmp_path / "card.md").read_text()
     assert companions(record, tmp_path) == {"curve.png": b"picture"}
-
-
-def test_results_for_leaderboards_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = {name: value for name, value in RECORD.items() if name != "pictures"}
-    assert companions(record, tmp_path) == {}
-    monkeypatch.setitem(card_metadata.BENCHMARKS, ("digits", "test", "accuracy"), Benchmark("acme/Digits", "all"))
-    assert set(companions(record, tmp_path)) == {".eval_results/digits-all.yaml"}

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from huggingface_hub import metadata_load, parse_eval_result_entries
+from huggingface_hub import metadata_load
 from huggingface_hub.repocard_data import model_index_to_eval_results
 
-from qkv.scripts.publishing.card import metadata as card_metadata
 from qkv.scripts.publishing.card.card import make_card, write_card
-from qkv.scripts.publishing.card.metadata import Benchmark, leaderboard_files
 
 CARDS = Path(__file__).resolve().parents[4] / "model_cards"
 RECORD = json.loads((CARDS / "digits" / "record.json").read_text())
@@ -60,13 +57,3 @@ def test_what_the_record_names_is_there() -> None:
 def test_a_relation_that_the_hub_does_not_know_is_refused(base: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_card({**RECORD, "base_model": base})
-
-
-def test_results_of_registered_benchmarks_are_in_the_hubs_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert leaderboard_files(RECORD) == {}
-    monkeypatch.setitem(card_metadata.BENCHMARKS, ("digits", "test", "accuracy"), Benchmark("acme/Digits", "all"))
-    ((path, text),) = leaderboard_files(RECORD).items()
-    assert path == ".eval_results/digits-all.yaml"
-    (entry,) = parse_eval_result_entries(yaml.safe_load(text))
-    percent = round(100 * RECORD["metrics"]["test"]["accuracy"], 2)
-    assert (entry.dataset_id, entry.task_id, entry.value) == ("acme/Digits", "all", percent)

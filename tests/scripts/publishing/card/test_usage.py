@@ -34,7 +34,7 @@ from transformers import (
 import qkv
 from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.card.heads import HEADS
-from qkv.scripts.publishing.card.usage import TEMPLATES, room
+from qkv.scripts.publishing.card.usage import room
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import clean_environment
 from sampling import sampled
@@ -438,10 +438,10 @@ def test_what_ends_by_itself_has_room_to_end(config: Any, length: int) -> None:
 
 def test_a_recording_that_the_program_would_mishear_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    speech: Any = TEMPLATES.get_template("speech.py.j2").module
+    program, _ = recorded_programs("AutoModelForCTC", "")
     for channels, width in ((1, 1), (2, 2)):
         with wave.open("speech.wav", "wb") as file:
             file.setparams((channels, width, 11_025, 0, "NONE", "not compressed"))
             file.writeframes(bytes(400))
         with pytest.raises(AssertionError, match="save it with one channel of 16 bits"):
-            exec(f"{speech.imports()}\n{speech.read()}", {})
+            exec(program.partition("predict = ")[0], {})

@@ -16,11 +16,13 @@ from published import forge
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity import clean_process, load_paths
 from qkv.scripts.publishing.integrity.clean_process import Loaded
+from qkv.scripts.publishing.integrity.files import Row
 from qkv.scripts.publishing.integrity.inspector import Job
-from qkv.scripts.publishing.integrity.load_paths import ON_CPU, PLAIN, ROUNDED, judged, load_rows, loaded
+from qkv.scripts.publishing.integrity.load_paths import CLEAN, LoadChecks, load_rows, loaded
 from qkv.scripts.publishing.integrity.manifest import read_manifest, write_manifest
 from qkv.scripts.publishing.integrity.verification import examine
 
+PLAIN, ROUNDED = CLEAN[""], CLEAN[", bfloat16"]
 INPUTS = {"input_ids": torch.arange(8)[None] + 4}
 MINE = Path(__file__).parents[3] / "support" / "buffered_model.py"
 
@@ -30,9 +32,12 @@ def good(folder: Path) -> Loaded:
     return loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS)
 
 
-def findings(folder: Path, found: Loaded, way: load_paths.LoadPath = PLAIN, reference: Any = None) -> list[str]:
-    reference = found.outputs if reference is None else reference
-    return judged("way", way, found, (read_manifest(folder), folder), reference).findings
+def findings(folder: Path, found: Loaded, options: dict[str, str] = PLAIN, reference: Any = None) -> list[str]:
+    return row(folder, found, options, reference or found.outputs).findings
+
+
+def row(folder: Path, found: Loaded, options: dict[str, str], reference: Any) -> Row:
+    return LoadChecks(folder, read_manifest(folder), reference=reference).row("way", found, options)
 
 
 def changed(found: Loaded, part: str, **entries: Any) -> Loaded:
@@ -40,11 +45,11 @@ def changed(found: Loaded, part: str, **entries: Any) -> Loaded:
 
 
 def test_a_right_load_passes(folder: Path, good: Loaded) -> None:
-    row = judged("way", PLAIN, good, (read_manifest(folder), folder), good.outputs)
-    assert row.findings == [] and row.detail == "37 tensors equal, outputs equal bit by bit"
-    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED.options)
-    row = judged("way", ROUNDED, low, (read_manifest(folder), folder), good.outputs)
-    assert row.findings == [] and row.detail == "37 tensors equal, outputs finite"
+    right = row(folder, good, PLAIN, good.outputs)
+    assert right.findings == [] and right.detail == "37 tensors equal, outputs equal bit by bit"
+    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED)
+    right = row(folder, low, ROUNDED, good.outputs)
+    assert right.findings == [] and right.detail == "37 tensors equal, outputs finite"
 
 
 def test_whatever_is_wrong_is_named(folder: Path, good: Loaded) -> None:
@@ -71,7 +76,7 @@ def test_another_class_is_named(folder: Path, good: Loaded) -> None:
 
 
 def test_a_weight_that_is_wrong_in_low_precision_is_named(folder: Path, good: Loaded) -> None:
-    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED.options)
+    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED)
     parameters = low.report["loaded"]["parameter"] | {"model.norm.weight": f"bfloat16[32] {'0' * 64}"}
     assert findings(folder, changed(low, "loaded", parameter=parameters), ROUNDED) == [
         "parameter model.norm.weight has other content"
@@ -87,7 +92,7 @@ def test_other_outputs_are_named(folder: Path, good: Loaded) -> None:
     assert findings(folder, good, reference={"logits": logits, "loss": logits}) == [
         "output loss differs from that of the first load"
     ]
-    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED.options)
+    low = loaded(qkv.QkvDecoderForCausalLM, folder, INPUTS, **ROUNDED)
     broken = Loaded(low.report, {"logits": logits / 0})
     assert findings(folder, broken, ROUNDED) == ["output logits is not finite"]
 
@@ -118,9 +123,7 @@ def test_remote_code_is_judged_by_the_first_outputs(
 
     monkeypatch.setattr(clean_process, "load_in_clean_process", elsewhere)
     rows = [row for row in load_rows(folder, read_manifest(folder), trusted=True) if row.check.startswith("remote")]
-    assert [row.check for row in rows] == [
-        f"remote code, AutoModelForCausalLM{w.name}" for w in (PLAIN, ON_CPU, ROUNDED)
-    ]
+    assert [row.check for row in rows] == [f"remote code, AutoModelForCausalLM{way}" for way in CLEAN]
     assert [row.findings for row in rows] == [[], [], []]
 
 
