@@ -2,7 +2,8 @@
 
 `configuration`, `modeling` and `scripts` mirror the source, file by file; suites that cut across modules lie beside this
 file. `support` holds what they share: reference formulas, tiny models, official families. `hub` has a Hub on loopback
-and its clients, `distributed` trainings in several processes, `golden` saved parameter names.
+and its clients, `distributed` trainings in several processes, `golden` saved parameter names. Tables of configs are
+YAML beside the tests that run over them.
 """
 
 import gc

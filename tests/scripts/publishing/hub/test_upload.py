@@ -91,6 +91,11 @@ def test_a_version_is_one_commit_and_the_same_again_is_none(
     assert set(states(again).values()) == {"same"} and again["commit"] == second["commit"]
     assert commits(hub, repo)[:2] == [second["commit"], first["commit"]] and len(commits(hub, repo)) == 3
     assert again["url"] == f"{hub.url}/{repo}/tree/{second['commit']}"
+    shard = "model-00001-of-00002.safetensors"
+    weights = {**NEW, shard: OLD["model.safetensors"]}
+    third = either.upload(fill(tmp_path / "a", weights), repo)
+    assert [name for name, state in states(third).items() if state == "changed"] == [shard]
+    assert tree(hub, repo) == hashes(weights)
 
 
 def test_what_is_there_is_not_sent_again(hub: LoopbackHub, either: Client, repo: str, tmp_path: Path) -> None:
