@@ -122,7 +122,7 @@ class LoadChecks:
             now, then = (each["ties"].get(tied, "nothing") for each in (report, manifest))
             lines.append(f"parameter {tied} is tied to {now}, the manifest says {then}")
         lines += load_findings(report)
-        dtype = options.get("dtype", manifest["dtype"])
+        dtype = options.get("dtype") or str(manifest["dtype"])
         expected = expected_load(manifest, self.folder, dtype, report["loaded"])
         for kind, entries in report["loaded"].items():
             lines += differences(kind, expected.get(kind, {}), entries)
