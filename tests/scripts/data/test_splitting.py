@@ -1,0 +1,61 @@
+"""Splits of own data: seeded, stratified, by group, by time, and never without a row."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qkv.scripts.data.splitting import split_rows
+
+SHARES = {"test": 0.1, "validation": 0.2}
+LABELS = st.lists(st.sampled_from("abc"), min_size=10, max_size=200)
+
+
+@given(LABELS, st.integers(0, 5))
+def test_every_row_is_in_one_split(labels, seed):
+    splits = split_rows(len(labels), SHARES, seed=seed, labels=labels)
+    assert sorted(row for rows in splits.values() for row in rows) == list(range(len(labels)))
+    assert all(rows == sorted(rows) for rows in splits.values())
+
+
+@given(LABELS, st.integers(0, 5))
+def test_every_split_has_the_classes_of_the_whole(labels, seed):
+    splits = split_rows(len(labels), SHARES, seed=seed, labels=labels)
+    whole = Counter(labels)
+    for name, share in SHARES.items():
+        counts = Counter(labels[row] for row in splits[name])
+        assert all(abs(counts[label] - share * size) < 1 or size < 4 for label, size in whole.items()), name
+    assert set(whole) == {labels[row] for row in splits["train"]}
+
+
+@given(LABELS)
+def test_the_order_of_labels_in_the_file_changes_no_class_count(labels):
+    def counts(ordered):
+        splits = split_rows(len(ordered), SHARES, labels=ordered)
+        return {name: Counter(ordered[row] for row in rows) for name, rows in splits.items()}
+
+    in_blocks = sorted(labels)
+    assert counts(in_blocks) == counts(in_blocks[::2] + in_blocks[1::2]) == counts(labels)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 5))
+def test_a_group_is_never_in_two_splits(more, seed):
+    groups = [*range(8), *more]
+    splits = split_rows(len(groups), {"test": 0.4}, seed=seed, groups=groups)
+    assert not {groups[row] for row in splits["train"]} & {groups[row] for row in splits["test"]}
+
+
+def test_the_seed_decides():
+    assert split_rows(100, SHARES, seed=1) == split_rows(100, SHARES, seed=1) != split_rows(100, SHARES, seed=2)
+
+
+def test_what_is_split_by_time_ends_with_the_test():
+    splits = split_rows(20, {"validation": 0.1, "test": 0.2}, by_time=True)
+    assert splits == {"train": list(range(14)), "validation": [14, 15], "test": [16, 17, 18, 19]}
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_too_few_rows_are_refused(count):
+    with pytest.raises(ValueError, match=f"10% of {count} rows leaves none for the test split; give more rows"):
+        split_rows(count, {"test": 0.1})
