@@ -24,12 +24,16 @@ TEST_EVERY = 10  # every so-many-th record of data without a test split is for t
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set under the names that records and cards have for it, and its records that were skipped."""
+    """A data set under the names that records and cards have for it, and its records that were skipped.
+
+    Of own data `report` says how they were split, the classes of each split, and the rows that two splits share.
+    """
 
     name: str
     title: str
     source: str
     invalid_records: RecordValidation = field(default_factory=RecordValidation, kw_only=True, compare=False)
+    report: dict[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,36 @@ MOST = 50_000  # rows that are compared for near duplicates
 
 
 @dataclass(frozen=True)
+class Sketch:
+    """What rows are compared by: a hash of the whole value, and of its parts, if near ones are to be found."""
+
+    exact: bytes
+    near: NDArray[np.generic]
+
+    @classmethod
+    def of_bytes(cls, value: bytes) -> "Sketch":
+        """Sketch a file or a recording, of which only equal ones are found."""
+        return cls(digest(value), np.zeros(0, np.uint8))
+
+    @classmethod
+    def of_text(cls, text: str) -> "Sketch":
+        """Sketch a text by its shingles: all runs of five letters, in lower case and with single spaces."""
+        plain = re.sub(r"\W+", " ", text.casefold()).strip()
+        runs = {plain[start : start + SHINGLE] for start in range(max(1, len(plain) - SHINGLE + 1))}
+        hashes = (int.from_bytes(blake2b(run.encode(), digest_size=8).digest(), "big") for run in runs)
+        return cls(digest(text.encode()), np.array(sorted(hashes), np.uint64))
+
+    @classmethod
+    def of_image(cls, image: Image.Image) -> "Sketch":
+        """Sketch an image by whether each place of a small gray copy is brighter than the one to its left."""
+        exact = digest(repr((image.size, image.mode)).encode() + image.tobytes())
+        if min(image.size) < SMALL:
+            return cls(exact, np.zeros(0, np.uint8))
+        gray = np.asarray(image.convert("L").resize((SIDE + 1, SIDE), Image.Resampling.BOX), dtype=np.int16)
+        return cls(exact, np.packbits(gray[:, 1:] > gray[:, :-1]))
+
+
+@dataclass(frozen=True)
 class Leak:
     """A row of an evaluated split that is in the training split, by the numbers of both rows."""
 
@@ -27,48 +56,43 @@ class Leak:
     exact: bool
 
 
-def find_leaks(train: Sequence[Any], evaluated: Sequence[Any]) -> list[Leak]:
-    """Return each evaluated row whose value is in the training split, and where; equal before nearly equal.
+def digest(value: bytes) -> bytes:
+    """Return a hash of a value."""
+    return blake2b(value, digest_size=16).digest()
 
-    Values are texts, images, or bytes, of which only equal ones are found.
-    """
+
+def find_leaks(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> list[Leak]:
+    """Return each evaluated row that is in the training split, and where; equal before nearly equal."""
     first: dict[bytes, int] = {}
-    for row, value in enumerate(train):
-        first.setdefault(digest(value), row)
-    exact = {row: Leak(row, first[key], exact=True) for row, key in enumerate(map(digest, evaluated)) if key in first}
-    near = {row: Leak(row, other, exact=False) for row, other in near_pairs(train, evaluated) if row not in exact}
-    return [leak for _, leak in sorted((exact | near).items())]
+    for row, sketch in enumerate(train):
+        first.setdefault(sketch.exact, row)
+    exact = {row: first[sketch.exact] for row, sketch in enumerate(evaluated) if sketch.exact in first}
+    near = dict(near_pairs(train, evaluated)) | exact
+    return [Leak(row, train_row, exact=row in exact) for row, train_row in sorted(near.items())]
 
 
-def digest(value: Any) -> bytes:
-    """Return a hash of a value: the same for images of equal pixels, whatever their files."""
-    if isinstance(value, Image.Image):
-        value = repr((value.size, value.mode)).encode() + value.tobytes()
-    return blake2b(value if isinstance(value, bytes) else repr(value).encode(), digest_size=16).digest()
-
-
-def near_pairs(train: Sequence[Any], evaluated: Sequence[Any]) -> list[tuple[int, int]]:
+def near_pairs(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> list[tuple[int, int]]:
     """Return (evaluated row, a training row that is nearly equal); none for more rows than can be compared."""
-    if not train or not evaluated or len(train) + len(evaluated) > MOST:
+    if len(train) + len(evaluated) > MOST:
         return []
-    if isinstance(evaluated[0], str):
-        return near_texts(train, evaluated)
-    return near_images(train, evaluated) if isinstance(evaluated[0], Image.Image) else []
+    known, asked = ({row: each.near for row, each in enumerate(rows) if len(each.near)} for rows in (train, evaluated))
+    if not known or not asked:
+        return []
+    return near_texts(known, asked) if next(iter(asked.values())).dtype == np.uint64 else near_images(known, asked)
 
 
-def near_texts(train: Sequence[str], evaluated: Sequence[str]) -> list[tuple[int, int]]:
+def near_texts(known: dict[int, NDArray], asked: dict[int, NDArray]) -> list[tuple[int, int]]:
     """Return pairs of texts with like shingles; MinHash finds the candidates.
 
     Source: Broder 1997, On the resemblance and containment of documents, §4,
         https://doi.org/10.1109/SEQUEN.1997.666900
     """
-    known, asked = [shingles(text) for text in train], [shingles(text) for text in evaluated]
     buckets: defaultdict[bytes, list[int]] = defaultdict(list)
-    for row, own in enumerate(known):
+    for row, own in known.items():
         for band in bands(own):
             buckets[band].append(row)
     pairs = []
-    for row, own in enumerate(asked):
+    for row, own in asked.items():
         candidates = dict.fromkeys(other for band in bands(own) for other in buckets.get(band, ()))
         match = next((other for other in candidates if jaccard(own, known[other]) >= SIMILAR), None)
         if match is not None:
@@ -76,41 +100,24 @@ def near_texts(train: Sequence[str], evaluated: Sequence[str]) -> list[tuple[int
     return pairs
 
 
-def shingles(text: str) -> NDArray[np.uint64]:
-    """Return the hashes of all runs of letters of a text, in lower case and with single spaces."""
-    plain = re.sub(r"\W+", " ", text.casefold()).strip()
-    runs = {plain[start : start + SHINGLE] for start in range(max(1, len(plain) - SHINGLE + 1))}
-    return np.array(
-        sorted(int.from_bytes(blake2b(run.encode(), digest_size=8).digest(), "big") for run in runs), np.uint64
-    )
-
-
-def bands(own: NDArray[np.uint64]) -> list[bytes]:
+def bands(shingles: NDArray) -> list[bytes]:
     """Return the bands of a MinHash signature, of which similar texts share one with high probability."""
     multipliers = np.random.default_rng(0).integers(0, 2**63, BANDS * ROWS, dtype=np.uint64) * 2 + 1
-    signature = (own[:, None] * multipliers).min(0).reshape(BANDS, ROWS)  # modulo 2^64, as a hash
+    signature = (shingles[:, None] * multipliers).min(0).reshape(BANDS, ROWS)  # modulo 2^64, as a hash
     return [bytes([number]) + band.tobytes() for number, band in enumerate(signature)]
 
 
-def jaccard(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> float:
+def jaccard(one: NDArray, other: NDArray) -> float:
     """Return the share of shingles that two texts have in common."""
     common = len(np.intersect1d(one, other, assume_unique=True))
     return common / (len(one) + len(other) - common)
 
 
-def near_images(train: Sequence[Image.Image], evaluated: Sequence[Image.Image]) -> list[tuple[int, int]]:
+def near_images(known: dict[int, NDArray], asked: dict[int, NDArray]) -> list[tuple[int, int]]:
     """Return pairs of images whose difference hashes are alike, such as copies of other size or compression."""
-    known = np.array([difference_hash(image) for image in train])
-    pairs = []
-    for row, image in enumerate(evaluated):
-        if min(image.size) >= SMALL:
-            distances = np.bitwise_count(known ^ difference_hash(image)).sum(-1)
-            if distances.min() <= DISTANCE:
-                pairs.append((row, int(distances.argmin())))
+    rows, hashes, pairs = list(known), np.array(list(known.values())), []
+    for row, own in asked.items():
+        distances = np.unpackbits(hashes ^ own, axis=1).sum(1)
+        if distances.min() <= DISTANCE:
+            pairs.append((row, rows[int(distances.argmin())]))
     return pairs
-
-
-def difference_hash(image: Image.Image) -> NDArray[np.uint8]:
-    """Return whether each place of a small gray copy is brighter than the one to its left: SIDE * SIDE bits."""
-    gray = np.asarray(image.convert("L").resize((SIDE + 1, SIDE), Image.Resampling.BOX), dtype=np.int16)
-    return np.packbits(gray[:, 1:] > gray[:, :-1])

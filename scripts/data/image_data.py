@@ -1,6 +1,7 @@
 """Data sets of images: of classes, with captions, or with boxes of objects; from files, folders and the Hub."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from PIL import Image
 from transformers import ViTImageProcessorPil
 
 from qkv.scripts.data.corpus import Baselines, DataSet
+from qkv.scripts.data.division import divide_rows, file_sketches, group_columns, groups_of, sketch_image
 from qkv.scripts.data.examples import Batch, Examples, Record
 from qkv.scripts.data.loading import public_names, read, splits
 from qkv.scripts.data.readers import InvalidRecord
@@ -66,27 +68,39 @@ class ObjectData(DataSet):
 
 
 def read_images(recipe: Recipe) -> ImageData:
-    """Read images and classes; ValueError where the data name no classes, or have nothing to evaluate on."""
-    where = recipe.data.source
+    """Read images and classes; ValueError where the data name no classes, or a stream has nothing to evaluate on."""
+    where, invalid = recipe.data.source, RecordValidation(recipe.data.bad_records)
     evaluated = [name for name in ("validation", "test") if name in splits(where) and is_labeled(where, name)]
-    if not evaluated:
-        raise ValueError(
-            f"data={where!r} has no validation and no test split with labels; put images in folders of that name"
-        )
-    train: Any = read(where, streaming=recipe.data.streaming, columns=["image", "label"])
-    kind = (train.features or {}).get("label")
+    columns = ["image", "label", *group_columns(recipe)]
+    train: Any = read(where, streaming=recipe.data.streaming, columns=columns)
+    kind, side = (train.features or {}).get("label"), recipe.model.config.get("image_size", 224)
     if not isinstance(kind, ClassLabel):
         raise ValueError(f"data={where!r} names no classes in its column 'label'; give a folder for each class")
-    invalid, side = RecordValidation(recipe.data.bad_records), recipe.model.config.get("image_size", 224)
     checks: Checks = {"image": check_image, "label": partial(check_label, names=tuple(kind.names))}
+    tables: dict[str, Any] = {name: read_valid(recipe, name, checks, invalid) for name in evaluated}
+    report: dict[str, Any] = {}
+    if recipe.data.streaming:
+        if not evaluated:
+            raise ValueError(
+                f"data={where!r} has no validation and no test split with labels, and a stream keeps none; put images "
+                "in folders of that name, or leave out streaming=true"
+            )
+        tables["train"] = Stream.of(recipe, invalid, checks)
+    else:
+        tables["train"] = valid_rows(train, checks, invalid)
+        labels = {name: [kind.names[number] for number in table["label"]] for name, table in tables.items()}
+        sketches = file_sketches(tables, "image", sketch_image)
+        division = divide_rows(sketches, recipe, labels, groups_of(tables, recipe), validation_is_enough=True)
+        tables, report = division.of_tables(tables), division.report
     return ImageData(
         **public_names(where),
-        train=Stream.of(recipe, invalid, checks) if recipe.data.streaming else valid_rows(train, checks, invalid),
-        splits={name: read_valid(recipe, name, checks, invalid) for name in evaluated},
+        train=tables.pop("train"),
+        splits=tables,
         labels=list(kind.names),
         processor=image_processor(side),
         config={"image_size": side},
         invalid_records=invalid,
+        report=report,
     )
 
 
@@ -106,12 +120,15 @@ def is_labeled(where: str, split: str) -> bool:
 def read_captions(recipe: Recipe) -> CaptionData:
     """Read images and their captions, in the columns `image` and `text.column`.
 
-    Where there is no test split every tenth record is for it; equal captions are one.
+    Where there is no test split a part of the training is for it; equal captions are one.
     """
     where, column = recipe.data.source, recipe.text.column
     invalid = RecordValidation(recipe.data.bad_records)
     checks = {"image": check_image, column: check_text}
-    tables = add_splits({name: read_valid(recipe, name, checks, invalid) for name in splits(where)}, recipe)
+    columns = [*checks, *group_columns(recipe)]
+    tables: Any = {name: read_valid(recipe, name, checks, invalid, columns) for name in splits(where)}
+    division = divide_rows(file_sketches(tables, "image", sketch_image), recipe, groups=groups_of(tables, recipe))
+    tables = division.of_tables(tables)
     numbers: dict[str, int] = {}
     for name in sorted(tables, key=lambda name: name != "train"):
         for caption in tables[name][column]:
@@ -127,26 +144,53 @@ def read_captions(recipe: Recipe) -> CaptionData:
     side = recipe.model.config.get("vision_config", {}).get("image_size", 224)
     return CaptionData(
         **public_names(where), captions=list(numbers), seen=seen, train=train, splits=numbered, side=side,
-        vocab_size=recipe.text.vocab_size, invalid_records=invalid,
+        vocab_size=recipe.text.vocab_size, invalid_records=invalid, report=division.report,
     )  # fmt: skip
 
 
 def read_objects(recipe: Recipe) -> ObjectData:
     """Read images with boxes, in the columns `image` and `objects`; ValueError for a stream, or a missing column."""
     where = recipe.data.source
-    tables: Any = {name: read(where, split=name, columns=["image", "objects"]) for name in splits(where)}
-    return object_data(recipe, tables, class_names(tables["train"], where), **public_names(where))
+    columns = ["image", "objects", *group_columns(recipe)]
+    tables: Any = {name: read(where, split=name, columns=columns) for name in splits(where)}
+    labels, invalid = class_names(tables["train"], where), RecordValidation(recipe.data.bad_records)
+    valid = valid_objects(tables, labels, invalid)
+    division = divide_rows(
+        file_sketches(valid, "image", sketch_image), recipe, rarest_classes(valid, labels), groups_of(valid, recipe)
+    )
+    kept = division.of_tables(valid)
+    every = {name: (label for own in present_classes(table, labels) for label in own) for name, table in kept.items()}
+    report = division.report | {"classes": {name: dict(sorted(Counter(own).items())) for name, own in every.items()}}
+    return ObjectData(**public_names(where), tables=kept, labels=labels, invalid_records=invalid, report=report)
+
+
+def present_classes(table: Dataset, labels: Sequence[str]) -> list[list[str]]:
+    """Return the class of each object of each image."""
+    return [[labels[label] for _, label in check_objects(value, labels)] for value in table["objects"]]
+
+
+def rarest_classes(tables: Mapping[str, Dataset], labels: Sequence[str]) -> dict[str, list[str]]:
+    """Return the rarest class in each image, by which images are stratified: the others are in more of them."""
+    present = {name: present_classes(table, labels) for name, table in tables.items()}
+    counts = Counter(label for own in present["train"] for label in own)
+    return {
+        name: [min(own, key=lambda label: counts[label], default="") for own in rows] for name, rows in present.items()
+    }
 
 
 def object_data(recipe: Recipe, tables: Mapping[str, Dataset], labels: Sequence[str], **names: str) -> ObjectData:
-    """Return the valid records of tables of images and objects.
-
-    Where there is no test split every tenth record is for it.
-    """
+    """Return the valid records of made images and objects; where there is no test split every tenth is for it."""
     invalid = RecordValidation(recipe.data.bad_records)
-    checks: Checks = {"image": check_image, "objects": partial(check_objects, names=tuple(labels))}
-    valid = {name: valid_rows(table, checks, invalid) for name, table in tables.items()}
+    valid = valid_objects(tables, labels, invalid)
     return ObjectData(**names, tables=add_splits(valid, recipe), labels=list(labels), invalid_records=invalid)
+
+
+def valid_objects(
+    tables: Mapping[str, Dataset], labels: Sequence[str], invalid: RecordValidation
+) -> dict[str, Dataset]:
+    """Return the valid records of tables of images and objects."""
+    checks: Checks = {"image": check_image, "objects": partial(check_objects, names=tuple(labels))}
+    return {name: valid_rows(table, checks, invalid) for name, table in tables.items()}
 
 
 def class_names(table: Dataset, where: str) -> list[str]:

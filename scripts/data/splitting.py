@@ -20,15 +20,13 @@ def split_rows(
     group stay together. `by_time` takes the last rows instead, for the later of two names the later rows. A class keeps
     a row or group for the training. ValueError where a share gets no row.
     """
-    if by_time:
-        chosen = last_rows(count, shares)
-    else:
-        units = group_rows(count, groups, seed)
-        chosen = stratified(units, shares, labels or [None] * count)
+    units = group_rows(count, None if by_time else groups, seed)
+    chosen = last_rows(count, shares) if by_time else stratified(units, shares, labels or [None] * count)
     for name, share in shares.items():
         if not chosen[name]:
+            together = f", of which equal rows or groups leave {len(units)}," if len(units) < count else ""
             raise ValueError(
-                f"{share:.0%} of {count} rows leaves none for the {name} split; give more rows, or its files"
+                f"{share:.0%} of {count} rows{together} leaves none for the {name} split; give more rows, or its files"
             )
     taken = {row for rows in chosen.values() for row in rows}
     return {"train": [row for row in range(count) if row not in taken], **chosen}

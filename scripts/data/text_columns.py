@@ -9,7 +9,8 @@ from typing import Any
 
 from datasets import ClassLabel, Dataset
 
-from qkv.scripts.data.corpus import TEST_EVERY, Corpus, divide
+from qkv.scripts.data.corpus import Corpus, divide
+from qkv.scripts.data.division import divide_rows, group_columns, groups_of, text_sketches
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.loading import public_names, read, splits
 from qkv.scripts.data.readers import InvalidRecord, attempt
@@ -24,24 +25,29 @@ EVALUATED = 1000  # texts of a stream that are kept for validation, unless the r
 def read_corpus(recipe: Recipe) -> Corpus:
     """Read the valid texts of `data=`, or stream those for training; ValueError where columns are missing.
 
-    Where there is no test split every tenth record is for the test.
+    Where there is no test split a part of the training is for it: see `division.py`.
     """
     if recipe.data.streaming:
         return stream_corpus(recipe)
     columns, where = recipe.text, recipe.data.source
     invalid = RecordValidation(recipe.data.bad_records)
     names = [name.partition(".")[0] for name in (columns.column, columns.target, columns.label) if name]
+    names += group_columns(recipe)
     wanted = ["train", *(name for name in ("validation", "test") if name in splits(where))]
     tables = {name: read_valid(recipe, name, checks(recipe), invalid, list(dict.fromkeys(names))) for name in wanted}
-    if "test" not in tables:
-        whole = tables["train"]
-        tables["test"] = whole.select(range(0, len(whole), TEST_EVERY))
-        tables["train"] = whole.select([index for index in range(len(whole)) if index % TEST_EVERY])
     texts = {name: values(table, columns.column) for name, table in tables.items()}
     targets = {name: values(table, columns.target) for name, table in tables.items()} if columns.target else {}
     labels, known = number_labels(tables, columns.label) if columns.label else ({}, [])
+    classes = {name: [known[label] for label in own] for name, own in labels.items()}
+    division = divide_rows(text_sketches(texts), recipe, classes, groups_of(tables, recipe))
     return Corpus(
-        **public_names(where), texts=texts, labels=labels, names=known, targets=targets, invalid_records=invalid
+        **public_names(where),
+        texts=division.of_lists(texts),
+        labels=division.of_lists(labels),
+        names=known,
+        targets=division.of_lists(targets),
+        invalid_records=invalid,
+        report=division.report,
     )
 
 

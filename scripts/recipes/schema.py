@@ -83,8 +83,13 @@ class Data:
 
     `workers` processes make batches ahead, and first the tokens of a table of texts, which datasets' cache keeps then.
     Images of object detection are resized to a `shortest_edge` of that many pixels, and those of example data changed
-    at random by `augment`. `holdout` keeps that share of the training data for validation; the test split is scored
-    once, at the end.
+    at random by `augment`.
+
+    Data without a test split give a share of `test_size` to it, and, for a `holdout`, that share to validation; the
+    test split is scored once, at the end. Rows are drawn at random by `split_seed`, from each class its share
+    (`split="random"`), or the last ones are taken (`"time"`); rows with one value in the column `group`, and equal
+    rows, stay together. More than a share of `leaked_records` of an evaluated split that the training split holds as
+    well ends the run.
 
     `streaming` reads records as they are needed: in `shards`, whose number is that of no device but part of the order,
     each shuffled within a `buffer` of records. `documents` says what a document of plain text is. A share of more than
@@ -95,6 +100,11 @@ class Data:
     workers: Natural = 0
     shortest_edge: Count = 800
     holdout: Annotated[float, Range(share="leaves nothing to train on; give a share below 1, such as 0.2")] = 0.0
+    test_size: Annotated[float, Range(above=True, share="leaves nothing to train on; give a share such as 0.1")] = 0.1
+    split: Literal["random", "time"] = "random"
+    split_seed: Natural = 0
+    group: str | None = None
+    leaked_records: NonNegative = 0.01
     streaming: bool = False
     shards: Count = 8
     buffer: Count = 1000

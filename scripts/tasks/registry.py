@@ -95,7 +95,7 @@ def load(recipe: Recipe) -> Task:
             "read before the training; leave it out"
         )
     data = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
-    if isinstance(data, Corpus) and data.stream is None:
+    if made is Corpus:
         data = data.divided(recipe)
     return head.task(recipe, data)
 

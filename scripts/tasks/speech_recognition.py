@@ -21,6 +21,7 @@ from transformers import Speech2TextFeatureExtractor, Wav2Vec2CTCTokenizer
 
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
+from qkv.scripts.data.division import divide_rows, file_sketches, group_columns, groups_of, sketch_recording
 from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.data.loading import public_names, read, select, splits
 from qkv.scripts.data.text_columns import add_splits
@@ -92,8 +93,7 @@ def read_speech(recipe: Recipe) -> SpeechData:
 class SpeechRecognition(Task):
     """Transcribe recordings; ValueError where a column is missing.
 
-    Features are computed once and kept in datasets' cache. Where there is no test split every tenth record is for it,
-    and WER is of what the model generates.
+    Features are computed once and kept in datasets' cache. WER is of what the model generates.
     """
 
     kind = "automatic-speech-recognition"
@@ -102,7 +102,14 @@ class SpeechRecognition(Task):
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
         invalid, self.extractor = RecordValidation(recipe.data.bad_records), Speech2TextFeatureExtractor()
         names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
-        tables = add_splits({name: valid_recordings(recipe, data.where, name, invalid) for name in names}, recipe)
+        tables = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
+        report: dict[str, Any] = {}
+        if data.where == recipe.data.source:
+            sketches = file_sketches(tables, "audio", sketch_recording)
+            division = divide_rows(sketches, recipe, groups=groups_of(tables, recipe))
+            tables, report = division.of_tables(tables), division.report
+        else:  # made by a recipe
+            tables = add_splits(tables, recipe)
         self.recording = tables["test"][0]["audio"]
         self.references: list[str] = []
         examples = {}
@@ -111,7 +118,7 @@ class SpeechRecognition(Task):
             self.references += table["text"]
         config = self.prepare(recipe, list(tables["train"]["text"])) | {"num_mel_bins": self.extractor.num_mel_bins}
         processor = Processor((self.extractor, self.tokenizer))
-        data = replace(data, invalid_records=invalid)
+        data = replace(data, invalid_records=invalid, report=report)
         super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"))
 
     @abstractmethod
@@ -197,7 +204,7 @@ def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordVali
     """Read the valid records of a split as `audio` and `text`, whatever the columns are called."""
     table: Any = read(where, split=split)
     column = next((name for name in COLUMNS if name in table.column_names), COLUMNS[0])
-    names = {column: "audio", recipe.text.column: "text"}
+    names = {column: "audio", recipe.text.column: "text", **{name: name for name in group_columns(recipe)}}
     select(table.features, list(names), where)
     table = table.remove_columns([name for name in table.column_names if name not in names and name[0] != "_"])
     table = table.rename_columns({name: new for name, new in names.items() if name != new})
@@ -219,7 +226,8 @@ def with_paths(table: Dataset) -> Dataset:
 def features(table: Dataset, extractor: Any, processes: int) -> Dataset:
     """Compute features (frames x bins in one row), their number of frames, and the hash of each recording."""
     return table.map(partial(extract, extractor=extractor), batched=True, batch_size=100, features=FEATURES,
-                     remove_columns="audio", num_proc=processes or None, desc="extracting features")  # fmt: skip
+                     remove_columns=table.column_names, num_proc=processes or None,
+                     desc="extracting features")  # fmt: skip
 
 
 def extract(batch: Mapping[str, list[Any]], extractor: Any) -> dict[str, list[Any]]:

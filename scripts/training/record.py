@@ -109,7 +109,7 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
         "task": {"name": task.data.name, "title": task.data.title, "kind": task.kind, "source": task.data.source}
         | ({"usage": task.usage} if task.usage else {}),
         "signatures": signatures(task.metrics),
-        "data": {"sizes": task.sizes(), "sha256": task.fingerprint()},
+        "data": {"sizes": task.sizes(), "sha256": task.fingerprint(), **task.data.report},
         "seed": recipe.seed,
         "device": device(accelerator),
         "versions": versions(),

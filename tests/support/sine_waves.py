@@ -24,7 +24,9 @@ def recordings(folder: Path, count: int = 12) -> Path:
         (folder / split).mkdir(parents=True)
         lines = []
         for number in range(count if split == "train" else 4):
-            (folder / split / f"{number}.wav").write_bytes(write_wav(tone(15 + 3 * number, number)))
+            (folder / split / f"{number}.wav").write_bytes(
+                write_wav(tone(15 + 3 * number, number + 30 * (split == "test")))
+            )
             lines.append(json.dumps({"file_name": f"{number}.wav", "text": f"{WORDS[number % 3]} {WORDS[number % 2]}"}))
         (folder / split / "metadata.jsonl").write_text("\n".join(lines))
     return folder

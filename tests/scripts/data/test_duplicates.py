@@ -8,9 +8,16 @@ import pytest
 from PIL import Image
 
 from qkv.scripts.data import duplicates
-from qkv.scripts.data.duplicates import Leak, find_leaks
+from qkv.scripts.data.duplicates import Leak, Sketch
 
 WORDS = "the form checks each field and shows errors beside its widget when a page is sent by its reader".split()
+
+
+def find_leaks(*splits):
+    kinds = {str: Sketch.of_text, bytes: Sketch.of_bytes}
+    return duplicates.find_leaks(
+        *([kinds.get(type(value), Sketch.of_image)(value) for value in rows] for rows in splits)
+    )
 
 
 def sentences(count, seed=0, length=30):

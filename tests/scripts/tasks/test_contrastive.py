@@ -95,17 +95,17 @@ def test_images_and_captions_of_a_folder_are_trained_on_like_example_data(tmp_pa
     """Two captions for many images, one more in the test alone; an image that is none is skipped."""
     rows = [
         {"image": {"bytes": png(number), "path": None}, "text": f"a {('dark', 'light')[number % 2]} image"}
-        for number in range(20)
+        for number in range(22)
     ]
     rows[3]["image"]["bytes"] = b"no image"
     features = Features({"image": ImageFeature(decode=False), "text": Value("string")})
-    Dataset.from_list(rows, features).to_parquet(tmp_path / "train.parquet")
-    rows[0]["text"] = "a new image"
-    Dataset.from_list(rows[:2], features).to_parquet(tmp_path / "test.parquet")
+    Dataset.from_list(rows[:20], features).to_parquet(tmp_path / "train.parquet")
+    rows[20]["text"] = "a new image"
+    Dataset.from_list(rows[20:], features).to_parquet(tmp_path / "test.parquet")
     size = ["model.vision_config.image_size=16", "model.vision_config.patch_size=8", "text.vocab_size=600"]
     words = [*TINY, *size, f"data={tmp_path}", "bad_records=0.1", "holdout=0.2", f"out={tmp_path / 'run'}"]
     finished = train(recipe.load("shapes-captions", words), "qkv train shapes-captions")
-    assert finished.record["data"]["sizes"] == {"train": 16, "validation": 3, "test": 2}
+    assert finished.record["data"]["sizes"] == {"train": 15, "validation": 4, "test": 2}
     assert finished.record["bad_records"]["skipped"] == 1
     assert set(finished.record["metrics"]["test"]) == {"loss", "retrieval_seen", "retrieval_unseen"}
     batch = finished.task.collate(finished.task.train.__getitems__([0, 1]), [0, 1])
@@ -115,7 +115,7 @@ def test_images_and_captions_of_a_folder_are_trained_on_like_example_data(tmp_pa
 
 def png(number: int) -> bytes:
     file = BytesIO()
-    Image.new("L", (20, 16), 200 * (number % 2)).save(file, "png")
+    Image.new("L", (20, 16), 200 * (number % 2) + number).save(file, "png")
     return file.getvalue()
 
 

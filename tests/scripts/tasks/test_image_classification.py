@@ -25,7 +25,9 @@ def folder(tmp_path: Path) -> Path:
         for name in ("cat", "dog"):
             (tmp_path / "data" / split / name).mkdir(parents=True)
             for number in range(count):
-                pixels = np.random.default_rng(number).integers(0, 256, (20, 24 + number, 3), dtype=np.uint8)
+                pixels = np.random.default_rng([number, count, ord(name[0])]).integers(
+                    0, 256, (20, 24 + number, 3), dtype=np.uint8
+                )
                 Image.fromarray(pixels).save(tmp_path / "data" / split / name / f"{number}.png")
     return tmp_path / "data"
 
@@ -33,10 +35,13 @@ def folder(tmp_path: Path) -> Path:
 def test_answers_that_nobody_has_are_not_asked_for(tmp_path: Path) -> None:
     """ImageNet's test on the Hub has -1 for every label."""
     kinds = Features({"image": ImageFeature(), "label": ClassLabel(names=["a", "b"])})
-    pictures = [Image.new("RGB", (9, 9))] * 4
-    known = Dataset.from_dict({"image": pictures, "label": [0, 1, 0, 1]}, features=kinds)
-    hidden = Dataset.from_dict({"image": pictures, "label": [-1] * 4}, features=kinds)
-    DatasetDict({"train": known, "validation": known, "test": hidden}).save_to_disk(str(tmp_path))
+    pictures = [Image.new("RGB", (9, 9), (shade, 0, 0)) for shade in range(12)]
+    train, validation = (
+        Dataset.from_dict({"image": pictures[begin : begin + 4], "label": [0, 1, 0, 1]}, features=kinds)
+        for begin in (0, 4)
+    )
+    hidden = Dataset.from_dict({"image": pictures[8:], "label": [-1] * 4}, features=kinds)
+    DatasetDict({"train": train, "validation": validation, "test": hidden}).save_to_disk(str(tmp_path))
     words = [f"data={tmp_path}", "streaming=false"]
     assert data.load(recipe.load("vit-b16", words)).sizes() == {"train": 4, "validation": 4}
 
@@ -79,6 +84,6 @@ def test_data_to_evaluate_on_are_needed(tmp_path: Path) -> None:
     (tmp_path / "data" / "cat").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(tmp_path / "data" / "cat" / "0.png")
     with pytest.raises(
-        ValueError, match="has no validation and no test split with labels; put images in folders of that name"
+        ValueError, match="has no validation and no test split with labels, and a stream keeps none; put images in"
     ):
         data.load(recipe.load("vit-b16", [*TINY, f"data={tmp_path / 'data'}"]))
