@@ -55,8 +55,8 @@ def divide_rows(
     if validation_is_enough and "validation" in known:
         shares.pop("test", None)
     rows, how = choose_rows(known, shares, recipe, labels or {}, groups)
-    found = {name: [known[source][row] for row in own] for name, (source, own) in rows.items()}
-    leaks = {name: find_leaks(found["train"], own) for name, own in found.items() if name != "train"}
+    splits = {name: [known[source][row] for row in own] for name, (source, own) in rows.items()}
+    leaks = {name: find_leaks(splits["train"], own) for name, own in splits.items() if name != "train"}
     for name, own in leaks.items():
         check_leaks(name, own, rows, recipe)
     division = Division(rows, {"split": how, "leaked": {name: count_leaks(own) for name, own in leaks.items()}})

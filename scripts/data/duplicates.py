@@ -16,13 +16,15 @@ SIDE, DISTANCE = 16, 8  # of the difference hash of an image; bits of SIDE * SID
 SMALL = 32  # pixels; smaller images are alike whatever they show
 MOST = 50_000  # rows that are compared for near duplicates
 
+Numbers = NDArray[np.uint8] | NDArray[np.uint64]
+
 
 @dataclass(frozen=True)
 class Sketch:
-    """What rows are compared by: a hash of the whole value, and of its parts, if near ones are to be found."""
+    """Hashes that rows are compared by: of the whole value, and of its parts for near ones."""
 
     exact: bytes
-    near: NDArray[np.generic]
+    near: Numbers
 
     @classmethod
     def of_bytes(cls, value: bytes) -> "Sketch":
@@ -81,7 +83,7 @@ def near_pairs(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> list[tup
     return near_texts(known, asked) if next(iter(asked.values())).dtype == np.uint64 else near_images(known, asked)
 
 
-def near_texts(known: dict[int, NDArray], asked: dict[int, NDArray]) -> list[tuple[int, int]]:
+def near_texts(known: dict[int, Numbers], asked: dict[int, Numbers]) -> list[tuple[int, int]]:
     """Return pairs of texts with like shingles; MinHash finds the candidates.
 
     Source: Broder 1997, On the resemblance and containment of documents, §4,
@@ -100,20 +102,20 @@ def near_texts(known: dict[int, NDArray], asked: dict[int, NDArray]) -> list[tup
     return pairs
 
 
-def bands(shingles: NDArray) -> list[bytes]:
+def bands(shingles: Numbers) -> list[bytes]:
     """Return the bands of a MinHash signature, of which similar texts share one with high probability."""
     multipliers = np.random.default_rng(0).integers(0, 2**63, BANDS * ROWS, dtype=np.uint64) * 2 + 1
     signature = (shingles[:, None] * multipliers).min(0).reshape(BANDS, ROWS)  # modulo 2^64, as a hash
     return [bytes([number]) + band.tobytes() for number, band in enumerate(signature)]
 
 
-def jaccard(one: NDArray, other: NDArray) -> float:
+def jaccard(one: Numbers, other: Numbers) -> float:
     """Return the share of shingles that two texts have in common."""
     common = len(np.intersect1d(one, other, assume_unique=True))
     return common / (len(one) + len(other) - common)
 
 
-def near_images(known: dict[int, NDArray], asked: dict[int, NDArray]) -> list[tuple[int, int]]:
+def near_images(known: dict[int, Numbers], asked: dict[int, Numbers]) -> list[tuple[int, int]]:
     """Return pairs of images whose difference hashes are alike, such as copies of other size or compression."""
     rows, hashes, pairs = list(known), np.array(list(known.values())), []
     for row, own in asked.items():

@@ -19,7 +19,7 @@ from qkv.scripts.data.examples import Batch, Examples, Record
 from qkv.scripts.data.loading import public_names, read, splits
 from qkv.scripts.data.readers import InvalidRecord
 from qkv.scripts.data.stream import Stream
-from qkv.scripts.data.text_columns import add_splits, read_valid
+from qkv.scripts.data.text_columns import add_splits, check_classes, read_valid
 from qkv.scripts.data.validation import Checks, RecordValidation, check_image, check_label, check_text, valid_rows
 from qkv.scripts.recipes.schema import Recipe
 
@@ -79,29 +79,31 @@ def read_images(recipe: Recipe) -> ImageData:
     checks: Checks = {"image": check_image, "label": partial(check_label, names=tuple(kind.names))}
     tables: dict[str, Any] = {name: read_valid(recipe, name, checks, invalid) for name in evaluated}
     report: dict[str, Any] = {}
+    if recipe.data.streaming and not evaluated:
+        raise ValueError(
+            f"data={where!r} has no validation and no test split with labels, and a stream keeps none; put images in "
+            "folders of that name, or leave out streaming=true"
+        )
     if recipe.data.streaming:
-        if not evaluated:
-            raise ValueError(
-                f"data={where!r} has no validation and no test split with labels, and a stream keeps none; put images "
-                "in folders of that name, or leave out streaming=true"
-            )
         tables["train"] = Stream.of(recipe, invalid, checks)
     else:
         tables["train"] = valid_rows(train, checks, invalid)
-        labels = {name: [kind.names[number] for number in table["label"]] for name, table in tables.items()}
-        sketches = file_sketches(tables, "image", sketch_image)
-        division = divide_rows(sketches, recipe, labels, groups_of(tables, recipe), validation_is_enough=True)
-        tables, report = division.of_tables(tables), division.report
+        tables, report = divided_images(tables, recipe, kind.names)
     return ImageData(
-        **public_names(where),
-        train=tables.pop("train"),
-        splits=tables,
-        labels=list(kind.names),
-        processor=image_processor(side),
-        config={"image_size": side},
-        invalid_records=invalid,
-        report=report,
-    )
+        **public_names(where), train=tables.pop("train"), splits=tables, labels=list(kind.names),
+        processor=image_processor(side), config={"image_size": side}, invalid_records=invalid, report=report,
+    )  # fmt: skip
+
+
+def divided_images(
+    tables: Mapping[str, Dataset], recipe: Recipe, names: Sequence[str]
+) -> tuple[dict[str, Dataset], dict[str, Any]]:
+    """Return tables of images in the splits that the recipe asks for, and the facts about these."""
+    labels = {name: [names[number] for number in table["label"]] for name, table in tables.items()}
+    check_classes(labels["train"], recipe.data.source, "label")
+    sketches = file_sketches(tables, "image", sketch_image)
+    division = divide_rows(sketches, recipe, labels, groups_of(tables, recipe), validation_is_enough=True)
+    return division.of_tables(tables), division.report
 
 
 def image_processor(side: int) -> ViTImageProcessorPil:
@@ -178,7 +180,7 @@ def rarest_classes(tables: Mapping[str, Dataset], labels: Sequence[str]) -> dict
     }
 
 
-def object_data(recipe: Recipe, tables: Mapping[str, Dataset], labels: Sequence[str], **names: str) -> ObjectData:
+def object_data(recipe: Recipe, tables: Mapping[str, Dataset], labels: Sequence[str], **names: Any) -> ObjectData:
     """Return the valid records of made images and objects; where there is no test split every tenth is for it."""
     invalid = RecordValidation(recipe.data.bad_records)
     valid = valid_objects(tables, labels, invalid)

@@ -36,7 +36,7 @@ def last_rows(count: int, shares: Mapping[str, float]) -> dict[str, list[int]]:
     """Return the last rows for the last name, those before it for the one before, and so on."""
     chosen: dict[str, list[int]] = {}
     end = count
-    for name, share in reversed(shares.items()):
+    for name, share in reversed(list(shares.items())):
         begin = end - round(share * count)
         chosen[name], end = list(range(max(begin, 1), end)), begin
     return chosen

@@ -37,7 +37,7 @@ def read_corpus(recipe: Recipe) -> Corpus:
     tables = {name: read_valid(recipe, name, checks(recipe), invalid, list(dict.fromkeys(names))) for name in wanted}
     texts = {name: values(table, columns.column) for name, table in tables.items()}
     targets = {name: values(table, columns.target) for name, table in tables.items()} if columns.target else {}
-    labels, known = number_labels(tables, columns.label) if columns.label else ({}, [])
+    labels, known = number_labels(tables, columns.label, where) if columns.label else ({}, [])
     classes = {name: [known[label] for label in own] for name, own in labels.items()}
     division = divide_rows(text_sketches(texts), recipe, classes, groups_of(tables, recipe))
     return Corpus(
@@ -66,10 +66,11 @@ def checks(recipe: Recipe) -> Checks:
         if name:
             column, _, language = name.partition(".")
             languages.setdefault(column, []).extend([language] if language else [])
-    return {
+    texts: Checks = {
         column: partial(check_translations, languages=tuple(names)) if names else check_text
         for column, names in languages.items()
     }
+    return {**texts, recipe.text.label: check_class} if recipe.text.label else texts
 
 
 def check_translations(value: Any, languages: Sequence[str]) -> Mapping[str, Any]:
@@ -152,8 +153,25 @@ def add_splits(tables: Mapping[str, Dataset], recipe: Recipe) -> dict[str, Datas
     return {name: tables[source].select(own) for name, (source, own) in rows.items()}
 
 
-def number_labels(tables: Mapping[str, Dataset], column: str) -> tuple[dict[str, list[int]], list[str]]:
+def check_class(value: Any) -> Any:
+    """Return the name or number of a class; InvalidRecord where there is none."""
+    if value is None or value == -1 or (isinstance(value, str) and not value.strip()):
+        raise InvalidRecord("missing")
+    return value
+
+
+def check_classes(labels: Sequence[Any], where: str, column: str) -> None:
+    """Raise ValueError where all labels are one class: there is nothing to learn."""
+    if len(set(labels)) < 2:
+        raise ValueError(
+            f"all {len(labels)} rows of {where} have one class in column {column!r}, {str(labels[0])!r}; a classifier "
+            "needs rows of two or more"
+        )
+
+
+def number_labels(tables: Mapping[str, Dataset], column: str, where: str) -> tuple[dict[str, list[int]], list[str]]:
     """Return the labels of each split as numbers, and their names, those of the training."""
+    check_classes(tables["train"][column], where, column)
     kind = tables["train"].features[column]
     if isinstance(kind, ClassLabel):
         return {name: list(table[column]) for name, table in tables.items()}, list(kind.names)

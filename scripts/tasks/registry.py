@@ -94,7 +94,7 @@ def load(recipe: Recipe) -> Task:
             f"streaming=true is not for architecture={recipe.model.architecture!r} on data={where!r}: all records are "
             "read before the training; leave it out"
         )
-    data = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
+    data: Any = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
     if made is Corpus:
         data = data.divided(recipe)
     return head.task(recipe, data)

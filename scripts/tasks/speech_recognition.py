@@ -102,7 +102,7 @@ class SpeechRecognition(Task):
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
         invalid, self.extractor = RecordValidation(recipe.data.bad_records), Speech2TextFeatureExtractor()
         names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
-        tables = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
+        tables: dict[str, Any] = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
         report: dict[str, Any] = {}
         if data.where == recipe.data.source:
             sketches = file_sketches(tables, "audio", sketch_recording)
