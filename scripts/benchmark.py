@@ -1,10 +1,7 @@
-"""Time loading a published decoder with its own code against the installed qkv, in turns and with equal outputs.
-
-Every load is a new process. The printed ratios are of one turn: both sides run on the same machine at the same time.
-"""
+"""Time loading a published decoder with its own code against the installed qkv, in turns and with equal outputs."""
 
 import tempfile
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from statistics import median
 
@@ -18,15 +15,8 @@ from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
 from qkv.scripts.publishing.integrity.inspector import Job
 
-EXAMPLE = "qkv benchmark --runs 9"
 MODES = ("installed", "remote")
 Laps = dict[str, list[dict[str, float]]]
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the number of loads and the file of the results."""
-    parser.add_argument("--runs", type=int, default=9, help="loads of each kind (9)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file, too")
 
 
 def run(arguments: Namespace) -> None:

@@ -1,19 +1,10 @@
 """Write the model card of a finished run again, from its record alone."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 
 from qkv.scripts.publishing.card.card import FOLDER, write_card
 from qkv.scripts.recipes.loading import names
-
-EXAMPLE = "qkv card runs/first"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `qkv card`."""
-    help = "a run folder, or a record file; card.md is written beside the record"
-    parser.add_argument("record", type=Path, nargs="?", help=help)
-    parser.add_argument("--all", action="store_true", help="every record in model_cards")
 
 
 def run(arguments: Namespace) -> None:

@@ -1,9 +1,6 @@
-"""Train a recipe and the stock model of transformers on the same data and steps, from several seeds; then the card.
+"""Train a recipe and the stock model of transformers on the same data and steps, from several seeds; then the card."""
 
-Our model of the first seed is completed as by `qkv quickstart`: figures, card, Hub folder, and that loaded again.
-"""
-
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -12,21 +9,11 @@ from typing import Any
 from qkv.scripts.common.tables import comparison_rows, print_table
 from qkv.scripts.quickstart import complete
 from qkv.scripts.recipes.loading import load
-from qkv.scripts.train import add_arguments as add_recipe
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.run import Run, train
 
-EXAMPLE = "qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm/model --seeds 0 1 2"
 # Fields of the recipe that each model changes.
 MODELS: dict[str, list[str]] = {"qkv": [], "stock": ["model_source=stock"]}
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the recipe, further models and the seeds."""
-    add_recipe(parser)
-    help = "name and key=value overrides of another model to compare with; may be repeated"
-    parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", "key=value"), help=help)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
 
 
 def run(arguments: Namespace) -> None:

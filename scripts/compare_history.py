@@ -1,9 +1,6 @@
-"""Compare an RNN, an RNN with attention and a Transformer: quality, time, gradients and activations by length.
+"""Compare an RNN, an RNN with attention and a Transformer, and write a record, pictures and a page."""
 
-Writes a record, pictures, and a page with the documents' claims beside what was measured.
-"""
-
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +13,7 @@ from qkv.scripts.history.measure import SIZES, measure, measure_steps_again
 from qkv.scripts.history.page import page
 from qkv.scripts.training.record import RECORD, read_record, write_record
 
-EXAMPLE = "qkv compare-history --out runs/history"
 PAGE = "README.md"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the seed, the size and the folder of the results."""
-    parser.add_argument("--out", type=Path, default=Path("runs/history"), help="folder of the results")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the weights and the data (0)")
-    parser.add_argument(
-        "--quick", action="store_true", help="take seconds instead of a quarter of an hour; the results mean nothing"
-    )
-    parser.add_argument("--steps", action="store_true", help="time training steps again, into the record in OUT")
-    parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
 
 
 def run(arguments: Namespace) -> None:

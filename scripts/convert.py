@@ -1,13 +1,9 @@
-"""Turn an official checkpoint into a qkv model, or a qkv model into a stock transformers one.
-
-DST appears whole or not at all, with the tokenizer or processor of SRC. With --check it also holds a certificate: both
-models are read from their files and compared layer by layer, and the way back has to give every tensor bit by bit.
-"""
+"""Turn an official checkpoint into a qkv model, or a qkv model into a stock transformers one."""
 
 import json
 import os
 import shutil
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,25 +22,11 @@ from qkv.scripts.common.tables import file_rows, print_table
 from qkv.scripts.publishing.export.folder import check_empty, staged
 from qkv.scripts.publishing.integrity.certificate import LIMITS, Certificate, certify, hashes, problems
 
-EXAMPLE = "qkv convert openai-community/gpt2 models/gpt2 --check"
 CERTIFICATE = "certificate.json"
-DTYPES = ("float64", "float32", "float16", "bfloat16")
 VOCABULARIES = (
     "tokenizer.json vocab.json vocab.txt tokenizer.model spiece.model sentencepiece.bpe.model source.spm".split()
 )
 STEPS = 4
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `qkv convert`."""
-    parser.add_argument("source", metavar="SRC", help="a folder or a Hub id")
-    parser.add_argument("target", metavar="DST", type=Path, help="a folder that is new or empty")
-    parser.add_argument("--to", choices=("stock", "qkv"), help="what DST shall be; by default what SRC is not")
-    parser.add_argument("--check", action="store_true", help=f"compare both models, and write {CERTIFICATE}")
-    parser.add_argument("--force", action="store_true", help="write DST even if the check fails")
-    parser.add_argument("--dtype", choices=DTYPES, help="store the weights in this precision")
-    parser.add_argument("--max-shard-size", help="split weights into files of at most this size, such as 2GB")
-    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
 
 
 def run(arguments: Namespace) -> None:

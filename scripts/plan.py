@@ -1,46 +1,23 @@
-"""Predict what a training takes: parameters, FLOPs, memory and communication of each device, and time.
-
-A step is run on fake tensors, so no weights are allocated and no device is needed. Memory is the peak of the step's
-tensors, without what kernels allocate inside themselves, the context of a device and fragmentation.
-"""
+"""Predict what a training takes, for one setup of devices or several."""
 
 import math
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.tables import print_columns, print_table
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.planning.collectives import NODE
-from qkv.scripts.planning.devices import DEVICES, UTILIZATION
+from qkv.scripts.planning.choices import NODE, Strategy
+from qkv.scripts.planning.devices import DEVICES
 from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.predict import Prediction, predict
-from qkv.scripts.planning.simulate import DTYPES, Setup, Step, Strategy
+from qkv.scripts.planning.simulate import Setup, Step
 from qkv.scripts.training.accelerator import check_shardable, stack_configs
 from qkv.scripts.training.loop import check_in_batch_negatives
 
-EXAMPLE = "qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048"
 LEGEND = "memory and bytes sent are of one device; checkpd.: with gradient checkpointing; *: more than it has"
 STRATEGIES = get_args(Strategy)
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the model and the devices."""
-    parser.add_argument("subject", metavar="RECIPE|PRESET|FOLDER", help="whose model is planned")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="a field of the recipe or of the config")
-    parser.add_argument("--world-size", default="1", metavar="N,…", help="number of devices (1), or several numbers")
-    words = f"how devices share the work (ddp): {', '.join(STRATEGIES)}, or several of these"
-    parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
-    parser.add_argument("--split", type=int, metavar="N", help=f"devices that share a layer under tp (up to {NODE})")
-    parser.add_argument("--batch", type=int, metavar="N", help="micro-batch size per device (the recipe's, or 1)")
-    parser.add_argument("--length", type=int, metavar="N", help="tokens of a text (up to 1024)")
-    parser.add_argument("--precision", choices=tuple(DTYPES), help="fp32 or bf16 (the recipe's, or bf16)")
-    parser.add_argument("--device", choices=(*DEVICES, "cpu"), default="h100", help="the kind of device (h100)")
-    parser.add_argument("--utilization", type=float, default=UTILIZATION, help=f"share of its peak ({UTILIZATION})")
-    parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps (the recipe's)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
 
 
 def run(arguments: Namespace) -> None:

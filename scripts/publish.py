@@ -1,13 +1,8 @@
-"""Publish a model on the Hub, or in a folder, so that people load it without qkv.
+"""Publish a model on the Hub, or in a folder, so that people load it without qkv."""
 
-SRC is the folder of a qkv model, a run folder, or a folder that was built before. Everything is scanned before any of
-it leaves this machine; the Hub gets it in one commit. Run again after a failure, this sends only what is missing.
-"""
-
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections import Counter
 from dataclasses import fields
-from pathlib import Path
 
 from huggingface_hub import constants
 from huggingface_hub.utils.tqdm import enable_progress_bars
@@ -16,31 +11,8 @@ from rich.filesize import decimal
 from rich.table import Table
 
 from qkv.scripts.common.tables import print_table
-from qkv.scripts.convert import DTYPES
 from qkv.scripts.publishing.hub.options import Published, PublishOptions
 from qkv.scripts.publishing.hub.publish import publish
-
-EXAMPLE = "qkv publish runs/first user/digits --private"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `qkv publish`."""
-    parser.add_argument("source", metavar="SRC", type=Path, help="a model folder, a run folder, or a built folder")
-    parser.add_argument("target", metavar="DST", help="user/name on the Hub, or a folder that is new or empty")
-    parser.add_argument("--native", action="store_true", help="the stock transformers form, without remote code")
-    parser.add_argument("--other", metavar="REPO", help="where the other form of this model is, to link it")
-    parser.add_argument("--record", help="record.json, or its run folder, that the card is made from")
-    visibility = parser.add_mutually_exclusive_group()
-    visibility.add_argument("--private", action="store_true", default=None, help="for you and your organisation only")
-    visibility.add_argument("--public", dest="private", action="store_false", help="for everybody")
-    parser.add_argument("--revision", metavar="BRANCH", help="a branch, made from main if there is none")
-    parser.add_argument("--pr", dest="pull_request", action="store_true", help="open a pull request instead")
-    parser.add_argument("--tag", help="a name for the commit")
-    parser.add_argument("--message", help="what the commit is about")
-    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
-    parser.add_argument("--dtype", choices=DTYPES, help="store the weights in this precision")
-    parser.add_argument("--max-shard-size", help="split weights into files of at most this size, such as 2GB")
-    parser.add_argument("--allow", action="append", default=[], metavar="WORD", help="a name or path all may read")
 
 
 def run(arguments: Namespace) -> None:

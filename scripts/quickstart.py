@@ -21,11 +21,9 @@ from qkv.scripts.publishing.integrity.inspector import Job, outputs
 from qkv.scripts.publishing.integrity.loading import auto_class
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks.task import Example, Task
-from qkv.scripts.train import add_arguments as add_arguments
 from qkv.scripts.training.plots import draw_alignment, draw_attention
 from qkv.scripts.training.run import Run, train
 
-EXAMPLE = "qkv quickstart digits out=runs/first"
 ATTENTION = {"attention.png": "Attention of the class token in images of some labels, by layer, mean over heads"}
 ALIGNMENT = {"alignment.png": "Cross-attention of each output token to the source, mean over heads"}
 ALIGNED, DRAWN = 3, 6  # texts in the one figure, labels in the other

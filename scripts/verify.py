@@ -1,11 +1,6 @@
-"""Check a model's folder or Hub repository against its manifest: every file, tensor, config field and way of loading.
+"""Check a model's folder or Hub repository against its manifest, and print the report."""
 
-Prints one table, and says in one sentence by name what differs. A repository's own code runs, in a process of its own,
-only with --expect or --trust-remote-code.
-"""
-
-from argparse import ArgumentParser, Namespace
-from pathlib import Path
+from argparse import Namespace
 from typing import Any
 
 from rich.console import Console
@@ -16,17 +11,7 @@ from qkv.modeling.conversion.files import write_json
 from qkv.scripts.publishing.integrity.manifest import IntegrityError
 from qkv.scripts.publishing.integrity.verification import Report, examine
 
-EXAMPLE = "qkv verify user/name --revision v1.0 --expect models/mine"
 COLOURS = {"passed": "green", "FAILED": "red", "not run": "yellow"}
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the arguments of `qkv verify`."""
-    parser.add_argument("target", metavar="TARGET", help="a folder or a Hub id")
-    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
-    parser.add_argument("--expect", metavar="WHAT", help="the identity the model must have, or a folder it must equal")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
-    parser.add_argument("--json", metavar="F", type=Path, help="write the table to this file, too")
 
 
 def run(arguments: Namespace) -> None:

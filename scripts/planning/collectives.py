@@ -10,8 +10,8 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# Devices of a node have fast links to each other.
-NODE = 8
+from qkv.scripts.planning.choices import NODE
+
 # By operator: the collective, where the whole tensor is (an argument, or -1 for the result), where the group is.
 OPERATORS = {
     "c10d.allreduce_": ("all-reduce", 0, 1),

@@ -1,13 +1,12 @@
 """Peak figures of devices from vendors' data sheets, and the time of a step that follows from them."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from qkv.scripts.common.resources import table
-from qkv.scripts.planning.collectives import Collective
 
-# What large trainings are reported to reach of the peak: 21 % to 46 %.
-# Source: Chowdhery et al. 2022, table 3, https://arxiv.org/abs/2204.02311
-UTILIZATION = 0.4
+if TYPE_CHECKING:  # the arguments of `qkv plan` name devices without torch
+    from qkv.scripts.planning.collectives import Collective
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Device:
     near: float
     far: float
 
-    def seconds(self, collective: Collective) -> float:
+    def seconds(self, collective: "Collective") -> float:
         """Return how long a collective takes, latency apart.
 
         Rings run side by side, one through each port of a node, and share the bytes.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 from warnings import catch_warnings, filterwarnings
 
 import torch
@@ -21,12 +21,12 @@ from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 from transformers.initialization import no_init_weights, no_tie_weights
 from transformers.modeling_utils import local_torch_dtype
 
+from qkv.scripts.planning.choices import Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import data_independent
 from qkv.scripts.planning.memory import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel
 
-Strategy = Literal["ddp", "fsdp2", "tp", "zero2", "zero3"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 aten = torch.ops.aten
 
@@ -42,7 +42,7 @@ class Setup:
     world_size: int
     strategy: Strategy
     batch: int
-    precision: Literal["fp32", "bf16"]
+    precision: Precision
     fused: bool
     checkpointing: bool = False
     split: int = 1

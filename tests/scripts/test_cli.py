@@ -1,14 +1,16 @@
 """The command line: one sentence for every mistake, help with an example, the version."""
 
-import importlib
 import shlex
-from argparse import ArgumentParser
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import qkv
 from qkv.scripts import cli
-from qkv.scripts.cli import COMMANDS, main
+from qkv.scripts.arguments import COMMANDS, about, parser_of
+from qkv.scripts.cli import main
 from qkv.scripts.common.resources import table
 
 
@@ -28,12 +30,41 @@ def test_help_lists_every_command(words: list[str], status: int, capsys: pytest.
 def test_every_command_has_help_with_an_example_that_parses(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main([name, "--help"])
-    command = importlib.import_module(f"qkv.scripts.{name.replace('-', '_')}")
-    assert stop.value.code == 0 and command.EXAMPLE in " ".join(capsys.readouterr().out.split())
-    program, own, *words = shlex.split(command.EXAMPLE)
-    parser = ArgumentParser()
-    command.add_arguments(parser)
-    assert (program, own) == ("qkv", name) and parser.parse_args(words)
+    _, example = about(name)
+    assert stop.value.code == 0 and example in " ".join(capsys.readouterr().out.split())
+    program, own, *words = shlex.split(example)
+    assert (program, own) == ("qkv", name) and parser_of(name).parse_intermixed_args(words)
+
+
+HEAVY = ("torch", "transformers", "datasets", "accelerate")
+LIGHT = """
+import sys
+from qkv.scripts.cli import main
+for line in sys.stdin:
+    try:
+        status = main(line.split())
+    except SystemExit as stop:
+        status = stop.code
+    print("status", status, *({heavy} & sys.modules.keys()))
+"""
+
+
+def test_what_computes_nothing_imports_nothing_heavy() -> None:
+    lines = ["--help", "--version", *(f"{name} --help" for name in COMMANDS)]
+    wrong = ["", "trian", "train", "train digit", "train digits --sed 1", "train digits lerning_rate=1", "plan --batch"]
+    program = LIGHT.format(heavy=set(HEAVY))
+    done = subprocess.run(
+        [sys.executable, "-c", program], input="\n".join([*lines, *wrong]), capture_output=True, text=True, check=True
+    )
+    ends = [line for line in done.stdout.splitlines() if line.startswith("status")]
+    assert ends == ["status 0"] * len(lines) + ["status 2"] + ["status 1"] * (len(wrong) - 1)
+
+
+def test_a_command_is_a_file_and_a_function() -> None:
+    scripts = Path(cli.__file__).parent
+    assert {name.replace("-", "_") for name in COMMANDS} == {
+        path.stem for path in scripts.glob("*.py") if "\ndef run(" in path.read_text()
+    }
 
 
 @pytest.mark.parametrize(("words", "message"), table(__file__).items())

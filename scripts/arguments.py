@@ -1,0 +1,218 @@
+"""The commands of `qkv` and their arguments, known without importing what a command computes with.
+
+Each function adds the arguments that `run` gets, in the file of the command's name. Its docstring is what `--help`
+prints: the first line stands in the list of commands, the last one is an example.
+"""
+
+from argparse import ArgumentParser
+from collections.abc import Callable
+from inspect import cleandoc
+from pathlib import Path
+from typing import NoReturn, get_args
+
+from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
+from qkv.scripts.planning.devices import DEVICES
+from qkv.scripts.recipes.loading import names
+
+DTYPES = ("float64", "float32", "float16", "bfloat16")
+EXAMPLE = "Example: "
+KEY_VALUE = "key=value"
+
+
+class Parser(ArgumentParser):
+    """A parser that raises ValueError, so that every mistake is reported the same way."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the usage."""
+        raise ValueError(f"{message}; see {self.prog} --help")
+
+
+def train(parser: ArgumentParser) -> None:
+    """Train a recipe.
+
+    In several processes, on GPUs or on one CPU: `torchrun --nproc-per-node 2 scripts/train.py digits`, or
+    `accelerate launch --config_file scripts/accelerate/ddp.yaml --num_processes 2 scripts/train.py digits`.
+    Accelerate's own `--cpu` starts a single process, however many are asked for.
+
+    Example: qkv train digits seed=1 max_steps=500 model.position=rope out=runs/rope
+    """
+    parser.add_argument("recipe", help=f"one of {', '.join(names())}, or a YAML file; with --help: its fields")
+    parser.add_argument("overrides", nargs="*", metavar=KEY_VALUE, help="a field of the recipe and its value")
+
+
+def quickstart(parser: ArgumentParser) -> None:
+    """Train a recipe, draw figures, write the card, build the Hub folder, load it without qkv.
+
+    Example: qkv quickstart digits out=runs/first
+    """
+    train(parser)
+
+
+def compare(parser: ArgumentParser) -> None:
+    """Train a recipe and its stock model from several seeds, and put both on the card.
+
+    All see the same data and take as many steps. Our model of the first seed is completed as by `qkv quickstart`:
+    figures, card, Hub folder, and that loaded again.
+
+    Example: qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm/model --seeds 0 1 2
+    """
+    train(parser)
+    help = "name and key=value overrides of another model to compare with; may be repeated"
+    parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", KEY_VALUE), help=help)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
+
+
+def compare_history(parser: ArgumentParser) -> None:
+    """Compare an RNN, an RNN with attention and a Transformer, and test the claims about them.
+
+    Measures quality, time, gradients and activations by length. Writes a record, pictures, and a page with the
+    documents' claims beside what was measured.
+
+    Example: qkv compare-history --out runs/history
+    """
+    parser.add_argument("--out", type=Path, default=Path("runs/history"), help="folder of the results")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the weights and the data (0)")
+    parser.add_argument(
+        "--quick", action="store_true", help="take seconds instead of a quarter of an hour; the results mean nothing"
+    )
+    parser.add_argument("--steps", action="store_true", help="time training steps again, into the record in OUT")
+    parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
+
+
+def plan(parser: ArgumentParser) -> None:
+    """Predict what a training takes: parameters, FLOPs, memory and communication of each device, time.
+
+    A step is run on fake tensors, so no weights are allocated and no device is needed. Memory is the peak of the step's
+    tensors, without what kernels allocate inside themselves, the context of a device and fragmentation.
+
+    Example: qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048
+    """
+    parser.add_argument("subject", metavar="RECIPE|PRESET|FOLDER", help="whose model is planned")
+    parser.add_argument("overrides", nargs="*", metavar=KEY_VALUE, help="a field of the recipe or of the config")
+    parser.add_argument("--world-size", default="1", metavar="N,…", help="number of devices (1), or several numbers")
+    words = f"how devices share the work (ddp): {', '.join(get_args(Strategy))}, or several of these"
+    parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
+    parser.add_argument("--split", type=int, metavar="N", help=f"devices that share a layer under tp (up to {NODE})")
+    parser.add_argument("--batch", type=int, metavar="N", help="micro-batch size per device (the recipe's, or 1)")
+    parser.add_argument("--length", type=int, metavar="N", help="tokens of a text (up to 1024)")
+    parser.add_argument("--precision", choices=get_args(Precision), help="fp32 or bf16 (the recipe's, or bf16)")
+    parser.add_argument("--device", choices=(*DEVICES, "cpu"), default="h100", help="the kind of device (h100)")
+    parser.add_argument("--utilization", type=float, default=UTILIZATION, help=f"share of its peak ({UTILIZATION})")
+    parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps (the recipe's)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
+
+
+def convert(parser: ArgumentParser) -> None:
+    """Convert an official checkpoint to a qkv model, or back, and check that outputs are equal.
+
+    DST appears whole or not at all, with the tokenizer or processor of SRC. With --check it also holds a certificate:
+    both models are read from their files and compared layer by layer, and the way back has to give every tensor bit by
+    bit.
+
+    Example: qkv convert openai-community/gpt2 models/gpt2 --check
+    """
+    parser.add_argument("source", metavar="SRC", help="a folder or a Hub id")
+    parser.add_argument("target", metavar="DST", type=Path, help="a folder that is new or empty")
+    parser.add_argument("--to", choices=("stock", "qkv"), help="what DST shall be; by default what SRC is not")
+    parser.add_argument("--check", action="store_true", help="compare both models, and write certificate.json")
+    parser.add_argument("--force", action="store_true", help="write DST even if the check fails")
+    add_weights(parser)
+    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
+
+
+def add_weights(parser: ArgumentParser) -> None:
+    """Add the options of stored weights."""
+    parser.add_argument("--dtype", choices=DTYPES, help="store the weights in this precision")
+    parser.add_argument("--max-shard-size", help="split weights into files of at most this size, such as 2GB")
+
+
+def publish(parser: ArgumentParser) -> None:
+    """Publish a model on the Hub, or in a folder, so that people load it without qkv.
+
+    SRC is the folder of a qkv model, a run folder, or a folder that was built before. Everything is scanned before any
+    of it leaves this machine; the Hub gets it in one commit. Run again after a failure, this sends only what is
+    missing.
+
+    Example: qkv publish runs/first user/digits --private
+    """
+    parser.add_argument("source", metavar="SRC", type=Path, help="a model folder, a run folder, or a built folder")
+    parser.add_argument("target", metavar="DST", help="user/name on the Hub, or a folder that is new or empty")
+    parser.add_argument("--native", action="store_true", help="the stock transformers form, without remote code")
+    parser.add_argument("--other", metavar="REPO", help="where the other form of this model is, to link it")
+    parser.add_argument("--record", help="record.json, or its run folder, that the card is made from")
+    visibility = parser.add_mutually_exclusive_group()
+    visibility.add_argument("--private", action="store_true", default=None, help="for you and your organisation only")
+    visibility.add_argument("--public", dest="private", action="store_false", help="for everybody")
+    parser.add_argument("--revision", metavar="BRANCH", help="a branch, made from main if there is none")
+    parser.add_argument("--pr", dest="pull_request", action="store_true", help="open a pull request instead")
+    parser.add_argument("--tag", help="a name for the commit")
+    parser.add_argument("--message", help="what the commit is about")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+    add_weights(parser)
+    parser.add_argument("--allow", action="append", default=[], metavar="WORD", help="a name or path all may read")
+
+
+def verify(parser: ArgumentParser) -> None:
+    """Check a folder or Hub repository against its manifest: every file, tensor and way of loading.
+
+    Prints one table, and says in one sentence by name what differs. A repository's own code runs, in a process of its
+    own, only with --expect or --trust-remote-code.
+
+    Example: qkv verify user/name --revision v1.0 --expect models/mine
+    """
+    parser.add_argument("target", metavar="TARGET", help="a folder or a Hub id")
+    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
+    parser.add_argument("--expect", metavar="WHAT", help="the identity the model must have, or a folder it must equal")
+    parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
+    parser.add_argument("--json", metavar="F", type=Path, help="write the table to this file, too")
+
+
+def card(parser: ArgumentParser) -> None:
+    """Write the model card of a finished run again, from its record alone.
+
+    Example: qkv card runs/first
+    """
+    help = "a run folder, or a record file; card.md is written beside the record"
+    parser.add_argument("record", type=Path, nargs="?", help=help)
+    parser.add_argument("--all", action="store_true", help="every record in model_cards")
+
+
+def benchmark(parser: ArgumentParser) -> None:
+    """Time loading a published decoder with its own code against the installed qkv.
+
+    In turns and with equal outputs. Every load is a new process. The printed ratios are of one turn: both sides run on
+    the same machine at the same time.
+
+    Example: qkv benchmark --runs 9
+    """
+    parser.add_argument("--runs", type=int, default=9, help="loads of each kind (9)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file, too")
+
+
+COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
+    "train": train,
+    "quickstart": quickstart,
+    "compare": compare,
+    "compare-history": compare_history,
+    "plan": plan,
+    "convert": convert,
+    "publish": publish,
+    "verify": verify,
+    "card": card,
+    "benchmark": benchmark,
+}
+
+
+def about(name: str) -> tuple[str, str]:
+    """Return the description of a command, and its example."""
+    description, _, example = cleandoc(COMMANDS[name].__doc__ or "").rpartition(f"\n\n{EXAMPLE}")
+    return description, example
+
+
+def parser_of(name: str) -> Parser:
+    """Return the parser of a command."""
+    description, example = about(name)
+    parser = Parser(f"qkv {name}", description=description, epilog=f"example: {example}")
+    COMMANDS[name](parser)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
