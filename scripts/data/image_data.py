@@ -11,12 +11,13 @@ from typing import Any
 
 from datasets import ClassLabel, Dataset
 from PIL import Image
-from transformers import ViTImageProcessorPil
+from transformers import AutoImageProcessor, ViTImageProcessorPil
 
 from qkv.scripts.data.corpus import Baselines, DataSet
 from qkv.scripts.data.division import divide_rows, file_sketches, group_columns, groups_of, sketch_image
 from qkv.scripts.data.examples import Batch, Examples, Record
 from qkv.scripts.data.loading import public_names, read, splits
+from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.readers import InvalidRecord
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.text_columns import add_splits, check_classes, read_valid
@@ -73,7 +74,7 @@ def read_images(recipe: Recipe) -> ImageData:
     evaluated = [name for name in ("validation", "test") if name in splits(where) and is_labeled(where, name)]
     columns = ["image", "label", *group_columns(recipe)]
     train: Any = read(where, streaming=recipe.data.streaming, columns=columns)
-    kind, side = (train.features or {}).get("label"), recipe.model.config.get("image_size", 224)
+    kind, processor = (train.features or {}).get("label"), processor_for(recipe)
     if not isinstance(kind, ClassLabel):
         raise ValueError(f"data={where!r} names no classes in its column 'label'; give a folder for each class")
     checks: Checks = {"image": check_image, "label": partial(check_label, names=tuple(kind.names))}
@@ -91,7 +92,7 @@ def read_images(recipe: Recipe) -> ImageData:
         tables, report = divided_images(tables, recipe, kind.names)
     return ImageData(
         **public_names(where), train=tables.pop("train"), splits=tables, labels=list(kind.names),
-        processor=image_processor(side), config={"image_size": side}, invalid_records=invalid, report=report,
+        processor=processor, config={"image_size": processor.size["height"]}, invalid_records=invalid, report=report,
     )  # fmt: skip
 
 
@@ -104,6 +105,13 @@ def divided_images(
     sketches = file_sketches(tables, "image", sketch_image)
     division = divide_rows(sketches, recipe, labels, groups_of(tables, recipe), validation_is_enough=True)
     return division.of_tables(tables), division.report
+
+
+def processor_for(recipe: Recipe) -> Any:
+    """Return the image processor of the pretrained model, or one for the recipe's image size."""
+    if recipe.model.init is not None:
+        return AutoImageProcessor.from_pretrained(pretrained_folder(recipe.model.init), backend="pil")
+    return image_processor(recipe.model.config.get("image_size", 224))
 
 
 def image_processor(side: int) -> ViTImageProcessorPil:

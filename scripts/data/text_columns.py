@@ -13,6 +13,7 @@ from qkv.scripts.data.corpus import Corpus, divide
 from qkv.scripts.data.division import divide_rows, group_columns, groups_of, text_sketches
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.loading import public_names, read, splits
+from qkv.scripts.data.pretrained import pretrained_classes
 from qkv.scripts.data.readers import InvalidRecord, attempt
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.tokenization import MAKERS
@@ -37,9 +38,10 @@ def read_corpus(recipe: Recipe) -> Corpus:
     tables = {name: read_valid(recipe, name, checks(recipe), invalid, list(dict.fromkeys(names))) for name in wanted}
     texts = {name: values(table, columns.column) for name, table in tables.items()}
     targets = {name: values(table, columns.target) for name, table in tables.items()} if columns.target else {}
-    labels, known = number_labels(tables, columns.label, where) if columns.label else ({}, [])
-    classes = {name: [known[label] for label in own] for name, own in labels.items()}
-    division = divide_rows(text_sketches(texts), recipe, classes, groups_of(tables, recipe))
+    classes = pretrained_classes(recipe.model.init)
+    labels, known = number_labels(tables, columns.label, where, classes) if columns.label else ({}, [])
+    names_of = {name: [known[label] for label in own] for name, own in labels.items()}
+    division = divide_rows(text_sketches(texts), recipe, names_of, groups_of(tables, recipe))
     return Corpus(
         **public_names(where),
         texts=division.of_lists(texts),
@@ -169,13 +171,19 @@ def check_classes(labels: Sequence[Any], where: str, column: str) -> None:
         )
 
 
-def number_labels(tables: Mapping[str, Dataset], column: str, where: str) -> tuple[dict[str, list[int]], list[str]]:
-    """Return the labels of each split as numbers, and their names, those of the training."""
+def number_labels(
+    tables: Mapping[str, Dataset], column: str, where: str, pretrained: Sequence[str] = ()
+) -> tuple[dict[str, list[int]], list[str]]:
+    """Return the labels of each split as numbers, and their names: those of the training.
+
+    A `pretrained` model that knows all of them keeps its own names and numbers.
+    """
     check_classes(tables["train"][column], where, column)
     kind = tables["train"].features[column]
     if isinstance(kind, ClassLabel):
         return {name: list(table[column]) for name, table in tables.items()}, list(kind.names)
     known = sorted({str(value) for value in tables["train"][column]})
+    known = list(pretrained) if set(known) <= set(pretrained) else known
     number = {value: index for index, value in enumerate(known)}
     unknown = {str(value) for table in tables.values() for value in table[column]} - set(known)
     if unknown:

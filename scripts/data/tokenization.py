@@ -21,6 +21,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.recipes.schema import Recipe
 
 PAD, END, START, UNKNOWN, MASK = SPECIAL = ("<pad>", "</s>", "<s>", "<unk>", "<mask>")
@@ -33,16 +34,13 @@ CACHE_FOLDER = "qkv-tokens"  # in datasets' own cache
 def tokenizer_for(
     recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = ()
 ) -> PreTrainedTokenizerFast:
-    """Return the recipe's tokenizer, trained on these texts, or that of the folder in `init`.
+    """Return the recipe's tokenizer, trained on these texts, or that of the model in `init`.
 
     `template` says which special tokens stand around a text, and `needs` are the kinds of special tokens that there
     have to be, such as "mask". ValueError for a folder without a tokenizer, and for a tokenizer without these.
     """
     length, init = recipe.text.length, recipe.model.init
-    if init is not None:
-        if not (Path(init) / "tokenizer.json").is_file():
-            raise ValueError(f"init={init!r} holds no tokenizer.json; give the model folder of a run, runs/…/model")
-    where = init or recipe.text.tokenizer
+    where = recipe.text.tokenizer if init is None else str(pretrained_folder(init))
     if init is not None or where not in MAKERS:
         return load_tokenizer(where, length, needs)
     tokenizer = MAKERS[recipe.text.tokenizer](texts, recipe.text.vocab_size)

@@ -118,16 +118,19 @@ class Model:
     """The model to be trained.
 
     `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
-    that differ from it. `init` is the model folder of an earlier run, whose weights are loaded where names and shapes
-    agree, and whose tokenizer reads the texts. `model_source="stock"` trains what the model is compared with instead:
-    the model of transformers that `stock` describes by its `model_type` and the fields of its config, or, where it says
-    nothing, the one of the same architecture.
+    that differ from it. `init` is a pretrained model to start from: a run, a model folder or a Hub id, of qkv or of
+    stock transformers. It brings its config, tokenizer and class names; of `model` only what training and the head
+    read counts then. A pretrained model that lacks tensors below the head is refused, unless `partial_init` starts
+    these at random. `model_source="stock"` trains what the model is compared with instead: the model of transformers
+    that `stock` describes by its `model_type` and the fields of its config, or, where it says nothing, the one of the
+    same architecture.
     """
 
     architecture: str
     preset: str | None = None
     config: Fields = written_as("model", default_factory=dict)
     init: str | None = None
+    partial_init: bool = False
     source: Literal["qkv", "stock"] = written_as("model_source", default="qkv")
     stock: Fields = field(default_factory=dict)
 

@@ -17,7 +17,7 @@ from qkv.scripts.common.files import write_atomically
 from qkv.scripts.recipes.schema import Recipe, flat
 from qkv.scripts.tasks.metrics import signatures
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.initialization import model_class
+from qkv.scripts.training.stock_model import model_class
 
 RECORD = "record.json"
 POWERCAP = Path("/sys/class/powercap")

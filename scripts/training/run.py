@@ -20,14 +20,15 @@ from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, make_model, seed_ranks
 from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
-from qkv.scripts.training.initialization import initialize, model_class
 from qkv.scripts.training.logger import MetricLogger, read_metrics
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.plots import draw_curve
+from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
 from qkv.scripts.training.record import Clock, EnergyMeter, describe, write_record
 from qkv.scripts.training.resume import CheckpointManager, finished_record, open_folder
 from qkv.scripts.training.signals import SignalHandler
 from qkv.scripts.training.state import load_kept_weights
+from qkv.scripts.training.stock_model import model_class, stock_model
 
 # Models that are trained without a head.
 HEADLESS = ("QkvDualEncoderModel",)
@@ -135,13 +136,18 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
         id2label = dict(enumerate(task.labels))
         label2id = {label: index for index, label in id2label.items()}
         fields = {"num_labels": len(task.labels), "id2label": id2label, "label2id": label2id} | fields
+    if recipe.model.init is not None:
+        if recipe.model.source == "stock":
+            raise ValueError("model_source=stock starts at random, to compare with; leave out init")
+        return load_pretrained(recipe, architecture, pretrained_config(recipe, architecture, fields))
     config = config_factory(recipe, architecture)(**merged(fields, recipe.model.config))
     if not isinstance(config, architecture.config_class):
         kind, wanted = type(config).__name__, architecture.config_class.__name__
         raise ValueError(
             f"preset={recipe.model.preset!r} is a {kind}, and {recipe.model.architecture} takes a {wanted}"
         )
-    return initialize(recipe, architecture(config))
+    model: PreTrainedModel = architecture(config)
+    return stock_model(recipe, model) if recipe.model.source == "stock" else model
 
 
 def merged(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,13 @@
-"""What a training starts from: weights of an earlier run where they fit, or the stock model with our loss."""
-
-from pathlib import Path
+"""The stock model that a training is compared with: its shape, its loss, and what it cannot do."""
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from transformers import MBartConfig, MBartForConditionalGeneration
 
 import qkv
 from qkv.modeling.heads.loss import cross_entropy
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.initialization import initialize, load_matching_weights, with_summed_loss
+from qkv.scripts.training.stock_model import stock_model, with_summed_loss
 from recipes import recipe_of
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 11}
@@ -25,26 +22,6 @@ def recipe(architecture: str, **fields: object) -> Recipe:
     return recipe_of(architecture=architecture, **fields)
 
 
-def test_weights_are_taken_over_where_they_fit(tmp_path: Path) -> None:
-    earlier, model = encoder("MaskedLM"), encoder("SequenceClassification", num_labels=3)
-    earlier.save_pretrained(tmp_path)
-    fresh = model.classifier.weight.detach().clone()
-    found = initialize(recipe("QkvEncoderForSequenceClassification", init=str(tmp_path)), model)
-    for name, value in earlier.model.state_dict().items():
-        assert torch.equal(found.model.state_dict()[name], value)
-    assert torch.equal(found.classifier.weight, fresh)
-    left = load_matching_weights(model, tmp_path)
-    assert left and all(name.startswith("classifier") for name in left)
-
-
-def test_a_folder_with_nothing_that_fits_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no weights; give the model folder of a run"):
-        load_matching_weights(encoder("MaskedLM"), tmp_path)
-    save_file({"other": torch.zeros(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match="holds no weight that fits"):
-        load_matching_weights(encoder("MaskedLM"), tmp_path)
-
-
 LLAMA = {
     "position": "rope", "norm": "rms", "feed_forward": "glu", "hidden_act": "silu", "attention_bias": False,
     "mlp_bias": False,
@@ -53,7 +30,7 @@ LLAMA = {
 
 def test_the_counterpart_has_the_same_shape_and_other_weights() -> None:
     model = qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE, **LLAMA))
-    found = initialize(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
+    found = stock_model(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
     assert type(found).__name__ == "LlamaForCausalLM" and found.num_parameters() == model.num_parameters()
     assert not torch.equal(found.model.embed_tokens.weight, model.model.embed_tokens.weight)
 
@@ -78,7 +55,7 @@ def test_the_counterpart_has_the_same_shape_and_other_weights() -> None:
 def test_stock_losses_add_up_over_parts_of_a_step(architecture: str, fields: dict[str, object]) -> None:
     config = getattr(qkv, architecture).config_class(**SIZE)
     ours = getattr(qkv, architecture)(config)
-    found = initialize(recipe(architecture, model_source="stock", stock=fields), ours).eval()
+    found = stock_model(recipe(architecture, model_source="stock", stock=fields), ours).eval()
     ids = torch.randint(2, 11, (4, 6))
     labels = torch.tensor([0, 1, 1, 0]) if "Sequence" in architecture else ids.masked_fill(torch.rand(4, 6) < 0.3, -100)
     whole = found(input_ids=ids, labels=labels, num_items_in_batch=10).loss
@@ -93,7 +70,7 @@ def test_smoothing_is_that_of_our_model() -> None:
     qkv_copy = qkv.from_transformers(stock).eval()
     qkv_copy.config.label_smoothing = 0.2
     ids = torch.randint(0, 11, (2, 5))
-    found = initialize(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
+    found = stock_model(recipe("QkvDecoderForCausalLM", model_source="stock"), model)
     found.load_state_dict(stock.state_dict())
     assert found(input_ids=ids, labels=ids).loss.item() == pytest.approx(
         qkv_copy(input_ids=ids, labels=ids).loss.item()
@@ -109,13 +86,23 @@ def test_smoothing_is_that_of_our_model() -> None:
             "stock has no model_type",
         ),
         ("QkvDecoderForCausalLM", {"model_type": "gpt3"}, "unknown key 'gpt3'; did you mean"),
+        (
+            "QkvDecoderForCausalLM",
+            {"model_type": "bert", **SIZE},
+            "stock.model_type='bert' sees the tokens that it is to predict",
+        ),
+        (
+            "QkvDecoderForCausalLM",
+            {"model_type": "vit"},
+            "stock.model_type='vit' has no class of AutoModelForCausalLM",
+        ),
         ("QkvDecoderForTokenClassification", {}, "model_source=stock has nothing to compare QkvDecoderForToken"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(architecture: str, fields: dict[str, str], message: str) -> None:
     model = getattr(qkv, architecture)(qkv.QkvDecoderConfig(**SIZE))
     with pytest.raises(ValueError, match=message):
-        initialize(recipe(architecture, model_source="stock", stock=fields), model)
+        stock_model(recipe(architecture, model_source="stock", stock=fields), model)
 
 
 def test_a_model_generates_with_its_loss_replaced() -> None:

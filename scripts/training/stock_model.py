@@ -1,13 +1,12 @@
-"""Initialise the model of a training: at random, from an earlier run, or as the stock model to compare with."""
+"""Build the stock model that a training is compared with, with the loss of ours."""
 
 import copy
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
-from safetensors.torch import load_file
 from transformers import AutoConfig, PreTrainedModel
 from transformers.models.bart.modeling_bart import shift_tokens_right
 
@@ -33,37 +32,11 @@ HEADS: dict[str, tuple[str, Any]] = {
 DATA_FIELDS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "id2label")
 
 
-def initialize(recipe: Recipe, model: Any) -> PreTrainedModel:
-    """Return the model that the recipe starts from; ValueError where there is no such model or no such weights."""
-    if recipe.model.source == "stock":
-        return stock_model(recipe, model)
-    if recipe.model.init is not None:
-        load_matching_weights(model, Path(recipe.model.init))
-    return model
-
-
 def model_class(recipe: Recipe, model: Any) -> Any:
     """Return the class of the trained model, whatever subclass FSDP2 has made of it."""
     if recipe.model.source == "qkv":
         return getattr(modeling, recipe.model.architecture)
     return next(base for base in type(model).__mro__ if base.__module__.startswith("transformers."))
-
-
-def load_matching_weights(model: PreTrainedModel, folder: Path) -> list[str]:
-    """Load the saved weights whose name and shape match, and return the names of the others.
-
-    ValueError when none matches, and for a folder without weights.
-    """
-    files = sorted(folder.glob("model*.safetensors"))
-    if not files:
-        raise ValueError(f"init={str(folder)!r} holds no weights; give the model folder of a run, such as runs/x/model")
-    saved = {name: value for file in files for name, value in load_file(file).items()}
-    own = model.state_dict()
-    matching = {name: value for name, value in saved.items() if name in own and own[name].shape == value.shape}
-    if not matching:
-        raise ValueError(f"init={str(folder)!r} holds no weight that fits; its model must have the shape of this one")
-    model.load_state_dict(matching, strict=False)
-    return sorted(set(own) - set(matching))
 
 
 def stock_model(recipe: Recipe, model: Any) -> PreTrainedModel:
@@ -76,7 +49,16 @@ def stock_model(recipe: Recipe, model: Any) -> PreTrainedModel:
         raise ValueError(f"model_source=stock has nothing to compare {recipe.model.architecture} with")
     auto_class, loss = HEADS[head]
     if recipe.model.stock:
-        stock = getattr(transformers, auto_class).from_config(stock_config(recipe, model.config))
+        config = stock_config(recipe, model.config)
+        try:
+            stock = getattr(transformers, auto_class).from_config(config)
+        except ValueError:
+            raise ValueError(
+                f"stock.model_type={config.model_type!r} has no class of {auto_class} in transformers, which "
+                f"{recipe.model.architecture} is compared with; take another model_type"
+            ) from None
+        if head == "ForCausalLM":
+            check_causal(stock)
     else:
         equal = qkv.to_transformers(without_label_smoothing(model))
         stock = type(equal)(equal.config)
@@ -84,6 +66,22 @@ def stock_model(recipe: Recipe, model: Any) -> PreTrainedModel:
     if wrap is not None:
         return wrap(stock)
     return with_summed_loss(stock, loss, getattr(model.config, "label_smoothing", 0.0))
+
+
+def check_causal(stock: Any) -> None:
+    """Raise ValueError for a language model whose predictions change with later tokens, such as BERT as an encoder."""
+    ids = torch.arange(1, 9)[None] % stock.config.get_text_config().vocab_size
+    other = torch.cat((ids[:, :-1], ids[:, :1]), dim=1)
+    stock.eval()
+    with torch.no_grad():
+        one, two = (stock(input_ids=tokens).logits[:, :-1] for tokens in (ids, other))
+    stock.train()
+    if not torch.allclose(one, two, atol=1e-4):
+        kind = stock.config.model_type
+        raise ValueError(
+            f"stock.model_type={kind!r} sees the tokens that it is to predict: it is no causal language model as "
+            "configured; take gpt2 or llama, or set stock.is_decoder=true"
+        )
 
 
 def without_label_smoothing(model: Any) -> Any:

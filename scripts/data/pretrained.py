@@ -1,0 +1,35 @@
+"""The model that a training starts from, as data and tasks read it: its folder, config, classes and processors."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from qkv.modeling.conversion.files import located
+
+
+@cache
+def pretrained_folder(init: str) -> Path:
+    """Return the folder of a run's model, a model folder or a Hub id; ValueError where there is none."""
+    try:
+        folder = located(init)
+    except ValueError as error:
+        raise ValueError(f"init={init!r}: {error}; give a run such as runs/first, a model folder or a Hub id") from None
+    inner = next((place for place in (folder, folder / "model") if (place / "config.json").is_file()), None)
+    if inner is None:
+        raise ValueError(f"init={init!r} holds no config.json; give a run such as runs/first, or a model folder")
+    return inner
+
+
+def pretrained_values(init: str) -> dict[str, Any]:
+    """Return the fields of a pretrained model's config."""
+    values: dict[str, Any] = json.loads((pretrained_folder(init) / "config.json").read_text(encoding="utf-8"))
+    return values
+
+
+def pretrained_classes(init: str | None) -> list[str]:
+    """Return the names of a pretrained classifier's classes in their order, none where they are mere numbers."""
+    values = pretrained_values(init) if init else {}
+    names = [name for _, name in sorted(values.get("id2label", {}).items(), key=lambda item: int(item[0]))]
+    classifies = any("Classification" in name for name in values.get("architectures") or ())
+    return names if classifies and names != [f"LABEL_{number}" for number in range(len(names))] else []

@@ -1,0 +1,88 @@
+"""Start a training from a pretrained model, of qkv or of stock transformers: its config and its weights."""
+
+import re
+import sys
+from functools import cache
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+import qkv
+from qkv.scripts.data.pretrained import pretrained_folder, pretrained_values
+from qkv.scripts.recipes.schema import Recipe
+
+# Fields that change how a model is trained or what its head does; all others are those of the pretrained model.
+OWN_FIELDS = re.compile(
+    "dropout|drop_path|layerdrop|smoothing|initializer|pooling|problem_type|num_labels|id2label|label2id|"
+    "head_|ctc_|apply_spec_augment|mask_(time|feature)|auxiliary_loss|_cost|_coefficient"
+)
+
+
+@cache
+def converted(init: str) -> PreTrainedModel:
+    """Convert the stock model of a folder; ValueError where qkv has no such architecture."""
+    model: PreTrainedModel = qkv.from_transformers(pretrained_folder(init))
+    return model
+
+
+def is_ours(init: str) -> bool:
+    """Tell whether a pretrained model is one of qkv."""
+    return str(pretrained_values(init).get("model_type")).startswith("qkv_")
+
+
+def pretrained_config(recipe: Recipe, architecture: Any, fields: dict[str, Any]) -> PreTrainedConfig:
+    """Return the config of the pretrained model, with the `fields` of the data and head, and the recipe's own.
+
+    ValueError for a model of another family.
+    """
+    init = str(recipe.model.init)
+    config = AutoConfig.from_pretrained(pretrained_folder(init)) if is_ours(init) else converted(init).config
+    if not isinstance(config, architecture.config_class):
+        raise ValueError(
+            f"init={init!r} is a model with a {type(config).__name__}, and {recipe.model.architecture} takes a "
+            f"{architecture.config_class.__name__}; give another architecture or another init"
+        )
+    wanted = {**fields, **recipe.model.config}
+    kept = {name: getattr(config, name) for name in wanted if hasattr(config, name) and not OWN_FIELDS.search(name)}
+    other = [
+        f"{name}={kept[name]} (not {value})"
+        for name, value in recipe.model.config.items()
+        if kept.get(name, value) != value
+    ]
+    if other:
+        print(f"qkv: the config is that of init: {', '.join(other)}", file=sys.stderr)
+    own = {name: value for name, value in wanted.items() if OWN_FIELDS.search(name)}
+    result: PreTrainedConfig = type(config)(**{**config.to_dict(), **own})
+    return result
+
+
+def load_pretrained(recipe: Recipe, architecture: Any, config: PreTrainedConfig) -> PreTrainedModel:
+    """Load the weights of the pretrained model, and print how many of the tensors it had.
+
+    A head that it lacks starts at random. ValueError where a tensor below the head does, unless `partial_init` allows.
+    """
+    init = str(recipe.model.init)
+    source: dict[str, Any] = {"pretrained_model_name_or_path": pretrained_folder(init)}
+    if not is_ours(init):
+        source = {"pretrained_model_name_or_path": None, "state_dict": converted(init).state_dict()}
+    model, report = architecture.from_pretrained(
+        **source, config=config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    tied = model.get_expanded_tied_weights_keys()
+    wanted = [name for name in model.state_dict() if name not in tied]
+    new = sorted({*report["missing_keys"], *(entry[0] for entry in report["mismatched_keys"])} - set(tied))
+    base = f"{model.base_model_prefix}."
+    lacking = [name for name in new if name.startswith(base) and not name.startswith(f"{base}pooler")]
+    taken = f"{len(wanted) - len(new)} of {len(wanted)} tensors"
+    if lacking and not recipe.model.partial_init:
+        shapes = {
+            entry[0]: f" is {list(entry[1])} there and {list(entry[2])} here" for entry in report["mismatched_keys"]
+        }
+        first = ", ".join(f"{name}{shapes.get(name, ' is missing there')}" for name in lacking[:3])
+        raise ValueError(
+            f"init={init!r} has {taken}: {first}{' …' * (len(lacking) > 3)}; give a model of this shape, or "
+            "partial_init=true to start the others at random"
+        )
+    said = f"; new, and random: {', '.join(new)}" if new else ""
+    print(f"qkv: {taken} taken over from {init}{said}", file=sys.stderr)
+    return model

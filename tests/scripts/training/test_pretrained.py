@@ -1,0 +1,93 @@
+"""A pretrained model to start from: all of its weights, its config, tokenizer and class names, or a sentence."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
+
+import qkv
+from qkv.scripts.data.pretrained import pretrained_classes, pretrained_folder
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
+from recipes import recipe_of
+
+SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11, "intermediate_size": 24}
+CLASSIFIER = "QkvEncoderForSequenceClassification"
+HEAD = {"num_labels": 3, "id2label": {0: "a", 1: "b", 2: "c"}}
+
+
+def recipe(init: Path, **fields: object) -> Recipe:
+    return recipe_of(architecture=CLASSIFIER, init=str(init), **fields)
+
+
+def start(recipe: Recipe, **head: object) -> torch.nn.Module:
+    architecture = getattr(qkv, recipe.model.architecture)
+    return load_pretrained(recipe, architecture, pretrained_config(recipe, architecture, {**HEAD, **head}))
+
+
+def saved(folder: Path, head: str = "MaskedLM", **fields: object) -> torch.nn.Module:
+    """A pretrained model of another shape than any default, with weights that no start gives."""
+    model = getattr(qkv, f"QkvEncoderFor{head}")(qkv.QkvEncoderConfig(**{**SIZE, "position": "rope", **fields}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("place", ["", "model"], ids=["a model folder", "a run"])
+def test_a_new_head_stands_on_all_pretrained_weights(place: str, tmp_path: Path, capsys) -> None:
+    earlier = saved(tmp_path / place)
+    model = start(recipe(tmp_path, model={"hidden_size": 64, "classifier_dropout": 0.3}))
+    assert model.config.position == "rope" and model.config.hidden_size == 16
+    assert model.config.classifier_dropout == 0.3 and model.config.id2label == {0: "a", 1: "b", 2: "c"}
+    for name, value in earlier.model.state_dict().items():
+        assert torch.equal(model.model.state_dict()[name], value), name
+    said = capsys.readouterr().err
+    count = len(model.state_dict())
+    assert f"{count - 2} of {count} tensors taken over from {tmp_path}; new, and random: classifier.bias" in said
+    assert "the config is that of init: hidden_size=16 (not 64)" in said
+
+
+def test_the_same_head_is_taken_over_whole(tmp_path: Path, capsys) -> None:
+    earlier = saved(tmp_path, "SequenceClassification", **HEAD)
+    model = start(recipe(tmp_path))
+    assert all(torch.equal(value, earlier.state_dict()[name]) for name, value in model.state_dict().items())
+    count = len(model.state_dict())
+    assert f"{count} of {count} tensors taken over from {tmp_path}\n" in capsys.readouterr().err
+    assert pretrained_classes(str(tmp_path)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("stock_class", [BertForMaskedLM, BertForSequenceClassification])
+def test_a_stock_model_is_converted(stock_class: type, tmp_path: Path) -> None:
+    stock = stock_class(BertConfig(**SIZE, max_position_embeddings=20)).eval()
+    stock.save_pretrained(tmp_path)
+    model = start(recipe(tmp_path), **{"pooling": "first"} if stock_class is BertForMaskedLM else {}).eval()
+    ids = torch.randint(0, 11, (2, 7))
+    expected = stock.bert(ids).last_hidden_state
+    torch.testing.assert_close(model.model(ids).last_hidden_state, expected, rtol=0, atol=1e-5)
+
+
+def test_a_part_is_refused_unless_it_is_asked_for(tmp_path: Path, capsys) -> None:
+    model = saved(tmp_path)
+    weights = {name: value for name, value in model.state_dict().items() if "layers.1.self_attn." not in name}
+    model.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(
+        ValueError, match=r"has \d+ of \d+ tensors: model.layers.1.*is missing there.*partial_init=true"
+    ):
+        start(recipe(tmp_path))
+    assert all(value.isfinite().all() for value in start(recipe(tmp_path, partial_init=True)).state_dict().values())
+
+
+def test_a_model_of_another_family_is_refused(tmp_path: Path) -> None:
+    qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"a model with a QkvDecoderConfig, and {CLASSIFIER} takes a QkvEncoderConfig"):
+        start(recipe(tmp_path))
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"init=.* holds no config.json; give a run such as runs/first"):
+        pretrained_folder(str(tmp_path))
+    with pytest.raises(ValueError, match=r"init='\./missing': folder missing does not exist; give a run"):
+        pretrained_folder("./missing")
