@@ -41,7 +41,7 @@ def train(parser: ArgumentParser) -> None:
 
 
 def quickstart(parser: ArgumentParser) -> None:
-    """Train a recipe, draw figures, write the card, build the Hub folder, load it without qkv.
+    """Train a recipe, draw figures, write the card, load the run folder without qkv.
 
     Example: qkv quickstart digits out=runs/first
     """
@@ -52,9 +52,9 @@ def compare(parser: ArgumentParser) -> None:
     """Train a recipe and its stock model from several seeds, and put both on the card.
 
     All see the same data and take as many steps. Our model of the first seed is completed as by `qkv quickstart`:
-    figures, card, Hub folder, and that loaded again.
+    figures, card, and the folder loaded without qkv.
 
-    Example: qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm/model --seeds 0 1 2
+    Example: qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm --seeds 0 1 2
     """
     train(parser)
     help = "name and key=value overrides of another model to compare with; may be repeated"
@@ -172,7 +172,7 @@ def card(parser: ArgumentParser) -> None:
 
     Example: qkv card runs/first
     """
-    help = "a run folder, or a record file; card.md is written beside the record"
+    help = "a run folder, whose README.md it becomes, or a record file, beside which card.md is written"
     parser.add_argument("record", type=Path, nargs="?", help=help)
     parser.add_argument("--all", action="store_true", help="every record in model_cards")
 

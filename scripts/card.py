@@ -3,7 +3,9 @@
 from argparse import Namespace
 from pathlib import Path
 
+from qkv.scripts.common.files import RECORD
 from qkv.scripts.publishing.card.card import FOLDER, write_card
+from qkv.scripts.publishing.export.run_folder import CARD, write_run_card
 from qkv.scripts.recipes.loading import names
 
 
@@ -20,14 +22,16 @@ def run(arguments: Namespace) -> None:
 
 def published_records() -> list[Path]:
     """Return the records in model_cards, one folder for each recipe."""
-    return [path for name in sorted(names()) if (path := FOLDER / name / "record.json").is_file()]
+    return [path for name in sorted(names()) if (path := FOLDER / name / RECORD).is_file()]
 
 
 def write(record: Path) -> Path:
     """Write the card of a run folder or a record file, and return its path."""
-    path = record / "record.json" if record.is_dir() else record
+    path = record / RECORD if record.is_dir() else record
     if not path.is_file():
         raise FileNotFoundError(f"there is no record at {path}; give a run folder or a record file")
-    card = path.with_name("card.md")
+    if path.name == RECORD:
+        return write_run_card(path.parent)
+    card = path.with_name(CARD)
     write_card(path, card)
     return card

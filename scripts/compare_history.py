@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.environment import public_command
-from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.history.claims import verdicts
 from qkv.scripts.history.figures import draw
 from qkv.scripts.history.measure import SIZES, measure, measure_steps_again
 from qkv.scripts.history.page import page
-from qkv.scripts.training.record import RECORD, read_record, write_record
+from qkv.scripts.training.record import read_record, write_record
 
 PAGE = "README.md"
 

@@ -1,6 +1,5 @@
-"""Train a recipe, compare, draw, write the card, build the Hub folder, and load it without qkv."""
+"""Train a recipe, compare, draw, write the card, and load the run folder without qkv."""
 
-import shutil
 import tempfile
 from argparse import Namespace
 from pathlib import Path
@@ -14,8 +13,7 @@ from PIL import Image
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.audio import write_wav
 from qkv.scripts.data.examples import Batch, model_inputs
-from qkv.scripts.publishing.card.card import companions, make_card, write_card
-from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.export.run_folder import complete_run, write_run_card
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
 from qkv.scripts.publishing.integrity.inspector import Job, outputs
 from qkv.scripts.publishing.integrity.loading import auto_class
@@ -44,23 +42,17 @@ def run(arguments: Namespace) -> None:
 
 
 def complete(finished: Run) -> None:
-    """Compare, draw, describe, build the Hub folder and load that; RuntimeError when it is not the same model."""
-    save(finished)
+    """Compare, draw, describe, and load the folder without qkv; RuntimeError when it is not the same model."""
     finished.record["baselines"] = finished.task.baselines()
     if finished.task.kind == "image-classification":
         draw(finished)
     elif is_seq2seq(finished.model) and getattr(finished.model.config, "attention", "") != "none":
         align(finished)
-    save(finished)
-    publish(finished)
-    finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
-    save(finished)
-
-
-def save(finished: Run) -> None:
-    """Write the record as it is now, and the card that follows from it."""
     finished.save()
-    write_card(finished.folder / "record.json", finished.folder / "card.md")
+    complete_run(finished.folder, finished.model)
+    finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
+    finished.save()
+    write_run_card(finished.folder)
 
 
 def draw(finished: Run) -> None:
@@ -86,20 +78,6 @@ def align(finished: Run) -> None:
     finished.record["pictures"] |= ALIGNMENT
 
 
-def publish(finished: Run) -> None:
-    """Build the Hub folder, with the card as its README and its figures, in place of an earlier one."""
-    target = finished.folder / "hub"
-    if target.exists():
-        shutil.rmtree(target)
-    build_folder(
-        finished.model,
-        target,
-        processors=[finished.task.processor],
-        card=lambda identity: str(make_card(finished.record, digest=identity)),
-        files=companions(finished.record, finished.folder),
-    )
-
-
 def batch(task: Task, split: str, count: int | None = None) -> Batch:
     """Return the first examples of a split, or all of them."""
     examples = task.splits[split]
@@ -108,7 +86,7 @@ def batch(task: Task, split: str, count: int | None = None) -> Batch:
 
 
 def compare(finished: Run, split: str) -> dict[str, float]:
-    """Compute the metrics of the Hub folder, loaded without qkv, on a split of images; of others, compare outputs only.
+    """Compute the metrics of the run folder, loaded without qkv, on a split of images; of others, compare outputs only.
 
     RuntimeError unless it is the same model, and its pipeline answers alike.
     """
@@ -123,7 +101,7 @@ def compare(finished: Run, split: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as place:
         shown, options = placed(example, Path(place)), example.options if example else {}
         auto = auto_class(finished.record["config"], type(model).__name__) or "AutoModel"
-        job = Job(finished.folder / "hub", auto, given, pipeline=task.kind if example else None, example=shown,
+        job = Job(finished.folder, auto, given, pipeline=task.kind if example else None, example=shown,
                   pipeline_options=options)  # fmt: skip
         (loaded,) = load_in_clean_process([job])
     check_equal(loaded, scores(outputs(model, given)), example)
@@ -161,7 +139,7 @@ def check_equal(loaded: Loaded, expected: torch.Tensor, example: Example | None)
     logits = scores(loaded.outputs)
     if not torch.equal(logits, expected):
         difference = (logits - expected).abs().max().item()
-        raise RuntimeError(f"the Hub folder loads to a model with other logits, by up to {difference}")
+        raise RuntimeError(f"the run folder loads to a model with other logits, by up to {difference}")
     for name, value in example.expected.items() if example else ():
         # A recording has one answer, anything else several, of which the best is first.
         answer = (loaded.answer if isinstance(loaded.answer, dict) else loaded.answer[0])[name]

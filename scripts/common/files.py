@@ -4,6 +4,9 @@ import hashlib
 import os
 from pathlib import Path
 
+# What a run folder is known by: the last thing that a training writes.
+RECORD = "record.json"
+
 
 def make_durable(folder: Path) -> None:
     """Force every file of a folder to the disk."""
@@ -35,6 +38,13 @@ def named_bytes(source: str | Path | bytes, mend: str) -> tuple[str, bytes]:
     if not data:
         raise ValueError(f"{name} is empty; {mend}")
     return name, data
+
+
+def model_folder(run: str | Path) -> Path:
+    """Return the folder with the model of a run: its own, or `model` in it where an earlier qkv trained it."""
+    folder = Path(run).expanduser()
+    inner = folder / "model"
+    return inner if (inner / "config.json").is_file() and not (folder / "config.json").is_file() else folder
 
 
 def cache_folder() -> Path:

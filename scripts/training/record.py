@@ -13,13 +13,12 @@ from accelerate import Accelerator
 from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, data_name, processor, versions, without_folder
-from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.recipes.schema import Recipe, flat
 from qkv.scripts.tasks.metrics import signatures
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.stock_model import model_class
 
-RECORD = "record.json"
 POWERCAP = Path("/sys/class/powercap")
 
 

@@ -11,14 +11,14 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from qkv.scripts.common.environment import versions
-from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import METRICS, MetricLogger
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.record import RECORD, Clock, read_record
+from qkv.scripts.training.record import Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
 from qkv.scripts.training.state import capture, restore
 

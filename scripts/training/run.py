@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
+from qkv.scripts.common.files import model_folder
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
@@ -56,8 +57,8 @@ class Run:
         if self.task.generation:
             # Otherwise a pipeline would take them for defaults, and use its own.
             self.model.generation_config.update(**self.task.generation, _from_model_config=False)
-        self.model.save_pretrained(self.folder / "model")
-        self.task.processor.save_pretrained(self.folder / "model")
+        self.model.save_pretrained(self.folder)
+        self.task.processor.save_pretrained(self.folder)
         draw_curve(read_metrics(self.folder), self.folder / "curve.png")
         products = self.task.products(self.model, self.folder)
         self.record["pictures"] = CURVE | {name: text for name, text in products.items() if name.endswith(".png")}
@@ -69,7 +70,7 @@ class Run:
         if self.is_main:
             steps = record["steps"]["taken"]
             print(f"qkv: {self.folder} is finished, all {steps} steps; nothing was trained", file=sys.stderr)
-        self.model = kind.from_pretrained(self.folder / "model").eval()
+        self.model = kind.from_pretrained(model_folder(self.folder)).eval()
         self.record = record
         self.clock.add(record["time"])
         return self

@@ -72,7 +72,7 @@ def log(folder: Path) -> str:
 def left(folder: Path) -> dict[str, str]:
     """Digests of metrics, weights, and the last state with its moments and random numbers."""
     last = folder / "checkpoints" / f"step-{STEPS:06}"
-    paths = [folder / "metrics.jsonl", folder / "model" / "model.safetensors", *sorted(last.glob("*.safetensors"))]
+    paths = [folder / "metrics.jsonl", folder / "model.safetensors", *sorted(last.glob("*.safetensors"))]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

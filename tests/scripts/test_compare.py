@@ -7,15 +7,22 @@ import pytest
 
 from qkv.scripts import compare
 from qkv.scripts.cli import main
-from qkv.scripts.quickstart import save
+from qkv.scripts.publishing.export.run_folder import write_run_card
+from qkv.scripts.training.run import Run
 
 SHORT = ["max_steps=2", "model.hidden_size=8", "model.num_hidden_layers=1"]
+
+
+def described(finished: Run) -> None:
+    """Complete a run without the figures and the process without qkv."""
+    finished.save()
+    write_run_card(finished.folder)
 
 
 def test_the_record_of_ours_holds_the_figures_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(compare, "complete", save)
+    monkeypatch.setattr(compare, "complete", described)
     words = ["digits", *SHORT, f"out={tmp_path}", "--seeds", "5", "--also", "narrow", "model.num_attention_heads=2"]
     assert main(["train", "digits", *SHORT, "seed=5", f"out={tmp_path / 'qkv-5'}"]) == 0
     assert main(["compare", *words]) == 0
@@ -29,4 +36,4 @@ def test_the_record_of_ours_holds_the_figures_of_all(
         accuracy = found["models"][name]["metrics"]["test"]["accuracy"]
         assert accuracy == [record["metrics"]["test"]["accuracy"]]
         assert record["data"] == records["qkv"]["data"] and record["seed"] == 5
-    assert "### Beside the stock model" in (tmp_path / "qkv-5" / "card.md").read_text()
+    assert "### Beside the stock model" in (tmp_path / "qkv-5" / "README.md").read_text()

@@ -51,17 +51,18 @@ def test_it_leaves_everything_it_promises(
     folder = tmp_path / "run"
     assert main(["quickstart", "digits", *SHORT, f"out={folder}"]) == 0
     assert {path.name for path in folder.iterdir()} == {
-        "record.json", "metrics.jsonl", "curve.png", "attention.png", "card.md", "model", "hub", "checkpoints",
+        "record.json", "metrics.jsonl", "curve.png", "attention.png", "checkpoints", "README.md", "LICENSE",
+        "config.json", "model.safetensors", "preprocessor_config.json", "qkv_manifest.json",
+        "configuration_image_encoder.py", "modeling_image_encoder.py",
     }  # fmt: skip
     record = json.loads((folder / "record.json").read_text())
     assert record["reload"]["test"]["accuracy"] == pytest.approx(record["metrics"]["test"]["accuracy"], abs=1e-12)
     assert record["baselines"]["SVM (scikit-learn)"]["test"]["accuracy"] > 0.98
-    card = (folder / "hub" / "README.md").read_text()
-    assert card == str(make_card(record, digest=identity(folder / "hub"))) and identity(folder / "hub") in card
-    assert ModelCard.load(folder / "hub" / "README.md").data.license == "apache-2.0"
+    card = (folder / "README.md").read_text()
+    assert card == str(make_card(record, digest=identity(folder))) and identity(folder) in card
+    assert ModelCard.load(folder / "README.md").data.license == "apache-2.0"
     for picture in ("curve.png", "attention.png"):
-        assert f"]({picture})" in (folder / "card.md").read_text()
-        assert (folder / "hub" / picture).read_bytes() == (folder / picture).read_bytes()
+        assert f"]({picture})" in card and (folder / picture).is_file()
     printed = capsys.readouterr().out
     for row in (
         "test accuracy, loaded without qkv",
@@ -77,7 +78,7 @@ def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
     same = {"logits": expected.clone()}
     quickstart.check_equal(Loaded({"answer": [{"label": "b"}, {"label": "c"}]}, same), expected, example)
     quickstart.check_equal(Loaded({}, same), expected, None)
-    with pytest.raises(RuntimeError, match="the Hub folder loads to a model with other logits, by up to 2"):
+    with pytest.raises(RuntimeError, match="the run folder loads to a model with other logits, by up to 2"):
         other = {"logits": expected.nextafter(expected + 1)}
         quickstart.check_equal(Loaded({"answer": [{"label": "b"}]}, other), expected, example)
     with pytest.raises(RuntimeError, match="the pipeline answers the example with label 'c', the model with 'b'"):
@@ -103,11 +104,11 @@ def test_texts_go_the_whole_way_too(
     monkeypatch.setattr(quickstart, "load_in_clean_process", in_this_process(auto_class))
     command = ["quickstart", *words, *TEXT, f"out={tmp_path / 'run'}"]
     assert main(command) == 0
-    (tmp_path / "run" / "hub" / "README.md").unlink()
-    assert main(command) == 0 and (tmp_path / "run" / "hub" / "README.md").is_file()  # not trained, but built anew
+    (tmp_path / "run" / "README.md").unlink()
+    assert main(command) == 0 and (tmp_path / "run" / "README.md").is_file()  # not trained, but built anew
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record["reload"] == {"test": {}} and "test" in record["metrics"]
-    assert (tmp_path / "run" / "hub" / "tokenizer.json").is_file()
+    assert (tmp_path / "run" / "tokenizer.json").is_file()
     if words[0] == "translate":
         assert record["signatures"]["bleu"].startswith("nrefs:1|") and record["baselines"]["the source, copied"]
 
@@ -126,9 +127,9 @@ def test_sound_captions_and_objects_go_the_whole_way_too(words: str, left: str, 
     sound = recordings(tmp_path / "sound") if "sound" in words else None
     assert main(["quickstart", *words.format(sound=sound).split(), "holdout=0", *SHORT, f"out={tmp_path / 'run'}"]) == 0
     assert json.loads((tmp_path / "run" / "record.json").read_text())["reload"] == {"test": {}}
-    hub = {path.name for path in (tmp_path / "run" / "hub").iterdir()}
+    hub = {path.name for path in (tmp_path / "run").iterdir()}
     assert set(left.split()) <= hub and ("alignment.png" in hub) == ("alignment.png" in left)
-    assert all(f"]({name})" in (tmp_path / "run" / "hub" / "README.md").read_text() for name in hub if ".png" in name)
+    assert all(f"]({name})" in (tmp_path / "run" / "README.md").read_text() for name in hub if ".png" in name)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("example.png", Image.Image), ("example.wav", np.ndarray)])

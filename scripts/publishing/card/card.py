@@ -80,18 +80,23 @@ def rendered(subject: CardModel, config: dict[str, Any], record: Record | None =
     return ModelCard(text.strip())
 
 
-def write_card(record: Path, card: Path) -> None:
-    """Write the card of a `record.json`; ValueError when it is not one, or a picture beside it is missing."""
+def record_card(record: Path, digest: str | None = None) -> str:
+    """Return the card of a `record.json`; ValueError when it is not one, or a picture beside it is missing."""
     try:
         facts = json.loads(record.read_text(encoding="utf-8"))
         check_record(facts)
         ours = facts["config"]["model_type"].startswith("qkv_")
-        text = str(make_card(facts, form="self-contained" if ours else "native"))
+        text = str(make_card(facts, form="self-contained" if ours else "native", digest=digest))
     except ValueError as error:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
-    if missing := [name for name in facts.get("pictures", {}) if not (card.parent / name).is_file()]:
-        raise ValueError(f"{card.parent / missing[0]} is missing, which {record} names as a picture; put it there")
-    write_atomically(card, text)
+    if missing := [name for name in facts.get("pictures", {}) if not (record.parent / name).is_file()]:
+        raise ValueError(f"{record.parent / missing[0]} is missing, which {record} names as a picture; put it there")
+    return text
+
+
+def write_card(record: Path, card: Path, digest: str | None = None) -> None:
+    """Write the card of a `record.json`; ValueError as `record_card`."""
+    write_atomically(card, record_card(record, digest))
 
 
 def companions(record: Record, folder: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.scripts.common.files import make_durable, sync
+from qkv.scripts.common.files import make_durable, sync, write_atomically
 from qkv.scripts.publishing.export.flatten import FlatCode, flatten
 from qkv.scripts.publishing.integrity.manifest import write_manifest
 
@@ -38,12 +38,17 @@ def build_folder(
         model.save_pretrained(folder, max_shard_size=max_shard_size)
         for processor in processors:
             processor.save_pretrained(folder)
-        code = flatten(model.config) if isinstance(model.config, QkvConfig) else FlatCode({}, {})
-        write_code(code, folder)
-        if code.auto_map:
-            set_fields(folder / "config.json", auto_map=code.auto_map)
-        write_manifest(folder, model, card)
+        complete_folder(folder, model, card)
     return target
+
+
+def complete_folder(folder: Path, model: PreTrainedModel, card: Callable[[str], str] | None) -> None:
+    """Add to a saved model the code that loads it, the card and the manifest."""
+    code = flatten(model.config) if isinstance(model.config, QkvConfig) else FlatCode({}, {})
+    write_code(code, folder)
+    if code.auto_map:
+        set_fields(folder / "config.json", auto_map=code.auto_map)
+    write_manifest(folder, model, card)
 
 
 def write_code(code: FlatCode, folder: Path) -> None:
@@ -81,7 +86,7 @@ def check_empty(target: Path) -> None:
 def set_fields(path: Path, **fields: Any) -> None:
     """Change fields of a JSON file, laid out as transformers does it."""
     content = json.loads(path.read_text(encoding="utf-8")) | fields
-    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
 
 def license_text() -> str:

@@ -14,13 +14,14 @@ from qkv import modeling
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion.convert import to_transformers
 from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, named, read_json
+from qkv.scripts.common.files import RECORD, model_folder
 from qkv.scripts.publishing.card.card import companions, make_card, plain_card
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.hub.options import OF_BUILDING, Package, PublishOptions
 from qkv.scripts.publishing.integrity.files import file_rows
 from qkv.scripts.publishing.integrity.manifest import MANIFEST, IntegrityError, brief, identity, read_manifest
 
-RECORD, CERTIFICATE, MODEL = "record.json", "certificate.json", "model"
+CERTIFICATE = "certificate.json"
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 ModelSource = PreTrainedModel | str | os.PathLike[str]
@@ -67,9 +68,8 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
     run = Path(source).expanduser()
     if not run.is_dir():
         raise ValueError(f"there is no folder {run}; name one with a model, or a run folder")
-    inner = run / MODEL
-    folder = inner if (inner / CONFIG).is_file() and not (run / CONFIG).is_file() else run
-    record = options.record or (run / RECORD if run != folder and (run / RECORD).is_file() else None)
+    folder = model_folder(run)
+    record = options.record or (run / RECORD if (run / RECORD).is_file() else None)
     # The certificate of other weights is none.
     certified = (folder / CERTIFICATE).is_file() and options.dtype is None
     certificate = read_json(folder / CERTIFICATE) if certified else None
@@ -122,10 +122,15 @@ def saved_processors(folder: Path) -> list[Any]:
 
 
 def built_folder(source: ModelSource) -> Path | None:
-    """Return the folder that was named, if it was built before; IntegrityError if it has changed since."""
-    if isinstance(source, PreTrainedModel) or not (Path(source).expanduser() / MANIFEST).is_file():
+    """Return the folder that was named, if it was built before; IntegrityError if it has changed since.
+
+    A run is none: its model is published, and not what the training keeps beside it.
+    """
+    if isinstance(source, PreTrainedModel):
         return None
     folder = Path(source).expanduser()
+    if not (folder / MANIFEST).is_file() or (folder / RECORD).is_file():
+        return None
     wrong = [finding for row in file_rows(folder, read_manifest(folder)) for finding in row.findings]
     if wrong:
         raise IntegrityError(f"{folder} is not what was built: {brief(wrong)}; build it again from its model")

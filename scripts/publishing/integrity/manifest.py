@@ -6,6 +6,7 @@ decides what the model computes; documents such as the card are listed, but do n
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,7 +19,8 @@ from transformers import PreTrainedModel
 
 import qkv
 from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, tensor_files, write_json
-from qkv.scripts.common.files import file_hash
+from qkv.scripts.common.files import RECORD, file_hash
+from qkv.scripts.publishing.hub.screen import TABLES
 from qkv.scripts.publishing.integrity.inspector import UNFILLED, Held, fingerprint, held, tensors
 from qkv.scripts.publishing.integrity.loading import installed_class, load_unchecked
 
@@ -127,9 +129,23 @@ def expected_load(manifest: Manifest, folder: Path, dtype: str, actual: Held) ->
 
 
 def file_paths(folder: Path) -> list[Path]:
-    """Return every file of a folder and its sub-folders, but for the manifest and hidden files of tools."""
+    """Return every file of a folder and its sub-folders, but for the manifest and hidden files of tools.
+
+    Of a run folder it is the files of the model, and not what the training keeps beside them.
+    """
     paths = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).as_posix() != MANIFEST)
-    return sorted(path for path in paths if not is_hidden(path.relative_to(folder)))
+    of_model = is_of_model if (folder / RECORD).is_file() else lambda name: True
+    return sorted(
+        path
+        for path in paths
+        if not is_hidden(path.relative_to(folder)) and of_model(path.relative_to(folder).as_posix())
+    )
+
+
+def is_of_model(name: str) -> bool:
+    """Return whether a file of a run folder is one of its model, as those are that may be published."""
+    kinds = (pattern for kind, pattern in TABLES["published"].items() if kind != "pictures")
+    return any(re.fullmatch(pattern, name) for pattern in kinds)
 
 
 def is_hidden(path: Path) -> bool:

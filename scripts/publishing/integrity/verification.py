@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.modeling.conversion.files import located
+from qkv.scripts.common.files import model_folder
 from qkv.scripts.publishing.integrity.files import Row, config_findings, file_rows
 from qkv.scripts.publishing.integrity.guard import fetched
 from qkv.scripts.publishing.integrity.load_paths import load_rows
@@ -85,8 +86,8 @@ def examine(
     step: Callable[[str], None] = lambda check: None,
 ) -> Report:
     """Return the report on a folder or repository, whatever its findings; `step` is called after each check."""
-    folder = located(target, revision, fetch=fetched)
     repository = not Path(target).expanduser().is_dir()
+    folder = located(target, revision, fetch=fetched) if repository else model_folder(target)
     if revision and not repository:
         raise ValueError(f"{target} is a folder, which has no revision {revision}; leave --revision out")
     rows = []
@@ -116,7 +117,7 @@ def checks(folder: Path, expect: str | Path | None, *, trusted: bool) -> Iterato
 def expectation_findings(manifest: Manifest, expect: str | Path) -> list[str]:
     """Compare a manifest with the identity, or with the folder, that was expected."""
     if Path(expect).is_dir():
-        return model_findings(read_manifest(Path(expect)), manifest)
+        return model_findings(read_manifest(model_folder(expect)), manifest)
     if not IDENTITY.fullmatch(str(expect)):
         raise ValueError(f"{expect!r} is neither a folder nor an identity, which has 16 to 64 digits 0-9 a-f")
     if manifest["identity"].startswith(str(expect)):

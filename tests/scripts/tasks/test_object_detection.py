@@ -205,7 +205,7 @@ def test_a_run_leaves_a_picture_and_a_detector_that_pipelines_take(finished: Run
     assert finished.record["pictures"]["objects.png"].startswith("Detections in images")
     assert Image.open(finished.folder / "objects.png").width > 1000
     example = finished.task.example(finished.model)
-    found = pipeline("object-detection", str(finished.folder / "model"))(example.given, **example.options)
+    found = pipeline("object-detection", str(finished.folder))(example.given, **example.options)
     assert {name: found[0][name] for name in example.expected} == example.expected
     record = finished.task.splits["test"][0]
     assert example.given.tobytes() == check_image(record["image"]).tobytes()

@@ -83,9 +83,9 @@ def test_the_run_leaves_products_and_says_so(finished: Run) -> None:
 
 def test_the_saved_model_makes_something_by_itself(finished: Run) -> None:
     """A pipeline and `generate` are told nothing: how much is written, and of what, is saved."""
-    saved = GenerationConfig.from_pretrained(finished.folder / "model")
+    saved = GenerationConfig.from_pretrained(finished.folder)
     assert (saved.do_sample, saved.max_new_tokens, saved.top_k) == (True, 72, 0)
-    compose = pipeline("text-generation", model=str(finished.folder / "model"))
+    compose = pipeline("text-generation", model=str(finished.folder))
     text = compose("G major AABA", return_full_text=False)[0]["generated_text"]
     assert len(text.split()) == 72 and not {"major", "minor", "<s>"} & set(text.split())
     example = finished.task.example(finished.model)
@@ -103,7 +103,7 @@ def test_the_program_of_the_card_makes_a_file(
         finished = train(recipe.load(name, words), f"qkv train {name}")
     program = str(make_card(finished.record)).split("```python\n")[1].split("```")[0]
     assert f'model="user/qkv-{name}", trust_remote_code=True' in program
-    program = program.replace(f"user/qkv-{name}", str(finished.folder / "model"))
+    program = program.replace(f"user/qkv-{name}", str(finished.folder))
     here = os.getcwd()
     os.chdir(tmp_path)
     try:

@@ -72,7 +72,7 @@ def test_every_recipe_takes_steps(name: str, here: Path) -> None:
     finished = train(recipe.load(name, [*words, f"out={here / 'run'}"]), f"qkv train {name}")
     losses = [line["loss"] for line in read_metrics(here / "run") if "split" not in line]
     assert losses and all(0 < loss < 10 for loss in losses)
-    assert finished.record["metrics"] and (here / "run" / "model" / "tokenizer.json").is_file()
+    assert finished.record["metrics"] and (here / "run" / "tokenizer.json").is_file()
 
 
 def test_translations_are_read_by_language(here: Path) -> None:

@@ -45,7 +45,7 @@ def test_a_folder_is_trained_on(kind: str, folder: Path, tmp_path: Path) -> None
     finished = train(recipe.load("spoken-digits", words), "qkv train spoken-digits")
     assert finished.record["data"]["sizes"] == {"train": 9, "validation": 3, "test": 4}
     assert 0 <= finished.record["metrics"]["test"]["wer"] and read_metrics(tmp_path / "run")[0]["tokens"] > 0
-    model = tmp_path / "run" / "model"
+    model = tmp_path / "run"
     assert type(AutoFeatureExtractor.from_pretrained(model)) is Speech2TextFeatureExtractor
     assert len(AutoTokenizer.from_pretrained(model)) == finished.model.config.vocab_size
     example = finished.task.example(finished.model)

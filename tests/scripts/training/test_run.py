@@ -36,7 +36,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_folder_holds_what_is_promised(finished: Run) -> None:
     assert {path.name for path in finished.folder.iterdir()} == {
-        "record.json", "metrics.jsonl", "curve.png", "model", "checkpoints",
+        "record.json", "metrics.jsonl", "curve.png", "checkpoints",
+        "config.json", "model.safetensors", "preprocessor_config.json",
     }  # fmt: skip
     lines = read_metrics(finished.folder)
     assert [line["step"] for line in lines if "split" not in line] == [2, 4, 6]
@@ -58,14 +59,14 @@ def test_the_record_says_what_was_done_and_found(finished: Run) -> None:
 
 
 def test_the_saved_model_is_the_trained_one(finished: Run) -> None:
-    model = AutoModelForImageClassification.from_pretrained(finished.folder / "model").eval()
+    model = AutoModelForImageClassification.from_pretrained(finished.folder).eval()
     split = finished.task.splits["test"]
     with torch.no_grad():
         logits = model(pixel_values=split.columns["pixel_values"]).logits
     right = (logits.argmax(-1) == split.columns["labels"]).double().mean().item()
     assert right == pytest.approx(finished.record["metrics"]["test"]["accuracy"], abs=1e-9)
     assert model.config.id2label[3] == "3"
-    assert AutoImageProcessor.from_pretrained(finished.folder / "model").size == {"height": 8, "width": 8}
+    assert AutoImageProcessor.from_pretrained(finished.folder).size == {"height": 8, "width": 8}
 
 
 def test_a_run_repeats_itself(finished: Run, tmp_path: Path) -> None:
