@@ -52,9 +52,17 @@ def without_folder(path: str) -> str:
     return Path(path).resolve().name if Path(path).is_absolute() or ".." in Path(path).parts else path
 
 
+def local_files(where: str) -> list[Path]:
+    """Return the file or folder of that name, or the two files that a comma joins; none where they are not here."""
+    for names in ([where], where.split(",")):
+        if len(names) <= 2 and all(name and Path(name).exists() for name in names):
+            return [Path(name) for name in names]
+    return []
+
+
 def data_name(where: str) -> str:
-    """Return a public name of data: that of a local file or folder without its path, or the Hub id as it is."""
-    return Path(where).resolve().name if Path(where).exists() else where
+    """Return a public name of data: that of local files or a folder without their paths, or the Hub id as it is."""
+    return ",".join(path.resolve().name for path in local_files(where)) or where
 
 
 def public_command(words: str) -> str:

@@ -16,9 +16,9 @@ from transformers import AutoImageProcessor, ViTImageProcessorPil
 from qkv.scripts.data.corpus import Baselines, DataSet
 from qkv.scripts.data.division import divide_rows, file_sketches, group_columns, groups_of, sketch_image
 from qkv.scripts.data.examples import Batch, Examples, Record
-from qkv.scripts.data.loading import public_names, read, splits
+from qkv.scripts.data.loading import public_names, read_split, splits
+from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.pretrained import pretrained_folder
-from qkv.scripts.data.readers import InvalidRecord
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.text_columns import add_splits, check_classes, read_valid
 from qkv.scripts.data.validation import Checks, RecordValidation, check_image, check_label, check_text, valid_rows
@@ -71,9 +71,9 @@ class ObjectData(DataSet):
 def read_images(recipe: Recipe) -> ImageData:
     """Read images and classes; ValueError where the data name no classes, or a stream has nothing to evaluate on."""
     where, invalid = recipe.data.source, RecordValidation(recipe.data.bad_records)
-    evaluated = [name for name in ("validation", "test") if name in splits(where) and is_labeled(where, name)]
+    evaluated = [name for name in ("validation", "test") if name in splits(where) and is_labeled(recipe, name)]
     columns = ["image", "label", *group_columns(recipe)]
-    train: Any = read(where, streaming=recipe.data.streaming, columns=columns)
+    train: Any = read_split(recipe, columns, streaming=recipe.data.streaming)
     kind, processor = (train.features or {}).get("label"), processor_for(recipe)
     if not isinstance(kind, ClassLabel):
         raise ValueError(f"data={where!r} names no classes in its column 'label'; give a folder for each class")
@@ -121,9 +121,9 @@ def image_processor(side: int) -> ViTImageProcessorPil:
     )
 
 
-def is_labeled(where: str, split: str) -> bool:
+def is_labeled(recipe: Recipe, split: str) -> bool:
     """Tell whether the labels of a split are known: those of a competition's test are -1, as in ImageNet's."""
-    records = read(where, split=split, streaming=True, columns=["image", "label"])
+    records = read_split(recipe, ["image", "label"], split, streaming=True)
     return next((record["label"] != -1 for record in records), False)
 
 
@@ -162,7 +162,7 @@ def read_objects(recipe: Recipe) -> ObjectData:
     """Read images with boxes, in the columns `image` and `objects`; ValueError for a stream, or a missing column."""
     where = recipe.data.source
     columns = ["image", "objects", *group_columns(recipe)]
-    tables: Any = {name: read(where, split=name, columns=columns) for name in splits(where)}
+    tables: Any = {name: read_split(recipe, columns, name) for name in splits(where)}
     labels, invalid = class_names(tables["train"], where), RecordValidation(recipe.data.bad_records)
     valid = valid_objects(tables, labels, invalid)
     division = divide_rows(

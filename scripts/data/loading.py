@@ -7,7 +7,6 @@ an image `cat/test_1.png` for a test split, leave out `data.jsonl` beside `test.
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
@@ -15,39 +14,45 @@ from typing import Any, Literal, TypeAlias
 
 import datasets
 import pyarrow.parquet as pq
-from datasets import Audio, ClassLabel, Dataset, DatasetDict, Features, Image, IterableDataset, Value
+from datasets import Audio, Dataset, DatasetDict, Features, Image, IterableDataset, Value
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
-from qkv.scripts.common.environment import data_name
+from qkv.scripts.common.environment import data_name, local_files
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.column_types import infer_types, records
-from qkv.scripts.data.readers import FORMATS, IMAGES, ORIGIN, Piece, format_of
+from qkv.scripts.data.column_types import infer_types, media_types, records, sample
+from qkv.scripts.data.encoding import UTF_8, check_encoding
+from qkv.scripts.data.local_files import pieces_of, split_files, with_labels, with_stamps
+from qkv.scripts.data.pieces import ORIGIN, Piece
+from qkv.scripts.data.readers import IMAGES
+from qkv.scripts.recipes.schema import Recipe
 
-# Words for splits in names of files and folders.
-SPLITS = {"validation": ("validation", "valid", "val", "dev"), "test": ("test", "eval"), "train": ("train", "training")}
 # Author, name, then perhaps a configuration and a revision: allenai/c4:en@1588ec4.
 HUB = re.compile(r"(?P<path>[\w.-]+(/[\w.-]+)?)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w./-]+))?")
 IDENTITY_BYTES = 2**16  # of each file, hashed to tell data apart
 Documents = Literal["line", "paragraph", "file"]
+PATHS = ("file_name",)  # columns that imagefolder and audiofolder read as `image` or `audio`
+FILES = {"image": Image(decode=False), "audio": Value("string")}  # how files are stored that tables name
 Data: TypeAlias = Dataset | IterableDataset
 
 
 def read(
     where: str, *, split: str = "train", streaming: bool = False, documents: Documents = "paragraph",
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None, encoding: str = UTF_8,
 ) -> Data:  # fmt: skip
     """Read one split of a file, folder or data set of the Hub.
 
-    Files are .jsonl, .csv, .parquet, .txt (`documents` says what one is) and images, whose folders are their labels;
-    a folder may also be what `save_to_disk` wrote. Splits are files or folders with train, validation or test in their
-    names. Every record of a file has its origin in columns that begin with an underscore, and invalid ones are among
-    them, with the reason in `_invalid`: see `validation.py`. ValueError for what is not there, or lacks a split or a
-    column.
+    Files are .jsonl, .json, .csv, .tsv, .parquet, .txt (`documents` says what one is), two .txt files joined by a
+    comma, whose lines are `source` and `target`, and images, whose folders are their labels; a folder may also be what
+    `save_to_disk` wrote. Tables may name images or recordings by paths relative to the table. Splits are files or
+    folders with train, validation or test in their names. Text is in the `encoding`, or that of its byte order mark.
+    Every record of a file has its origin in columns that begin with an underscore, and invalid ones are among them,
+    with the reason in `_invalid`: see `validation.py`. ValueError for what is not there, or lacks a split or a column.
     """
+    check_encoding(encoding)
     if int(os.environ.get("RANK", 0)):  # the first process shows the progress of all
         datasets.disable_progress_bars()
-    if not Path(where).exists():
+    if not local_files(where):
         return undecoded(from_hub(where, split, streaming=streaming), columns, where)
     files: Any = local_splits(where)
     if split not in files:
@@ -57,22 +62,31 @@ def read(
         # A stream in shards, for several readers.
         saved = saved.to_iterable_dataset(num_shards=min(64, len(saved))) if streaming else saved
         return undecoded(saved, columns, where)
-    pieces = [piece for path in files[split] for piece in format_of(str(path)).pieces(path, documents)]
+    pieces = pieces_of(local_files(where), files[split], documents, encoding)
     if files[split][0].suffix.lower() in IMAGES:
         pieces, features = with_labels(pieces, files, Path(where))
-        types = dict.fromkeys(features, "any")
+        types, sources = dict.fromkeys(features, "any"), dict[str, str]()
     else:
-        types, features = table_types(pieces)
+        types, features, sources = table_types(pieces)
+        pieces = with_stamps(pieces) if set(types.values()) & FILES.keys() else pieces
     features = select(features, columns, where)
-    arguments = {"pieces": pieces, "types": {name: types[name] for name in features}}
+    arguments = {"pieces": pieces, "types": {name: types[name] for name in features}, "sources": sources}
     features = Features({**features, **{name: Value(kind) for name, kind in ORIGIN.items()}})
     make = IterableDataset.from_generator if streaming else Dataset.from_generator
     return make(records, features=features, gen_kwargs=arguments, split=split)
 
 
+def read_split(recipe: Recipe, columns: Sequence[str] | None, split: str = "train", *, streaming: bool = False) -> Data:
+    """Read one split of a recipe's data, as it says how."""
+    data = recipe.data
+    return read(
+        data.source, split=split, streaming=streaming, documents=data.documents, columns=columns, encoding=data.encoding
+    )
+
+
 def splits(where: str) -> list[str]:
     """Return the splits of a file, folder or data set of the Hub."""
-    if not Path(where).exists():
+    if not local_files(where):
         return ask_hub(where, datasets.get_dataset_split_names)
     return list(local_splits(where))
 
@@ -82,7 +96,7 @@ def local_splits(where: str) -> DatasetDict | dict[str, list[Path]]:
     if (Path(where) / "dataset_dict.json").is_file() or (Path(where) / "dataset_info.json").is_file():
         saved = datasets.load_from_disk(where)
         return saved if isinstance(saved, DatasetDict) else DatasetDict({"train": saved})
-    return split_files(where)
+    return split_files(local_files(where))
 
 
 def from_hub(where: str, split: str, *, streaming: bool) -> Data:
@@ -114,57 +128,22 @@ def nearest(path: Path) -> str:
     return f"did you mean {str(path.with_name(close[0]))!r}?" if close else "give a path, or a name such as author/name"
 
 
-def split_files(where: str) -> dict[str, list[Path]]:
-    """Return {split: its files} of a file or folder; ValueError where none is of a known kind, or kinds are mixed."""
-    root = Path(where)
-    files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
-    hidden = [any(part.startswith(".") for part in path.relative_to(root).parts) for path in files]
-    files = [path for path, skip in zip(files, hidden, strict=True) if not skip and path.suffix.lower() in FORMATS]
-    if not files:
-        raise ValueError(f"{where} holds no data: the files that are read end in {', '.join(FORMATS)}")
-    named: dict[str | None, list[Path]] = {}
-    for path in files:
-        named.setdefault(split_of(path, root), []).append(path)
-    unnamed = named.pop(None, [])
-    by_split: dict[str, list[Path]] = {name: named[name] for name in ("train", "validation", "test") if name in named}
-    by_split = by_split if "train" in by_split or not unnamed else {"train": unnamed, **by_split}
-    for split, paths in by_split.items():
-        suffixes = {suffix: FORMATS[suffix] for suffix in sorted({path.suffix.lower() for path in paths})}
-        if len(set(suffixes.values())) > 1:
-            raise ValueError(f"the {split} split of {where} mixes {' and '.join(suffixes)}; give the files of one kind")
-    return by_split
-
-
-def split_of(path: Path, root: Path) -> str | None:
-    """Return the split that a file belongs to by its folder, or by its own name unless it is an image."""
-    folders = [folder.lower() for folder in path.relative_to(root).parent.parts[:1]]
-    stem = [] if path.suffix.lower() in IMAGES else re.split("[^a-z]+", path.stem.lower())
-    return next((split for word in (*folders, *stem) for split, names in SPLITS.items() if word in names), None)
-
-
-def with_labels(pieces: Sequence[Piece], files: dict[str, list[Path]], root: Path) -> tuple[list[Piece], Features]:
-    """Give images the numbers of their labels: the folders they lie in, of all splits, by name."""
-    labels = sorted({label for paths in files.values() for path in paths if (label := label_of(path, root))})
-    features = Features({"image": Image(decode=False)} | ({"label": ClassLabel(names=labels)} if labels else {}))
-    own = [label_of(Path(piece.path), root) for piece in pieces]
-    numbers = [labels.index(label) if label else None for label in own]
-    return [replace(piece, label=label) for piece, label in zip(pieces, numbers, strict=True)], features
-
-
-def label_of(path: Path, root: Path) -> str | None:
-    """Return the folder of an image, below that of its split."""
-    folders = path.relative_to(root).parent.parts
-    return folders[-1] if len(folders) > (split_of(path, root) is not None) else None
-
-
-def table_types(pieces: Sequence[Piece]) -> tuple[dict[str, str], Features]:
-    """Return the types of the columns of files, in our words and in those of datasets."""
+def table_types(pieces: Sequence[Piece]) -> tuple[dict[str, str], Features, dict[str, str]]:
+    """Return the types of the columns of files, in our words and in those of datasets, and {new name: old name}."""
     if Path(pieces[0].path).suffix.lower() == ".parquet":
-        features = Features.from_arrow_schema(pq.read_schema(pieces[0].path))
-        stored = {name: stored_type(kind) for name, kind in features.items()}
-        return dict.fromkeys(stored, "any"), Features(stored)
-    types = infer_types(pieces)
-    return types, Features({name: Value("string" if kind == "json" else kind) for name, kind in types.items()})
+        schema = Features.from_arrow_schema(pq.read_schema(pieces[0].path))
+        features: dict[str, Any] = {name: stored_type(kind) for name, kind in schema.items()}
+        media = media_types(sample(pieces))
+        types = dict.fromkeys(features, "any") | media
+    else:
+        types = media = infer_types(pieces)
+        plain = {name: "string" if kind == "json" else kind for name, kind in types.items() if kind not in FILES}
+        features = {name: Value(kind) for name, kind in plain.items()}
+    features |= {name: FILES[kind] for name, kind in media.items() if kind in FILES}
+    sources = {types[name]: name for name in PATHS if types.get(name) in FILES and types[name] not in types}
+    for new, old in sources.items():
+        types[new], features[new] = types.pop(old), features.pop(old)
+    return types, Features(features), sources
 
 
 def stored_type(kind: Any) -> Any:
@@ -196,21 +175,22 @@ def select(features: Features, columns: Sequence[str] | None, where: str) -> Fea
 
 def public_names(where: str) -> dict[str, Any]:
     """Return name, title and source of data that are no example data, as records and cards have them."""
-    page = "" if Path(where).exists() else "https://huggingface.co/datasets/" + re.split("[:@]", where)[0]
+    page = "" if local_files(where) else "https://huggingface.co/datasets/" + re.split("[:@]", where)[0]
     return {"name": data_name(where), "title": data_name(where), "source": page}
 
 
 def identity(where: str) -> str:
     """Return what tells data apart: a commit of the Hub, or a hash over names, sizes and beginnings of files."""
-    path = Path(where)
-    if not path.exists():
+    given = local_files(where)
+    if not given:
         return ask_hub(where, commit)
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     digest = sha256()
-    for file in files:
-        with file.open("rb") as opened:
-            digest.update(f"{file.relative_to(path)} {file.stat().st_size}".encode() + opened.read(IDENTITY_BYTES))
-    return f"{path.name} {digest.hexdigest()}"
+    for path in given:
+        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+        for file in files:
+            with file.open("rb") as opened:
+                digest.update(f"{file.relative_to(path)} {file.stat().st_size}".encode() + opened.read(IDENTITY_BYTES))
+    return f"{','.join(path.name for path in given)} {digest.hexdigest()}"
 
 
 def commit(path: str, name: str | None, revision: str | None) -> str:

@@ -17,8 +17,8 @@ from datasets import IterableDataset
 
 from qkv.scripts.data.collate import Packer
 from qkv.scripts.data.examples import Record
-from qkv.scripts.data.loading import identity, read, splits
-from qkv.scripts.data.readers import InvalidRecord, attempt
+from qkv.scripts.data.loading import identity, read_split, splits
+from qkv.scripts.data.pieces import InvalidRecord, attempt
 from qkv.scripts.data.validation import Checks, RecordValidation, validate
 from qkv.scripts.recipes.schema import Recipe
 
@@ -52,7 +52,7 @@ class Stream:
     @classmethod
     def of(cls, recipe: Recipe, invalid: RecordValidation, checks: Checks, **fields: Any) -> "Stream":
         """Stream the training split of a recipe's data; its holdout is kept back where there is no validation split."""
-        data = read(recipe.data.source, streaming=True, documents=recipe.data.documents, columns=list(checks))
+        data = read_split(recipe, list(checks), streaming=True)
         holdout = 0.0 if "validation" in splits(recipe.data.source) else recipe.data.holdout
         return cls(data, identity(recipe.data.source), invalid, checks, holdout=holdout, **fields)
 

@@ -12,9 +12,9 @@ from datasets import ClassLabel, Dataset
 from qkv.scripts.data.corpus import Corpus, divide
 from qkv.scripts.data.division import divide_rows, group_columns, groups_of, text_sketches
 from qkv.scripts.data.examples import Record
-from qkv.scripts.data.loading import public_names, read, splits
+from qkv.scripts.data.loading import public_names, read_split, splits
+from qkv.scripts.data.pieces import InvalidRecord, attempt
 from qkv.scripts.data.pretrained import pretrained_classes
-from qkv.scripts.data.readers import InvalidRecord, attempt
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.tokenization import MAKERS
 from qkv.scripts.data.validation import Checks, RecordValidation, check_text, valid_rows, validate
@@ -57,7 +57,7 @@ def read_valid(
     recipe: Recipe, split: str, checks: Checks, invalid: RecordValidation, columns: Sequence[str] = ()
 ) -> Dataset:
     """Read the valid records of a split, of the columns that are checked or of these."""
-    table: Any = read(recipe.data.source, split=split, documents=recipe.data.documents, columns=columns or list(checks))
+    table: Any = read_split(recipe, columns or list(checks), split)
     return valid_rows(table, checks, invalid)
 
 
@@ -136,10 +136,7 @@ def validation_records(recipe: Recipe, stream: Stream) -> Iterator[Record]:
     """Yield valid records that are not trained on."""
     where = recipe.data.source
     if "validation" in splits(where):
-        columns = list(stream.checks)
-        records = iter(
-            read(where, split="validation", streaming=True, documents=recipe.data.documents, columns=columns)
-        )
+        records = iter(read_split(recipe, list(stream.checks), "validation", streaming=True))
     else:
         units = range(stream.units - stream.kept, stream.units)
         records = (record for unit in units for record in stream.read(unit, 0, 1))

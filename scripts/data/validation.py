@@ -17,7 +17,7 @@ from qkv.scripts.common.files import write_atomically
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.image import to_rgb
-from qkv.scripts.data.readers import ORIGIN, InvalidRecord, attempt, lines_before
+from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt, lines_before
 
 # What a column must hold: gives the value as it is used, or raises InvalidRecord.
 Check = Callable[[Any], Any]
@@ -57,6 +57,8 @@ def check_image(value: Any) -> Image.Image:
             return to_rgb(value)
         with Image.open(BytesIO(value["bytes"]) if value.get("bytes") else value["path"]) as image:
             return to_rgb(image)
+    except FileNotFoundError:
+        raise InvalidRecord(f"there is no file {Path(value['path']).name!r}") from None
     except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         unknown = isinstance(error, UnidentifiedImageError)
         # The system's message names the file, which is logged beside the reason.
@@ -73,6 +75,8 @@ def wav_bytes(value: Any) -> bytes:
         raise InvalidRecord("missing" if value is None else "no recording")
     try:
         return Path(path).read_bytes()
+    except FileNotFoundError:
+        raise InvalidRecord(f"there is no file {Path(path).name!r}") from None
     except OSError as error:
         raise InvalidRecord(f"damaged recording: {error.strerror}") from None
 

@@ -92,7 +92,8 @@ class Data:
     well ends the run.
 
     `streaming` reads records as they are needed: in `shards`, whose number is that of no device but part of the order,
-    each shuffled within a `buffer` of records. `documents` says what a document of plain text is. A share of more than
+    each shuffled within a `buffer` of records. `documents` says what a document of plain text is, `encoding`
+    how files of text are stored that have no byte order mark. A share of more than
     `bad_records` that are invalid ends the run.
     """
 
@@ -109,6 +110,7 @@ class Data:
     shards: Count = 8
     buffer: Count = 1000
     documents: Literal["line", "paragraph", "file"] = "paragraph"
+    encoding: str = "utf-8"
     bad_records: Annotated[float, Range(share="lets every record be bad; give a share below 1, such as 0.01")] = 0.01
     augment: Augmentation = field(default_factory=Augmentation)
 

@@ -202,25 +202,14 @@ class CTCSpeechRecognition(SpeechRecognition):
 
 def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordValidation) -> Dataset:
     """Read the valid records of a split as `audio` and `text`, whatever the columns are called."""
-    table: Any = read(where, split=split)
+    table: Any = read(where, split=split, encoding=recipe.data.encoding)
     column = next((name for name in COLUMNS if name in table.column_names), COLUMNS[0])
     names = {column: "audio", recipe.text.column: "text", **{name: name for name in group_columns(recipe)}}
     select(table.features, list(names), where)
     table = table.remove_columns([name for name in table.column_names if name not in names and name[0] != "_"])
     table = table.rename_columns({name: new for name, new in names.items() if name != new})
     checks = {"audio": check_audio, "text": check_text}
-    return valid_rows(with_paths(table), checks, invalid, processes=recipe.data.workers or None)
-
-
-def with_paths(table: Dataset) -> Dataset:
-    """Complete the names of files by the folder of the table that names them."""
-    if table.features["audio"] != Value("string") or "_file" not in table.column_names:
-        return table
-
-    def beside(record: Record) -> Record:
-        return {"audio": record["audio"] and str(Path(record["_file"]).parent / record["audio"])}
-
-    return table.map(beside, desc="locating recordings")
+    return valid_rows(table, checks, invalid, processes=recipe.data.workers or None)
 
 
 def features(table: Dataset, extractor: Any, processes: int) -> Dataset:

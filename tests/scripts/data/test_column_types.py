@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from qkv.scripts.data.column_types import infer_types, records
-from qkv.scripts.data.readers import format_of
+from qkv.scripts.data.readers import FORMATS
 
 
 def read(path: Path, lines: list[Any], columns: list[str] | None = None) -> tuple[dict[str, str], list[tuple]]:
     """What the columns hold, and of each record its values or fault."""
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    pieces = format_of(str(path)).pieces(path, "line")
+    pieces = FORMATS[path.suffix].pieces(path, "line")
     found = infer_types(pieces)
     chosen = {name: kind for name, kind in found.items() if columns is None or name in columns}
-    rows = [(row["_row"], row["_invalid"] or {name: row[name] for name in chosen}) for row in records(pieces, chosen)]
+    rows = [
+        (row["_row"], row["_invalid"] or {name: row[name] for name in chosen}) for row in records(pieces, chosen, {})
+    ]
     return found, rows
 
 
@@ -60,19 +62,22 @@ def test_what_no_table_can_hold_is_bad(tmp_path: Path, good: Any, bad: Any, said
 def test_cells_are_numbers_where_most_are(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text,n,empty\n1,1,\nx,2,\ny,z,\n")
-    pieces = format_of(str(path)).pieces(path, "line")
+    pieces = FORMATS[path.suffix].pieces(path, "line")
     found = infer_types(pieces)
     assert found == {"text": "string", "n": "int64", "empty": "string"}
-    rows = [row["_invalid"] or (row["text"], row["n"]) for row in records(pieces, found)]
+    rows = [row["_invalid"] or (row["text"], row["n"]) for row in records(pieces, found, {})]
     assert rows == [("1", 1), ("x", 2), "'n' is string, expected int64"]
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "has no records; give"), (b"caf\xe9", "can be read; the first is not UTF-8 from its byte 3 on; give")],
+    [
+        (b"", "has no records; give"),
+        (b"caf\xe9", "can be read; the first is row 1: not UTF-8 from its byte 3 on; .* encoding=latin-1; give"),
+    ],
 )
 def test_files_of_which_nothing_can_be_read_are_refused(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=said):
-        infer_types(format_of(str(path)).pieces(path, "line"))
+        infer_types(FORMATS[path.suffix].pieces(path, "line"))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from endpoint import Answers, Client, Endpoint, chosen
 from qkv.scripts.data.loading import identity, read, splits
-from qkv.scripts.data.readers import ORIGIN
+from qkv.scripts.data.pieces import ORIGIN
 
 WORDS = ["one", "two", "three"]
 both = pytest.mark.parametrize("streaming", [False, True])

@@ -8,14 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qkv.scripts.data import readers as reading
-from qkv.scripts.data.readers import InvalidRecord, Piece, format_of, lines_before
+from qkv.scripts.data import pieces as cutting
+from qkv.scripts.data.pieces import InvalidRecord, Piece, lines_before
+from qkv.scripts.data.readers import FORMATS, format_of
 
+MEND = "; save the file as UTF-8, or give encoding=latin-1"
 LINES = st.lists(st.sampled_from([b"", b"a", b'{"n": 1}', b"some more words", b"  "]), max_size=20)
 
 
 def pieces(path: Path, documents: str = "line") -> list[Piece]:
-    return format_of(str(path)).pieces(path, documents)
+    return FORMATS[path.suffix].pieces(path, documents)
 
 
 def rows(path: Path, documents: str = "line") -> list[tuple[int, object]]:
@@ -23,7 +25,7 @@ def rows(path: Path, documents: str = "line") -> list[tuple[int, object]]:
     return [
         (lines_before(piece.path, piece.begin) + row, str(found) if isinstance(found, InvalidRecord) else found)
         for piece in pieces(path, documents)
-        for row, found in format_of(piece.path).rows(piece)
+        for row, found in format_of(piece).rows(piece)
     ]
 
 
@@ -32,7 +34,7 @@ def test_a_bad_line_is_told_from_its_neighbours(tmp_path: Path) -> None:
     path.write_bytes(b'\xef\xbb\xbf{"a": 1}\n\n{"a": "\xff"}\n{"a":\n[1]\n' + b"[" * 99999 + b'\n{"a": 2}')
     assert rows(path) == [
         (1, {"a": 1}),
-        (3, "not UTF-8 from its byte 7 on"),
+        (3, f"not UTF-8 from its byte 7 on{MEND}"),
         (4, "not JSON: Expecting value"),
         (5, "a JSON list, not an object"),
         (6, "not JSON: maximum recursion depth exceeded while decoding a JSON array from a unicode string"),
@@ -59,7 +61,7 @@ def test_text_that_is_not_utf_8_is_one_bad_document(tmp_path: Path) -> None:
     path.write_bytes(b"good\n\nb\xe4d\n\ngood")
     assert rows(path, "paragraph") == [
         (1, {"text": "good"}),
-        (3, "not UTF-8 from its byte 1 on"),
+        (3, f"not UTF-8 from its byte 1 on{MEND}"),
         (5, {"text": "good"}),
     ]
 
@@ -73,7 +75,7 @@ def test_pieces_make_up_the_file(tmp_path: Path, documents: str, lines: list[byt
     lines_before.cache_clear()
     whole = rows(path, documents)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "PIECE_BYTES", size)
+        patch.setattr(cutting, "PIECE_BYTES", size)
         cut = pieces(path, documents)
         assert [piece.begin for piece in cut[1:]] == [piece.end for piece in cut[:-1]]
         assert rows(path, documents) == whole
@@ -87,7 +89,7 @@ def test_a_table_keeps_its_lines_and_tells_bad_ones(tmp_path: Path) -> None:
         (3, {"text": "a\nb", "n": "1"}),
         (4, wrong),
         (5, wrong),
-        (6, "not UTF-8 from its byte 0 on"),
+        (6, f"not UTF-8 from its byte 0 on{MEND}"),
         (7, {"text": "last", "n": "4"}),
     ]
 

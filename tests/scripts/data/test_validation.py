@@ -11,7 +11,7 @@ from datasets import Dataset
 from PIL import Image
 
 from qkv.scripts.data.loading import read
-from qkv.scripts.data.readers import InvalidRecord
+from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.validation import (
     Check,
     RecordValidation,
@@ -49,7 +49,7 @@ def png(size: int = 30) -> bytes:
         (check_image, {"bytes": b"PNG?", "path": None}, "damaged image: no image of a known format"),
         (check_image, Image.new("F", (2, 2)), "damaged image: an image of mode 'F'"),
         (check_image, {"bytes": png()[:200], "path": None}, "damaged image: "),
-        (check_image, {"bytes": None, "path": "nowhere.png"}, "damaged image: No such file or directory"),
+        (check_image, {"bytes": None, "path": "nowhere.png"}, "there is no file 'nowhere.png'"),
     ],
 )
 def test_every_kind_of_bad_value_is_told(check: Check, value: Any, said: str) -> None:
@@ -86,7 +86,7 @@ def test_a_table_is_sifted_before_the_training(tmp_path: Path) -> None:
         {"file": str(path), "row": row, "reason": reason}
         for row, reason in [
             (4, "text: empty"),
-            (8, "not UTF-8 from its byte 10 on"),
+            (8, "not UTF-8 from its byte 10 on; save the file as UTF-8, or give encoding=latin-1"),
             (9, "text: missing"),
             (12, "label: label 9 is not in 0 to 1"),
         ]

@@ -94,7 +94,7 @@ def test_bad_recordings_are_counted_like_other_bad_records(folder: Path, tmp_pat
         reasons,
         (
             "audio: damaged recording: these bytes is empty", "audio: damaged recording: these bytes is cut short",
-            "audio: damaged recording: No such file", "audio: silent all along",
+            "audio: there is no file '2.wav'", "audio: silent all along",
             "audio: 19 ms of sound, expected 50 or more", "text: empty",
         ),
         strict=True,

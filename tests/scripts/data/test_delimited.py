@@ -1,0 +1,46 @@
+"""CSV and TSV: columns are separated by what the header shows; a header that is not clear is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from errors import raises_sentence
+from qkv.scripts.data.delimited import delimiter_of, read_delimited
+from qkv.scripts.data.loading import read
+from qkv.scripts.data.readers import FORMATS
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "mark"),
+    [
+        ("x.csv", "text,label", ","),
+        ("x.csv", "text;label", ";"),
+        ("x.csv", "text\tlabel", "\t"),
+        ("x.csv", '"a;b;c",label', ","),
+        ("x.csv", "text", ","),
+        ("x.tsv", "text\ta,b,c", "\t"),
+        ("x.TSV", "text", "\t"),
+    ],
+)
+def test_the_header_shows_what_separates(tmp_path: Path, name: str, header: str, mark: str) -> None:
+    path = tmp_path / name
+    path.write_text(f"{header}\n{header}\n")
+    (piece,) = FORMATS[path.suffix.lower()].pieces(path, "line")
+    assert delimiter_of(piece) == mark
+    ((row, record),) = read_delimited(piece)
+    assert row == 2 and list(record) == list(record.values())
+
+
+def test_it_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("text;n\n1,5;2\n")
+    rows = [read(str(path), streaming=streaming) for streaming in (False, True)]
+    assert capsys.readouterr().err.count("separates its columns by semicolons") == 1
+    assert [(row["text"], row["n"]) for table in rows for row in table] == [("1,5", 2)] * 2
+
+
+def test_a_column_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("text,label,text\na,b,c\n")
+    with raises_sentence("x.csv", "'text'", "twice"):
+        read(str(path))
