@@ -26,6 +26,11 @@ class Parser(ArgumentParser):
         """Raise instead of printing the usage."""
         raise ValueError(f"{message}; see {self.prog} --help")
 
+    @property
+    def options(self) -> list[str]:
+        """The options it knows."""
+        return list(self._option_string_actions)
+
 
 def train(parser: ArgumentParser) -> None:
     """Train a recipe.
@@ -201,6 +206,10 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "card": card,
     "benchmark": benchmark,
 }
+
+
+# Commands that take a recipe and its fields.
+OF_RECIPES = ("train", "quickstart", "compare")
 
 
 def about(name: str) -> tuple[str, str]:

@@ -2,14 +2,16 @@
 
 import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from textwrap import wrap
 
 import qkv
-from qkv.scripts.arguments import COMMANDS, about, parser_of
+from qkv.scripts.arguments import COMMANDS, OF_RECIPES, about, parser_of
 from qkv.scripts.common.extras import MissingExtraError, load
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes import loading as recipes
+from qkv.scripts.recipes.aliases import options_as_words
 from qkv.scripts.training.signals import Interrupted
 
 # Errors of input and environment; anything else is a bug, and shows its traceback.
@@ -46,15 +48,23 @@ def dispatch(words: Sequence[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}; {did_you_mean(name, list(COMMANDS), 'commands')}")
-    arguments = parser_of(name).parse_intermixed_args(words[1:])
+    arguments = parse(name, words[1:])
     arguments.words = shlex.join(["qkv", *words])
-    if "recipe" in arguments:
-        recipes.load(arguments.recipe, arguments.overrides)  # a mistake is answered now
     command = load(f"qkv.scripts.{name.replace('-', '_')}")
     if transformers := sys.modules.get("transformers"):
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)
     return 0
+
+
+def parse(name: str, words: Sequence[str]) -> Namespace:
+    """Parse the words of a command; one that takes a recipe takes its fields as options, too."""
+    parser = parser_of(name)
+    words = options_as_words(words, parser.options) if name in OF_RECIPES else words
+    arguments = parser.parse_intermixed_args(words)
+    if name in OF_RECIPES:
+        recipes.load(arguments.recipe, arguments.overrides)  # a mistake is answered before torch is imported
+    return arguments
 
 
 def overview() -> str:

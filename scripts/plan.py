@@ -24,7 +24,7 @@ def run(arguments: Namespace) -> None:
     """Print all figures of one setup, or a line for each of several."""
     check_numbers(arguments)
     model = find(arguments.subject, arguments.overrides, arguments.length)
-    steps = arguments.steps or (model.recipe.optimization.max_steps if model.recipe else None)
+    steps = arguments.steps or steps_of(model)
     predictions = predict(model, setups(arguments, model), arguments.device, arguments.utilization, steps)
     first = predictions[0]
     if len(predictions) == 1:
@@ -46,6 +46,15 @@ def check_numbers(arguments: Namespace) -> None:
             raise ValueError(f"--{name}={value} must be at least 1")
     if not 0 < arguments.utilization <= 1:
         raise ValueError(f"--utilization={arguments.utilization} is not a share of the peak; give one such as 0.4")
+
+
+def steps_of(model: PlannedModel) -> int | None:
+    """Return the steps of the recipe, if there is one; ValueError where they follow from the data."""
+    if model.recipe is None:
+        return None
+    if epochs := model.recipe.optimization.epochs:
+        raise ValueError(f"epochs={epochs:g} needs the data, which a plan does not read; give max_steps or --steps")
+    return model.recipe.optimization.max_steps
 
 
 def setups(arguments: Namespace, model: PlannedModel) -> list[Setup]:

@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """Return the nearest known word, if one is near."""
+    return next(iter(get_close_matches(word, known, n=1)), None)
+
+
 def did_you_mean(word: str, known: Sequence[str], what: str) -> str:
     """Suggest the nearest known word, or list all of them."""
-    close = get_close_matches(word, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"the {what} are {', '.join(known)}"
+    close = nearest(word, known)
+    return f"did you mean {close!r}?" if close else f"the {what} are {', '.join(known)}"
 
 
 def check_known(key: str, known: Sequence[str]) -> None:

@@ -12,7 +12,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import yaml
 
 from qkv.scripts.common.words import check_known, did_you_mean
-from qkv.scripts.recipes.schema import GROUPS, Fields, Recipe, flat, known_types, tree, types_of
+from qkv.scripts.recipes.aliases import resolve
+from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
+from qkv.scripts.recipes.schema import Fields, Recipe
 
 FOLDER = Path(__file__).parent
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false"}
@@ -24,14 +26,14 @@ def names() -> list[str]:
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError names what is wrong."""
+    """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError says what is wrong."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.exists():
         raise ValueError(f"there is no recipe {name!r}; {did_you_mean(name, names(), 'recipes')}")
     values = parse(path.read_text(encoding="utf-8"), str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a recipe: it holds no keys")
-    for key, value in pairs(overrides, "seed=1"):
+    for key, value in pairs(resolve(overrides), "seed=1"):
         assign(values, key, value)
     return build({"name": path.stem, **values})
 

@@ -4,33 +4,12 @@ In YAML files and on the command line every field stands under its own name (`le
 `optimization.learning_rate`); only `text`, `augment`, `model` and `stock` are written as groups.
 """
 
-from dataclasses import Field, asdict, dataclass, field, fields
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
+from qkv.scripts.recipes.numbers import Count, Natural, NonNegative, Positive, Range
 
-@dataclass(frozen=True)
-class Range:
-    """The values that a number may take: from `least` on, or above it; a share stays below 1, for a reason."""
-
-    least: float = 0
-    above: bool = False
-    share: str = ""
-
-    def check(self, key: str, value: float) -> None:
-        """Raise ValueError for a number out of range."""
-        if value < self.least or (self.above and value == self.least):
-            bound = "0 or more" if self.least == 0 else f"at least {self.least:g}"
-            raise ValueError(f"{key}={value} must be {'above 0' if self.above else bound}")
-        if self.share and value >= 1:
-            raise ValueError(f"{key}={value} {self.share}")
-
-
-Count = Annotated[int, Range(1)]
-Natural = Annotated[int, Range()]
-NonNegative = Annotated[float, Range()]
-Positive = Annotated[float, Range(above=True)]
 Fields = dict[str, Any]
-T = TypeVar("T")
 
 
 def written_as(key: str, **default: Any) -> Any:
@@ -42,7 +21,11 @@ def written_as(key: str, **default: Any) -> Any:
 class Augmentation:
     """Random affine changes of training images, each drawn evenly up to the given size and either way.
 
-    `degrees` rotates, `shift` moves by pixels, `scale` stretches by a share of the size, `shear` slants.
+    Args:
+        degrees (degrees): Rotation.
+        shift (pixels): Movement along rows and columns.
+        scale (share of the size): Stretching or shrinking.
+        shear (share of the size): Slant.
     """
 
     degrees: NonNegative = 0.0
@@ -55,14 +38,20 @@ class Augmentation:
 class Text:
     """The tokenizer and the columns of texts, and the number of examples where data are synthetic.
 
-    The `tokenizer` is trained on the training split, to `vocab_size` tokens or what the texts have: `bpe` over bytes
-    as GPT-2's, `wordpiece` over words as BERT's, `characters`, whole `words`, or the 256 `bytes` themselves. All of
-    these come out the same each time; those of a unigram model do not, so there is none. Any other word is the folder
-    or Hub id of a trained tokenizer. `column`, `target` and `label` name the columns of `data=` that is no example
-    data; `translation.en` is the English of a column of translations. `length` is the maximum number of tokens of a
-    row, and `mask` the share of them that masked language modeling predicts. Synthetic data have `made` examples, of
-    up to `symbols` symbols in copies and reversals, or of as many shapes; of an evaluated split the first `evaluated`
-    are scored, or all of them when 0.
+    Args:
+        tokenizer: `bpe` over bytes as GPT-2's, `wordpiece` over words as BERT's, `characters`, whole `words`, or the
+            256 `bytes` themselves, trained on the training split; or the folder or Hub id of a trained tokenizer. All
+            of these come out the same each time; those of a unigram model do not, so there is none.
+        vocab_size (tokens): Size of a trained tokenizer, or what the texts have where that is less.
+        length (tokens): Maximum length of a row.
+        mask (share of the tokens): Tokens that masked language modeling predicts.
+        made (examples): Number of examples of synthetic data.
+        symbols: Maximum number of symbols of copies and reversals, or of shapes.
+        evaluated (examples): Examples scored of an evaluated split, the first ones; 0 is all.
+        column: Column of the texts, in `data=` that is no example data; `translation.en` is the English of a column of
+            translations.
+        target: Column of the texts to be written, such as translations.
+        label: Column of the labels.
     """
 
     tokenizer: str = "bpe"
@@ -79,22 +68,28 @@ class Text:
 
 @dataclass(frozen=True)
 class Data:
-    """The data: example data, a file, a folder or a data set of the Hub (`data`).
+    """The data, and how they are read and split.
 
-    `workers` processes make batches ahead, and first the tokens of a table of texts, which datasets' cache keeps then.
-    Images of object detection are resized to a `shortest_edge` of that many pixels, and those of example data changed
-    at random by `augment`.
-
-    Data without a test split give a share of `test_size` to it, and, for a `holdout`, that share to validation; the
-    test split is scored once, at the end. Rows are drawn at random by `split_seed`, from each class its share
-    (`split="random"`), or the last ones are taken (`"time"`); rows with one value in the column `group`, and equal
-    rows, stay together. More than a share of `leaked_records` of an evaluated split that the training split holds as
-    well ends the run.
-
-    `streaming` reads records as they are needed: in `shards`, whose number is that of no device but part of the order,
-    each shuffled within a `buffer` of records. `documents` says what a document of plain text is, `encoding`
-    how files of text are stored that have no byte order mark. A share of more than
-    `bad_records` that are invalid ends the run.
+    Args:
+        data: Example data, a file, a folder, or a data set of the Hub as `author/name`.
+        workers (processes): Processes that make batches ahead, and first the tokens of a table of texts, which
+            datasets' cache keeps then.
+        shortest_edge (pixels): Size to which images of object detection are resized.
+        holdout (share of the rows): Rows of the training data that become the validation split.
+        test_size (share of the rows): Rows that become the test split, where the data have none. It is scored once, at
+            the end.
+        split: `random` draws the rows of a split at random, from each class its share; `time` takes the last ones.
+        split_seed: Seed of that draw.
+        group: Column whose equal values stay in one split, as equal rows do.
+        leaked_records (share of the rows): Rows of an evaluated split that the training split may hold as well; more of
+            them end the run.
+        streaming: Whether records are read as they are needed.
+        shards: Parts of a stream, whose number is that of no device but part of the order.
+        buffer (records): Records among which each shard is shuffled.
+        documents: What a document of plain text is: a `line`, a `paragraph` or a `file`.
+        encoding: Encoding of files of text that have no byte order mark, such as `latin-1`.
+        bad_records (share of the records): Records that may be invalid; more of them end the run.
+        augment: Random changes of training images of example data.
     """
 
     source: str = written_as("data")
@@ -119,13 +114,17 @@ class Data:
 class Model:
     """The model to be trained.
 
-    `architecture` is a public class of qkv and `model` the fields of its config, or, with the name of a `preset`, those
-    that differ from it. `init` is a pretrained model to start from: a run, a model folder or a Hub id, of qkv or of
-    stock transformers. It brings its config, tokenizer and class names; of `model` only what training and the head
-    read counts then. A pretrained model that lacks tensors below the head is refused, unless `partial_init` starts
-    these at random. `model_source="stock"` trains what the model is compared with instead: the model of transformers
-    that `stock` describes by its `model_type` and the fields of its config, or, where it says nothing, the one of the
-    same architecture.
+    Args:
+        architecture: A public model class of qkv.
+        preset: A paper's config, from which `model` differs.
+        model: Fields of the config, each as `model.NAME=VALUE`.
+        init: A pretrained model to start from: a run, a model folder or a Hub id, of qkv or of stock transformers. It
+            brings its config, tokenizer and class names; of `model` only what training and the head read counts then.
+        partial_init: Whether tensors below the head that a pretrained model lacks start at random; otherwise it is
+            refused.
+        model_source: `stock` trains what the model is compared with instead: the model of transformers that `stock`
+            describes, or, where it says nothing, the one of the same architecture.
+        stock: The `model_type` of a model of transformers, and the fields of its config.
     """
 
     architecture: str
@@ -139,14 +138,22 @@ class Model:
 
 @dataclass(frozen=True)
 class Optimization:
-    """Each optimizer step: AdamW, which decays matrices only, and gradients clipped to `max_grad_norm`.
+    """Each optimizer step: AdamW, which decays matrices only, and gradients that are clipped.
 
-    `batch_size` counts the examples of an optimizer step, however many processes share it and in however many parts
-    (`accumulate`) each takes its share. `group_by_length` puts examples of like length into a step. With `ema_decay`
-    the moving average of the weights is evaluated and kept.
+    Args:
+        max_steps (optimizer steps): Length of the training.
+        epochs (passes over the data): Length of the training, in place of `max_steps`.
+        batch_size (examples): Examples of an optimizer step, however many processes share it and in however many parts.
+        accumulate (parts): Parts in which each process takes its share of a step: less memory, the same result.
+        group_by_length: Whether examples of like length come into one step.
+        learning_rate: Greatest learning rate of the schedule.
+        weight_decay: Decay of matrices at each step, in learning rates.
+        max_grad_norm: Norm to which longer gradients are shortened.
+        ema_decay: Decay of a moving average of the weights, which is then evaluated and kept.
     """
 
     max_steps: Count = 1000
+    epochs: Positive | None = None
     batch_size: Count = 32
     accumulate: Count = 1
     group_by_length: bool = False
@@ -160,7 +167,15 @@ class Optimization:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The learning rate by step, of which `learning_rate` is the peak; `wsd` decays over the last `decay_steps`."""
+    """The learning rate by step, of which `learning_rate` is the peak.
+
+    Args:
+        schedule: After the warm-up `noam` decays by the inverse square root of the step (Vaswani et al. 2017, §5.3),
+            `linear` and `cosine` decay to 0 at the last step, `wsd` stays and decays over the last `decay_steps`
+            (MiniCPM, Hu et al. 2024, §4.2), `constant_with_warmup` stays.
+        warmup_steps (optimizer steps): Steps in which the learning rate rises from 0 to its peak.
+        decay_steps (optimizer steps): Steps at the end in which `wsd` decays.
+    """
 
     name: Literal["noam", "linear", "cosine", "wsd", "constant_with_warmup"] = written_as("schedule", default="cosine")
     warmup_steps: Natural = 0
@@ -171,11 +186,15 @@ class Schedule:
 class Compute:
     """Precision and memory of the steps, and the devices that compute them.
 
-    `threads` limits torch's CPU threads. `gradient_checkpointing` computes each layer twice and stores it once;
-    `compile` lets torch's inductor fuse operations. Several processes each have a whole model (`strategy="ddp"`), or
-    shard its weights (`"fsdp2"`); `"auto"` does what the config file of `accelerate launch` says, and `ddp` without
-    one. With `tensor_parallel` as many processes work on each example, each with its share of the heads and
-    intermediate units.
+    Args:
+        threads (CPU threads): Limit of torch's threads.
+        precision: `fp32`, or `bf16` for the products of matrices.
+        gradient_checkpointing: Whether each layer is computed twice and stored once: less memory, more time.
+        compile: Whether torch's inductor fuses operations.
+        strategy: Several processes each have a whole model (`ddp`) or shard its weights (`fsdp2`); `auto` does what the
+            config file of `accelerate launch` says, and `ddp` without one.
+        tensor_parallel (processes): Processes that work on each example, each with its share of the heads and
+            intermediate units.
     """
 
     threads: Count | None = None
@@ -188,13 +207,22 @@ class Compute:
 
 @dataclass(frozen=True)
 class Output:
-    """The run folder `out`, and how often it is written.
+    """The run folder, and how often it is written.
 
-    A checkpoint is saved at the end, when a signal ends the training and every `save_every` steps, in the background
-    with `async_save`; the newest `keep` stay. `resume="auto"`: the same recipe in the same folder resumes from the
-    newest; with "never" a folder that is not empty is refused. Logs also go to the `tracker`, one that Accelerate
-    knows, such as tensorboard. With `watch`, such as "validation loss", the weights of the best evaluation are kept
-    instead of the last, and the training ends early after `patience` evaluations without a better one.
+    Args:
+        out: The run folder; without it, one named after recipe and time in `runs`.
+        log_every (optimizer steps): Steps between lines of `metrics.jsonl`.
+        eval_every (optimizer steps): Steps between evaluations.
+        save_every (optimizer steps): Steps between checkpoints. One is saved at the end and when a signal ends the
+            training in any case.
+        keep (checkpoints): Newest checkpoints that stay.
+        async_save: Whether checkpoints are written in the background.
+        resume: `auto` goes on from the newest checkpoint of the same recipe in the same folder; `never` refuses a
+            folder that is not empty.
+        tracker: Where logs go besides: one that Accelerate knows, such as tensorboard.
+        watch: A metric, such as "validation loss", by which the weights of the best evaluation are kept instead of the
+            last.
+        patience (evaluations): Evaluations without a better one after which the training ends early.
     """
 
     folder: str | None = written_as("out", default=None)
@@ -213,8 +241,13 @@ class Output:
 class Recipe:
     """One training, from data to the last step.
 
-    `prompt` is a text for the programs in the model's card to ask about, with {mask} where a token is to be predicted;
-    `limits` are sentences for it on what the model cannot do.
+    Args:
+        name: Its name, by default that of its file.
+        title: Title of the card.
+        text: Tokenizer and columns of texts.
+        seed: Seed of the weights, the order of the data, dropout and augmentation.
+        limits: Sentences for the card on what the model cannot do.
+        prompt: A text for the programs in the card to ask about, with {mask} where a token is to be predicted.
     """
 
     name: str
@@ -229,48 +262,3 @@ class Recipe:
     seed: Natural = 0
     limits: str = ""
     prompt: str = ""
-
-
-# The parts of the tree whose fields are written under their own names, and those that files write as groups.
-PARTS: dict[str, type] = {
-    "data": Data, "model": Model, "optimization": Optimization, "schedule": Schedule, "compute": Compute,
-    "output": Output,
-}  # fmt: skip
-GROUPS: dict[str, type] = {"text": Text, "augment": Augmentation}
-
-
-def key_of(known: Field[Any]) -> str:
-    """Return the name of a field in files."""
-    key: str = known.metadata.get("key", known.name)
-    return key
-
-
-def types_of(kind: type) -> dict[str, Any]:
-    """Return {name in files: type} of the fields of a part."""
-    types = get_type_hints(kind, include_extras=True)
-    return {key_of(known): types[known.name] for known in fields(kind)}
-
-
-def known_types() -> dict[str, Any]:
-    """Return {name in files: type} of everything that a recipe says."""
-    own = {name: kind for name, kind in types_of(Recipe).items() if name not in PARTS}
-    return own | {key: kind for part in PARTS.values() for key, kind in types_of(part).items()}
-
-
-def tree(values: Fields) -> Recipe:
-    """Make a recipe of checked values under their names in files."""
-    parts = {
-        name: part(**{known.name: values[key] for known in fields(part) if (key := key_of(known)) in values})
-        for name, part in PARTS.items()
-    }
-    own = {known.name: values[known.name] for known in fields(Recipe) if known.name in values.keys() - PARTS.keys()}
-    return Recipe(**own, **parts)
-
-
-def flat(recipe: Recipe) -> Fields:
-    """Return the values of a recipe under their names in files, as records keep them."""
-    values = asdict(recipe)
-    for name, part in PARTS.items():
-        inner = values.pop(name)
-        values |= {key_of(known): inner[known.name] for known in fields(part)}
-    return values

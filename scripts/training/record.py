@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, data_name, processor, versions, without_folder
 from qkv.scripts.common.files import RECORD, write_atomically
-from qkv.scripts.recipes.schema import Recipe, flat
+from qkv.scripts.recipes.keys import flat
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import signatures
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.stock_model import model_class

@@ -21,6 +21,7 @@ from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.accelerator import build_accelerator, full_model, make_model, seed_ranks
 from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
+from qkv.scripts.training.epochs import with_max_steps
 from qkv.scripts.training.logger import MetricLogger, read_metrics
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.plots import draw_curve
@@ -88,6 +89,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     init_elastic_process_group()
     accelerator = build_accelerator(recipe)
     task = load_task(recipe)
+    recipe = with_max_steps(recipe, task.train, is_main=accelerator.is_main_process)
     check_metric(recipe.output.watch, task.splits)
     set_seed(recipe.seed)
     model = make_model(accelerator, recipe, lambda: build(recipe, task))

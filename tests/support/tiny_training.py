@@ -14,8 +14,8 @@ from accelerate.utils import set_seed
 import qkv
 from qkv.scripts.data.corpus import DataSet
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
+from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.loading import changed
-from qkv.scripts.recipes.schema import flat
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import MetricLogger

@@ -8,7 +8,7 @@ from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.publishing.card.heads import KINDS
 from qkv.scripts.publishing.card.metadata import check_relation
-from qkv.scripts.recipes.schema import GROUPS
+from qkv.scripts.recipes.keys import GROUPS
 
 Record = dict[str, Any]
 # Fields that the record of a training must have.

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from qkv.scripts.common.resources import table
+from qkv.scripts.recipes.keys import flat, known_types
 from qkv.scripts.recipes.loading import changed, load, names
-from qkv.scripts.recipes.schema import Recipe, flat, known_types
+from qkv.scripts.recipes.schema import Recipe
 from recipes import recipe_of
 
 
