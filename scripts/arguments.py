@@ -39,9 +39,12 @@ def train(parser: ArgumentParser) -> None:
     `accelerate launch --config_file scripts/accelerate/ddp.yaml --num_processes 2 scripts/train.py digits`.
     Accelerate's own `--cpu` starts a single process, however many are asked for.
 
+    A file, a folder or a data set of the Hub instead of a recipe is learned from as its columns say, which is shown
+    before the training starts.
+
     Example: qkv train digits seed=1 max_steps=500 model.position=rope out=runs/rope
     """
-    parser.add_argument("recipe", help=f"one of {', '.join(names())}, or a YAML file; with --help: its fields")
+    parser.add_argument("recipe", help=f"one of {', '.join(names())}, a YAML file, or data; with --help: its fields")
     parser.add_argument("overrides", nargs="*", metavar=KEY_VALUE, help="a field of the recipe and its value")
 
 
@@ -210,6 +213,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
 
 # Commands that take a recipe and its fields.
 OF_RECIPES = ("train", "quickstart", "compare")
+OF_DATA = ("train", "quickstart")
 
 
 def about(name: str) -> tuple[str, str]:

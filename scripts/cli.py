@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 import qkv
-from qkv.scripts.arguments import COMMANDS, OF_RECIPES, about, parser_of
+from qkv.scripts.arguments import COMMANDS, OF_DATA, OF_RECIPES, about, parser_of
 from qkv.scripts.common.extras import MissingExtraError, load
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes import loading as recipes
@@ -62,7 +62,7 @@ def parse(name: str, words: Sequence[str]) -> Namespace:
     parser = parser_of(name)
     words = options_as_words(words, parser.options) if name in OF_RECIPES else words
     arguments = parser.parse_intermixed_args(words)
-    if name in OF_RECIPES:
+    if name in OF_RECIPES and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
         recipes.load(arguments.recipe, arguments.overrides)  # a mistake is answered before torch is imported
     return arguments
 

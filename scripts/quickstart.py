@@ -13,11 +13,11 @@ from PIL import Image
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.audio import write_wav
 from qkv.scripts.data.examples import Batch, model_inputs
+from qkv.scripts.data.inference import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run, write_run_card
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
 from qkv.scripts.publishing.integrity.inspector import Job, outputs
 from qkv.scripts.publishing.integrity.loading import auto_class
-from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks.task import Example, Task
 from qkv.scripts.training.plots import draw_alignment, draw_attention
 from qkv.scripts.training.run import Run, train
@@ -32,7 +32,7 @@ COMPARED = 16
 
 def run(arguments: Namespace) -> None:
     """Train, complete the run, and print one table; RuntimeError when the folder does not load to the same model."""
-    recipe = load(arguments.recipe, arguments.overrides)
+    recipe = recipe_of(arguments.recipe, arguments.overrides)
     if recipe.model.source != "qkv":
         raise ValueError(f"model_source={recipe.model.source}: the quick start is for models of qkv; use qkv train")
     finished = train(recipe, arguments.words)

@@ -4,14 +4,14 @@ import sys
 from argparse import Namespace
 
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
+from qkv.scripts.data.inference import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run
-from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.run import train
 
 
 def run(arguments: Namespace) -> None:
     """Train, complete the run folder, and print the results and files."""
-    finished = train(load(arguments.recipe, arguments.overrides), arguments.words)
+    finished = train(recipe_of(arguments.recipe, arguments.overrides), arguments.words)
     if finished.is_main:
         complete_run(finished.folder, finished.model)
         print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})

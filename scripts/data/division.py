@@ -138,6 +138,20 @@ def sketch_recording(value: Any) -> dict[str, Any]:
     return {"exact": Sketch.of_bytes(wav_bytes(value)).exact, "near": []}
 
 
+def sentence(report: Mapping[str, Any]) -> str:
+    """Say how own data were split, what is in the splits, and what two of them share."""
+    classes = {
+        name: ", ".join(f"{label} {count}" for label, count in own.items()) if len(own) < 6 else f"{len(own)} classes"
+        for name, own in report.get("classes", {}).items()
+    }
+    shared = [
+        f"{name} shares {own['equal']} equal and {own['similar']} similar rows with train"
+        for name, own in report["leaked"].items()
+        if own["equal"] or own["similar"]
+    ]
+    return "; ".join([f"splits: {report['split']}", *(f"{name}: {own}" for name, own in classes.items()), *shared])
+
+
 def count_leaks(leaks: Sequence[Leak]) -> dict[str, int]:
     """Count equal and nearly equal rows."""
     return {"equal": sum(leak.exact for leak in leaks), "similar": sum(not leak.exact for leak in leaks)}

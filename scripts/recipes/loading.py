@@ -25,6 +25,11 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
+def is_data(name: str) -> bool:
+    """Tell whether a name is that of data to infer a recipe from: a file or folder here, or author/name on the Hub."""
+    return name not in names() and not name.endswith((".yaml", ".yml")) and (Path(name).exists() or "/" in name)
+
+
 def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError says what is wrong."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"

@@ -15,6 +15,7 @@ from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import model_folder
 from qkv.scripts.common.words import check_known, did_you_mean
+from qkv.scripts.data.division import sentence
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
@@ -89,6 +90,8 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     init_elastic_process_group()
     accelerator = build_accelerator(recipe)
     task = load_task(recipe)
+    if task.data.report and accelerator.is_main_process:
+        print(f"qkv: {sentence(task.data.report)}", file=sys.stderr)
     recipe = with_max_steps(recipe, task.train, is_main=accelerator.is_main_process)
     check_metric(recipe.output.watch, task.splits)
     set_seed(recipe.seed)

@@ -1,0 +1,180 @@
+"""Infer from own data what can be learned from them: the task, a model and its settings, as a recipe."""
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import yaml
+
+from qkv.scripts.common.tables import print_table
+from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.data.columns import Column, describe, first, is_image, longest
+from qkv.scripts.data.encoding import UTF_8
+from qkv.scripts.data.loading import read, splits
+from qkv.scripts.data.validation import check_image
+from qkv.scripts.recipes.aliases import resolve
+from qkv.scripts.recipes.loading import assign, build, is_data, load, pairs
+from qkv.scripts.recipes.schema import Fields, Recipe
+
+SETTINGS = Path(__file__).with_suffix(".yaml")
+SAMPLE = 2000  # rows that are read to guess from
+STEPS = (200, 3000)
+PATCHES = 8  # in a row of an image
+Roles = Mapping[str, Column]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What can be learned from own data: the task, the columns by role, and the fields of the recipe that follow."""
+
+    task: str
+    roles: Roles
+    fields: Fields
+
+
+def recipe_of(name: str, words: Sequence[str] = ()) -> Recipe:
+    """Load the recipe of that name, or infer one from data of that name, and show what was inferred."""
+    if not is_data(name):
+        return load(name, words)
+    recipe, inferred = infer(name, words)
+    if int(os.environ.get("RANK", 0)) == 0:
+        print_table("inferred; key=value overrides it", inferred)
+    return recipe
+
+
+def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]]:
+    """Return a recipe for own data, and what it was inferred from, to be shown; `key=value` words count more.
+
+    ValueError names the columns that there are, and a line to type.
+    """
+    given: Fields = {}
+    for key, value in pairs(resolve(words), "text.label=kind"):
+        assign(given, key, value)
+    data = read(where, streaming=True, encoding=str(given.get("encoding", UTF_8)))
+    rows = list(islice((row for row in data if row.get("_invalid") is None), SAMPLE))
+    if not rows:
+        raise ValueError(f"{where} holds no row that can be read; give a file with rows")
+    columns = describe(rows, data.features)
+    guess = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where)
+    name = re.sub(r"[^\w.-]+", "-", Path(where).stem or where)
+    own = {"name": name, "title": name, "data": where, "holdout": 0.0 if "validation" in splits(where) else 0.1}
+    values = merged(merged(own, yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))[guess.task]), guess.fields)
+    values |= length_of_training(len(rows), values["batch_size"], values.pop("epochs"))
+    recipe = build(merged(values, given))
+    return recipe, shown(guess, columns, recipe, len(rows))
+
+
+def merged(fields: Fields, more: Fields) -> Fields:
+    """Merge nested fields."""
+    parts = {name: merged(fields[name], value) for name, value in more.items() if isinstance(fields.get(name), dict)}
+    return {**fields, **more, **parts}
+
+
+def length_of_training(rows: int, batch_size: int, epochs: int) -> Fields:
+    """Return the length of a training: so many times all rows, within bounds."""
+    count = min(max(math.ceil(rows * epochs / batch_size), STEPS[0]), STEPS[1])
+    return {"max_steps": count, "warmup_steps": count // 10, "eval_every": math.ceil(count / 5), "log_every": 10}
+
+
+def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
+    """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
+    named = {column.name: column for column in columns}
+    asked = {key: str(text[key]).partition(".")[0] for key in ("column", "label", "target") if text.get(key)}
+    for name in asked.values():
+        if name not in named:
+            raise ValueError(f"{where} has no column {name!r}; {did_you_mean(name, list(named), 'columns')}")
+    return {key: named[name] for key, name in asked.items()}
+
+
+def guess_task(columns: Sequence[Column], asked: Roles, where: str) -> Guess:
+    """Choose the task by the kinds and names of columns, and by those that are asked for; ValueError for none."""
+    files = next((column for column in columns if column.kind in ("image", "audio")), None)
+    guess = guess_texts(columns, asked) if files is None else guess_files(files, columns, asked)
+    if guess is None:
+        have = ", ".join(f"{column.name} ({column.kind})" for column in columns) or "none"
+        raise ValueError(
+            f"{where} has no columns that a task is known for; they are {have}; add texts, or beside images a class, a "
+            "caption or boxes, beside recordings what is said, or name columns, as in text.column=title text.label=kind"
+        )
+    return guess
+
+
+def guess_texts(columns: Sequence[Column], asked: Roles) -> Guess | None:
+    """Choose the task of texts: classes or other texts beside them, or the texts alone."""
+    source = asked.get("column") or first(columns, "source", "text") or first(columns, "text") or longest(columns)
+    if source is None:
+        return None
+    rest = [column for column in columns if column is not source]
+    label, target = asked.get("label"), asked.get("target")
+    if not (label or target):
+        label = first(rest, "class")
+    if not (label or target or "column" in asked):
+        target = first(rest, "target", "text") or longest(rest)
+    if target is not None:
+        return Guess("seq2seq", {"source": source, "target": target}, text_fields(source, target=target.name))
+    if label is not None:
+        return Guess("text-classification", {"text": source, "class": label}, text_fields(source, label=label.name))
+    return Guess("causal-lm", {"text": source}, text_fields(source))
+
+
+def guess_files(files: Column, columns: Sequence[Column], asked: Roles) -> Guess | None:
+    """Choose the task of images or recordings by what stands beside them."""
+    rest = [column for column in columns if column is not files]
+    text = asked.get("column") or first(rest, "text") or longest(rest)
+    if files.kind == "audio":
+        fields = {"text": {"column": text.name, "length": 128}} if text else {}
+        return Guess("speech-recognition", {"audio": files, "text": text}, fields) if text else None
+    boxes = next((column for column in rest if column.kind == "boxes"), None)
+    label, side = asked.get("label") or first(rest, "class"), side_of(files)
+    if boxes is not None:
+        return Guess("object-detection", {"image": files, "boxes": boxes}, {"shortest_edge": side})
+    if label is not None:
+        return Guess("image-classification", {"image": files, "class": label}, {"model": patches(side)})
+    if text is None:
+        return None
+    fields = {"text": {"column": text.name, "vocab_size": 1024}, "model": {"vision_config": patches(side)}}
+    return Guess("captions", {"image": files, "caption": text}, fields)
+
+
+def text_fields(source: Column, **columns: str) -> Fields:
+    """Return the fields of texts: their columns, and a length that holds about 95 % of them."""
+    words = sorted(len(re.findall(r"\w+|[^\w\s]", str(value))) for value in source.values)
+    tokens = max(2 * words[int(0.95 * (len(words) - 1))], 1)
+    return {"text": {"column": source.name, "length": min(max(2 ** math.ceil(math.log2(tokens)), 32), 512), **columns}}
+
+
+def side_of(images: Column) -> int:
+    """Return the size to show images at: the median of their shorter sides, in steps of eight pixels, at most 224."""
+    sides = sorted(min(check_image(value).size) for value in images.values[:100] if is_image(value))
+    middle = sides[len(sides) // 2] if sides else 224
+    return min(max(8 * round(middle / 8), 8), 224)
+
+
+def patches(side: int) -> Fields:
+    """Return the size and patches of images: about eight patches in a row, of pixels that divide the size."""
+    size = max(divisor for divisor in range(1, max(side // PATCHES, 2) + 1) if side % divisor == 0)
+    return {"image_size": side, "patch_size": size}
+
+
+def shown(guess: Guess, columns: Sequence[Column], recipe: Recipe, rows: int) -> dict[str, str]:
+    """Return what was inferred, to be shown before a training; rows are named by the word that overrides them."""
+    data, optimization = recipe.data, recipe.optimization
+    lines = {"data": f"{data.source}, {'at least ' * (rows == SAMPLE)}{rows:,} rows", "task": guess.task}
+    lines |= {f"column of {role}": f"{column.name} ({column.kind})" for role, column in guess.roles.items()}
+    used = {column.name for column in guess.roles.values()}
+    lines["columns not used"] = ", ".join(column.name for column in columns if column.name not in used)
+    classes = Counter(str(value) for value in guess.roles["class"].values) if "class" in guess.roles else {}
+    lines["classes"] = ", ".join(f"{name} {count}" for name, count in sorted(classes.items())[:12])
+    lines["architecture"] = recipe.model.architecture
+    image = recipe.model.config.get("vision_config", recipe.model.config)
+    if "patch_size" in image:
+        lines["model.image_size"] = f"{image['image_size']}, in patches of {image['patch_size']}"
+    lines["text.length"] = f"{recipe.text.length} tokens" if "text" in guess.fields else ""
+    lines["holdout, test_size"] = f"{data.holdout:g}, {data.test_size:g}, where the data have no such split"
+    lines["max_steps"] = f"{optimization.max_steps:,} of batch_size={optimization.batch_size}"
+    return {name: text for name, text in lines.items() if text}

@@ -1,0 +1,115 @@
+"""What is inferred from own data: the task by the columns, sizes by the values, and words that count more."""
+
+import json
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from datasets import Dataset, Features, Value
+from datasets import Image as ImageFeature
+from PIL import Image
+
+from qkv.scripts.data.inference import infer
+from qkv.scripts.tasks import registry
+from sine_waves import recordings
+
+TASKS = {
+    "text-classification": {"review": "a text of words {}", "sentiment": ["good", "bad"]},
+    "seq2seq": {"en": "a text of words {}", "fr": "un texte de mots {}"},
+    "causal-lm": {"body": "a text of words {}", "number": 1},
+}
+
+
+def table(folder: Path, columns: dict, count: int = 60) -> str:
+    """A file of rows: texts with the number of the row, classes by turns."""
+
+    def value(given: object, row: int) -> object:
+        return (
+            given[row % len(given)] if isinstance(given, list) else given.format(row) if isinstance(given, str) else row
+        )
+
+    rows = [{"id": row, **{name: value(given, row) for name, given in columns.items()}} for row in range(count)]
+    (folder / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return str(folder / "own.jsonl")
+
+
+def picture(number: int, side: int = 20) -> dict[str, object]:
+    file = BytesIO()
+    pixels = np.random.default_rng(number).integers(0, 256, (side, side + 4, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, "png")
+    return {"bytes": file.getvalue(), "path": None}
+
+
+def pictures(folder: Path, name: str, values: list[object]) -> str:
+    rows = [{"image": picture(number), name: value} for number, value in enumerate(values)]
+    features = Features({"image": ImageFeature(decode=False), name: Value("string")})
+    Dataset.from_list(rows, features).to_parquet(folder / "train.parquet")
+    return str(folder)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_table_of_texts_is_for_the_task_of_its_columns(task: str, tmp_path: Path) -> None:
+    recipe, shown = infer(table(tmp_path, TASKS[task]), ["text.vocab_size=300"])
+    assert shown["task"] == task and recipe.name == "own" and recipe.data.holdout == 0.1
+    made = registry.load(recipe)
+    assert set(made.sizes()) == {"train", "validation", "test"}
+    assert task == "causal-lm" or sum(made.sizes().values()) == 60  # which packs texts
+    assert shown.get("classes") == ("bad 30, good 30" if task == "text-classification" else None)
+
+
+def test_folders_of_images_are_classes_and_their_sizes_the_models(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / name).mkdir()
+        for number in range(20):
+            (tmp_path / name / f"{number}.png").write_bytes(picture(number + 100 * (name == "cat"))["bytes"])
+    recipe, shown = infer(str(tmp_path))
+    assert shown["task"] == "image-classification" and shown["model.image_size"] == "16, in patches of 2"
+    assert registry.load(recipe).data.report["classes"]["test"] == {"cat": 2, "dog": 2}
+
+
+def test_images_with_captions_and_with_boxes(tmp_path: Path) -> None:
+    boxes = json.dumps([{"bbox": [1, 2, 5, 6], "category": "thing"}])
+    for task, name, values in (
+        ("captions", "caption", [f"picture number {number}" for number in range(30)]),
+        ("object-detection", "objects", [boxes] * 30),
+    ):
+        (tmp_path / name).mkdir()
+        recipe, shown = infer(pictures(tmp_path / name, name, values), ["test_size=0.1"])
+        assert shown["task"] == task and registry.load(recipe).sizes()["test"] == 3
+
+
+def test_recordings_and_what_is_said(tmp_path: Path) -> None:
+    recipe, shown = infer(str(recordings(tmp_path)), ["holdout=0.25"])
+    assert shown["task"] == "speech-recognition" and shown["column of text"].startswith("text")
+    assert registry.load(recipe).sizes() == {"train": 9, "validation": 3, "test": 4}
+
+
+def test_words_count_more_than_guesses(tmp_path: Path) -> None:
+    where = table(tmp_path, {"title": "a title {}", "body": "a long text of words {}", "kind": ["a", "b"], "y": [0, 1]})
+    recipe, shown = infer(where, ["text.column=title", "text.label=kind", "max_steps=7", "model.position=alibi"])
+    assert (recipe.text.column, recipe.text.label) == ("title", "kind") and recipe.optimization.max_steps == 7
+    assert recipe.model.config["position"] == "alibi" and recipe.model.config["hidden_size"] == 128
+    assert shown["columns not used"] == "body, y"
+    assert infer(where, ["text.column=body"])[0].text.label == "y"
+    assert infer(where, ["architecture=QkvDecoderForCausalLM"])[0].model.architecture == "QkvDecoderForCausalLM"
+
+
+@pytest.mark.parametrize(
+    ("columns", "words", "said"),
+    [
+        ({"a": 1, "b": ["x", "y"]}, [], r"has no columns that a task is known for; they are a \(number\), b \(class\)"),
+        ({"text": "words {}"}, ["text.label=kid"], "has no column 'kid'"),
+        ({"text": "words {}"}, ["text.colum=text"], "unknown key 'text.colum'; did you mean 'text.column'"),
+    ],
+)
+def test_what_cannot_be_inferred_is_said(columns: dict, words: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=said):
+        infer(table(tmp_path, columns), words)
+
+
+def test_lengths_follow_the_texts_and_steps_the_rows(tmp_path: Path) -> None:
+    short = infer(table(tmp_path, {"text": "one {}"}))[0]
+    long = infer(table(tmp_path, {"text": "many words " * 60 + "{}"}, count=600))[0]
+    assert (short.text.length, long.text.length) == (32, 256)
+    assert short.optimization.max_steps == 200 < long.optimization.max_steps
