@@ -8,7 +8,8 @@ from typing import Any
 from datasets import Audio, ClassLabel, Image
 
 from qkv.scripts.data.examples import Record
-from qkv.scripts.data.readers import IMAGES, ORIGIN, InvalidRecord, attempt
+from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt
+from qkv.scripts.data.readers import IMAGES
 from qkv.scripts.data.validation import check_image
 
 CLASSES, SHORT = 50, 40  # at most, of a column of classes; letters of the longest of their names

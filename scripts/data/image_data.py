@@ -14,11 +14,11 @@ from PIL import Image
 from transformers import AutoImageProcessor, ViTImageProcessorPil
 
 from qkv.scripts.data.corpus import Baselines, DataSet
-from qkv.scripts.data.division import divide_rows, file_sketches, group_columns, groups_of, sketch_image
 from qkv.scripts.data.examples import Batch, Examples, Record
 from qkv.scripts.data.loading import public_names, read_split, splits
 from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.pretrained import pretrained_folder
+from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_image
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.text_columns import add_splits, check_classes, read_valid
 from qkv.scripts.data.validation import Checks, RecordValidation, check_image, check_label, check_text, valid_rows

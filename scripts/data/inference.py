@@ -30,7 +30,7 @@ Roles = Mapping[str, Column]
 
 @dataclass(frozen=True)
 class Guess:
-    """What can be learned from own data: the task, the columns by role, and the fields of the recipe that follow."""
+    """The task of own data, their columns by role, and the fields of the recipe that follow."""
 
     task: str
     roles: Roles

@@ -10,11 +10,11 @@ from typing import Any
 from datasets import ClassLabel, Dataset
 
 from qkv.scripts.data.corpus import Corpus, divide
-from qkv.scripts.data.division import divide_rows, group_columns, groups_of, text_sketches
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.loading import public_names, read_split, splits
 from qkv.scripts.data.pieces import InvalidRecord, attempt
 from qkv.scripts.data.pretrained import pretrained_classes
+from qkv.scripts.data.splits.division import divide_rows, group_columns, groups_of, text_sketches
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.tokenization import MAKERS
 from qkv.scripts.data.validation import Checks, RecordValidation, check_text, valid_rows, validate
@@ -26,7 +26,7 @@ EVALUATED = 1000  # texts of a stream that are kept for validation, unless the r
 def read_corpus(recipe: Recipe) -> Corpus:
     """Read the valid texts of `data=`, or stream those for training; ValueError where columns are missing.
 
-    Where there is no test split a part of the training is for it: see `division.py`.
+    Where there is no test split a part of the training is for it: see `splits/division.py`.
     """
     if recipe.data.streaming:
         return stream_corpus(recipe)

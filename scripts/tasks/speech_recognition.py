@@ -21,9 +21,9 @@ from transformers import Speech2TextFeatureExtractor, Wav2Vec2CTCTokenizer
 
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
-from qkv.scripts.data.division import divide_rows, file_sketches, group_columns, groups_of, sketch_recording
 from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.data.loading import public_names, read, select, splits
+from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_recording
 from qkv.scripts.data.text_columns import add_splits
 from qkv.scripts.data.tokenization import (
     END,

@@ -15,7 +15,7 @@ from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import model_folder
 from qkv.scripts.common.words import check_known, did_you_mean
-from qkv.scripts.data.division import sentence
+from qkv.scripts.data.splits.division import sentence
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task

@@ -10,8 +10,8 @@ import pytest
 from datasets import Dataset
 from PIL import Image
 
-from qkv.scripts.data.division import divide_rows, file_sketches, sketch_image, text_sketches
 from qkv.scripts.data.image_data import read_images
+from qkv.scripts.data.splits.division import divide_rows, file_sketches, sketch_image, text_sketches
 from qkv.scripts.data.text_columns import read_corpus
 from recipes import recipe_of
 
@@ -118,6 +118,6 @@ def test_a_file_saved_once_more_is_the_same_picture(tmp_path: Path) -> None:
 
 
 def test_many_texts_are_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qkv.scripts.data.division.MOST", 1)
+    monkeypatch.setattr("qkv.scripts.data.splits.division.MOST", 1)
     known = text_sketches({"train": ["one text", "two texts"], "test": ["One text!"]})
     assert divide_rows(known, recipe_of()).report["leaked"] == {"test": {"equal": 0, "similar": 0}}

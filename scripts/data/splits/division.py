@@ -9,8 +9,8 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from tqdm import tqdm
 
-from qkv.scripts.data.duplicates import MOST, Leak, Sketch, find_leaks
-from qkv.scripts.data.splitting import split_rows
+from qkv.scripts.data.splits.duplicates import MOST, Leak, Sketch, find_leaks
+from qkv.scripts.data.splits.splitting import split_rows
 from qkv.scripts.data.validation import check_image, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
 
