@@ -1,6 +1,6 @@
 """The commands of `qkv` and their arguments, known without importing what a command computes with.
 
-Each function adds the arguments that `run` gets, in the file of the command's name. Its docstring is what `--help`
+Each function adds the arguments that `run` gets, in the file of the function's name. Its docstring is what `--help`
 prints: the first line stands in the list of commands, the last one is an example.
 """
 
@@ -197,7 +197,15 @@ def benchmark(parser: ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file, too")
 
 
+def list_recipes(parser: ArgumentParser) -> None:
+    """List all recipes in one table: data, task, size, and what was measured.
+
+    Example: qkv recipes
+    """
+
+
 COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
+    "recipes": list_recipes,
     "train": train,
     "quickstart": quickstart,
     "compare": compare,

@@ -12,6 +12,7 @@ from qkv.scripts.common.extras import MissingExtraError, load
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.aliases import options_as_words
+from qkv.scripts.recipes.help import recipe_help
 from qkv.scripts.training.signals import Interrupted
 
 # Errors of input and environment; anything else is a bug, and shows its traceback.
@@ -48,9 +49,12 @@ def dispatch(words: Sequence[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}; {did_you_mean(name, list(COMMANDS), 'commands')}")
+    if name in OF_RECIPES and len(words) > 2 and not words[1].startswith("-") and {"-h", "--help"} & set(words):
+        print(recipe_help(recipes.load(words[1]), shlex.join(["qkv", *words[:2]])))
+        return 0
     arguments = parse(name, words[1:])
     arguments.words = shlex.join(["qkv", *words])
-    command = load(f"qkv.scripts.{name.replace('-', '_')}")
+    command = load(f"qkv.scripts.{COMMANDS[name].__name__}")
     if transformers := sys.modules.get("transformers"):
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)

@@ -1,18 +1,15 @@
 """The fields of recipes as people read them: type, default, unit and meaning, from the docstrings of the schema."""
 
-import ast
 import re
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from inspect import cleandoc
-from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from qkv.scripts.recipes.keys import GROUPS, PARTS, key_of, types_of
 from qkv.scripts.recipes.schema import Recipe
 
-CONFIGURATION = Path(__file__).parents[2] / "configuration"
 ENTRY = re.compile(r"(\w+)(?: \(([^)]*)\))?: (.*)")
 KINDS = {int: "whole number", float: "number", bool: "true or false", str: "text", dict: "group of fields"}
 
@@ -39,6 +36,11 @@ class RecipeField:
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
+    def takes(self) -> str:
+        """Its type and unit, as one says them."""
+        return f"{self.type_name}, {self.unit}" if self.unit else self.type_name
+
+    @property
     def type_name(self) -> str:
         """Its type as one says it."""
         if self.words:
@@ -50,10 +52,10 @@ class RecipeField:
         return KINDS.get(kind, "group of fields") + optional
 
 
-def explained(part: type) -> dict[str, tuple[str, str]]:
-    """Return {key: (unit, meaning)} of the `Args:` in the docstring of a part."""
+def explained(docstring: str | None) -> dict[str, tuple[str, str]]:
+    """Return {field: (unit, meaning)} of the `Args:` in the docstring of a class."""
     entries: dict[str, tuple[str, str]] = {}
-    for entry in re.split(r"\n(?! )", cleandoc(cleandoc(part.__doc__ or "").partition("Args:\n")[2])):
+    for entry in re.split(r"\n(?! )", cleandoc(cleandoc(docstring or "").partition("Args:\n")[2])):
         if match := ENTRY.fullmatch(" ".join(entry.split())):
             entries[match[1]] = match[2] or "", match[3]
     return entries
@@ -62,7 +64,7 @@ def explained(part: type) -> dict[str, tuple[str, str]]:
 def part_fields(part: type, prefix: str = "") -> list[RecipeField]:
     """Return the fields of a part, and after one that files write as a group those of the group."""
     listed = []
-    types, entries = types_of(part), explained(part)
+    types, entries = types_of(part), explained(part.__doc__)
     for known in fields(part):
         key = key_of(known)
         if key in PARTS and part is Recipe:
@@ -81,18 +83,3 @@ def recipe_fields() -> dict[str, RecipeField]:
     """Return every field of a recipe by its key."""
     listed = [field for part in (Recipe, *PARTS.values()) for field in part_fields(part)]
     return {field.key: field for field in listed}
-
-
-@cache
-def config_fields() -> frozenset[str]:
-    """Return the names of all fields of all configs, read from their source: importing them takes seconds."""
-    classes = [
-        node
-        for path in CONFIGURATION.glob("configuration_*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef)
-    ]
-    declared = [statement for node in classes for statement in node.body if isinstance(statement, ast.AnnAssign)]
-    return frozenset(
-        ast.unparse(statement.target) for statement in declared if "ClassVar" not in ast.unparse(statement.annotation)
-    )
