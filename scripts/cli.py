@@ -11,8 +11,8 @@ from qkv.scripts.arguments import COMMANDS, OF_DATA, OF_RECIPES, about, parser_o
 from qkv.scripts.common.extras import MissingExtraError, load
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes import loading as recipes
-from qkv.scripts.recipes.aliases import options_as_words
-from qkv.scripts.recipes.help import recipe_help
+from qkv.scripts.recipes.fields.aliases import options_as_words
+from qkv.scripts.recipes.fields.help import recipe_help
 from qkv.scripts.training.signals import Interrupted
 
 # Errors of input and environment; anything else is a bug, and shows its traceback.

@@ -17,7 +17,7 @@ from qkv.scripts.data.columns import Column, describe, first, is_image, longest
 from qkv.scripts.data.encoding import UTF_8
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.validation import check_image
-from qkv.scripts.recipes.aliases import resolve
+from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.loading import assign, build, is_data, load, pairs
 from qkv.scripts.recipes.schema import Fields, Recipe
 

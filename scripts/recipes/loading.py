@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import yaml
 
 from qkv.scripts.common.words import check_known, did_you_mean
-from qkv.scripts.recipes.aliases import resolve
+from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
 from qkv.scripts.recipes.schema import Fields, Recipe
 

@@ -4,9 +4,9 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from qkv.scripts.recipes.fields import explained
+from qkv.scripts.recipes.fields.recipe_fields import explained
 
-CONFIGURATION = Path(__file__).parents[2] / "configuration"
+CONFIGURATION = Path(__file__).parents[3] / "configuration"
 
 
 @cache

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from qkv.scripts.recipes.config_fields import config_of, meanings
-from qkv.scripts.recipes.fields import RecipeField, recipe_fields
+from qkv.scripts.recipes.fields.config_fields import config_of, meanings
+from qkv.scripts.recipes.fields.recipe_fields import RecipeField, recipe_fields
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.schema import Fields, Recipe
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from qkv.scripts.recipes.fields import explained, recipe_fields
+from qkv.scripts.recipes.fields.recipe_fields import explained, recipe_fields
 from qkv.scripts.recipes.keys import GROUPS, PARTS, known_types
 from qkv.scripts.recipes.schema import Recipe
 

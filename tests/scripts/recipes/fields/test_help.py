@@ -5,8 +5,8 @@ import re
 import pytest
 
 from qkv.scripts.cli import main
-from qkv.scripts.recipes.fields import recipe_fields
-from qkv.scripts.recipes.help import recipe_help, spelled
+from qkv.scripts.recipes.fields.help import recipe_help, spelled
+from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.loading import load, names
 

@@ -4,10 +4,10 @@ import pytest
 from transformers import PreTrainedConfig
 
 from qkv.configuration.configuration_base import model_configs
-from qkv.scripts.recipes import aliases
-from qkv.scripts.recipes.aliases import ALIASES, ANSWERS, NAMES, fields_of, options_as_words, resolve
-from qkv.scripts.recipes.config_fields import config_fields
-from qkv.scripts.recipes.fields import recipe_fields
+from qkv.scripts.recipes.fields import aliases
+from qkv.scripts.recipes.fields.aliases import ALIASES, ANSWERS, NAMES, fields_of, options_as_words, resolve
+from qkv.scripts.recipes.fields.config_fields import config_fields
+from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
 from qkv.scripts.recipes.loading import load
 
 

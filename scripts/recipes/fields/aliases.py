@@ -7,8 +7,8 @@ from functools import cache
 from typing import NoReturn
 
 from qkv.scripts.common.words import nearest
-from qkv.scripts.recipes.config_fields import config_fields
-from qkv.scripts.recipes.fields import recipe_fields
+from qkv.scripts.recipes.fields.config_fields import config_fields
+from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
 
 # A key and its value, as text.
 Pair = tuple[str, str]
