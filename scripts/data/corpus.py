@@ -47,7 +47,8 @@ class SpeechData(DataSet):
 class Corpus(DataSet):
     """Texts in splits, `train` and `test` among them, the same ones every time.
 
-    A text is one document. `labels` has the number of its class in `names`, `targets` the text to be written from it.
+    A text is one document. `labels` has the number of its class in `names`, `numbers` the number to be predicted,
+    `targets` the text to be written from it, `pairs` a second text that is read with it.
     With a `stream` (prepare, length) there are texts for validation at most, and it makes the examples of all others.
     """
 
@@ -55,6 +56,8 @@ class Corpus(DataSet):
     labels: Splits[int] = field(default_factory=dict)
     names: Sequence[str] = ()
     targets: Splits[str] = field(default_factory=dict)
+    pairs: Splits[str] = field(default_factory=dict)
+    numbers: Splits[float] = field(default_factory=dict)
     stream: Callable[[Prepare, int | None], Stream] | None = None
 
     @property

@@ -72,13 +72,13 @@ def read_images(recipe: Recipe) -> ImageData:
     """Read images and classes; ValueError where the data name no classes, or a stream has nothing to evaluate on."""
     where, invalid = recipe.data.source, RecordValidation(recipe.data.bad_records)
     evaluated = [name for name in ("validation", "test") if name in splits(where) and is_labeled(recipe, name)]
-    columns = ["image", "label", *group_columns(recipe)]
-    train: Any = read_split(recipe, columns, streaming=recipe.data.streaming)
-    kind, processor = (train.features or {}).get("label"), processor_for(recipe)
-    if not isinstance(kind, ClassLabel):
-        raise ValueError(f"data={where!r} names no classes in its column 'label'; give a folder for each class")
-    checks: Checks = {"image": check_image, "label": partial(check_label, names=tuple(kind.names))}
-    tables: dict[str, Any] = {name: read_valid(recipe, name, checks, invalid) for name in evaluated}
+    column = recipe.text.label or "label"
+    train: Any = read_split(recipe, ["image", column, *group_columns(recipe)], streaming=recipe.data.streaming)
+    names, processor = image_classes(train, recipe), processor_for(recipe)
+    checks: Checks = {"image": check_image, column: partial(check_image_class, names=tuple(names))}
+    tables: dict[str, Any] = {
+        name: with_classes(read_valid(recipe, name, checks, invalid), column, names) for name in evaluated
+    }
     report: dict[str, Any] = {}
     if recipe.data.streaming and not evaluated:
         raise ValueError(
@@ -88,12 +88,41 @@ def read_images(recipe: Recipe) -> ImageData:
     if recipe.data.streaming:
         tables["train"] = Stream.of(recipe, invalid, checks)
     else:
-        tables["train"] = valid_rows(train, checks, invalid)
-        tables, report = divided_images(tables, recipe, kind.names)
+        tables["train"] = with_classes(valid_rows(train, checks, invalid), column, names)
+        tables, report = divided_images(tables, recipe, names)
     return ImageData(
-        **public_names(where), train=tables.pop("train"), splits=tables, labels=list(kind.names),
+        **public_names(where), train=tables.pop("train"), splits=tables, labels=names,
         processor=processor, config={"image_size": processor.size["height"]}, invalid_records=invalid, report=report,
     )  # fmt: skip
+
+
+def image_classes(train: Any, recipe: Recipe) -> list[str]:
+    """Return the names of the classes of images: those that the data name, or all that occur in a table."""
+    column, where = recipe.text.label or "label", recipe.data.source
+    kind = (train.features or {}).get(column)
+    if isinstance(kind, ClassLabel):
+        return list(kind.names)
+    if recipe.data.streaming:
+        raise ValueError(
+            f"data={where!r} names no classes in its column {column!r}, and a stream is not read to find them; give a "
+            "folder for each class, or leave out streaming=true"
+        )
+    return sorted({str(value) for value in train[column] if value is not None and str(value).strip()})
+
+
+def check_image_class(value: Any, names: Sequence[str]) -> int:
+    """Return the number of a class, given by its number among the names, or by its name, which may look like one."""
+    numbered = isinstance(value, int) and str(value) not in names
+    return check_label(value if value is None or numbered else str(value), names)
+
+
+def with_classes(table: Dataset, column: str, names: Sequence[str]) -> Dataset:
+    """Return a table whose `label` is the number of the class."""
+    if isinstance(table.features[column], ClassLabel):
+        return table.rename_column(column, "label") if column != "label" else table
+    numbers = [check_image_class(value, names) for value in table[column]]
+    classes = ClassLabel(names=list(names))
+    return table.remove_columns(column).add_column("label", numbers).cast_column("label", classes)
 
 
 def divided_images(
@@ -123,8 +152,9 @@ def image_processor(side: int) -> ViTImageProcessorPil:
 
 def is_labeled(recipe: Recipe, split: str) -> bool:
     """Tell whether the labels of a split are known: those of a competition's test are -1, as in ImageNet's."""
-    records = read_split(recipe, ["image", "label"], split, streaming=True)
-    return next((record["label"] != -1 for record in records), False)
+    column = recipe.text.label or "label"
+    records = read_split(recipe, ["image", column], split, streaming=True)
+    return next((record[column] != -1 for record in records), False)
 
 
 def read_captions(recipe: Recipe) -> CaptionData:

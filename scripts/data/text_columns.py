@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from math import isfinite
 from typing import Any
 
+import numpy as np
 from datasets import ClassLabel, Dataset
 
-from qkv.scripts.data.corpus import Corpus, divide
+from qkv.scripts.data.corpus import Corpus, Splits, divide
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.loading import public_names, read_split, splits
 from qkv.scripts.data.pieces import InvalidRecord, attempt
@@ -32,25 +34,57 @@ def read_corpus(recipe: Recipe) -> Corpus:
         return stream_corpus(recipe)
     columns, where = recipe.text, recipe.data.source
     invalid = RecordValidation(recipe.data.bad_records)
-    names = [name.partition(".")[0] for name in (columns.column, columns.target, columns.label) if name]
-    names += group_columns(recipe)
+    needed = (columns.column, columns.target, columns.pair, columns.label)
+    names = list(dict.fromkeys([*(name.partition(".")[0] for name in needed if name), *group_columns(recipe)]))
     wanted = ["train", *(name for name in ("validation", "test") if name in splits(where))]
-    tables = {name: read_valid(recipe, name, checks(recipe), invalid, list(dict.fromkeys(names))) for name in wanted}
-    texts = {name: values(table, columns.column) for name, table in tables.items()}
-    targets = {name: values(table, columns.target) for name, table in tables.items()} if columns.target else {}
-    classes = pretrained_classes(recipe.model.init)
-    labels, known = number_labels(tables, columns.label, where, classes) if columns.label else ({}, [])
-    names_of = {name: [known[label] for label in own] for name, own in labels.items()}
-    division = divide_rows(text_sketches(texts), recipe, names_of, groups_of(tables, recipe))
-    return Corpus(
-        **public_names(where),
-        texts=division.of_lists(texts),
-        labels=division.of_lists(labels),
-        names=known,
-        targets=division.of_lists(targets),
-        invalid_records=invalid,
-        report=division.report,
+    tables = {name: read_valid(recipe, name, checks(recipe), invalid, names) for name in wanted}
+    texts, targets, pairs = (
+        {name: values(table, column) for name, table in tables.items()} if column else {}
+        for column in (columns.column, columns.target, columns.pair)
     )
+    numbers = read_numbers(tables, recipe)
+    classes, known = number_labels(tables, recipe) if columns.label and not numbers else ({}, [])
+    strata = {name: [known[label] for label in own] for name, own in classes.items()} or quantiles(numbers)
+    sketched = {name: list(map("\n".join, zip(own, pairs[name], strict=True))) for name, own in texts.items() if pairs}
+    division = divide_rows(text_sketches(sketched or texts), recipe, strata, groups_of(tables, recipe))
+    if numbers:
+        division.report.pop("classes")
+    return Corpus(
+        **public_names(where), texts=division.of_lists(texts), targets=division.of_lists(targets),
+        pairs=division.of_lists(pairs), labels=division.of_lists(classes), names=known,
+        numbers=division.of_lists(numbers), invalid_records=invalid, report=division.report,
+    )  # fmt: skip
+
+
+def is_regression(table: Dataset, recipe: Recipe) -> bool:
+    """Tell whether a column of labels holds numbers to be predicted: `problem_type` says so, or they have fractions."""
+    kind, column = recipe.model.config.get("problem_type"), recipe.text.label
+    if column is None or kind not in (None, "regression"):
+        return False
+    if kind == "regression":
+        return True
+    stored = getattr(table.features[column], "dtype", "")
+    return stored.startswith("float") and any(value % 1 for value in table[column])
+
+
+def read_numbers(tables: Mapping[str, Dataset], recipe: Recipe) -> Splits[float]:
+    """Return the numbers of each split that a regression predicts, none for classes; ValueError for no numbers."""
+    if not is_regression(tables["train"], recipe):
+        return {}
+    column = str(recipe.text.label)
+    kind = getattr(tables["train"].features[column], "dtype", "list")
+    if not kind.startswith(("float", "int", "uint")):
+        raise ValueError(
+            f"model.problem_type='regression' needs numbers in text.label={column!r} of {recipe.data.source}, which "
+            f"holds {kind}; give a column of numbers, or leave out model.problem_type"
+        )
+    return {name: [float(value) for value in table[column]] for name, table in tables.items()}
+
+
+def quantiles(numbers: Splits[float], parts: int = 5) -> Splits[Any]:
+    """Return the fifth of the training's range of ranks that each number lies in, by which rows are stratified."""
+    bounds: Any = np.quantile(numbers["train"], np.arange(1, parts) / parts) if numbers.get("train") else []
+    return {name: np.searchsorted(bounds, own).tolist() for name, own in numbers.items()}
 
 
 def read_valid(
@@ -64,7 +98,7 @@ def read_valid(
 def checks(recipe: Recipe) -> Checks:
     """Return what the columns of texts must hold."""
     languages: dict[str, list[str]] = {}
-    for name in (recipe.text.column, recipe.text.target):
+    for name in (recipe.text.column, recipe.text.target, recipe.text.pair):
         if name:
             column, _, language = name.partition(".")
             languages.setdefault(column, []).extend([language] if language else [])
@@ -72,7 +106,8 @@ def checks(recipe: Recipe) -> Checks:
         column: partial(check_translations, languages=tuple(names)) if names else check_text
         for column, names in languages.items()
     }
-    return {**texts, recipe.text.label: check_class} if recipe.text.label else texts
+    regression = recipe.model.config.get("problem_type") == "regression"
+    return {**texts, recipe.text.label: check_number if regression else check_class} if recipe.text.label else texts
 
 
 def check_translations(value: Any, languages: Sequence[str]) -> Mapping[str, Any]:
@@ -153,9 +188,19 @@ def add_splits(tables: Mapping[str, Dataset], recipe: Recipe) -> dict[str, Datas
 
 
 def check_class(value: Any) -> Any:
-    """Return the name or number of a class; InvalidRecord where there is none."""
-    if value is None or value == -1 or (isinstance(value, str) and not value.strip()):
+    """Return the name or number of a class, or a number; InvalidRecord where there is none."""
+    unknown = isinstance(value, int) and value == -1  # as in data sets of the Hub
+    if unknown or value is None or value != value or (isinstance(value, str) and not value.strip()):
         raise InvalidRecord("missing")
+    return value
+
+
+def check_number(value: Any) -> float:
+    """Return a number that is finite."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InvalidRecord("missing" if value is None else f"{type(value).__name__}, expected a number")
+    if not isfinite(value):
+        raise InvalidRecord(f"{value} is no finite number")
     return value
 
 
@@ -168,18 +213,17 @@ def check_classes(labels: Sequence[Any], where: str, column: str) -> None:
         )
 
 
-def number_labels(
-    tables: Mapping[str, Dataset], column: str, where: str, pretrained: Sequence[str] = ()
-) -> tuple[dict[str, list[int]], list[str]]:
+def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits[int], list[str]]:
     """Return the labels of each split as numbers, and their names: those of the training.
 
-    A `pretrained` model that knows all of them keeps its own names and numbers.
+    A pretrained model that knows all of them keeps its own names and numbers.
     """
-    check_classes(tables["train"][column], where, column)
+    column = str(recipe.text.label)
+    check_classes(tables["train"][column], recipe.data.source, column)
     kind = tables["train"].features[column]
     if isinstance(kind, ClassLabel):
         return {name: list(table[column]) for name, table in tables.items()}, list(kind.names)
-    known = sorted({str(value) for value in tables["train"][column]})
+    known, pretrained = sorted({str(value) for value in tables["train"][column]}), pretrained_classes(recipe.model.init)
     known = list(pretrained) if set(known) <= set(pretrained) else known
     number = {value: index for index, value in enumerate(known)}
     unknown = {str(value) for table in tables.values() for value in table[column]} - set(known)

@@ -27,17 +27,19 @@ from qkv.scripts.recipes.schema import Recipe
 PAD, END, START, UNKNOWN, MASK = SPECIAL = ("<pad>", "</s>", "<s>", "<unk>", "<mask>")
 # The templates of encoders, and of encoder-decoders.
 ENCODER_TEMPLATE, SEQ2SEQ_TEMPLATE = f"{START} $A {END}", f"$A {END}"
+PAIR_TEMPLATE = f"{ENCODER_TEMPLATE} $B {END}"  # of encoders, for two texts
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 CACHE_FOLDER = "qkv-tokens"  # in datasets' own cache
 
 
 def tokenizer_for(
-    recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = ()
+    recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = (), pair: str = ""
 ) -> PreTrainedTokenizerFast:
     """Return the recipe's tokenizer, trained on these texts, or that of the model in `init`.
 
-    `template` says which special tokens stand around a text, and `needs` are the kinds of special tokens that there
-    have to be, such as "mask". ValueError for a folder without a tokenizer, and for a tokenizer without these.
+    `template` says which special tokens stand around a text, `pair` around two, and `needs` are the kinds of special
+    tokens that there have to be, such as "mask". ValueError for a folder without a tokenizer, and for a tokenizer
+    without these.
     """
     length, init = recipe.text.length, recipe.model.init
     where = recipe.text.tokenizer if init is None else str(pretrained_folder(init))
@@ -45,7 +47,8 @@ def tokenizer_for(
         return load_tokenizer(where, length, needs)
     tokenizer = MAKERS[recipe.text.tokenizer](texts, recipe.text.vocab_size)
     numbers = [(word, tokenizer.token_to_id(word)) for word in (START, END)]
-    tokenizer.post_processor = TemplateProcessing(single=template, pair=f"{template} $B", special_tokens=numbers)
+    pair = pair or f"{template} $B"
+    tokenizer.post_processor = TemplateProcessing(single=template, pair=pair, special_tokens=numbers)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         model_max_length=length,
@@ -57,11 +60,11 @@ def tokenizer_for(
 
 
 def cached_tokenizer(
-    recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = ()
+    recipe: Recipe, texts: Sequence[str], template: str = "$A", needs: Sequence[str] = (), pair: str = ""
 ) -> "CachedTokenizer":
     """Return the recipe's tokenizer, by which its `workers` tokenize tables together."""
     processes = 0 if recipe.data.streaming else recipe.data.workers
-    return CachedTokenizer(tokenizer_for(recipe, texts, template, needs), processes)
+    return CachedTokenizer(tokenizer_for(recipe, texts, template, needs, pair), processes)
 
 
 def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> PreTrainedTokenizerFast:

@@ -51,7 +51,8 @@ class Text:
         column: Column of the texts, in `data=` that is no example data; `translation.en` is the English of a column of
             translations.
         target: Column of the texts to be written, such as translations.
-        label: Column of the labels.
+        pair: Column of a second text that is classified with the first.
+        label: Column of the labels, which may be numbers or lists of tags.
     """
 
     tokenizer: str = "bpe"
@@ -63,6 +64,7 @@ class Text:
     evaluated: Natural = 0
     column: str = "text"
     target: str | None = None
+    pair: str | None = None
     label: str | None = None
 
 

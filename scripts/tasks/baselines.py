@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.dummy import DummyRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
@@ -17,15 +18,50 @@ ORDER = 5  # of the n-gram model
 SEPARATOR = "\x00"  # between documents
 
 
+def joined(corpus: Corpus, split: str) -> list[str]:
+    """Return the texts of a split, of pairs both in one."""
+    pairs = corpus.pairs.get(split)
+    return corpus.texts[split] if pairs is None else list(map("\n".join, zip(corpus.texts[split], pairs, strict=True)))
+
+
+def can_fit(machine: Any, texts: Sequence[str], targets: Sequence[float]) -> bool:
+    """Fit a model of scikit-learn; tell whether the texts have words for it."""
+    try:
+        machine.fit(texts, targets)
+    except ValueError as error:
+        if "no terms remain" in str(error) or "empty vocabulary" in str(error):
+            return False
+        raise
+    return True
+
+
+def linear_regression(corpus: Corpus, metrics: Sequence[str]) -> Baselines:
+    """Measure the mean of the training, and ridge regression on TF-IDF of words."""
+    machines = {
+        "the mean of the training": DummyRegressor(),
+        "TF-IDF of words + ridge regression (scikit-learn)": make_pipeline(TfidfVectorizer(sublinear_tf=True), Ridge()),
+    }
+    scores: Baselines = {}
+    for name, machine in machines.items():
+        if not can_fit(machine, joined(corpus, "train"), corpus.numbers["train"]):
+            continue
+        scores[name] = {
+            split: measure(metrics, machine.predict(joined(corpus, split)).tolist(), corpus.numbers[split])
+            for split in corpus.evaluated
+        }
+    return scores
+
+
 def linear_models(corpus: Corpus) -> Baselines:
     """Fit logistic regression on TF-IDF of words and of characters."""
     scores: Baselines = {}
     for unit, options in {"words": {}, "characters": {"analyzer": "char_wb", "ngram_range": (2, 4)}}.items():
         features = TfidfVectorizer(sublinear_tf=True, min_df=2, **options)
         machine = make_pipeline(features, LogisticRegression(C=10.0, max_iter=1000))
-        machine.fit(corpus.texts["train"], corpus.labels["train"])
+        if not can_fit(machine, joined(corpus, "train"), corpus.labels["train"]):
+            continue
         scores[f"TF-IDF of {unit} + logistic regression (scikit-learn)"] = {
-            name: measure(["accuracy", "f1_macro"], machine.predict(corpus.texts[name]).tolist(), corpus.labels[name])
+            name: measure(["accuracy", "f1_macro"], machine.predict(joined(corpus, name)).tolist(), corpus.labels[name])
             for name in corpus.evaluated
         }
     return scores

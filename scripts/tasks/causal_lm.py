@@ -134,6 +134,17 @@ class TargetLM(CausalLM):
         """Measure nothing."""
         return {}
 
+    def example(self, model: Any) -> Example:
+        """Return the first text of the test with the start token of a target, and what the model writes greedily."""
+        tokenizer, prompt = self.processor, self.corpus.texts["test"][0] + self.processor.bos_token
+        inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
+        room = max(1, self.config["max_position_embeddings"] - inputs["input_ids"].shape[1])
+        options = {"max_new_tokens": min(NEW_TOKENS, room), "do_sample": False}
+        with torch.no_grad():
+            tokens = model.generate(**inputs, **options)[0, inputs["input_ids"].shape[1] :]
+        text = prompt + str(tokenizer.decode(tokens, skip_special_tokens=True))
+        return Example(prompt, {"generated_text": text}, options)
+
 
 def causal_lm(recipe: Recipe, corpus: Corpus) -> CausalLM:
     """Make the task of a causal language model on a corpus, with targets or without."""

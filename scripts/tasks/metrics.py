@@ -13,8 +13,9 @@ from typing import Any
 import jiwer
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
+from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
-from sklearn.metrics import accuracy_score, f1_score
+from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
 
 Metric = Callable[[Sequence[Any], Sequence[Any]], float | dict[str, float]]
 
@@ -45,6 +46,16 @@ def corpus_score(scorer: Any, predictions: Sequence[str], references: Sequence[A
     several = [[text] if isinstance(text, str) else text for text in references]
     score: float = scorer.corpus_score(predictions, [list(column) for column in zip_longest(*several)]).score
     return score
+
+
+def correlation(measure: Callable[..., Any]) -> Metric:
+    """Return a correlation of numbers; 0 where one side is constant or has one number, for then there is none."""
+
+    def metric(predictions: Sequence[float], references: Sequence[float]) -> float:
+        varied = len(set(predictions)) > 1 and len(set(references)) > 1
+        return float(measure(predictions, references).statistic) if varied else 0.0
+
+    return metric
 
 
 def seqeval(predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float]:
@@ -107,6 +118,10 @@ METRICS: dict[str, Metric] = {
     "chrf": lambda predictions, references: corpus_score(CHRF(), predictions, references),
     "wer": lambda predictions, references: float(jiwer.wer(list(references), list(predictions))),
     "cer": lambda predictions, references: float(jiwer.cer(list(references), list(predictions))),
+    "mae": lambda predictions, references: float(mean_absolute_error(references, predictions)),
+    "rmse": lambda predictions, references: float(root_mean_squared_error(references, predictions)),
+    "pearson": correlation(pearsonr),
+    "spearman": correlation(spearmanr),
     "seqeval": seqeval,
     "average_precision": average_precision,
 }

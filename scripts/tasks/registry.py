@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from qkv import modeling
+from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
+from qkv.scripts.data.tagged_words import TaggedWords, read_tagged_words
 from qkv.scripts.data.text_columns import read_corpus
 from qkv.scripts.example_data import documentation, shapes, synthetic_text
 from qkv.scripts.example_data.digit_drawings import digit_drawings
@@ -25,7 +26,8 @@ from qkv.scripts.tasks.prompted_generation import PromptedGeneration
 from qkv.scripts.tasks.seq2seq import Seq2Seq
 from qkv.scripts.tasks.speech_recognition import CTCSpeechRecognition, Seq2SeqSpeechRecognition, read_speech
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.tasks.text_classification import TextClassification
+from qkv.scripts.tasks.text_classification import text_classification
+from qkv.scripts.tasks.token_classification import TokenClassification
 
 # Example data by name, by what they hold.
 EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
@@ -74,7 +76,8 @@ HEADS = (
     Head("ForCausalLM", PromptedCorpus, PromptedGeneration),
     Head("ForCausalLM", Corpus, causal_lm, read_corpus, streams=True),
     Head("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
-    Head("ForSequenceClassification", Corpus, TextClassification, read_corpus),
+    Head("ForSequenceClassification", Corpus, text_classification, read_corpus),
+    Head("ForTokenClassification", TaggedWords, TokenClassification, read_tagged_words),
     Head("ForConditionalGeneration", Corpus, Seq2Seq, read_corpus),
 )
 
@@ -86,7 +89,7 @@ def load(recipe: Recipe) -> Task:
     """
     where = recipe.data.source
     made = next((kind for kind, makers in EXAMPLE_DATA.items() if where in makers), None)
-    if made is None and "/" not in where and not Path(where).exists():
+    if made is None and "/" not in where and not local_files(where):
         raise ValueError(f"there is no data set {where!r}; {did_you_mean(where, NAMES, 'data sets')}")
     head = head_of(recipe, made)
     if recipe.data.streaming and (made or not head.streams):

@@ -1,40 +1,86 @@
-"""Classification of texts."""
+"""Classification of texts and of pairs of texts, and numbers predicted from them."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from qkv.scripts.data.collate import pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Baselines, Corpus
-from qkv.scripts.data.examples import Batch, Record
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, cached_tokenizer, config_fields
+from qkv.scripts.data.examples import Batch, Columns, Record
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, PAIR_TEMPLATE, cached_tokenizer, config_fields
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.tasks.baselines import linear_models
+from qkv.scripts.tasks.baselines import linear_models, linear_regression
 from qkv.scripts.tasks.task import Answer, Example, Task
 
 
-class TextClassification(Task):
-    """Classify texts, truncated to `text.length` tokens; ValueError for a corpus without labels."""
+class TextTask(Task):
+    """Read texts, or pairs of them, truncated to `text.length` tokens; a subclass says what is learned of them."""
 
     kind = "text-classification"
 
-    def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
-        if not corpus.labels:
-            raise ValueError(f"data={corpus.name!r} has no labels to learn; take data=django-paragraphs")
-        self.corpus, length = corpus, recipe.text.length
-        tokenize = cached_tokenizer(recipe, corpus.texts["train"], ENCODER_TEMPLATE)
-        self.fills, splits = {"input_ids": tokenize.tokenizer.pad_token_id}, {}
-        for name, texts in corpus.texts.items():
-            rows = tokenize(texts, truncation=True, max_length=length)
-            splits[name] = padded_columns({"input_ids": (rows, self.fills["input_ids"])}, labels=corpus.labels[name])
-        config = config_fields(tokenize.tokenizer, max_position_embeddings=length)
-        labels, metrics = list(corpus.names), ("accuracy", "f1_macro")
-        super().__init__(corpus, splits, tokenize.tokenizer, config, labels, metrics)
+    def __init__(self, recipe: Recipe, corpus: Corpus, **fields: Any) -> None:
+        self.corpus, self.length = corpus, recipe.text.length
+        texts = [*corpus.texts["train"], *corpus.pairs.get("train", [])]
+        self.tokenize = cached_tokenizer(recipe, texts, ENCODER_TEMPLATE, pair=PAIR_TEMPLATE if corpus.pairs else "")
+        tokenizer = self.tokenize.tokenizer
+        self.fills = {"input_ids": tokenizer.pad_token_id}
+        splits = {name: self.examples_of(name) for name in corpus.texts}
+        config = config_fields(tokenizer, max_position_embeddings=self.length) | fields.pop("config", {})
+        super().__init__(corpus, splits, tokenizer, config, **fields)
+
+    @abstractmethod
+    def targets(self, split: str) -> Tensor:
+        """Return what is learned of each text of a split."""
+
+    def examples_of(self, split: str) -> Columns:
+        """Return the tokens of a split, and its targets."""
+        texts, pairs = self.corpus.texts[split], self.corpus.pairs.get(split)
+        options: dict[str, Any] = {"truncation": True, "max_length": self.length}
+        if pairs is None:
+            columns = {"input_ids": (self.tokenize(texts, **options), self.fills["input_ids"])}
+        else:
+            tokenizer: Any = self.tokenize.tokenizer
+            made = tokenizer(texts, pairs, return_attention_mask=False, verbose=False, **options)
+            rows = {name: [np.asarray(row) for row in column] for name, column in made.items()}
+            columns = {name: (column, self.fills.get(name, 0)) for name, column in rows.items()}
+        examples = padded_columns(columns)
+        examples.columns["labels"] = self.targets(split)
+        return examples
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch, padded to its longest text."""
-        return pad_with_mask(records, self.fills)
+        batch = pad_with_mask(records, self.fills)
+        width = batch["input_ids"].shape[1]
+        return {name: column[:, :width] if column.dim() > 1 else column for name, column in batch.items()}
+
+    def count(self, batch: Batch) -> int:
+        """Return how many texts there are."""
+        return len(batch["labels"])
+
+    def outputs_of(self, model: Any) -> tuple[Any, Tensor]:
+        """Return the first text or pair of the test as a pipeline takes it, and the model's logits for it."""
+        text, pair = self.corpus.texts["test"][0], self.corpus.pairs.get("test", [None])[0]
+        inputs = self.processor(text, pair, return_tensors="pt", truncation=True).to(model.device)
+        with torch.no_grad():
+            logits = model(**inputs).logits[0]
+        return (text if pair is None else [{"text": text, "text_pair": pair}]), logits
+
+
+class TextClassification(TextTask):
+    """Learn the class of each text; ValueError for a corpus without labels."""
+
+    def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
+        if not corpus.labels:
+            raise ValueError(f"data={corpus.name!r} has no labels to learn; name their column: text.label=…")
+        super().__init__(recipe, corpus, labels=list(corpus.names), metrics=("accuracy", "f1_macro"))
+
+    def targets(self, split: str) -> Tensor:
+        """Return the number of each class."""
+        return torch.tensor(self.corpus.labels[split])
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the predicted class of each text, and its label."""
@@ -46,8 +92,34 @@ class TextClassification(Task):
 
     def example(self, model: Any) -> Example:
         """Return the first text of the test, and the model's class."""
-        text = self.corpus.texts["test"][0]
-        inputs = self.processor(text, return_tensors="pt", truncation=True).to(model.device)
-        with torch.no_grad():
-            label = int(model(**inputs).logits.argmax())
-        return Example(text, {"label": self.labels[label]}, {"truncation": True})
+        given, logits = self.outputs_of(model)
+        return Example(given, {"label": self.labels[int(logits.argmax())]}, {"truncation": True})
+
+
+class TextRegression(TextTask):
+    """Learn a number for each text, by the mean squared error."""
+
+    def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
+        config = {"problem_type": "regression", "num_labels": 1}
+        super().__init__(recipe, corpus, config=config, metrics=("mae", "rmse", "pearson", "spearman"))
+
+    def targets(self, split: str) -> Tensor:
+        """Return the numbers."""
+        return torch.tensor(self.corpus.numbers[split], dtype=torch.float32)
+
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """Return the predicted number of each text, and its own."""
+        return list(zip(outputs.logits[:, 0].tolist(), batch["labels"].tolist(), strict=True))
+
+    def baselines(self) -> Baselines:
+        """Measure the mean of the training, and a linear model of words."""
+        return linear_regression(self.corpus, self.metrics)
+
+    def example(self, model: Any) -> Example:
+        """Return the first text of the test; a pipeline gives the number as a score."""
+        return Example(self.outputs_of(model)[0], {"label": "LABEL_0"}, {"truncation": True})
+
+
+def text_classification(recipe: Recipe, corpus: Corpus) -> TextTask:
+    """Make the task of a classifier of texts, or of a regression where there are numbers."""
+    return (TextRegression if corpus.numbers else TextClassification)(recipe, corpus)

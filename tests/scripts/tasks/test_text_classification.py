@@ -1,12 +1,16 @@
 """Sorting texts: rows cut and padded, metrics of all answers, a sentence where there is nothing to learn."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
+from transformers import pipeline
 
 import qkv
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.tasks.text_classification import TextClassification
+from qkv.scripts.tasks.text_classification import TextClassification, TextRegression, text_classification
 from recipes import recipe_of
 
 TEXTS = {"train": ["aaa b", "b", "aaaaaaaaaaaaaaaa", "bb b"], "test": ["aa", "bb"]}
@@ -46,5 +50,70 @@ def test_the_example_is_what_the_model_sees(task: Task) -> None:
 
 
 def test_texts_without_labels_are_refused() -> None:
-    with pytest.raises(ValueError, match="data='c' has no labels to learn; take data=django-paragraphs"):
+    with pytest.raises(ValueError, match="data='c' has no labels to learn; name their column: text.label="):
         TextClassification(RECIPE, Corpus("c", "t", "s", TEXTS))
+
+
+PAIRS = {"train": ["x", "y", "x y", "y"], "test": ["x", "y"]}
+NUMBERS = {"train": [0.5, -100.0, 2.0, 3.25], "test": [1.5, -1.0]}
+
+
+def encoder(task: Task, **fields: object) -> qkv.QkvEncoderForSequenceClassification:
+    """A tiny model of a task."""
+    config = qkv.QkvEncoderConfig(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, **{**task.config, **fields}
+    )
+    return qkv.QkvEncoderForSequenceClassification(config).eval()
+
+
+def test_pairs_are_two_texts_with_their_ends() -> None:
+    task = TextClassification(RECIPE, Corpus("c", "t", "s", TEXTS, LABELS, ["A", "B"], pairs=PAIRS))
+    batch = task.collate(task.train.__getitems__([1, 3]), [0, 1])
+    decoded = [task.processor.decode(row) for row in batch["input_ids"]]
+    assert decoded == ["<s>b</s>y</s><pad><pad><pad>", "<s>bb b</s>y</s>"]
+    model = encoder(task, num_labels=2, id2label={0: "A", 1: "B"}, label2id={"A": 0, "B": 1})
+    example = task.example(model)
+    answer = pipeline("text-classification", model=model, tokenizer=task.processor)(example.given, **example.options)
+    assert answer[0]["label"] == example.expected["label"]
+    (name,) = task.baselines()
+    assert "characters" in name  # no word of two letters occurs twice
+
+
+def test_a_loaded_tokenizer_of_pairs_gives_its_segments(tmp_path: Path) -> None:
+    plain = TextClassification(RECIPE, Corpus("c", "t", "s", TEXTS, LABELS, ["A", "B"], pairs=PAIRS)).processor
+    plain.model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    template = TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1", special_tokens=[("<s>", 2), ("</s>", 1)]
+    )
+    plain.backend_tokenizer.post_processor = template
+    plain.save_pretrained(tmp_path)
+    recipe = recipe_of(text=dict(tokenizer=str(tmp_path), length=8))
+    task = TextClassification(recipe, Corpus("c", "t", "s", TEXTS, LABELS, ["A", "B"], pairs=PAIRS))
+    batch = task.collate(task.train.__getitems__([1, 3]), [0, 1])
+    assert batch["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 1, 1]]
+
+
+def test_numbers_are_learned_by_their_squared_error() -> None:
+    task = TextRegression(RECIPE, Corpus("c", "t", "s", TEXTS, numbers=NUMBERS))
+    batch = task.collate(task.train.__getitems__([0, 1, 3]), [0, 1, 2])
+    assert batch["labels"].tolist() == [0.5, -100.0, 3.25] and task.count(batch) == 3
+    model = encoder(task)
+    outputs = model(**batch)
+    expected = ((outputs.logits[:, 0] - batch["labels"]) ** 2).mean()
+    assert float(outputs.loss) == pytest.approx(float(expected))
+    found = task.measure({"loss": 1.0, "targets": 2.0}, [(1.0, 2.0), (3.0, 2.0), (5.0, 8.0)])
+    assert found == {"loss": 0.5, "mae": pytest.approx(5 / 3), "rmse": pytest.approx((11 / 3) ** 0.5),
+                     "pearson": pytest.approx(0.866, abs=1e-3), "spearman": pytest.approx(0.866, abs=1e-3)}  # fmt: skip
+    example = task.example(model)
+    answer = pipeline("text-classification", model=model, tokenizer=task.processor)(example.given, **example.options)
+    assert answer[0]["label"] == example.expected["label"]
+    ((first, _), _) = task.answer(model, model(**task.collate(task.splits["test"].__getitems__([0, 1]), None)),
+                                  task.collate(task.splits["test"].__getitems__([0, 1]), None))  # fmt: skip
+    assert answer[0]["score"] == pytest.approx(first, abs=1e-5)
+    mean = task.baselines()["the mean of the training"]["test"]
+    assert mean["mae"] == pytest.approx(sum(abs(-23.5625 - each) for each in (1.5, -1.0)) / 2) and mean["pearson"] == 0
+
+
+def test_numbers_make_a_regression() -> None:
+    assert isinstance(text_classification(RECIPE, Corpus("c", "t", "s", TEXTS, numbers=NUMBERS)), TextRegression)
+    assert isinstance(text_classification(RECIPE, Corpus("c", "t", "s", TEXTS, LABELS, ["A", "B"])), TextClassification)

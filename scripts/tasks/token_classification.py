@@ -1,0 +1,106 @@
+"""Classification of words, such as named entities and parts of speech."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
+from qkv.scripts.data.corpus import Baselines
+from qkv.scripts.data.examples import Batch, Columns, Record
+from qkv.scripts.data.tagged_words import TaggedWords
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenizer_for
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.task import Answer, Example, Task
+
+
+class TokenClassification(Task):
+    """Tag words, which are read as one text with spaces between them, truncated to `text.length` tokens.
+
+    The first token of a word has its tag, the others none. Where tags are IOB2's (B-PER, I-PER, O) metrics are of whole
+    entities, by seqeval; otherwise of words.
+    """
+
+    kind = "token-classification"
+
+    def __init__(self, recipe: Recipe, data: TaggedWords) -> None:
+        self.tagged, self.length = data, recipe.text.length
+        texts = [" ".join(words) for words in data.words["train"]]
+        self.tokenizer = tokenizer_for(recipe, texts, ENCODER_TEMPLATE)
+        self.fills = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED}
+        self.entities = all(name == "O" or name[:2] in ("B-", "I-") for name in data.names)
+        metrics = ("seqeval",) if self.entities else ("accuracy", "f1_macro")
+        splits = {name: self.examples_of(data.words[name], data.tags[name]) for name in data.words}
+        config = config_fields(self.tokenizer, max_position_embeddings=self.length)
+        super().__init__(data, splits, self.tokenizer, config, list(data.names), metrics)
+
+    def examples_of(self, words: Sequence[list[str]], tags: Sequence[list[int]]) -> Columns:
+        """Return the tokens of rows of words, and the tags of those that are the first of a word."""
+        given = self.tokenizer(
+            [" ".join(row) for row in words], truncation=True, max_length=self.length, return_offsets_mapping=True,
+            return_attention_mask=False, verbose=False,
+        )  # fmt: skip
+        ids = [np.asarray(row, dtype=np.int64) for row in given["input_ids"]]
+        labels = [
+            np.array([IGNORED if word is None else own[word] for word in first_tokens(row, offsets)], dtype=np.int64)
+            for row, own, offsets in zip(words, tags, given["offset_mapping"], strict=True)
+        ]
+        return padded_columns({"input_ids": (ids, self.fills["input_ids"]), "labels": (labels, IGNORED)})
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        """Make a batch, padded to its longest row."""
+        batch = pad_with_mask(records, self.fills)
+        # A row may end in tokens without a tag, and labels are as long as tokens.
+        width = batch["input_ids"].shape[1] - batch["labels"].shape[1]
+        return {**batch, "labels": torch.nn.functional.pad(batch["labels"], (0, width), value=IGNORED)}
+
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """Return predicted and true tags of each row, or of each word where there are no entities."""
+        predicted, rows = outputs.logits.argmax(-1), []
+        for own, labels in zip(predicted, batch["labels"], strict=True):
+            due = labels != IGNORED
+            rows.append(([self.labels[tag] for tag in own[due]], [self.labels[tag] for tag in labels[due]]))
+        return rows if self.entities else [pair for row in rows for pair in zip(*row, strict=True)]
+
+    def baselines(self) -> Baselines:
+        """Measure the most frequent tag of each word, and of all words where one is new."""
+        tags: defaultdict[str, Counter[int]] = defaultdict(Counter)
+        for words, own in zip(self.tagged.words["train"], self.tagged.tags["train"], strict=True):
+            for word, tag in zip(words, own, strict=True):
+                tags[word][tag] += 1
+        most = sum(tags.values(), Counter()).most_common(1)[0][0]
+        best = {word: counts.most_common(1)[0][0] for word, counts in tags.items()}
+        scores = {}
+        for name in self.splits:
+            predicted = [[self.labels[best.get(word, most)] for word in row] for row in self.tagged.words[name]]
+            wanted = [[self.labels[tag] for tag in row] for row in self.tagged.tags[name]]
+            rows = [predicted, wanted] if self.entities else [sum(predicted, []), sum(wanted, [])]
+            scores[name] = measure(self.metrics, *rows)
+        return {"the most frequent tag of each word": scores}
+
+    def example(self, model: Any) -> Example:
+        """Return the first row of the test as a text, and the tag of its first token."""
+        text = " ".join(self.tagged.words["test"][0])
+        inputs = self.tokenizer(text, return_tensors="pt", truncation=True, return_special_tokens_mask=True)
+        special = inputs.pop("special_tokens_mask")[0].bool()
+        with torch.no_grad():
+            logits = model(**inputs.to(model.device)).logits[0].cpu()
+        entity = self.labels[int(logits[~special][0].argmax())]
+        return Example(text, {"entity": entity}, {"ignore_labels": []})
+
+
+def first_tokens(words: Sequence[str], offsets: Sequence[tuple[int, int]]) -> list[int | None]:
+    """Return the number of the word that each token is the first of, by the tokens' places in the joined words."""
+    ends = np.cumsum([len(word) + 1 for word in words])
+    seen: set[int] = set()
+    numbers: list[int | None] = []
+    for begin, end in offsets:
+        # A token may begin with the space before its word, or be that space.
+        word = int(np.searchsorted(ends, end - 1, side="right")) if end > begin else len(words)
+        first = word < len(words) and end - 1 != ends[word] - 1 and word not in seen
+        numbers.append(word if first else None)
+        seen |= {word} if first else set()
+    return numbers
