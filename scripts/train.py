@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
-from qkv.scripts.data.inference import recipe_of
+from qkv.scripts.data.inference.own_recipe import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run
 from qkv.scripts.training.run import train
 

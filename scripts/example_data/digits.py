@@ -1,8 +1,6 @@
 """The digits of scikit-learn, random affine changes of them for training, and the accuracy of an SVM."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import astuple
 from functools import partial
 
 import numpy as np
@@ -12,8 +10,8 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 from torch import Tensor
-from torch.nn import functional as F
 
+from qkv.scripts.data.augmentation import augment
 from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Columns, Record, stack
 from qkv.scripts.data.image_data import ImageData, image_processor
@@ -58,33 +56,9 @@ def split_off(examples: Columns, share: float) -> tuple[Columns, Columns]:
 
 
 def augment_batch(records: Sequence[Record], places: Sequence[int] | None, recipe: Recipe) -> Batch:
-    """Make a batch of images; in training each is changed by random numbers that follow from its place."""
+    """Make a batch of images, in training changed at random."""
     batch = stack(records)
-    if places is None:
-        return batch
-    numbers = [np.random.default_rng((recipe.seed, place)).uniform(-1, 1, 6) for place in places]
-    draws = torch.tensor(np.stack(numbers, axis=1), dtype=torch.float32)
-    return {**batch, "pixel_values": affine(batch["pixel_values"], recipe.data.augment, draws)}
-
-
-def affine(pixels: Tensor, augmentation: Augmentation, draws: Tensor) -> Tensor:
-    """Change each image (B, C, height, width) affinely; its darkest value fills what enters at the border.
-
-    `draws` (6, B) in [-1, 1] are shares of the augmentation's bounds: of the rotation, the scale of width and of
-    height, the shear, the shift to the right and that down.
-    """
-    height, width = pixels.shape[2:]
-    degrees, shift, scale, shear = astuple(augmentation)
-    angle = draws[0] * math.radians(degrees)
-    wide, high = 1 + draws[1:3] * scale
-    slant = draws[3] * shear
-    # Shifts are in pixels, and an image spans two units.
-    right, down = draws[4] * shift * 2 / width, draws[5] * shift * 2 / height
-    first = torch.stack((angle.cos() * wide, slant - angle.sin() * high, right), dim=-1)
-    second = torch.stack((angle.sin() * wide, angle.cos() * high, down), dim=-1)
-    grid = F.affine_grid(torch.stack((first, second), dim=1), list(pixels.shape), align_corners=False)
-    dark = pixels.amin((1, 2, 3), keepdim=True)
-    return F.grid_sample(pixels - dark, grid, padding_mode="zeros", align_corners=False) + dark
+    return {**batch, "pixel_values": augment(batch["pixel_values"], places, recipe)}
 
 
 def to_image(pixels: Tensor) -> Image.Image:

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from PIL import Image
 
+from qkv.scripts.data.augmentation import augment
 from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image_data import ImageData
 from qkv.scripts.data.validation import check_image
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.schema import Augmentation, Recipe
 from qkv.scripts.tasks.task import Example, Task
 
 # Of a crop: the least share of the image, and its largest aspect ratio. Szegedy et al. 2015, §6.
@@ -21,12 +22,12 @@ CENTER = 224 / 256  # the share of the shorter side that is seen in evaluation
 
 
 class ImageClassification(Task):
-    """Classify images, of which training crops a part that follows from their place, unless the data augment them."""
+    """Classify images, of which training crops a part that follows from their place, or changes them by `augment`."""
 
     kind = "image-classification"
 
     def __init__(self, recipe: Recipe, data: ImageData) -> None:
-        self.images, self.seed = data, recipe.seed
+        self.images, self.recipe = data, recipe
         super().__init__(data, {"train": data.train, **data.splits}, data.processor, data.config, data.labels)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
@@ -34,12 +35,15 @@ class ImageClassification(Task):
         if self.images.collate:
             return self.images.collate(records, places)
         images = [check_image(record["image"]) for record in records]
+        labels = torch.tensor([record["label"] for record in records])
+        if self.recipe.data.augment != Augmentation():
+            pixels = self.processor(images, return_tensors="pt")["pixel_values"]
+            return {"pixel_values": augment(pixels, places, self.recipe), "labels": labels}
         if places is None:
             squares = [center_crop(image) for image in images]
         else:
-            draws = [np.random.default_rng((self.seed, place)).random(5) for place in places]
+            draws = [np.random.default_rng((self.recipe.seed, place)).random(5) for place in places]
             squares = [random_crop(image, draw) for image, draw in zip(images, draws, strict=True)]
-        labels = torch.tensor([record["label"] for record in records])
         return {"pixel_values": self.processor(squares, return_tensors="pt")["pixel_values"], "labels": labels}
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, torch.Tensor]:

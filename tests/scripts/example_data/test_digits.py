@@ -6,9 +6,8 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from qkv.scripts.example_data.digits import affine, grey_levels, to_image
+from qkv.scripts.example_data.digits import grey_levels, to_image
 from qkv.scripts.recipes import loading as recipe
-from qkv.scripts.recipes.schema import Augmentation
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
 
@@ -59,28 +58,6 @@ def test_only_training_images_are_changed_and_by_their_place(task: Task) -> None
     again = task.collate(records[1:], [8])["pixel_values"]
     assert (again - changed["pixel_values"][1:]).abs().max() < 1e-6
     assert not torch.equal(task.collate(records[1:], [9])["pixel_values"], again)
-
-
-FURTHEST = torch.ones(6, 2)
-
-
-def test_a_distortion_of_nothing_changes_nothing() -> None:
-    pixels = torch.randn(2, 3, 8, 8)
-    assert (affine(pixels, Augmentation(), FURTHEST) - pixels).abs().max() < 1e-5
-
-
-def test_a_shift_is_counted_in_pixels() -> None:
-    image = torch.rand(2, 1, 8, 6)
-    moved = affine(image, Augmentation(shift=1.0), FURTHEST)
-    assert (moved[:, :, :-1, :-1] - image[:, :, 1:, 1:]).abs().max() < 1e-5
-    dark = image.amin((1, 2, 3), keepdim=True)
-    assert (moved[:, :, -1:] - dark).abs().max() < 1e-5 and (moved[..., -1:] - dark).abs().max() < 1e-5
-
-
-def test_a_rotation_by_a_right_angle_is_one() -> None:
-    image = torch.rand(2, 1, 8, 8)
-    turned = affine(image, Augmentation(degrees=90), FURTHEST)
-    assert (turned - image.rot90(1, (2, 3))).abs().max() < 1e-4
 
 
 def test_the_support_vector_machine_is_a_serious_rival(task: Task) -> None:

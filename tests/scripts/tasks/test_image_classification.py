@@ -87,3 +87,15 @@ def test_data_to_evaluate_on_are_needed(tmp_path: Path) -> None:
         ValueError, match="has no validation and no test split with labels, and a stream keeps none; put images in"
     ):
         data.load(recipe.load("vit-b16", [*TINY, f"data={tmp_path / 'data'}"]))
+
+
+def test_images_that_are_changed_are_shown_whole_as_pipelines_do(folder: Path) -> None:
+    words = [*TINY, f"data={folder}", "streaming=false", "augment.degrees=10"]
+    task = data.load(recipe.load("vit-b16", words))
+    records = task.splits["validation"].__getitems__([0, 1])
+    images = [Image.open(record["image"]["path"]) for record in records]
+    whole = task.processor(images, return_tensors="pt")["pixel_values"]
+    assert torch.equal(task.collate(records, None)["pixel_values"], whole)
+    one, other = task.collate(records, [3, 4]), task.collate(records[1:], [4])
+    assert torch.equal(one["pixel_values"][1:], other["pixel_values"])
+    assert not torch.equal(one["pixel_values"], whole)

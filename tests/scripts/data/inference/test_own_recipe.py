@@ -10,7 +10,7 @@ from datasets import Dataset, Features, Value
 from datasets import Image as ImageFeature
 from PIL import Image
 
-from qkv.scripts.data.inference import infer
+from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.tasks import registry
 from sine_waves import recordings
 

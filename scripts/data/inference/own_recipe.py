@@ -13,8 +13,8 @@ import yaml
 
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.columns import Column, describe, first, is_image, longest
 from qkv.scripts.data.encoding import UTF_8
+from qkv.scripts.data.inference.columns import Column, describe, first, is_image, longest
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
@@ -134,7 +134,8 @@ def guess_files(files: Column, columns: Sequence[Column], asked: Roles) -> Guess
     if boxes is not None:
         return Guess("object-detection", {"image": files, "boxes": boxes}, {"shortest_edge": side})
     if label is not None:
-        return Guess("image-classification", {"image": files, "class": label}, {"model": patches(side)})
+        fields = {"model": patches(side), "augment": {"shift": side / 16}}
+        return Guess("image-classification", {"image": files, "class": label}, fields)
     if text is None:
         return None
     fields = {"text": {"column": text.name, "vocab_size": 1024}, "model": {"vision_config": patches(side)}}
