@@ -31,8 +31,8 @@ def sample(pieces: Sequence[Piece]) -> list[Record]:
                 return valid
     if not valid:
         where = pieces[0].path if pieces else "this file"
-        reason = f"no record of {where} can be read; the first is {invalid}" if invalid else f"{where} has no records"
-        raise ValueError(f"{reason}; give another file")
+        none = f"{where} has no records; give another file"
+        raise ValueError(f"no record of {where} can be read; the first is {invalid}" if invalid else none)
     return valid
 
 

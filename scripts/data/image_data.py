@@ -112,6 +112,8 @@ def image_classes(train: Any, recipe: Recipe) -> list[str]:
 
 def check_image_class(value: Any, names: Sequence[str]) -> int:
     """Return the number of a class, given by its number among the names, or by its name, which may look like one."""
+    if isinstance(value, str) and not value.strip():
+        raise InvalidRecord("missing")
     numbered = isinstance(value, int) and str(value) not in names
     return check_label(value if value is None or numbered else str(value), names)
 
@@ -252,6 +254,8 @@ def class_names(table: Dataset, where: str) -> list[str]:
 
 def boxes_and_classes(value: Any) -> list[tuple[Any, Any]]:
     """Return box and class of each object, from lists of both, a list of objects, or what JSON has of either."""
+    if value is None:
+        raise InvalidRecord("missing")
     try:
         value = json.loads(value) if isinstance(value, str) else value
         rows = value if isinstance(value, list) else [

@@ -94,7 +94,10 @@ def splits(where: str) -> list[str]:
 def local_splits(where: str) -> DatasetDict | dict[str, list[Path]]:
     """Return the splits of what `save_to_disk` wrote as tables, those of another folder or a file as lists of files."""
     if (Path(where) / "dataset_dict.json").is_file() or (Path(where) / "dataset_info.json").is_file():
-        saved = datasets.load_from_disk(where)
+        try:
+            saved = datasets.load_from_disk(where)
+        except IndexError:  # which datasets raises for a table without rows
+            raise ValueError(f"{where} has no records, or a split of it has none; save it again with some") from None
         return saved if isinstance(saved, DatasetDict) else DatasetDict({"train": saved})
     return split_files(local_files(where))
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import BytesIO
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +150,10 @@ class RecordValidation:
     def check_share(self, invalid: int, total: int, first: str, allowed: float = 0) -> None:
         """Raise ValueError where more records are invalid than their share, and than `allowed` in a small sample."""
         if invalid > max(self.share * total, allowed):
-            raise ValueError(
-                f"{invalid} of {total} records are bad, more than bad_records={self.share} allows; the first is {first}"
-            )
+            needed = ceil(100 * invalid / total) / 100
+            mend = f"mend them, or leave them out by bad_records={needed}" if needed < 1 else "mend them"
+            allows = f"more than bad_records={self.share} allows"
+            raise ValueError(f"{invalid} of {total} records are bad, {allows}; the first is {first}; {mend}")
 
     def summary(self) -> dict[str, Any]:
         """Return how many records were skipped, and the most frequent reasons."""

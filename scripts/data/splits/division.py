@@ -54,7 +54,10 @@ def divide_rows(
     shares = {name: share for name, share in shares.items() if share and name not in known}
     if validation_is_enough and "validation" in known:
         shares.pop("test", None)
-    rows, how = choose_rows(known, shares, recipe, labels or {}, groups)
+    try:
+        rows, how = choose_rows(known, shares, recipe, labels or {}, groups)
+    except ValueError as error:
+        raise ValueError(f"{recipe.data.source}: {error}") from None
     splits = {name: [known[source][row] for row in own] for name, (source, own) in rows.items()}
     leaks = {name: find_leaks(splits["train"], own) for name, own in splits.items() if name != "train"}
     for name, own in leaks.items():

@@ -100,7 +100,7 @@ def test_more_than_the_share_are_fatal_and_the_first_is_named(tmp_path: Path) ->
         valid_rows(data, {"text": check_text, "label": CATS}, RecordValidation(0.19))
     assert str(error.value) == (
         f"4 of 20 records are bad, more than bad_records=0.19 allows; the first is {tmp_path / 'x.jsonl'}, row 4: "
-        "text: empty"
+        "text: empty; mend them, or leave them out by bad_records=0.2"
     )
 
 

@@ -103,8 +103,8 @@ def test_objects_may_be_lists_or_json_and_classes_words() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (None, r"expected a 'bbox' \[left, top, width, height\] in pixels and a 'category' of each object"),
-        ("no json", "expected a 'bbox'"),
+        (None, "missing"),
+        ("no json", r"expected a 'bbox' \[left, top, width, height\] in pixels and a 'category' of each object"),
         ({"bbox": [[1, 2, 3, 4]]}, "expected a 'bbox'"),
         ({"bbox": [[1, 2, 3, 4]], "category": [0, 1]}, "expected a 'bbox'"),
         *[({"bbox": [box], "category": [0]}, "box .*, expected .* of some width and height") for box in WRONG],
