@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from qkv.scripts.data import duplicates
+from qkv.scripts.data.splits import duplicates
 from qkv.scripts.data.splits.duplicates import Leak, Sketch
 
 WORDS = "the form checks each field and shows errors beside its widget when a page is sent by its reader".split()
