@@ -5,6 +5,7 @@ from typing import Any, get_type_hints
 
 from qkv.scripts.recipes.schema import (
     Augmentation,
+    Card,
     Compute,
     Data,
     Fields,
@@ -21,7 +22,7 @@ PARTS: dict[str, type] = {
     "data": Data, "model": Model, "optimization": Optimization, "schedule": Schedule, "compute": Compute,
     "output": Output,
 }  # fmt: skip
-GROUPS: dict[str, type] = {"text": Text, "augment": Augmentation}
+GROUPS: dict[str, type] = {"text": Text, "augment": Augmentation, "card": Card}
 
 
 def key_of(known: Field[Any]) -> str:

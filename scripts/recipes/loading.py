@@ -14,9 +14,12 @@ import yaml
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
-from qkv.scripts.recipes.schema import Fields, Recipe
+from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
 FOLDER = Path(__file__).parent
+# What a recipe says about its own data, and so about no others.
+STORY = ("title", "limits", "prompt")
+TEXTS, QUOTES = {*STORY, *(f"card.{name}" for name in types_of(Card))}, ("'", '"')
 NUMBERS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
@@ -38,8 +41,12 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     values = parse(path.read_text(encoding="utf-8"), str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a recipe: it holds no keys")
+    own, typed = values.get("data"), set()
     for key, value in pairs(resolve(overrides), "seed=1"):
         assign(values, key, value)
+        typed.add(key)
+    if values.get("data") != own:
+        values |= dict.fromkeys(set(STORY) - typed, "")
     return build({"name": path.stem, **values})
 
 
@@ -49,7 +56,8 @@ def pairs(words: Sequence[str], example: str) -> Iterator[tuple[str, Any]]:
         key, equals, value = word.partition("=")
         if not equals:
             raise ValueError(f"{word!r} is not key=value; write for example {example}")
-        yield key, parse(value, word)
+        # Sentences stay as they are typed: YAML would take a colon or a hash in them for its own.
+        yield key, value if key in TEXTS and value[:1] not in QUOTES else parse(value, word)
 
 
 def parse(text: str, where: str) -> Any:

@@ -1,7 +1,7 @@
 """The schema of recipes: a tree of small dataclasses, of which each part of the system takes the one that it reads.
 
 In YAML files and on the command line every field stands under its own name (`learning_rate`, not
-`optimization.learning_rate`); only `text`, `augment`, `model` and `stock` are written as groups.
+`optimization.learning_rate`); only `text`, `augment`, `card`, `model` and `stock` are written as groups.
 """
 
 from dataclasses import dataclass, field
@@ -240,8 +240,27 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Card:
+    """The part of the model's card that its owner writes; what is left out follows from the data.
+
+    Args:
+        title: A phrase on the model, as the title of a paper.
+        description: Sentences on the model and its use.
+        license: Identifier of a license that the Hub knows, such as mit.
+        language: Identifiers of the languages of the data, such as en, or en, fr.
+    """
+
+    title: str = ""
+    description: str = ""
+    license: str = ""
+    language: str = ""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One training, from data to the last step.
+
+    With other data than the recipe's own, its `title`, `prompt` and `limits` are left out unless they are typed.
 
     Args:
         name: Its name, by default that of its file.
@@ -250,6 +269,7 @@ class Recipe:
         seed: Seed of the weights, the order of the data, dropout and augmentation.
         limits: Sentences for the card on what the model cannot do.
         prompt: A text for the programs in the card to ask about, with {mask} where a token is to be predicted.
+        card: What its owner says on the card.
     """
 
     name: str
@@ -264,3 +284,4 @@ class Recipe:
     seed: Natural = 0
     limits: str = ""
     prompt: str = ""
+    card: Card = field(default_factory=Card)

@@ -14,6 +14,7 @@ from qkv.scripts.data.tokenization import byte_counts, cached_tokenizer, config_
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import byte_ngram
 from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.sample import first, of_text
 from qkv.scripts.tasks.task import Answer, Example, Task
 
 PROMPT_WORDS, NEW_TOKENS = 8, 12  # of the card's example
@@ -82,6 +83,11 @@ class CausalLM(TextGeneration):
         """Measure n-grams of bytes."""
         return {} if self.corpus.stream else byte_ngram(self.corpus)
 
+    def sample(self) -> dict[str, Any]:
+        """Return the first words of the test."""
+        text = first(self.corpus.texts)
+        return of_text(text and " ".join(text.split(" ")[:PROMPT_WORDS]))
+
     def example(self, model: Any) -> Example | None:
         """Return the first words of the test, and the model's greedy continuation."""
         if self.corpus.stream:
@@ -117,6 +123,11 @@ class TargetLM(CausalLM):
         """Make a batch, padded on the right, where a causal model's other tokens do not see it."""
         batch = pad_batch(records, {"labels": IGNORED})
         return {**batch, "input_ids": batch["input_ids"][:, : batch["labels"].shape[1]]}
+
+    def sample(self) -> dict[str, Any]:
+        """Return the first text of the test, and the token at which its target starts."""
+        own = of_text(first(self.corpus.texts))
+        return {name: text + self.tokenize.tokenizer.bos_token for name, text in own.items()}
 
     def score(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:
         """Return the number of right tokens, and of targets of which all are right."""

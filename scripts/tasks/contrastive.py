@@ -4,7 +4,7 @@ Source: Radford et al. 2021, CLIP, https://arxiv.org/abs/2103.00020
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,16 @@ from transformers import CLIPImageProcessorPil, CLIPProcessor, CLIPTokenizer
 
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image_data import CaptionData
-from qkv.scripts.data.tokenization import ALPHABET, config_fields
+from qkv.scripts.data.tokenization import ALPHABET, config_fields, tokenize
+from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.sample import LONGEST, first, of_image
 from qkv.scripts.tasks.task import Answer, Example, Task
 
 CANDIDATES = 32  # captions to choose from in evaluation
+OFFERED = 3  # captions to choose from on the card
 
 
 class Contrastive(Task):
@@ -41,7 +44,8 @@ class Contrastive(Task):
         self.captions, self.seen = data.captions, data.seen
         self.tokens = dict(processor.tokenizer(data.captions, padding=True, truncation=True, return_tensors="pt"))
         config = {"text_config": text_config(processor.tokenizer), "vision_config": {"image_size": data.side}}
-        super().__init__(data, {"train": data.train, **data.splits}, processor, config)
+        splits = {"train": data.train, **data.splits}
+        super().__init__(data, splits, processor, config, truncated=truncated(processor, data.captions, splits))
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch of images and captions, in training with `return_loss`."""
@@ -93,6 +97,15 @@ class Contrastive(Task):
                 metrics[f"retrieval_{name}"] = measure(["accuracy"], predictions, references)["accuracy"]
         return metrics
 
+    def sample(self) -> dict[str, Any]:
+        """Describe the first image of the test, and return its caption and two others to choose from."""
+        record, most = first(self.splits), LONGEST // OFFERED
+        if not record:
+            return {}
+        captions = [self.captions[record["caption"]], *self.captions]
+        offered = [caption[:most] for caption in dict.fromkeys(captions)][:OFFERED]
+        return {"prompt": offered, **of_image(check_image(record["image"]).size)}
+
     def example(self, model: Any) -> Example:
         """Return the first image of the test, and the caption that the model gives it among the first ones."""
         (record,) = self.splits["test"].__getitems__([0])
@@ -120,6 +133,14 @@ def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPP
     tokenizer = CLIPTokenizer(model["vocab"], merges, model_max_length=77)
     size = {"height": side, "width": side}
     return CLIPProcessor(CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=size), tokenizer)
+
+
+def truncated(processor: CLIPProcessor, captions: Sequence[str], splits: Mapping[str, Any]) -> dict[str, Any]:
+    """Count the captions, one of each image, that were truncated to the fixed length of CLIP's tokenizer."""
+    whole = [len(row) for row in tokenize(processor.tokenizer, captions)]
+    numbers = {name: getattr(split, "columns", split)["caption"] for name, split in splits.items()}
+    lengths = {name: [whole[int(number)] for number in own] for name, own in numbers.items()}
+    return count_truncated(lengths, processor.tokenizer.model_max_length, "")
 
 
 def text_config(tokenizer: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image_data import ImageData
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Augmentation, Recipe
+from qkv.scripts.tasks.sample import first, of_image
 from qkv.scripts.tasks.task import Example, Task
 
 # Of a crop: the least share of the image, and its largest aspect ratio. Szegedy et al. 2015, §6.
@@ -53,6 +54,11 @@ class ImageClassification(Task):
     def baselines(self) -> Baselines:
         """Measure what the data are known for."""
         return self.images.baselines()
+
+    def sample(self) -> dict[str, Any]:
+        """Describe the first image of the test."""
+        record = first(self.splits)
+        return of_image(check_image(record["image"]).size, [self.labels[record["label"]]]) if record else {}
 
     def example(self, model: Any) -> Example | None:
         """Return the sample of the data, if there is one, and the model's class."""

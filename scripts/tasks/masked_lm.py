@@ -20,6 +20,7 @@ from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, cached_tokenizer, co
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import most_frequent_token
 from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.sample import first, of_text
 from qkv.scripts.tasks.task import Answer, Example, Task
 
 NEEDS = ("cls", "sep", "mask")
@@ -102,6 +103,11 @@ class MaskedLM(Task):
     def baselines(self) -> Baselines:
         """Measure the most frequent token."""
         return {} if self.corpus.stream else most_frequent_token(self.train, self.special, self.splits)
+
+    def sample(self) -> dict[str, Any]:
+        """Return the first words of the test, the last of them masked."""
+        words = (first(self.corpus.texts) or "").replace("{", "{{").replace("}", "}}").split()[:WORDS]
+        return of_text(" ".join([*words[:-1], "{mask}"]) if words else "")
 
     def example(self, model: Any) -> Example | None:
         """Return the first words of the test, the last of them masked, and the model's prediction."""

@@ -21,6 +21,7 @@ from qkv.scripts.data.image import unpadded_boxes
 from qkv.scripts.data.image_data import Box, ObjectData, check_objects
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.sample import first, of_image
 from qkv.scripts.tasks.task import Answer, Example, Task
 
 MAX_RATIO = 1333 / 800  # the longest side of an image over `shortest_edge`, as in DETR
@@ -53,6 +54,14 @@ class ObjectDetection(Task):
         labels: Any = [{name: target[name] for name in ("class_labels", "boxes")} for target in batch["labels"]]
         sizes = torch.tensor([image.size[::-1] for image in images])
         return {**{name: batch[name] for name in ("pixel_values", "pixel_mask")}, "labels": labels, "_size": sizes}
+
+    def sample(self) -> dict[str, Any]:
+        """Describe the first image of the test."""
+        record = first(self.splits)
+        if not record:
+            return {}
+        present = dict.fromkeys(self.labels[label] for _, label in check_objects(record["objects"], self.labels))
+        return of_image(check_image(record["image"]).size, list(present))
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return all predictions for each image and its labels, boxes as left, top, right, bottom in pixels."""

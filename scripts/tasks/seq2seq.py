@@ -7,8 +7,10 @@ from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Baselines, Corpus
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.tokenization import SEQ2SEQ_TEMPLATE, cached_tokenizer, config_fields
+from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import copy_source
+from qkv.scripts.tasks.sample import first, of_text
 from qkv.scripts.tasks.task import Answer, Task
 
 # Metrics of translations, and of targets without spaces between words, which BLEU needs.
@@ -56,19 +58,25 @@ class Seq2Seq(GreedyDecoding, Task):
         self.references = [target for name in corpus.texts for target in corpus.targets[name]]
         metrics = SENTENCES if any(" " in target for target in corpus.targets["train"]) else WORDS
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "labels": IGNORED}
-        splits, start = {}, 0
+        splits, start, lengths = {}, 0, {}
         for name, texts in corpus.texts.items():
             rows = {"input_ids": texts, "labels": corpus.targets[name]}
-            tokens = {key: tokenize(each, truncation=True, max_length=length) for key, each in rows.items()}
-            columns = {key: (each, self.fills[key]) for key, each in tokens.items()}
+            tokens = {key: truncate(tokenize, each, length) for key, each in rows.items()}
+            columns = {key: (each, self.fills[key]) for key, (each, _) in tokens.items()}
+            lengths[name] = [max(both) for both in zip(*(own for _, own in tokens.values()), strict=True)]
             splits[name] = padded_columns(columns, _target=range(start, start + len(texts)))
             start += len(texts)
         ids = {"decoder_start_token_id": self.tokenizer.pad_token_id, "max_position_embeddings": self.max_tokens}
-        super().__init__(corpus, splits, self.tokenizer, config_fields(self.tokenizer, **ids), metrics=metrics)
+        config, cut = config_fields(self.tokenizer, **ids), count_truncated(lengths, length)
+        super().__init__(corpus, splits, self.tokenizer, config, metrics=metrics, truncated=cut)
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch, padded to its longest text and its longest target."""
         return pad_with_mask(records, self.fills)
+
+    def sample(self) -> dict[str, Any]:
+        """Return the first text of the test."""
+        return of_text(first(self.corpus.texts))
 
     def baselines(self) -> Baselines:
         """Measure the text itself as if it were its target."""

@@ -35,8 +35,10 @@ from qkv.scripts.data.tokenization import (
     tokenize,
     tokenizer_for,
 )  # fmt: skip
+from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.data.validation import RecordValidation, check_audio, check_text, valid_rows, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.sample import of_recording
 from qkv.scripts.tasks.seq2seq import SPARE, GreedyDecoding
 from qkv.scripts.tasks.task import Answer, Example, Task
 
@@ -118,8 +120,10 @@ class SpeechRecognition(Task):
             self.references += table["text"]
         config = self.prepare(recipe, list(tables["train"]["text"])) | {"num_mel_bins": self.extractor.num_mel_bins}
         processor = Processor((self.extractor, self.tokenizer))
+        texts = {name: list(table["text"]) for name, table in tables.items()}
         data = replace(data, invalid_records=invalid, report=report)
-        super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"))
+        cut = self.count_truncated(texts)
+        super().__init__(data, examples, processor, config, metrics=("wer", "exact_match"), truncated=cut)
 
     @abstractmethod
     def prepare(self, recipe: Recipe, texts: Sequence[str]) -> dict[str, Any]:
@@ -128,6 +132,10 @@ class SpeechRecognition(Task):
     @abstractmethod
     def targets(self, texts: Sequence[str]) -> Tensor:
         """Return the tokens of texts, padded with what is no target."""
+
+    def count_truncated(self, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """Count the texts of each split that are truncated."""
+        return {}
 
     def options(self, batch: Batch) -> dict[str, Any]:
         """Return the options with which a pipeline gives the same."""
@@ -143,6 +151,11 @@ class SpeechRecognition(Task):
             "labels": self.targets([record["text"] for record in records]),
             "_target": torch.tensor([record["_target"] for record in records]),
         }
+
+    def sample(self) -> dict[str, Any]:
+        """Describe the first recording of the test."""
+        samples = check_audio(self.recording)
+        return of_recording(len(samples) / self.extractor.sampling_rate, self.references[self.splits["test"].first])
 
     def example(self, model: Any) -> Example:
         """Return the first recording of the test, and the model's transcription."""
@@ -167,6 +180,11 @@ class Seq2SeqSpeechRecognition(GreedyDecoding, SpeechRecognition):
     def targets(self, texts: Sequence[str]) -> Tensor:
         """Return the tokens of texts and their end, truncated to `text.length`."""
         return pad_rows(tokenize(self.tokenizer, texts, truncation=True, max_length=self.length), IGNORED)
+
+    def count_truncated(self, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+        """Count the texts of each split that are truncated to `text.length`."""
+        lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in texts.items()}
+        return count_truncated(lengths, self.length)
 
     def options(self, batch: Batch) -> dict[str, Any]:
         """Return the options of greedy decoding, for a pipeline would search with beams."""

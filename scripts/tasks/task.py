@@ -36,6 +36,7 @@ class Task:
     answers. `splits` are evaluated, but for `train`. `config` are the fields of the model's config that follow from the
     data, such as `vocab_size`, and `generation` those of its generation config. `usage` is the program of the card that
     generates something, in which `model=...` stands for the published model.
+    `truncated` says how many texts were too long.
 
     With `in_batch_negatives` the examples of a step are each other's negatives: the loss of each depends on the others,
     so gradients cannot be accumulated over parts of it.
@@ -49,6 +50,7 @@ class Task:
     metrics: Sequence[str] = ()
     generation: Mapping[str, Any] = field(default_factory=dict)
     usage: str = ""
+    truncated: dict[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = ""
     in_batch_negatives: ClassVar[bool] = False
 
@@ -91,6 +93,10 @@ class Task:
     def example(self, model: Any) -> Example | None:
         """Return an input and output of the pipeline of this kind."""
         return None
+
+    def sample(self) -> dict[str, Any]:
+        """Return what the programs of the card ask about, the first row of the test: its text, or what its file is."""
+        return {}
 
     def products(self, model: Any, folder: Path) -> dict[str, str]:
         """Leave what the model generates in a run's folder, and return {file: caption}."""

@@ -12,8 +12,10 @@ from qkv.scripts.data.collate import pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Baselines, Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, PAIR_TEMPLATE, cached_tokenizer, config_fields
+from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import linear_models, linear_regression
+from qkv.scripts.tasks.sample import first, of_text
 from qkv.scripts.tasks.task import Answer, Example, Task
 
 
@@ -28,23 +30,32 @@ class TextTask(Task):
         self.tokenize = cached_tokenizer(recipe, texts, ENCODER_TEMPLATE, pair=PAIR_TEMPLATE if corpus.pairs else "")
         tokenizer = self.tokenize.tokenizer
         self.fills = {"input_ids": tokenizer.pad_token_id}
+        self.lengths: dict[str, list[int]] = {}
         splits = {name: self.examples_of(name) for name in corpus.texts}
         config = config_fields(tokenizer, max_position_embeddings=self.length) | fields.pop("config", {})
-        super().__init__(corpus, splits, tokenizer, config, **fields)
+        cut = count_truncated(self.lengths, self.length)
+        super().__init__(corpus, splits, tokenizer, config, truncated=cut, **fields)
 
     @abstractmethod
     def targets(self, split: str) -> Tensor:
         """Return what is learned of each text of a split."""
 
+    def sample(self) -> dict[str, Any]:
+        """Return the first text of the test, or the first pair."""
+        pair = of_text(first(self.corpus.pairs)).get("prompt")
+        return of_text(first(self.corpus.texts)) | ({"pair": pair} if pair else {})
+
     def examples_of(self, split: str) -> Columns:
         """Return the tokens of a split, and its targets."""
         texts, pairs = self.corpus.texts[split], self.corpus.pairs.get(split)
-        options: dict[str, Any] = {"truncation": True, "max_length": self.length}
         if pairs is None:
-            columns = {"input_ids": (self.tokenize(texts, **options), self.fills["input_ids"])}
+            tokens, self.lengths[split] = truncate(self.tokenize, texts, self.length)
+            columns = {"input_ids": (tokens, self.fills["input_ids"])}
         else:
             tokenizer: Any = self.tokenize.tokenizer
-            made = tokenizer(texts, pairs, return_attention_mask=False, verbose=False, **options)
+            options: dict[str, Any] = {"return_attention_mask": False, "verbose": False}
+            self.lengths[split] = list(map(len, tokenizer(texts, pairs, **options)["input_ids"]))
+            made = tokenizer(texts, pairs, truncation=True, max_length=self.length, **options)
             rows = {name: [np.asarray(row) for row in column] for name, column in made.items()}
             columns = {name: (column, self.fills.get(name, 0)) for name, column in rows.items()}
         examples = padded_columns(columns)

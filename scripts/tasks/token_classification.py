@@ -11,9 +11,11 @@ from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Baselines
 from qkv.scripts.data.examples import Batch, Columns, Record
 from qkv.scripts.data.tagged_words import TaggedWords
-from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenizer_for
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
+from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.sample import first, of_text
 from qkv.scripts.tasks.task import Answer, Example, Task
 
 
@@ -35,7 +37,10 @@ class TokenClassification(Task):
         metrics = ("seqeval",) if self.entities else ("accuracy", "f1_macro")
         splits = {name: self.examples_of(data.words[name], data.tags[name]) for name in data.words}
         config = config_fields(self.tokenizer, max_position_embeddings=self.length)
-        super().__init__(data, splits, self.tokenizer, config, list(data.names), metrics)
+        joined = {name: [" ".join(words) for words in rows] for name, rows in data.words.items()}
+        lengths = {name: [len(row) for row in tokenize(self.tokenizer, own)] for name, own in joined.items()}
+        cut = count_truncated(lengths, self.length)
+        super().__init__(data, splits, self.tokenizer, config, list(data.names), metrics, truncated=cut)
 
     def examples_of(self, words: Sequence[list[str]], tags: Sequence[list[int]]) -> Columns:
         """Return the tokens of rows of words, and the tags of those that are the first of a word."""
@@ -80,6 +85,10 @@ class TokenClassification(Task):
             rows = [predicted, wanted] if self.entities else [sum(predicted, []), sum(wanted, [])]
             scores[name] = measure(self.metrics, *rows)
         return {"the most frequent tag of each word": scores}
+
+    def sample(self) -> dict[str, Any]:
+        """Return the first row of the test as a text."""
+        return of_text(" ".join(first(self.tagged.words) or []))
 
     def example(self, model: Any) -> Example:
         """Return the first row of the test as a text, and the tag of its first token."""

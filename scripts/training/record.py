@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,15 +108,40 @@ def describe(recipe: Recipe, task: Task, model: PreTrainedModel, accelerator: Ac
         "recipe": recipe_fields(recipe) | {"architecture": model_class(recipe, model).__name__},
         "config": json.loads(model.config.to_json_string()),
         "parameters": model.num_parameters(),
-        "task": {"name": task.data.name, "title": task.data.title, "kind": task.kind, "source": task.data.source}
-        | ({"usage": task.usage} if task.usage else {}),
+        "task": describe_task(task),
         "signatures": signatures(task.metrics),
-        "data": {"sizes": task.sizes(), "sha256": task.fingerprint(), **task.data.report},
+        "data": describe_data(task),
         "seed": recipe.seed,
         "device": device(accelerator),
         "versions": versions(),
         "commit": commit(),
     }
+
+
+def describe_task(task: Task) -> dict[str, Any]:
+    """Return what the task is, and, of own data, what the programs of the card ask about."""
+    data = task.data
+    facts = {"name": data.name, "title": data.title, "kind": task.kind, "source": data.source}
+    facts |= {"usage": task.usage} if task.usage else {}
+    if not data.report:
+        return facts
+    return facts | {"sample": task.sample()} | ({"dataset": re.split("[:@]", data.name)[0]} if data.source else {})
+
+
+def describe_data(task: Task) -> dict[str, Any]:
+    """Return the sizes of the data and their hash, and, of own data, how they were split and what is in the splits."""
+    facts = {"sizes": task.sizes(), "sha256": task.fingerprint(), **task.data.report}
+    if task.truncated:
+        facts["truncated"] = task.truncated
+    if task.data.report and "classes" in facts and task.kind != "object-detection":
+        facts["majority"] = majority(facts["classes"])
+    return facts
+
+
+def majority(classes: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """Return the most frequent class of the training, and its share of each split."""
+    name = max(classes["train"], key=lambda each: classes["train"][each])
+    return {"class": name, "share": {split: own.get(name, 0) / sum(own.values()) for split, own in classes.items()}}
 
 
 def device(accelerator: Accelerator) -> dict[str, Any]:

@@ -25,8 +25,9 @@ from qkv.scripts.training.state import capture, restore
 FOLDER, STATE = "checkpoints", "state.json"
 # Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
 FREE = {
-    "accumulate", "async_save", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out", "resume",
-    "patience", "prompt", "save_every", "strategy", "tensor_parallel", "threads", "title", "tracker", "workers",
+    "accumulate", "async_save", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
+    "patience", "prompt", "resume", "save_every", "strategy", "tensor_parallel", "threads", "title", "tracker",
+    "workers",
 }  # fmt: skip
 
 

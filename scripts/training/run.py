@@ -16,6 +16,8 @@ from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import model_folder
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence
+from qkv.scripts.data.truncation import is_much, truncated_sentence
+from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
@@ -73,7 +75,10 @@ class Run:
             steps = record["steps"]["taken"]
             print(f"qkv: {self.folder} is finished, all {steps} steps; nothing was trained", file=sys.stderr)
         self.model = kind.from_pretrained(model_folder(self.folder)).eval()
-        self.record = record
+        told = {name: self.record["recipe"][name] for name in (*STORY, "card")}
+        self.record = record | {"recipe": record["recipe"] | told}
+        if self.is_main and self.record != record:  # the card is to say something else
+            write_record(self.folder, self.record)
         self.clock.add(record["time"])
         return self
 
@@ -93,6 +98,8 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     if task.data.report and accelerator.is_main_process:
         print(f"qkv: {sentence(task.data.report)}", file=sys.stderr)
     recipe = with_max_steps(recipe, task.train, is_main=accelerator.is_main_process)
+    if accelerator.is_main_process and (told := truncated_sentence(task.truncated)):
+        print(f"qkv: {'warning: ' if is_much(task.truncated) else ''}{told[:1].lower()}{told[1:-1]}", file=sys.stderr)
     check_metric(recipe.output.watch, task.splits)
     set_seed(recipe.seed)
     model = make_model(accelerator, recipe, lambda: build(recipe, task))

@@ -62,7 +62,7 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     columns = describe(rows, data.features)
     guess = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where)
     name = re.sub(r"[^\w.-]+", "-", Path(where).stem or where)
-    own = {"name": name, "title": name, "data": where, "holdout": 0.0 if "validation" in splits(where) else 0.1}
+    own = {"name": name, "title": "", "data": where, "holdout": 0.0 if "validation" in splits(where) else 0.1}
     values = merged(merged(own, yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))[guess.task]), guess.fields)
     values |= length_of_training(len(rows), values["batch_size"], values.pop("epochs"))
     recipe = build(merged(values, given))

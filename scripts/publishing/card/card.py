@@ -11,6 +11,7 @@ from qkv.scripts.common.resources import render
 from qkv.scripts.common.tables import format_metric, format_range
 from qkv.scripts.publishing.card.metadata import metadata
 from qkv.scripts.publishing.card.model import CardModel, Place
+from qkv.scripts.publishing.card.own_data import facts_of, is_own, name, title
 from qkv.scripts.publishing.card.parity import check_certificate, parity_rows, worst_layers
 from qkv.scripts.publishing.card.record import Record, check_record, citation, published, settings
 from qkv.scripts.publishing.card.usage import TEMPLATES, programs
@@ -25,7 +26,7 @@ def make_card(record: Record, **place: Any) -> ModelCard:
     """
     check_record(record)
     recipe = record["recipe"]
-    subject = CardModel.of(model_name(record), record["config"], recipe["architecture"], Place(**place))
+    subject = CardModel.of(name(record), record["config"], recipe["architecture"], Place(**place))
     return rendered(
         subject,
         recipe["model"],
@@ -34,9 +35,11 @@ def make_card(record: Record, **place: Any) -> ModelCard:
         task=record["task"],
         base=record.get("base_model"),
         comparison={"seeds": [record["seed"]], "models": {}, **record.get("comparison", {})},
+        title=title(record),
+        own=facts_of(record),
         measured={name for metrics in record["metrics"].values() for name in metrics},
         command=published(record["command"]),
-        settings=settings(recipe),
+        settings=settings(recipe, own=is_own(record)),
         citation=citation(recipe),
     )
 
@@ -63,12 +66,16 @@ def rendered(subject: CardModel, config: dict[str, Any], record: Record | None =
     """Fill the template; sections of what is not known are left out."""
     recipe, task = (record["recipe"], record["task"]) if record else ({}, {})
     parity, measured_with = parity_rows(subject.stock)
-    facts = {"certificate": None, "citation": "", "recipe": recipe, "record": record, **facts}
+    facts = {"certificate": None, "citation": "", "own": {}, "recipe": recipe, "record": record, **facts}
+    sample = task.get("sample", {})
+    prompt = recipe.get("prompt") or sample.get("prompt", "")
     text = render(
         TEMPLATES / "card.md.j2",
         metadata=metadata(subject, record),
         subject=subject,
-        programs=programs(subject, recipe.get("prompt", ""), task.get("usage", "")),
+        programs=programs(
+            subject, prompt, task.get("usage", ""), about=sample.get("about", ""), pair=sample.get("pair", "")
+        ),
         config=json.dumps(config, indent=2),
         parity=parity,
         measured_with=measured_with,
@@ -102,8 +109,3 @@ def write_card(record: Path, card: Path, digest: str | None = None) -> None:
 def companions(record: Record, folder: Path) -> dict[str, bytes]:
     """Return the pictures that lie in the run folder and stand on the card."""
     return {name: (folder / name).read_bytes() for name in record.get("pictures", {})}
-
-
-def model_name(record: Record) -> str:
-    """Return the name of the model."""
-    return f"qkv-{record['recipe']['name']}"

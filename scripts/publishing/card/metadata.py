@@ -5,7 +5,9 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from qkv.scripts.publishing.card.model import CardModel
+from qkv.scripts.publishing.card.own_data import is_other_than_translation, is_own
 
+TEXT_TO_TEXT = "text2text-generation"
 RELATIONS = ("finetune", "quantized", "adapter", "merge")
 
 
@@ -15,20 +17,26 @@ def metadata(subject: CardModel, record: dict[str, Any] | None = None) -> ModelC
     task, base = record.get("task", {}), record.get("base_model")
     evaluations = results(record) if record else []
     own = [] if subject.native else ["custom_code"]
+    said = record.get("recipe", {}).get("card", {})
     return ModelCardData(
         model_name=subject.name if evaluations else None,
-        # Weights that come from elsewhere have the license of that.
-        license="apache-2.0" if record and not base else None,
+        # Weights that come from elsewhere have the license of that, and those of own data what their owner says.
+        license=said.get("license") or ("apache-2.0" if record and not base and not is_own(record) else None),
         library_name="transformers",
-        pipeline_tag=task.get("kind", subject.task),
+        pipeline_tag=subject.task if not task or is_other_than_translation(record) else task["kind"],
         tags=["qkv", subject.model_type, *own],
-        language=task.get("language"),
+        language=languages(said.get("language", "")) or task.get("language"),
         datasets=[task["dataset"]] if "dataset" in task else None,
         metrics=sorted({result.metric_type for result in evaluations}) or None,
         eval_results=evaluations or None,
         base_model_relation=base["relation"] if base else None,
         base_model=base["id"] if base else None,
     )
+
+
+def languages(said: str) -> list[str]:
+    """Return the languages that a person named, such as "en, fr"."""
+    return said.replace(",", " ").split()
 
 
 def check_relation(base: dict[str, str]) -> None:
@@ -43,9 +51,10 @@ def check_relation(base: dict[str, str]) -> None:
 def results(record: dict[str, Any]) -> list[EvalResult]:
     """Return every metric of every split but validation."""
     task = record["task"]
+    kind = TEXT_TO_TEXT if is_other_than_translation(record) else task["kind"]
     return [
         EvalResult(
-            task_type=task["kind"],
+            task_type=kind,
             dataset_type=task.get("dataset", task["name"]),
             dataset_name=task["title"],
             dataset_split=split,

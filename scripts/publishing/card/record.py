@@ -19,7 +19,9 @@ REQUIRED = (
     "time.training_cpu_s"
 ).split()
 # Recipe fields that stand elsewhere on the card.
-ELSEWHERE = ("name", "title", "model", "architecture", "limits", "out", "data", "preset")
+ELSEWHERE = ("name", "title", "model", "architecture", "limits", "out", "data", "preset", "card")
+# Those that act on example data alone.
+OF_EXAMPLES = ("text.made", "text.symbols")
 
 
 def check_record(record: Record) -> None:
@@ -49,10 +51,10 @@ def published(command: str) -> str:
     return public_command(shlex.join(word for word in shlex.split(command) if not word.startswith("out=")))
 
 
-def settings(recipe: Record) -> list[tuple[str, Any]]:
+def settings(recipe: Record, *, own: bool = False) -> list[tuple[str, Any]]:
     """Return the recipe's fields that the card does not show elsewhere, spelt as on the command line.
 
-    A group of defaults is left out.
+    A group of defaults is left out, and with own data what acts on example data alone.
     """
     usual = {name: asdict(group()) for name, group in GROUPS.items()}
     rows: list[tuple[str, Any]] = []
@@ -61,7 +63,8 @@ def settings(recipe: Record) -> list[tuple[str, Any]]:
             continue
         inner = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
         rows += [(key, part) for key, part in inner.items() if part is not None]
-    return rows
+    unused = (*OF_EXAMPLES, *(["stock."] if recipe.get("model_source") == "qkv" else [])) if own else ()
+    return [(key, part) for key, part in rows if not key.startswith(unused) and not (own and part == "")]
 
 
 def citation(recipe: Record) -> str:

@@ -14,19 +14,24 @@ ENDS, STARTS = ("max_target_positions", "max_position_embeddings"), 4
 MOST = 256
 
 
-def programs(subject: CardModel, prompt: str = "", usage: str = "") -> list[str]:
+def programs(
+    subject: CardModel, prompt: str | list[str] = "", usage: str = "", *, about: str = "", pair: str = ""
+) -> list[str]:
     """Return programs that use the model: a pipeline where its task has one, and the Auto class.
 
-    `prompt` is a text such as those that the model was trained on, or labels, separated by commas. A task may have a
-    program of its own, `usage`, in which `model=...` stands for the model.
+    `prompt` is a text such as those that the model was trained on, or labels, in a list or separated by commas; `pair`
+    is a second text that is read with it, and `about` describes the file that they read. A task may have a program of its own, `usage`, in which `model=...` stands for
+    the model.
     """
     reads, trust = subject.place.processor, "" if subject.native else ", trust_remote_code=True"
     if usage and reads:
         return [usage.replace("model=...", f'model="{subject.repo}"{trust}')]
     facts = {
+        "about": about,
+        "pair": quoted(pair) if pair else "",
         "text": quoted(prompt or "The sky is blue."),
         "masked": quoted(prompt or "The sky is {mask}."),
-        "labels": quoted(prompt.split(", ") if prompt else ["a cat", "a dog"]),
+        "labels": quoted(prompt.split(", ") if isinstance(prompt, str) and prompt else prompt or ["a cat", "a dog"]),
         # The recipe's labels as they stand, where the pipeline would make each a sentence of its own.
         "hypothesis": ', hypothesis_template="{}"' if prompt else "",
         "room": room(subject.config),

@@ -73,3 +73,20 @@ def test_a_recipe_that_says_too_little_is_refused(tmp_path: Path, text: str, mes
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
         load(str(path))
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_recipe_tells_its_story_of_its_own_data_alone(name: str) -> None:
+    same = load(name, [f"data={load(name).data.source}"])
+    other = load(name, ["data=mine.csv"])
+    assert same == load(name)
+    assert (other.title, other.limits, other.prompt) == ("", "", "") and other.model == same.model
+    typed = load(name, ["title=Mine", "data=mine.csv", "limits=none", "prompt=a b"])
+    assert (typed.title, typed.limits, typed.prompt) == ("Mine", "none", "a b")
+
+
+@pytest.mark.parametrize("text", ["Soup: a #1 guide", "no", "5", "[a, b]", "{mask} of a: b", "", "a = b", "it's"])
+def test_sentences_stay_as_they_are_typed(text: str) -> None:
+    recipe = load("digits", [f"card.title={text}", f"card.language={text}", f"prompt={text}"])
+    assert recipe.card.title == recipe.card.language == recipe.prompt == text
+    assert load("digits", ["card.title='quoted: so'"]).card.title == "quoted: so"

@@ -41,6 +41,11 @@ def test_the_description_is_json_and_holds_what_the_numbers_depend_on() -> None:
     assert facts["recipe"]["learning_rate"] == recipe.optimization.learning_rate and facts["seed"] == recipe.seed
 
 
+def test_the_most_frequent_class_of_the_training_has_its_share_of_each_split() -> None:
+    counts = {"train": {"a": 1, "b": 3}, "test": {"a": 4, "b": 1}, "validation": {"a": 2}}
+    assert record.majority(counts) == {"class": "b", "share": {"train": 0.75, "test": 0.2, "validation": 0.0}}
+
+
 def test_a_clock_counts_cpu_seconds_of_children() -> None:
     clock = record.Clock()
     subprocess.run(["python3", "-c", "sum(range(50_000_000))"], check=True)

@@ -12,6 +12,7 @@ from qkv.configuration import presets
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.training.logger import read_metrics
+from qkv.scripts.training.record import read_record
 from qkv.scripts.training.run import Run, build, train
 
 TINY = [
@@ -145,6 +146,17 @@ def test_a_finished_run_is_not_trained_again(finished: Run, capsys: pytest.Captu
     assert all(torch.equal(weights[name], value) for name, value in again.model.state_dict().items())
     with pytest.raises(ValueError, match="is of a training with seed=0, and this one has 1; set it back"):
         run(finished.folder, "seed=1")
+
+
+def test_the_card_of_a_finished_run_may_say_something_else(finished: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(finished.folder, folder)
+    run(folder, "card.title=Mine: a title", "limits=None.")
+    known = read_record(folder)
+    assert (known["recipe"].pop("card")["title"], known["recipe"].pop("limits")) == ("Mine: a title", "None.")
+    assert (
+        known["recipe"].items() <= finished.record["recipe"].items() and known["metrics"] == finished.record["metrics"]
+    )
 
 
 def test_a_run_whose_end_was_lost_is_finished_from_its_last_state(finished: Run, tmp_path: Path) -> None:
