@@ -30,10 +30,10 @@ class TextTask(Task):
         self.tokenize = cached_tokenizer(recipe, texts, ENCODER_TEMPLATE, pair=PAIR_TEMPLATE if corpus.pairs else "")
         tokenizer = self.tokenize.tokenizer
         self.fills = {"input_ids": tokenizer.pad_token_id}
-        self.lengths: dict[str, list[int]] = {}
+        self.whole_lengths: dict[str, list[int]] = {}
         splits = {name: self.examples_of(name) for name in corpus.texts}
         config = config_fields(tokenizer, max_position_embeddings=self.length) | fields.pop("config", {})
-        cut = count_truncated(self.lengths, self.length)
+        cut = count_truncated(self.whole_lengths, self.length)
         super().__init__(corpus, splits, tokenizer, config, truncated=cut, **fields)
 
     @abstractmethod
@@ -49,12 +49,12 @@ class TextTask(Task):
         """Return the tokens of a split, and its targets."""
         texts, pairs = self.corpus.texts[split], self.corpus.pairs.get(split)
         if pairs is None:
-            tokens, self.lengths[split] = truncate(self.tokenize, texts, self.length)
+            tokens, self.whole_lengths[split] = truncate(self.tokenize, texts, self.length)
             columns = {"input_ids": (tokens, self.fills["input_ids"])}
         else:
             tokenizer: Any = self.tokenize.tokenizer
             options: dict[str, Any] = {"return_attention_mask": False, "verbose": False}
-            self.lengths[split] = list(map(len, tokenizer(texts, pairs, **options)["input_ids"]))
+            self.whole_lengths[split] = list(map(len, tokenizer(texts, pairs, **options)["input_ids"]))
             made = tokenizer(texts, pairs, truncation=True, max_length=self.length, **options)
             rows = {name: [np.asarray(row) for row in column] for name, column in made.items()}
             columns = {name: (column, self.fills.get(name, 0)) for name, column in rows.items()}

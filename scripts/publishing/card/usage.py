@@ -20,8 +20,8 @@ def programs(
     """Return programs that use the model: a pipeline where its task has one, and the Auto class.
 
     `prompt` is a text such as those that the model was trained on, or labels, in a list or separated by commas; `pair`
-    is a second text that is read with it, and `about` describes the file that they read. A task may have a program of its own, `usage`, in which `model=...` stands for
-    the model.
+    is a second text that is read with it, and `about` describes the file that they read. A task may have a program of
+    its own, `usage`, in which `model=...` stands for the model.
     """
     reads, trust = subject.place.processor, "" if subject.native else ", trust_remote_code=True"
     if usage and reads:

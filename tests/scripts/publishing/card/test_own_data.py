@@ -82,14 +82,7 @@ def two_texts(folder: Path) -> list[str]:
 def tagged(folder: Path) -> list[str]:
     words = [text.split() for text in SOUPS]
     data = table(folder, words=words, tags=[["O", "B-N", "O", "O", "B-T"] for _ in SOUPS])
-    return [
-        *data,
-        "architecture=QkvEncoderForTokenClassification",
-        "text.column=words",
-        "text.label=tags",
-        "model.pooling=null",
-        "model.classifier_dropout=null",
-    ]
+    return [*data, "architecture=QkvEncoderForTokenClassification", "text.column=words", "text.label=tags"]
 
 
 def sounds(folder: Path) -> list[str]:
