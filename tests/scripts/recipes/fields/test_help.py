@@ -7,7 +7,7 @@ import pytest
 from qkv.scripts.cli import main
 from qkv.scripts.recipes.fields.help import recipe_help, spelled
 from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
-from qkv.scripts.recipes.keys import flat
+from qkv.scripts.recipes.keys import GROUPS, flat
 from qkv.scripts.recipes.loading import load, names
 
 
@@ -20,7 +20,7 @@ def test_every_field_has_its_value(name: str, monkeypatch: pytest.MonkeyPatch) -
     keys = re.findall(r"^  ([\w.]+)=", text, re.M)
     values = flat(recipe)
     config = [f"model.{key}" for key in values["model"]] + [f"stock.{key}" for key in values["stock"]]
-    plain = recipe_fields().keys() - {"model", "stock", "text", "augment"}
+    plain = recipe_fields().keys() - {"model", "stock", *GROUPS}
     assert sorted([key for key in keys if not key.endswith("NAME")]) == sorted([*plain, *config])
     for key in ("max_steps", "learning_rate", "schedule", "batch_size"):
         assert re.search(rf"^  {key}={spelled(values[key])}\s", text, re.M)
