@@ -265,5 +265,5 @@ def test_a_stream_is_no_table_of_classes(soups: dict[str, Any]) -> None:
 def test_settings_that_did_nothing_are_left_out(soups: dict[str, Any]) -> None:
     card = str(make_card(soups))
     assert "| text.label | taste |" in card
-    assert not any(f"| {name}" in card for name in ("stock.", "text.made", "text.symbols", "augment.", "prompt |"))
+    assert not any(f"| {name}" in card for name in ("stock.", "text.made", "text.symbols", "prompt |"))
     assert "| stock.model_type | bert |" in str(make_card(with_fields(soups, recipe={"model_source": "stock"})))
