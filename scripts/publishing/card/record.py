@@ -59,7 +59,10 @@ def settings(recipe: Record, *, own: bool = False) -> list[tuple[str, Any]]:
     usual = {name: asdict(group()) for name, group in GROUPS.items()}
     rows: list[tuple[str, Any]] = []
     for name, value in recipe.items():
-        if name in ELSEWHERE or value is None or value == {} or value == usual.get(name):
+        if name in ELSEWHERE or value is None or value == {}:
+            continue
+        # A record of an earlier qkv lacks the fields that a group has gained since.
+        if name in usual and value.items() <= usual[name].items():
             continue
         inner = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
         rows += [(key, part) for key, part in inner.items() if part is not None]
