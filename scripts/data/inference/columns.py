@@ -20,7 +20,13 @@ NAMES = {
     "text": "text sentence content body review comment message document article caption transcription prompt".split(),
     "source": "source src input en question instruction prompt".split(),
     "target": "target tgt output translation summary answer response completion".split(),
+    "number": "label score rating stars value price similarity y target".split(),
+    "words": "tokens words text".split(),
+    "tags": "tags ner_tags pos_tags upos labels label".split(),
 }
+# Columns of two texts that are read together.
+PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "text_a": "text_b",
+         "text": "text_pair"}  # fmt: skip
 IGNORED = re.compile(r"id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
 
 
@@ -54,6 +60,8 @@ def kind_of(feature: Any, values: Sequence[Any]) -> str:
         return "class" if all(float(value).is_integer() for value in present) and is_repeated(present) else "number"
     if all(isinstance(value, str) for value in present):
         return kind_of_texts(present)
+    if all(isinstance(value, list) and all(isinstance(item, str | int) for item in value) for value in present):
+        return "list"
     return "boxes" if "bbox" in str(present[0]) else "image" if is_image(present[0]) else "nested"
 
 
@@ -64,6 +72,8 @@ def kind_of_texts(values: Sequence[str]) -> str:
             return kind
     if all('"bbox"' in value for value in values if value != "[]"):
         return "boxes"
+    if all(value.startswith("[") and value.endswith("]") for value in values):
+        return "list"
     return "class" if is_repeated(values) and max(map(len, values)) <= SHORT else "text"
 
 

@@ -14,7 +14,7 @@ import yaml
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.encoding import UTF_8
-from qkv.scripts.data.inference.columns import Column, describe, first, is_image, longest
+from qkv.scripts.data.inference.columns import PAIRS, Column, describe, first, is_image, longest
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
@@ -84,7 +84,7 @@ def length_of_training(rows: int, batch_size: int, epochs: int) -> Fields:
 def asked_roles(columns: Sequence[Column], text: Fields, where: str) -> Roles:
     """Return the columns that `text.column`, `text.label` and `text.target` name; ValueError for a missing one."""
     named = {column.name: column for column in columns}
-    asked = {key: str(text[key]).partition(".")[0] for key in ("column", "label", "target") if text.get(key)}
+    asked = {key: str(text[key]).partition(".")[0] for key in ("column", "label", "target", "pair") if text.get(key)}
     for name in asked.values():
         if name not in named:
             raise ValueError(f"{where} has no column {name!r}; {did_you_mean(name, list(named), 'columns')}")
@@ -106,20 +106,46 @@ def guess_task(columns: Sequence[Column], asked: Roles, where: str) -> Guess:
 
 def guess_texts(columns: Sequence[Column], asked: Roles) -> Guess | None:
     """Choose the task of texts: classes or other texts beside them, or the texts alone."""
-    source = asked.get("column") or first(columns, "source", "text") or first(columns, "text") or longest(columns)
+    words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
+    if words and tags and words is not tags and "column" not in asked:
+        return Guess("token-classification", {"words": words, "tags": tags}, text_fields(words, label=tags.name))
+    pair = pair_of(columns, asked)
+    source = asked.get("column") or (pair and pair[0]) or first(columns, "source", "text") or first(columns, "text")
+    source = source or longest(columns)
     if source is None:
         return None
-    rest = [column for column in columns if column is not source]
-    label, target = asked.get("label"), asked.get("target")
-    if not (label or target):
-        label = first(rest, "class")
-    if not (label or target or "column" in asked):
-        target = first(rest, "target", "text") or longest(rest)
-    if target is not None:
-        return Guess("seq2seq", {"source": source, "target": target}, text_fields(source, target=target.name))
-    if label is not None:
-        return Guess("text-classification", {"text": source, "class": label}, text_fields(source, label=label.name))
-    return Guess("causal-lm", {"text": source}, text_fields(source))
+    role, column = learned([column for column in columns if column not in (source, *(pair or ()))], asked)
+    texts = {"text": source, **({"second text": pair[1]} if pair else {})}
+    named = {"pair": pair[1].name} if pair else {}
+    if column is None:
+        return Guess("causal-lm", {"text": source}, text_fields(source))
+    if role == "target":
+        return Guess("seq2seq", {"source": source, "target": column}, text_fields(source, target=column.name))
+    fields = text_fields(source, label=column.name, **named)
+    if role == "number":
+        return Guess("regression", {**texts, "number": column}, fields | {"model": {"problem_type": "regression"}})
+    return Guess("text-classification", {**texts, "class": column}, fields)
+
+
+def learned(rest: Sequence[Column], asked: Roles) -> tuple[str, Column | None]:
+    """Return what is learned of texts, and its column: a number, a class, or a text where no texts were asked for."""
+    if "target" in asked:
+        return "target", asked["target"]
+    if "label" in asked:
+        return ("number" if asked["label"].kind == "number" else "class"), asked["label"]
+    for role, column in {"number": first(rest, "number", "number"), "class": first(rest, "class")}.items():
+        if column is not None:
+            return role, column
+    return "target", None if "column" in asked else first(rest, "target", "text") or longest(rest)
+
+
+def pair_of(columns: Sequence[Column], asked: Roles) -> tuple[Column, Column] | None:
+    """Return two columns of texts that are read together, by their usual names or as they are asked for."""
+    if "column" in asked and "pair" in asked:
+        return asked["column"], asked["pair"]
+    named = {column.name.lower(): column for column in columns}
+    both = ((named[one], named[other]) for one, other in PAIRS.items() if one in named and other in named)
+    return None if "column" in asked else next(both, None)
 
 
 def guess_files(files: Column, columns: Sequence[Column], asked: Roles) -> Guess | None:

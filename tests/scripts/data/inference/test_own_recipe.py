@@ -17,17 +17,21 @@ from sine_waves import recordings
 TASKS = {
     "text-classification": {"review": "a text of words {}", "sentiment": ["good", "bad"]},
     "seq2seq": {"en": "a text of words {}", "fr": "un texte de mots {}"},
-    "causal-lm": {"body": "a text of words {}", "number": 1},
+    "regression": {"review": "a text of words {}", "score": 1},
+    "token-classification": {"tokens": [["word {}", "b"], ["c {}"]], "tags": [["O", "B-X"], ["O"]]},
+    "causal-lm": {"body": "a text of words {}", "written_by": 1},
 }
+PAIR = {"premise": "a text of words {}", "hypothesis": "other words {}", "label": ["yes", "no"]}
 
 
 def table(folder: Path, columns: dict, count: int = 60) -> str:
     """A file of rows: texts with the number of the row, classes by turns."""
 
     def value(given: object, row: int) -> object:
-        return (
-            given[row % len(given)] if isinstance(given, list) else given.format(row) if isinstance(given, str) else row
-        )
+        own = given[row % len(given)] if isinstance(given, list) else given
+        if isinstance(own, list):
+            return [word.format(row) for word in own]
+        return own.format(row) if isinstance(own, str) else row
 
     rows = [{"id": row, **{name: value(given, row) for name, given in columns.items()}} for row in range(count)]
     (folder / "own.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -56,6 +60,13 @@ def test_a_table_of_texts_is_for_the_task_of_its_columns(task: str, tmp_path: Pa
     assert set(made.sizes()) == {"train", "validation", "test"}
     assert task == "causal-lm" or sum(made.sizes().values()) == 60  # which packs texts
     assert shown.get("classes") == ("bad 30, good 30" if task == "text-classification" else None)
+
+
+def test_two_texts_are_classified_together(tmp_path: Path) -> None:
+    recipe, shown = infer(table(tmp_path, PAIR), ["text.vocab_size=300"])
+    assert shown["task"] == "text-classification" and shown["column of second text"] == "hypothesis (text)"
+    assert (recipe.text.column, recipe.text.pair, recipe.text.label) == ("premise", "hypothesis", "label")
+    assert registry.load(recipe).data.report["classes"]["test"] == {"no": 3, "yes": 3}
 
 
 def test_folders_of_images_are_classes_and_their_sizes_the_models(tmp_path: Path) -> None:
