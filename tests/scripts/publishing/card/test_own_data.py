@@ -267,3 +267,9 @@ def test_settings_that_did_nothing_are_left_out(soups: dict[str, Any]) -> None:
     assert "| text.label | taste |" in card
     assert not any(f"| {name}" in card for name in ("stock.", "text.made", "text.symbols", "prompt |"))
     assert "| stock.model_type | bert |" in str(make_card(with_fields(soups, recipe={"model_source": "stock"})))
+
+
+def test_what_a_training_started_from_is_named(soups: dict[str, Any]) -> None:
+    assert "parameters, trained from scratch with qkv." in str(make_card(soups))
+    card = str(make_card(with_fields(soups, recipe={"init": "mlm"})))
+    assert "parameters, trained further from `mlm` with qkv." in card and "from scratch" not in card
