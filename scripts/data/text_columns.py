@@ -49,6 +49,7 @@ def read_corpus(recipe: Recipe) -> Corpus:
     division = divide_rows(text_sketches(sketched or texts), recipe, strata, groups_of(tables, recipe))
     if numbers:
         division.report.pop("classes")
+        division.report["split"] = division.report["split"].replace("each class", "each fifth of the numbers")
     return Corpus(
         **public_names(where), texts=division.of_lists(texts), targets=division.of_lists(targets),
         pairs=division.of_lists(pairs), labels=division.of_lists(classes), names=known,

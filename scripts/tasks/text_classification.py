@@ -111,8 +111,13 @@ class TextRegression(TextTask):
     """Learn a number for each text, by the mean squared error."""
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
-        config = {"problem_type": "regression", "num_labels": 1}
-        super().__init__(recipe, corpus, config=config, metrics=("mae", "rmse", "pearson", "spearman"))
+        names = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}  # one score, as in transformers
+        super().__init__(
+            recipe,
+            corpus,
+            config={"problem_type": "regression", **names},
+            metrics=("mae", "rmse", "pearson", "spearman"),
+        )
 
     def targets(self, split: str) -> Tensor:
         """Return the numbers."""

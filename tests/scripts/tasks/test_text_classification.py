@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
-from transformers import pipeline
+from transformers import AutoConfig, pipeline
 
 import qkv
 from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.recipes import loading
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.tasks.text_classification import TextClassification, TextRegression, text_classification
+from qkv.scripts.training.run import train
 from recipes import recipe_of
 
 TEXTS = {"train": ["aaa b", "b", "aaaaaaaaaaaaaaaa", "bb b"], "test": ["aa", "bb"]}
@@ -117,3 +119,16 @@ def test_numbers_are_learned_by_their_squared_error() -> None:
 def test_numbers_make_a_regression() -> None:
     assert isinstance(text_classification(RECIPE, Corpus("c", "t", "s", TEXTS, numbers=NUMBERS)), TextRegression)
     assert isinstance(text_classification(RECIPE, Corpus("c", "t", "s", TEXTS, LABELS, ["A", "B"])), TextClassification)
+
+
+def test_a_regression_is_trained_from_a_table(tmp_path: Path) -> None:
+    rows = "".join(f"{'ab'[number % 2]} {number};{number / 7:.3f}\n" for number in range(40))
+    (tmp_path / "x.csv").write_text(f"text;score\n{rows}")
+    words = [f"data={tmp_path / 'x.csv'}", "text.label=score", f"out={tmp_path / 'run'}", "max_steps=2", "warmup_steps=1",
+             "text.length=16", "text.vocab_size=300", "model.hidden_size=8", "model.num_hidden_layers=1",
+             "model.num_attention_heads=2", "model.pattern=[full]"]  # fmt: skip
+    record = train(loading.load("docs-classify", words), "qkv train").record
+    assert {"mae", "rmse", "pearson", "spearman"} <= record["metrics"]["test"].keys()
+    config = AutoConfig.from_pretrained(tmp_path / "run")
+    assert "each fifth of the numbers" in record["data"]["split"] and "classes" not in record["data"]
+    assert config.num_labels == 1 and config.problem_type == "regression"
