@@ -16,6 +16,7 @@ from qkv.scripts.recipes.loading import names
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
+SHELLS = ("bash", "zsh", "fish")
 KEY_VALUE = "key=value"
 
 
@@ -204,6 +205,17 @@ def list_recipes(parser: ArgumentParser) -> None:
     """
 
 
+def completion(parser: ArgumentParser) -> None:
+    """Print a script that completes commands, recipes, fields and words in a shell.
+
+    For bash and zsh, put `eval "$(qkv completion bash)"` into the file that the shell reads at its start; for fish,
+    write it to ~/.config/fish/completions/qkv.fish.
+
+    Example: qkv completion bash
+    """
+    parser.add_argument("shell", choices=SHELLS, help="whose script is printed")
+
+
 COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "recipes": list_recipes,
     "train": train,
@@ -216,6 +228,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "verify": verify,
     "card": card,
     "benchmark": benchmark,
+    "completion": completion,
 }
 
 
