@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 # Metrics of which smaller is better.
-LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer")
+LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "rmse")
 
 
 @dataclass

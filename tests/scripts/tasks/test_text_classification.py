@@ -8,10 +8,12 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoConfig, pipeline
 
 import qkv
+from qkv.scripts.common.tables import format_metric
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.recipes import loading
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.tasks.text_classification import TextClassification, TextRegression, text_classification
+from qkv.scripts.training.early_stopping import LOWER_IS_BETTER
 from qkv.scripts.training.run import train
 from recipes import recipe_of
 
@@ -132,3 +134,7 @@ def test_a_regression_is_trained_from_a_table(tmp_path: Path) -> None:
     config = AutoConfig.from_pretrained(tmp_path / "run")
     assert "each fifth of the numbers" in record["data"]["split"] and "classes" not in record["data"]
     assert config.num_labels == 1 and config.problem_type == "regression"
+
+
+def test_errors_are_numbers_not_shares() -> None:
+    assert format_metric("mae", 1.5) == "1.5000" and not {"mae", "rmse"} - set(LOWER_IS_BETTER)
