@@ -9,6 +9,7 @@ from textwrap import wrap
 import qkv
 from qkv.scripts.arguments import COMMANDS, OF_DATA, OF_RECIPES, about, parser_of
 from qkv.scripts.common.extras import MissingExtraError, load
+from qkv.scripts.common.phases import phase
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import options_as_words
@@ -54,7 +55,8 @@ def dispatch(words: Sequence[str]) -> int:
         return 0
     arguments = parse(name, words[1:])
     arguments.words = shlex.join(["qkv", *words])
-    command = load(f"qkv.scripts.{COMMANDS[name].__name__}")
+    with phase("loading PyTorch and transformers"):
+        command = load(f"qkv.scripts.{COMMANDS[name].__name__}")
     if transformers := sys.modules.get("transformers"):
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)

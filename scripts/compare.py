@@ -6,7 +6,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import comparison_rows, print_table
+from qkv.scripts.publishing.export.run_folder import README
 from qkv.scripts.quickstart import complete
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.record import Clock
@@ -25,6 +27,7 @@ def run(arguments: Namespace) -> None:
         complete(ours)
         title = f"{recipe.name}, seeds {', '.join(map(str, arguments.seeds))}"
         print_table(title, comparison_rows(ours.record["comparison"]))
+        print(f"the card: {ours.folder / README}")
 
 
 def compare(arguments: Namespace, folder: Path) -> Run:
@@ -37,12 +40,13 @@ def compare(arguments: Namespace, folder: Path) -> Run:
     models = MODELS | {name: words for name, *words in arguments.also}
     records: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     # Ours is last, so that it is at hand when all are done.
-    for name in reversed(models):
-        for seed in reversed(arguments.seeds):
-            place = [f"seed={seed}", f"out={folder / f'{name}-{seed}'}"]
-            recipe = load(arguments.recipe, [*arguments.overrides, *models[name], *place])
-            run = train(recipe, arguments.words, Clock())
-            records[name].insert(0, run.record)
+    pairs = [(name, seed) for name in reversed(models) for seed in reversed(arguments.seeds)]
+    for number, (name, seed) in enumerate(pairs, 1):
+        out = folder / f"{name}-{seed}"
+        say(f"{name}, seed {seed}: {number} of {len(pairs)} trainings, in {out}")
+        recipe = load(arguments.recipe, [*arguments.overrides, *models[name], f"seed={seed}", f"out={out}"])
+        run = train(recipe, arguments.words, Clock())
+        records[name].insert(0, run.record)
     each = {name: results(of_model) for name, of_model in records.items()}
     run.record["comparison"] = {"seeds": arguments.seeds, "models": each}
     return run

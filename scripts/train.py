@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 
+from qkv.scripts.common.phases import phase
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.inference.own_recipe import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run
@@ -13,7 +14,8 @@ def run(arguments: Namespace) -> None:
     """Train, complete the run folder, and print the results and files."""
     finished = train(recipe_of(arguments.recipe, arguments.overrides), arguments.words)
     if finished.is_main:
-        complete_run(finished.folder, finished.model)
+        with phase(f"writing code, card and manifest to {finished.folder}"):
+            complete_run(finished.folder, finished.model)
         print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
 
 

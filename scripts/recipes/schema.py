@@ -217,6 +217,8 @@ class Output:
         eval_every (optimizer steps): Steps between evaluations.
         save_every (optimizer steps): Steps between checkpoints. One is saved at the end and when a signal ends the
             training in any case.
+        save_minutes (minutes): The most work that a kill may lose: a checkpoint is saved in time for that, but where
+            saving would take more than a few percent of the time.
         keep (checkpoints): Newest checkpoints that stay.
         async_save: Whether checkpoints are written in the background.
         resume: `auto` goes on from the newest checkpoint of the same recipe in the same folder; `never` refuses a
@@ -231,6 +233,7 @@ class Output:
     log_every: Count = 10
     eval_every: Count = 100
     save_every: Count | None = None
+    save_minutes: Positive | None = 3.0
     keep: Count = 2
     async_save: bool = False
     resume: Literal["auto", "never"] = "auto"

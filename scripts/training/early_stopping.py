@@ -45,6 +45,15 @@ class EarlyStopping:
         return None if self.metric is None else self.step or None
 
     @property
+    def sentence(self) -> str:
+        """The best value so far and its step; empty without a metric, or before the first evaluation."""
+        return (
+            f"best {self.metric} {self.best:.4f} at step {self.step}"
+            if self.best_step and self.best is not None
+            else ""
+        )
+
+    @property
     def should_stop(self) -> bool:
         """True after `patience` evaluations without a better one."""
         return self.patience is not None and self.waited >= self.patience

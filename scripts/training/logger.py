@@ -1,4 +1,4 @@
-"""Log the metrics of a training: `metrics.jsonl`, trackers, and a progress bar."""
+"""Log the metrics of a training: `metrics.jsonl`, trackers, and what the screen shows."""
 
 import json
 import math
@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
+from qkv.scripts.training.progress import progress_display
 
 METRICS = "metrics.jsonl"
 
@@ -30,12 +29,10 @@ class MetricLogger:
         self.losses: list[float] = []
         self.tokens = 0
         self.shown: dict[str, float] = {}
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self.progress = Progress(
-            TextColumn("{task.description}"), *columns, TextColumn("{task.fields[state]}"),
-            console=Console(stderr=True), disable=not accelerator.is_main_process,
-        )  # fmt: skip
-        self.bar = self.progress.add_task(recipe.name, total=recipe.optimization.max_steps, state="")
+        self.best = ""
+        self.learning_rate: float | None = None
+        is_main = accelerator.is_main_process
+        self.progress = progress_display(recipe.name, recipe.optimization.max_steps, is_main=is_main)
 
     def log_step(self, step: Step) -> None:
         """Log a step, every `log_every` of them; FloatingPointError when its loss is not finite."""
@@ -43,6 +40,8 @@ class MetricLogger:
         if not math.isfinite(loss):
             raise FloatingPointError(f"the loss is {loss} at step {step.number}; try a lower learning_rate")
         self.losses.append(loss)
+        self.shown.setdefault("loss", loss)
+        self.learning_rate = step.learning_rate
         self.tokens += int(step.tokens)
         if step.number % self.recipe.output.log_every == 0 or step.number == self.recipe.optimization.max_steps:
             self.shown["loss"] = sum(self.losses) / len(self.losses)
@@ -73,7 +72,7 @@ class MetricLogger:
         self.losses, self.tokens, self.shown = state["losses"], state["tokens"], state["shown"]
 
     def print(self, sentence: str) -> None:
-        """Print a sentence above the progress bar."""
+        """Print a sentence."""
         if self.accelerator.is_main_process and sentence:
             print(f"qkv: {sentence}", file=sys.stderr)
 
@@ -88,6 +87,7 @@ class MetricLogger:
             self.accelerator.log(values, step=line["step"])
 
     def show(self, number: int) -> None:
-        """Update the progress bar."""
-        state = "  ".join(f"{name} {value:.4f}" for name, value in self.shown.items())
-        self.progress.update(self.bar, completed=number, state=state)
+        """Show the last values of the metrics, and the best."""
+        state = [f"{name} {value:.4f}" for name, value in self.shown.items()]
+        state += [f"lr {self.learning_rate:.2g}"] if self.learning_rate is not None else []
+        self.progress.update(number, "  ".join([*state, self.best] if self.best else state))

@@ -32,7 +32,8 @@ from qkv.scripts.training.stream_loader import make_loader
 class Step:
     """An optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes.
 
-    `stop` says on every process that one of them was asked to end the training.
+    `stop` says on every process that one of them was asked to end the training, `save` that the main one asks for a
+    checkpoint.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Step:
     grad_norm: Tensor
     tokens: Tensor
     stop: bool = False
+    save: bool = False
 
 
 @dataclass
@@ -55,8 +57,9 @@ class Loop:
     recipe: Recipe
     task: Task
     done: int = 0
-    # Whether this process was asked to end the training; reduced over all processes in each step.
+    # Whether this process was asked to end the training, or asks for a checkpoint; over all processes in each step.
     stop_requested: Callable[[], bool] = lambda: False
+    save_requested: Callable[[], bool] = lambda: False
 
     def __post_init__(self) -> None:
         accelerator, model, recipe, task = self.accelerator, self.model, self.recipe, self.task
@@ -90,9 +93,10 @@ class Loop:
         accelerator = self.accelerator
         config = accelerator.unwrap_model(self.model).config
         targets = torch.stack([torch.as_tensor(self.task.count(batch)) for batch in batches]).sum(0)
-        others = torch.tensor([sum(count_tokens(batch, config) for batch in batches), self.stop_requested()])
+        tokens = sum(count_tokens(batch, config) for batch in batches)
+        others = torch.tensor([tokens, self.stop_requested(), self.save_requested()])
         own = torch.cat((torch.atleast_1d(targets), others)).to(accelerator.device)
-        *counts, tokens, stop = reduce_sum(accelerator, own)
+        *counts, tokens, stop, save = reduce_sum(accelerator, own)
         num_items_in_batch = torch.stack(counts) if len(counts) > 1 else counts[0]
         losses = []
         options = no_cache(accelerator, self.model)
@@ -114,7 +118,7 @@ class Loop:
         if self.ema:
             self.ema.update()
         loss = reduce_sum(accelerator, torch.stack(losses).sum())
-        return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop))
+        return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop), bool(save))
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model within this context the weights that are evaluated and kept: with EMA the averaged ones."""

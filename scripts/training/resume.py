@@ -2,6 +2,7 @@
 
 import json
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -12,22 +13,24 @@ from safetensors.torch import load_file
 
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.data.examples import Examples
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 from qkv.scripts.training.early_stopping import EarlyStopping
 from qkv.scripts.training.logger import METRICS, MetricLogger
-from qkv.scripts.training.loop import Loop
+from qkv.scripts.training.loop import Loop, Step
+from qkv.scripts.training.pace import SavePace
 from qkv.scripts.training.record import Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
-from qkv.scripts.training.state import capture, restore
+from qkv.scripts.training.state import capture, follow_schedule, restore
 
 FOLDER, STATE = "checkpoints", "state.json"
 # Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
 FREE = {
     "accumulate", "async_save", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
-    "patience", "prompt", "resume", "save_every", "strategy", "tensor_parallel", "threads", "title", "tracker",
-    "workers",
+    "patience", "prompt", "resume", "save_every", "save_minutes", "strategy", "tensor_parallel", "threads", "title",
+    "tracker", "workers",
 }  # fmt: skip
 
 
@@ -48,21 +51,30 @@ def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
 
 
 def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the record of a finished training in the folder, or None; ValueError when it was another training."""
+    """Return the record of a finished training in the folder, or None; ValueError when it was another training.
+
+    A training that shall now take more steps is not finished.
+    """
     # The record is the last thing that a training writes.
     if not (folder / RECORD).exists():
         return None
     saved = read_record(folder)
     check_same_training(saved, record, folder)
-    return saved
+    if saved["recipe"]["max_steps"] == record["recipe"]["max_steps"]:
+        return saved
+    if not any((folder / FOLDER).iterdir()):
+        raise ValueError(
+            f"{folder} is finished and has no checkpoint to go on from; give another out= and init={folder}"
+        )
+    return None
 
 
 def check_same_training(saved: dict[str, Any], wanted: dict[str, Any], where: Path) -> None:
-    """Raise ValueError for the first field in which the records of two trainings differ."""
+    """Raise ValueError for the first field in which the records of two trainings differ; steps may become more."""
     one, other = comparable(saved), comparable(wanted)
     for key in one | other:
         was, now = one.get(key), other.get(key)
-        if was != now:
+        if was != now and not (key == "max_steps" and int(now or 0) > int(was or 0)):
             raise ValueError(
                 f"{where} is of a training with {key}={was!r}, and this one has {now!r}; set it back to resume, or "
                 "give another out="
@@ -78,6 +90,19 @@ def comparable(record: dict[str, Any]) -> dict[str, Any]:
     # As JSON has it: no tuples, and keys are texts.
     fields: dict[str, Any] = json.loads(json.dumps(recipe | nested))
     return {**fields, "data": record["data"]["sha256"]}
+
+
+def should_save(step: Step, recipe: Recipe) -> bool:
+    """Return whether a checkpoint is to be saved after a step, whatever an evaluation finds."""
+    every, last = recipe.output.save_every, step.number == recipe.optimization.max_steps
+    return last or step.save or step.stop or (every is not None and step.number % every == 0)
+
+
+def command_again(recipe: Recipe, folder: Path) -> str:
+    """Return what to type to resume a training."""
+    words = [f"out={folder}"] if recipe.output.folder is None else []
+    words += ["resume=auto"] if recipe.output.resume == "never" else []
+    return f"the same command with {' '.join(words)}" if words else "the same command"
 
 
 @dataclass
@@ -100,11 +125,26 @@ class CheckpointManager:
     def __post_init__(self) -> None:
         recipe, self.folder = self.loop.recipe, self.logger.path.parent
         self.checkpoints = Checkpoints(self.folder / FOLDER, recipe.output.keep, background=recipe.output.async_save)
+        minutes = recipe.output.save_minutes
+        self.pace = SavePace(60 * minutes if minutes else None)
 
     def update(self, results: dict[str, dict[str, float]]) -> bool:
         """Log an evaluation, and return whether it is the best so far of the watched metric, and so to be saved."""
+        best = self.early_stopping.update(self.loop.done, results)
+        self.logger.best = self.early_stopping.sentence
         self.logger.log_evaluation(self.loop.done, results)
-        return self.early_stopping.update(self.loop.done, results) and self.early_stopping.metric is not None
+        return best and self.early_stopping.metric is not None
+
+    def evaluate(self, splits: Mapping[str, Examples]) -> bool:
+        """Evaluate splits and log that, and return whether it is the best so far, and so to be saved."""
+        with self.pace.timed("evaluation"):
+            return self.update({name: self.loop.evaluate(split) for name, split in splits.items()})
+
+    def save_requested(self) -> bool:
+        """Return whether a checkpoint is due after the step that begins, by the clock of the main process."""
+        every, done = self.loop.recipe.output.eval_every, self.loop.done
+        due = self.pace.due(sum((done + ahead) % every == 0 for ahead in (1, 2)))
+        return due and self.loop.accelerator.is_main_process
 
     def tensors(self, step: int) -> Tensors:
         """Read the tensors of a checkpoint, on the main process."""
@@ -113,14 +153,15 @@ class CheckpointManager:
 
     def save(self) -> None:
         """Save the state after the step just taken; OSError on every process when the main one cannot write it."""
-        tensors, facts = capture(self.loop)
-        facts |= {name: self.record[name] for name in ("recipe", "config", "data")}
-        facts |= {"logger": self.logger.state_dict(), "early_stopping": self.early_stopping.state_dict()}
-        facts |= {"time": self.clock.read(), "resumed": self.resumed, "versions": versions()}
-        metrics = self.logger.path.read_text(encoding="utf-8") if self.logger.path.exists() else ""
-        texts = {STATE: json.dumps(facts) + "\n", METRICS: metrics}
-        written = (self.loop.done, tensors, texts, self.early_stopping.best_step)
-        run_on_main(self.loop.accelerator, lambda: self.checkpoints.save(*written))
+        with self.pace.timed("save"):
+            tensors, facts = capture(self.loop)
+            facts |= {name: self.record[name] for name in ("recipe", "config", "data")}
+            facts |= {"logger": self.logger.state_dict(), "early_stopping": self.early_stopping.state_dict()}
+            facts |= {"time": self.clock.read(), "resumed": self.resumed, "versions": versions()}
+            metrics = self.logger.path.read_text(encoding="utf-8") if self.logger.path.exists() else ""
+            texts = {STATE: json.dumps(facts) + "\n", METRICS: metrics}
+            written = (self.loop.done, tensors, texts, self.early_stopping.best_step)
+            run_on_main(self.loop.accelerator, lambda: self.checkpoints.save(*written))
 
     def wait(self) -> None:
         """Wait until everything is saved; OSError on every process when it could not be."""
@@ -131,10 +172,7 @@ class CheckpointManager:
         self.wait()
         accelerator, recipe = self.loop.accelerator, self.loop.recipe
         self.loop.close()
-        words = [f"out={self.folder}"] if recipe.output.folder is None else []
-        words += ["resume=auto"] if recipe.output.resume == "never" else []
-        command = f"the same command with {' '.join(words)}" if words else "the same command"
-        message = f"stopped at step {self.loop.done}; {command} resumes from there"
+        message = f"stopped at step {self.loop.done}; {command_again(recipe, self.folder)} resumes from there"
         raise Interrupted(message if accelerator.is_main_process else "", handler.number or signal.SIGTERM)
 
     def resume(self) -> str:
@@ -148,10 +186,15 @@ class CheckpointManager:
         restore(self.loop, self.tensors(state["step"]), state)
         self.logger.load_state_dict(state["logger"])
         self.early_stopping.load_state_dict(state["early_stopping"])
+        self.logger.best = self.early_stopping.sentence
         self.logger.show(self.loop.done)
         self.resumed = (*state["resumed"], self.loop.done)
         self.earlier = state["time"]
         self.clock.add(self.earlier)
+        was, now = (facts["max_steps"] for facts in (state["recipe"], self.record["recipe"]))
+        if was != now:
+            self.early_stopping.waited = 0
+            sentence = f"{sentence}; {now} steps instead of {was}: {follow_schedule(self.loop)}"
         return sentence
 
     def read(self) -> tuple[dict[str, Any] | None, str]:
@@ -159,8 +202,10 @@ class CheckpointManager:
         self.checkpoints.folder.mkdir(exist_ok=True)
         step, skipped = self.checkpoints.newest()
         if step is None:
-            self.logger.path.unlink(missing_ok=True)
-            return None, skipped
+            if not self.logger.path.exists():
+                return None, skipped
+            self.logger.path.unlink()
+            return None, f"{self.folder} has no checkpoint yet, so the training starts again from its first step"
         folder = self.checkpoints.path(step)
         state = json.loads((folder / STATE).read_text(encoding="utf-8"))
         check_same_training(state, self.record, folder)

@@ -14,6 +14,7 @@ from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import model_folder
+from qkv.scripts.common.phases import phase
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence
 from qkv.scripts.data.truncation import is_much, truncated_sentence
@@ -30,7 +31,7 @@ from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.plots import draw_curve
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
 from qkv.scripts.training.record import Clock, EnergyMeter, describe, write_record
-from qkv.scripts.training.resume import CheckpointManager, finished_record, open_folder
+from qkv.scripts.training.resume import CheckpointManager, finished_record, open_folder, should_save
 from qkv.scripts.training.signals import SignalHandler
 from qkv.scripts.training.state import load_kept_weights
 from qkv.scripts.training.stock_model import model_class, stock_model
@@ -73,7 +74,8 @@ class Run:
         """Load a run that was finished earlier with a model of that class."""
         if self.is_main:
             steps = record["steps"]["taken"]
-            print(f"qkv: {self.folder} is finished, all {steps} steps; nothing was trained", file=sys.stderr)
+            more = f"max_steps={2 * steps} would go on from there"
+            print(f"qkv: {self.folder} is finished, all {steps} steps; nothing was trained; {more}", file=sys.stderr)
         self.model = kind.from_pretrained(model_folder(self.folder)).eval()
         told = {name: self.record["recipe"][name] for name in (*STORY, "card")}
         self.record = record | {"recipe": record["recipe"] | told}
@@ -102,8 +104,9 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
         print(f"qkv: {'warning: ' if is_much(task.truncated) else ''}{told[:1].lower()}{told[1:-1]}", file=sys.stderr)
     check_metric(recipe.output.watch, task.splits)
     set_seed(recipe.seed)
-    model = make_model(accelerator, recipe, lambda: build(recipe, task))
-    loop = Loop(accelerator, model, recipe, task)
+    with phase("building the model"):
+        model = make_model(accelerator, recipe, lambda: build(recipe, task))
+        loop = Loop(accelerator, model, recipe, task)
     record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
     folder = open_folder(recipe, accelerator)
     run = Run(folder, model, task, record, clock, accelerator.is_main_process)
@@ -116,14 +119,16 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     fit(loop, run)
     loop.close()
     if run.is_main:
-        run.finish()
+        with phase(f"writing the model to {folder}"):
+            run.finish()
     return run
 
 
 def load_task(recipe: Recipe) -> Task:
     """Load the recipe's data; what workers cache on disk, one process of each machine makes for all."""
     cached = recipe.data.workers and not recipe.data.streaming
-    return local_main_first(lambda: registry.load(recipe)) if cached else registry.load(recipe)
+    with phase(f"reading the data of {recipe.name}"):
+        return local_main_first(lambda: registry.load(recipe)) if cached else registry.load(recipe)
 
 
 def architecture_of(recipe: Recipe) -> Any:
@@ -185,7 +190,8 @@ def fit(loop: Loop, run: Run) -> None:
     logger = MetricLogger(run.folder, loop.recipe, loop.accelerator)
     early_stopping = EarlyStopping(loop.recipe.output.watch, loop.recipe.output.patience)
     manager = CheckpointManager(loop, logger, early_stopping, run.record)
-    logger.print(manager.resume())
+    with phase(f"looking for checkpoints in {run.folder}"):
+        logger.print(manager.resume())
     run.clock.add(manager.earlier)
     energy = EnergyMeter.of(loop.accelerator)
     take_steps(manager, energy)
@@ -193,12 +199,16 @@ def fit(loop: Loop, run: Run) -> None:
     if early_stopping.step != loop.done:
         load_kept_weights(loop, manager.tensors(early_stopping.step))
     # The test split is evaluated once, by the weights that are kept, so that nothing can be chosen by it.
-    tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
+    with phase("evaluating the test split"):
+        tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
     logger.log_evaluation(loop.done, tested)
+    if early_stopping.sentence:
+        logger.print(f"the weights that are kept are those of the {early_stopping.sentence}")
     run.model = full_model(loop.accelerator, loop.model, model_class(loop.recipe, run.model)).eval()
     run.record |= {
         "metrics": {**early_stopping.results, **tested},
         "steps": {"taken": loop.done, "kept": early_stopping.step},
+        "best": {"metric": early_stopping.metric, "value": early_stopping.best} if early_stopping.metric else None,
         "bad_records": run.task.data.invalid_records.summary(),
         # The counters know nothing of what was before.
         "energy": None if manager.resumed else energy.read(),
@@ -211,15 +221,17 @@ def take_steps(manager: CheckpointManager, energy: EnergyMeter) -> None:
     """Take the steps that are left, and evaluate and save on the way; Interrupted when a signal came."""
     loop, recipe, checkpoints = manager.loop, manager.loop.recipe, manager.checkpoints
     validation = {name: split for name, split in loop.task.splits.items() if name != "test"}
-    with manager.logger.progress, checkpoints.writer, SignalHandler() as handler:
+    is_main = loop.accelerator.is_main_process
+    with manager.logger.progress, checkpoints.writer, SignalHandler(speaks=is_main) as handler:
         loop.stop_requested = lambda: handler.number is not None or checkpoints.failed()
+        loop.save_requested = manager.save_requested
         for step in () if manager.early_stopping.should_stop else loop.steps():
             manager.logger.log_step(step)
             energy.update()
             last, best = step.number == recipe.optimization.max_steps, False
             if last or step.number % recipe.output.eval_every == 0:
-                best = manager.update({name: loop.evaluate(split) for name, split in validation.items()})
-            if last or best or step.stop or (recipe.output.save_every and step.number % recipe.output.save_every == 0):
+                best = manager.evaluate(validation)
+            if best or should_save(step, recipe):
                 manager.save()
             if step.stop and not last:
                 manager.interrupt(handler)

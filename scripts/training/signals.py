@@ -1,11 +1,18 @@
 """End a training on SIGTERM or SIGINT after its current step, with the state saved."""
 
+import os
 import signal
 import threading
 from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# What is said of the first signal, of the second, and of the third, which ends the process.
+SAID = (
+    "stopping after this step, with the state saved",
+    "the state is being saved; once more ends at once, without it",
+    "ended at once; the same command resumes from the checkpoint before",
+)
 
 
 class Interrupted(Exception):
@@ -17,10 +24,11 @@ class Interrupted(Exception):
 
 
 class SignalHandler:
-    """Record SIGTERM and SIGINT while it is entered; a second signal does what it did before."""
+    """Record SIGTERM and SIGINT while it is entered; two quick ones are as one, a third does what it did before."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, speaks: bool = False) -> None:
         self.number: int | None = None
+        self.count, self.speaks = 0, speaks
         self.before: dict[int, Any] = {}
 
     def __enter__(self) -> "SignalHandler":
@@ -36,6 +44,12 @@ class SignalHandler:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Record the signal, and restore the earlier handlers."""
+        """Record the signal; the third restores the earlier handlers, and is given to them."""
+        if self.speaks:
+            # Not by print, in the middle of which the signal may have come.
+            os.write(2, f"\nqkv: {SAID[self.count]}\n".encode())
+        self.count += 1
         self.number = number
-        self.__exit__()
+        if self.count == len(SAID):
+            self.__exit__()
+            signal.raise_signal(number)

@@ -81,6 +81,20 @@ def restore(loop: Loop, tensors: Tensors, facts: dict[str, Any]) -> None:
         seed(loop.recipe.seed, loop.done, rank)
 
 
+def follow_schedule(loop: Loop) -> str:
+    """Set the learning rate of the next step by a schedule that is longer now, and return what that changes."""
+    schedule: Any = loop.schedule
+    before = schedule.get_last_lr()[0]
+    rates = [base * rule(loop.done) for base, rule in zip(schedule.base_lrs, schedule.lr_lambdas, strict=True)]
+    for group, rate in zip(unwrapped(loop.optimizer).param_groups, rates, strict=True):
+        group["lr"] = rate
+    schedule._last_lr = rates
+    name, after = loop.recipe.schedule.name, rates[0]
+    if before == after:
+        return f"the learning rate stays at {after:.3g}"
+    return f"the learning rate goes from {before:.3g} to {after:.3g}, where the longer {name} schedule has it"
+
+
 def load_kept_weights(loop: Loop, tensors: Tensors) -> None:
     """Load the weights that a checkpoint is evaluated by, the averaged ones if it has them."""
     load_weights(loop, tensors.get(AVERAGED, tensors.get(MODEL, {})))

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -135,6 +136,16 @@ def test_a_training_that_is_killed_ends_the_same(
     whole = wholes[processes]
     death = {"in": kind, "call": call, "after": whole.seconds[kind] / 2, "rank": processes - 1}
     check(launcher, whole, tmp_path, processes, death=death)
+
+
+def test_without_any_steps_to_save_at_the_clock_saves(
+    launcher: Launcher, wholes: dict[int, Whole], tmp_path: Path
+) -> None:
+    words = ["save_every=null", "eval_every=4", "save_minutes=0.0001"]
+    death = {"in": "step", "call": 9, "after": 0, "rank": 1}
+    check(launcher, wholes[2], tmp_path, 2, death=death, words=words)
+    (resumed,) = re.findall(r"resuming from .*step-(\d+)", log(tmp_path / "run-0"))
+    assert 0 < int(resumed) < 9, "the clock of one process, and the same step on both"
 
 
 def test_a_training_that_is_stopped_goes_from_two_processes_to_one_and_back(launcher: Launcher, tmp_path: Path) -> None:

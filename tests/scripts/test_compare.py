@@ -26,7 +26,14 @@ def test_the_record_of_ours_holds_the_figures_of_all(
     words = ["digits", *SHORT, f"out={tmp_path}", "--seeds", "5", "--also", "narrow", "model.num_attention_heads=2"]
     assert main(["train", "digits", *SHORT, "seed=5", f"out={tmp_path / 'qkv-5'}"]) == 0
     assert main(["compare", *words]) == 0
-    assert "qkv-5 is finished, all 2 steps; nothing was trained" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert "qkv-5 is finished, all 2 steps; nothing was trained" in printed.err
+    said = [line for line in printed.err.splitlines() if " of 3 trainings, in " in line]
+    assert said == [
+        f"qkv: {name}, seed 5: {number} of 3 trainings, in {tmp_path / name}-5"
+        for number, name in enumerate(("narrow", "stock", "qkv"), 1)
+    ]
+    assert printed.out.splitlines()[-1] == f"the card: {tmp_path / 'qkv-5' / 'README.md'}"
     found = json.loads((tmp_path / "qkv-5" / "record.json").read_text())["comparison"]
     assert found["seeds"] == [5] and list(found["models"]) == ["qkv", "stock", "narrow"]
     assert found["models"]["stock"]["architecture"] == "ViTForImageClassification"

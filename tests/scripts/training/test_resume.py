@@ -123,7 +123,7 @@ def test_what_only_cuts_up_or_looks_on_may_change(whole: Path, name: str) -> Non
     [
         ({"learning_rate": 0.5}, "learning_rate=0.01, and this one has 0.5"),
         ({"seed": 3}, "seed=0, and this one has 3"),
-        ({"max_steps": 20}, "max_steps=10, and this one has 20"),
+        ({"max_steps": 9}, "max_steps=10, and this one has 9"),
         ({"model": {"hidden_size": 8}}, "model.hidden_size=None, and this one has 8"),
     ],
 )
@@ -176,3 +176,59 @@ def test_without_out_the_folder_is_named_by_recipe_and_time(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     folder = open_folder(load("digits"), Accelerator(cpu=True))
     assert folder.parent.name == "runs" and len(folder.name) == len("digits-YYYYmmdd-HHMMSS")
+
+
+CONSTANT = {"schedule": "constant_with_warmup", "warmup_steps": 2}
+
+
+def test_a_finished_training_goes_on_to_more_steps_as_if_it_had_had_them_from_the_start(tmp_path: Path) -> None:
+    go(tmp_path / "long", **CONSTANT, max_steps=14)
+    go(tmp_path / "run", **CONSTANT)
+    sentence = go(tmp_path / "run", **CONSTANT, max_steps=14)
+    assert sentence.endswith("step-000010; 14 steps instead of 10: the learning rate stays at 0.01")
+    one, other = (result(tmp_path / name, 14) for name in ("long", "run"))
+    one.pop("metrics.jsonl"), other.pop("metrics.jsonl")  # step 10 was a last one, so it has lines of its own
+    assert one == other
+
+
+def test_the_learning_rate_goes_on_by_the_longer_schedule(tmp_path: Path) -> None:
+    go(tmp_path / "run")
+    found = manager(tmp_path / "run", max_steps=20)
+    assert "20 steps instead of 10: the learning rate goes from 0 to 0.00587, where the longer cosine" in found.resume()
+    longer = manager(tmp_path / "other", max_steps=20).loop.schedule
+    rates = [group["lr"] for group in found.loop.optimizer.param_groups]
+    assert rates == [base * rule(10) for base, rule in zip(longer.base_lrs, longer.lr_lambdas, strict=True)]
+    steps = list(found.loop.steps())
+    assert [step.learning_rate for step in steps] == [
+        longer.base_lrs[0] * longer.lr_lambdas[0](n) for n in range(10, 20)
+    ]
+
+
+def test_more_steps_of_a_finished_run_need_a_checkpoint(tmp_path: Path) -> None:
+    record = manager(tmp_path).record
+    (tmp_path / "record.json").write_text(json.dumps(record))
+    (tmp_path / "checkpoints").mkdir()
+    longer = manager(tmp_path, max_steps=20).record
+    with pytest.raises(
+        ValueError, match="is finished and has no checkpoint to go on from; give another out= and init="
+    ):
+        finished_record(tmp_path, longer)
+    (tmp_path / "checkpoints" / "step-000010").mkdir()
+    assert finished_record(tmp_path, longer) is None
+
+
+def test_a_training_without_a_checkpoint_says_that_it_starts_again(tmp_path: Path) -> None:
+    assert manager(tmp_path).resume() == ""
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
+    assert manager(tmp_path).resume() == (
+        f"{tmp_path} has no checkpoint yet, so the training starts again from its first step"
+    )
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_the_best_so_far_is_named(tmp_path: Path) -> None:
+    found = manager(tmp_path, watch="validation loss")
+    found.loop.done = 3
+    assert found.update({"validation": {"loss": 0.5}}) and found.logger.best == "best validation loss 0.5000 at step 3"
+    found.loop.done = 5
+    assert not found.update({"validation": {"loss": 0.6}}) and found.logger.best.endswith("0.5000 at step 3")

@@ -139,7 +139,8 @@ def test_a_finished_run_is_not_trained_again(finished: Run, capsys: pytest.Captu
     before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")}
     again = run(finished.folder)
     said = capsys.readouterr().err.splitlines()[0]
-    assert said == f"qkv: {finished.folder} is finished, all 6 steps; nothing was trained"
+    more = "max_steps=12 would go on from there"
+    assert said == f"qkv: {finished.folder} is finished, all 6 steps; nothing was trained; {more}"
     assert again.record == finished.record
     assert {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")} == before
     weights = finished.model.state_dict()

@@ -1,4 +1,4 @@
-"""A signal ends a training after the step it is in, with everything saved; a second one ends it at once."""
+"""A signal ends a training after the step it is in, with everything saved, as two do; a third ends it at once."""
 
 import os
 import signal
@@ -9,8 +9,10 @@ import pytest
 
 import tiny_training
 from qkv.scripts import cli
+from qkv.scripts.training import checkpoint
+from qkv.scripts.training.checkpoint import fill
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.signals import Interrupted, SignalHandler
+from qkv.scripts.training.signals import SAID, Interrupted, SignalHandler
 from tiny_training import go, manager, result
 
 
@@ -19,14 +21,15 @@ def kill_myself(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_is_noted_and_the_second_does_what_it_did(number: int) -> None:
+def test_two_signals_are_noted_and_the_third_does_what_it_did(number: int) -> None:
     found = []
     before = {name: signal.signal(name, lambda *_: found.append("before")) for name in (signal.SIGTERM, signal.SIGINT)}
     try:
         with SignalHandler() as interrupt:
             assert interrupt.number is None
-            kill_myself(number)
-            assert interrupt.number == number and found == []
+            for _ in range(2):
+                kill_myself(number)
+                assert interrupt.number == number and found == []
             kill_myself(number)
             assert found == ["before"]
         kill_myself(number)
@@ -66,6 +69,36 @@ def signal_in_step(number: int, patch: pytest.MonkeyPatch) -> None:
         return step(loop, *arguments)
 
     patch.setattr(Loop, "step", signalled)
+
+
+def test_what_each_signal_does_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with SignalHandler(speaks=True):
+            for _ in range(3):
+                kill_myself(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    said = [line for line in capfd.readouterr().err.splitlines() if line]
+    assert said == [f"qkv: {sentence}" for sentence in SAID]
+
+
+def test_a_second_signal_while_the_state_is_saved_does_not_lose_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(tmp_path / "whole", save_every=None)
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        signal_in_step(7, patch)
+
+        def signalled(*arguments: object) -> None:
+            fill(*arguments)
+            kill_myself(signal.SIGTERM)
+
+        patch.setattr(checkpoint, "fill", signalled)
+        with pytest.raises(Interrupted, match="stopped at step 7"):
+            go(folder, out=str(folder), save_every=None)
+    assert go(folder, save_every=None).endswith("step-000007") and result(folder) == result(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("background", [False, True])

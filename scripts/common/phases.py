@@ -1,0 +1,28 @@
+"""Say what is being done, where that takes longer than a moment, so that nobody waits for a silent program."""
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# Seconds after which it is said.
+MOMENT = 1.0
+
+
+@contextmanager
+def phase(what: str) -> Iterator[None]:
+    """Print what is being done if it takes longer than a moment; of several processes only the first prints."""
+    timer = threading.Timer(MOMENT, say, (f"{what} …",))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def say(sentence: str) -> None:
+    """Print a sentence on standard error, in the first of several processes."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"qkv: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,138 @@
+"""Show how far a training is: a bar on a terminal and in a notebook, and lines where the output is a file."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from tqdm import tqdm
+
+# Seconds between two lines, and their share of the time so far: a long training has no longer a log.
+SHORTEST, LONGEST, SHARE = 2.0, 60.0, 0.02
+
+
+class Shown(Protocol):
+    """A display of the progress while it is entered."""
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def update(self, step: int, state: str) -> None:
+        """Show that so many steps are taken."""
+
+
+class Silent:
+    """Show nothing, in all processes but the main one."""
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def update(self, step: int, state: str) -> None:
+        """Show nothing."""
+
+
+class TerminalBar:
+    """Show a bar on a terminal."""
+
+    def __init__(self, name: str, total: int, console: Console) -> None:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self.progress = Progress(
+            TextColumn("{task.description}"), *columns, TextColumn("{task.fields[state]}"), console=console
+        )
+        self.bar = self.progress.add_task(name, total=total, state="")
+
+    def __enter__(self) -> "TerminalBar":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def update(self, step: int, state: str) -> None:
+        """Move the bar."""
+        self.progress.update(self.bar, completed=step, state=state)
+
+
+class NotebookBar:
+    """Show a bar of text in a notebook: rich's, and tqdm's own for notebooks, are nothing without ipywidgets."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total = name, total
+        self.bar: Any = None
+
+    def __enter__(self) -> "NotebookBar":
+        self.bar = tqdm(desc=self.name, total=self.total, file=sys.stderr, ascii=" #")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.bar.close()
+
+    def update(self, step: int, state: str) -> None:
+        """Move the bar."""
+        if self.bar is not None:
+            self.bar.set_postfix_str(state, refresh=False)
+            self.bar.update(step - self.bar.n)
+
+
+@dataclass
+class Lines:
+    """Print a line now and then: the first and the last step, and between them ever more seldom.
+
+    What is shown before it is entered are the steps that an earlier process took: they say nothing of its speed.
+    """
+
+    total: int
+    clock: Callable[[], float] = time.monotonic
+    first: int = 0
+    began: float | None = None
+    printed: float = float("-inf")
+
+    def __enter__(self) -> "Lines":
+        self.began = self.clock()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.began = None
+
+    def update(self, step: int, state: str) -> None:
+        """Print a line, unless one was printed a moment ago."""
+        if self.began is None:
+            self.first = step
+            return
+        now = self.clock()
+        pause = min(max(SHARE * (now - self.began), SHORTEST), LONGEST)
+        if now - self.printed >= pause or step == self.total:
+            self.printed = now
+            parts = [f"step {step} of {self.total}", state, self.speed(step, now - self.began)]
+            print(f"qkv: {'  '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
+
+    def speed(self, step: int, seconds: float) -> str:
+        """Return the steps in a second and the time that is left, once a step was timed."""
+        taken = step - self.first
+        if taken <= 0 or seconds <= 0:
+            return ""
+        return f"{taken / seconds:.3g} steps/s  {duration(round((self.total - step) * seconds / taken))} left"
+
+
+def duration(seconds: int) -> str:
+    """Return hours, minutes and seconds as clocks do."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
+
+
+def progress_display(name: str, total: int, *, is_main: bool) -> Shown:
+    """Return what shows the progress of a training here."""
+    console = Console(stderr=True)
+    if not is_main:
+        return Silent()
+    if console.is_jupyter:
+        return NotebookBar(name, total)
+    return TerminalBar(name, total, console) if console.is_terminal else Lines(total)

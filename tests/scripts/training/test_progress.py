@@ -1,0 +1,76 @@
+"""What shows the progress: lines where the output is a file, bars on a terminal and in a notebook."""
+
+import io
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from qkv.scripts.training import progress
+from qkv.scripts.training.progress import LONGEST, SHORTEST, Lines, NotebookBar, Silent, TerminalBar, duration
+
+
+class FakeClock:
+    """A clock that the test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.01, 100), st.integers(1, 3000), st.integers(0, 50))
+def test_lines_are_few_and_never_long_apart(seconds: float, total: int, first: int) -> None:
+    clock, out = FakeClock(), io.StringIO()
+    lines, times = Lines(total + first, clock), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", out)
+        lines.update(first, "")
+        with lines:
+            for step in range(first + 1, first + total + 1):
+                clock.now += seconds
+                before = len(out.getvalue())
+                lines.update(step, "loss 1.0")
+                times += [clock.now] if len(out.getvalue()) > before else []
+    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    assert times[0] == pytest.approx(seconds) and times[-1] == clock.now
+    assert all(gap >= SHORTEST - 1e-6 for gap in gaps[:-1]) and all(gap <= LONGEST + seconds + 1e-6 for gap in gaps)
+    said = out.getvalue().splitlines()
+    assert said[-1].startswith(f"qkv: step {total + first} of {total + first}  loss 1.0") and "0:00:00 left" in said[-1]
+    left = round((total - 1) * seconds)
+    assert f"  {duration(left)} left" in said[0] or total == 1, "from the speed of this process alone"
+
+
+def test_a_duration_reads_as_a_clock() -> None:
+    assert [duration(seconds) for seconds in (0, 61, 3600 * 25 + 59)] == ["0:00:00", "0:01:01", "25:00:59"]
+
+
+def test_a_notebook_has_a_bar_that_needs_no_widgets(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = NotebookBar("digits", 4)
+    bar.update(2, "")  # what an earlier process took
+    with bar:
+        bar.update(3, "loss 1.0")
+        bar.update(4, "loss 0.5")
+    shown = capsys.readouterr().err
+    assert "digits: 100%" in shown and "4/4" in shown and "loss 0.5" in shown
+
+
+def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    with TerminalBar("digits", 4, Console(file=out, force_terminal=True, width=100)) as bar:
+        bar.update(4, "loss 0.5")
+    assert "digits" in out.getvalue() and "4/4" in out.getvalue() and "loss 0.5" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [({"force_terminal": True}, TerminalBar), ({"force_jupyter": True}, NotebookBar), ({"file": io.StringIO()}, Lines)],
+)
+def test_each_place_has_its_own(fields: dict, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "Console", lambda **options: Console(**fields))
+    assert isinstance(progress.progress_display("digits", 4, is_main=True), kind)
+    assert isinstance(progress.progress_display("digits", 4, is_main=False), Silent)
