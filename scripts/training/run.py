@@ -57,6 +57,7 @@ class Run:
         self.record["time"] |= self.clock.read()
         write_record(self.folder, self.record)
 
+    @phase("writing the model")
     def finish(self) -> None:
         """Write the model with its processor, its products, the curve and, last, the record."""
         if self.task.generation:
@@ -119,8 +120,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     fit(loop, run)
     loop.close()
     if run.is_main:
-        with phase(f"writing the model to {folder}"):
-            run.finish()
+        run.finish()
     return run
 
 
