@@ -43,6 +43,8 @@ def tokenizer_for(
     """
     length, init = recipe.text.length, recipe.model.init
     where = recipe.text.tokenizer if init is None else str(pretrained_folder(init))
+    if init is not None and not any(Path(where).glob("token*")) and not any(Path(where).glob("vocab*")):
+        raise ValueError(f"init={init!r} holds no tokenizer; give a run or a model folder with one")
     if init is not None or where not in MAKERS:
         return load_tokenizer(where, length, needs)
     tokenizer = MAKERS[recipe.text.tokenizer](texts, recipe.text.vocab_size)

@@ -60,6 +60,7 @@ def test_it_is_loaded_as_it_was_saved(kind: str, tmp_path: Path) -> None:
     ]
     assert loaded.convert_tokens_to_ids(list(SPECIAL)) == list(range(5)) and loaded.model_max_length == 128
     assert (loaded.pad_token_id, loaded.eos_token_id, loaded.mask_token_id) == (0, 1, 4)
+    (tmp_path / "config.json").write_text('{"model_type": "qkv_encoder"}')
     again = tokenizer_for(recipe_of(init=str(tmp_path), text=dict(length=7)), ["something else"])
     assert again.get_vocab() == made.get_vocab() and again.model_max_length == 7
 
@@ -104,7 +105,8 @@ def test_a_tokenizer_without_the_tokens_that_are_needed_is_refused(tmp_path: Pat
 
 
 def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no tokenizer.json; give the model folder of a run"):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds no tokenizer; give a run or a model folder with one"):
         tokenizer_for(recipe_of(init=str(tmp_path)), TEXTS)
 
 
