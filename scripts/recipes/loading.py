@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 
+from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
@@ -30,14 +31,15 @@ def names() -> list[str]:
 
 def is_data(name: str) -> bool:
     """Tell whether a name is that of data to infer a recipe from: a file or folder here, or author/name on the Hub."""
-    return name not in names() and not name.endswith((".yaml", ".yml")) and (Path(name).exists() or "/" in name)
+    return name not in names() and not name.endswith((".yaml", ".yml")) and (bool(local_files(name)) or "/" in name)
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError says what is wrong."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.exists():
-        raise ValueError(f"there is no recipe {name!r}; {did_you_mean(name, names(), 'recipes')}")
+        what = "file or recipe" if "." in name else "recipe"
+        raise ValueError(f"there is no {what} {name!r}; {did_you_mean(name, names(), 'recipes')}")
     values = parse(path.read_text(encoding="utf-8"), str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a recipe: it holds no keys")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import yaml
 
+from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.encoding import UTF_8
@@ -61,7 +62,7 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
         raise ValueError(f"{where} holds no row that can be read; give a file with rows")
     columns = describe(rows, data.features)
     guess = guess_task(columns, asked_roles(columns, given.get("text") or {}, where), where)
-    name = re.sub(r"[^\w.-]+", "-", Path(where).stem or where)
+    name = re.sub(r"[^\w.-]+", "-", "-".join(path.stem for path in local_files(where)) or where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if "validation" in splits(where) else 0.1}
     values = merged(merged(own, yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))[guess.task]), guess.fields)
     values |= length_of_training(len(rows), values["batch_size"], values.pop("epochs"))
@@ -133,10 +134,11 @@ def learned(rest: Sequence[Column], asked: Roles) -> tuple[str, Column | None]:
         return "target", asked["target"]
     if "label" in asked:
         return ("number" if asked["label"].kind == "number" else "class"), asked["label"]
-    for role, column in {"number": first(rest, "number", "number"), "class": first(rest, "class")}.items():
-        if column is not None:
-            return role, column
-    return "target", None if "column" in asked else first(rest, "target", "text") or longest(rest)
+    named = None if "column" in asked else first(rest, "target", "text")
+    by_role = [("number", first(rest, "number", "number")), ("class", first(rest, "class", "class"))]
+    by_role += [("target", named), ("class", first(rest, "class"))]
+    spare = "target", None if "column" in asked else longest(rest)
+    return next((choice for choice in by_role if choice[1] is not None), spare)
 
 
 def pair_of(columns: Sequence[Column], asked: Roles) -> tuple[Column, Column] | None:

@@ -11,6 +11,7 @@ from datasets import Image as ImageFeature
 from PIL import Image
 
 from qkv.scripts.data.inference.own_recipe import infer
+from qkv.scripts.recipes.loading import is_data
 from qkv.scripts.tasks import registry
 from sine_waves import recordings
 
@@ -67,6 +68,15 @@ def test_two_texts_are_classified_together(tmp_path: Path) -> None:
     assert shown["task"] == "text-classification" and shown["column of second text"] == "hypothesis (text)"
     assert (recipe.text.column, recipe.text.pair, recipe.text.label) == ("premise", "hypothesis", "label")
     assert registry.load(recipe).data.report["classes"]["test"] == {"no": 3, "yes": 3}
+
+
+def test_two_files_of_lines_are_pairs(tmp_path: Path) -> None:
+    for name, word in (("english", "line"), ("french", "ligne")):
+        (tmp_path / f"{name}.txt").write_text("".join(f"{word} {row} of the file\n" for row in range(60)))
+    where = f"{tmp_path / 'english.txt'},{tmp_path / 'french.txt'}"
+    recipe, shown = infer(where, ["text.vocab_size=300"])
+    assert is_data(where) and shown["task"] == "seq2seq" and recipe.name == "english-french"
+    assert sum(registry.load(recipe).sizes().values()) == 60
 
 
 def test_folders_of_images_are_classes_and_their_sizes_the_models(tmp_path: Path) -> None:
