@@ -230,7 +230,7 @@ def test_bad_records_are_skipped_written_down_once_and_counted(tmp_path: Path) -
     assert found == set(range(200)) - {3, 77, 150}
     written = [json.loads(line) for line in (tmp_path / "bad-records.jsonl").read_text().splitlines()]
     assert sorted((line["row"], line["reason"]) for line in written) == [
-        (row, "not UTF-8 from its byte 10 on") for row in (4, 78, 151)
+        (row, "not UTF-8 from its byte 10 on; save the file as UTF-8, or give encoding=latin-1") for row in (4, 78, 151)
     ]
     assert {line["file"] for line in written} == {str(tmp_path / "x.jsonl")}
 
