@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-import qkv
+from checkout import ROOT
 from qkv.scripts.data.inference.own_recipe import infer
 
-PAGE = (Path(qkv.__path__[0]) / "scripts" / "data" / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "scripts" / "data" / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"((?:[^\n]+\n)+)\n```\w+\n(.*?)```", PAGE, re.DOTALL)
 KINDS = [(*named.groups(), rows) for text, rows in BLOCKS if (named := re.search(r"`([\w.]+)`, for `([\w-]+)`", text))]
 
