@@ -22,7 +22,12 @@ def phase(what: str) -> Iterator[None]:
         timer.cancel()
 
 
+def is_first_process() -> bool:
+    """Tell whether this is the only process of a command, or the first of several."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def say(sentence: str) -> None:
     """Print a sentence on standard error, in the first of several processes."""
-    if os.environ.get("RANK", "0") == "0":
+    if is_first_process():
         print(f"qkv: {sentence}", file=sys.stderr, flush=True)

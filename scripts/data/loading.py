@@ -4,7 +4,6 @@ Splits and labels of local files are found here, not by `data_files` patterns, i
 an image `cat/test_1.png` for a test split, leave out `data.jsonl` beside `test.jsonl`, and need torchcodec for sound.
 """
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -19,6 +18,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from qkv.scripts.common.environment import data_name, local_files
+from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.column_types import infer_types, media_types, records, sample
 from qkv.scripts.data.encoding import UTF_8, check_encoding
@@ -50,7 +50,7 @@ def read(
     with the reason in `_invalid`: see `validation.py`. ValueError for what is not there, or lacks a split or a column.
     """
     check_encoding(encoding)
-    if int(os.environ.get("RANK", 0)):  # the first process shows the progress of all
+    if not is_first_process():  # the first process shows the progress of all
         datasets.disable_progress_bars()
     if not local_files(where):
         return undecoded(from_hub(where, split, streaming=streaming), columns, where)

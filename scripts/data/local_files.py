@@ -1,8 +1,6 @@
 """Local files of a data set: their splits, the folders that are labels, and the pieces that they are read in."""
 
-import os
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -11,6 +9,7 @@ from pathlib import Path
 
 from datasets import ClassLabel, Features, Image
 
+from qkv.scripts.common.phases import say
 from qkv.scripts.data.delimited import DELIMITERS, delimiter_of
 from qkv.scripts.data.encoding import UTF_8
 from qkv.scripts.data.pieces import Piece
@@ -114,6 +113,5 @@ def parallel_files(files: Sequence[Path]) -> tuple[Path, Path] | None:
 
 @cache
 def announce(sentence: str) -> None:
-    """Say something once, in the first process."""
-    if not int(os.environ.get("RANK", 0)):
-        print(f"qkv: {sentence}", file=sys.stderr)
+    """Say something once."""
+    say(sentence)

@@ -28,8 +28,9 @@ from qkv.scripts.planning.inputs import (
 )
 from qkv.scripts.planning.recipe_sizes import data_sizes
 from qkv.scripts.recipes import loading as recipes
+from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.run import architecture_of, config_factory, merged
+from qkv.scripts.training.run import architecture_of, config_factory
 
 
 @dataclass(frozen=True)

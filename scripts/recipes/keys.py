@@ -37,6 +37,12 @@ def types_of(kind: type) -> dict[str, Any]:
     return {key_of(known): types[known.name] for known in fields(kind)}
 
 
+def merged(fields: Fields, more: Fields) -> Fields:
+    """Merge nested fields, those of `more` over those of `fields`."""
+    parts = {name: merged(fields[name], value) for name, value in more.items() if isinstance(fields.get(name), dict)}
+    return {**fields, **more, **parts}
+
+
 def known_types() -> dict[str, Any]:
     """Return {name in files: type} of everything that a recipe says."""
     own = {name: kind for name, kind in types_of(Recipe).items() if name not in PARTS}

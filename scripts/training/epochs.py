@@ -1,14 +1,14 @@
 """Lengths of trainings by passes over the data."""
 
 import math
-import sys
 from typing import Any
 
+from qkv.scripts.common.phases import say
 from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
 
 
-def with_max_steps(recipe: Recipe, train: Any, *, is_main: bool) -> Recipe:
+def with_max_steps(recipe: Recipe, train: Any) -> Recipe:
     """Return the recipe with `epochs` as the optimizer steps that they take; one without is returned as it is.
 
     ValueError where the number of examples is not known, as of a stream.
@@ -21,7 +21,5 @@ def with_max_steps(recipe: Recipe, train: Any, *, is_main: bool) -> Recipe:
             f"epochs={epochs:g} needs the number of examples, which a stream does not tell; give max_steps="
         )
     steps = math.ceil(epochs * len(train) / batch_size)
-    if is_main:
-        rows = f"{len(train):,} examples, {batch_size} in a step"
-        print(f"qkv: epochs={epochs:g} is max_steps={steps}: {rows}", file=sys.stderr)
+    say(f"epochs={epochs:g} is max_steps={steps}: {len(train):,} examples, {batch_size} in a step")
     return changed(recipe, max_steps=steps, epochs=None)

@@ -2,12 +2,12 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator
 
+from qkv.scripts.common.phases import say
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
 from qkv.scripts.training.progress import progress_display
@@ -73,8 +73,8 @@ class MetricLogger:
 
     def print(self, sentence: str) -> None:
         """Print a sentence."""
-        if self.accelerator.is_main_process and sentence:
-            print(f"qkv: {sentence}", file=sys.stderr)
+        if sentence:
+            say(sentence)
 
     def write(self, **line: Any) -> None:
         """Append a line to the metrics, and send it to the trackers."""

@@ -1,20 +1,21 @@
 """Start a training from a pretrained model, of qkv or of stock transformers: its config and its weights."""
 
 import re
-import sys
 from functools import cache
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 import qkv
+from qkv.scripts.common.phases import say
 from qkv.scripts.data.pretrained import pretrained_folder, pretrained_values
-from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.recipes.keys import merged
+from qkv.scripts.recipes.schema import Fields, Recipe
 
 # Fields that change how a model is trained or what its head does; all others are those of the pretrained model.
 OWN_FIELDS = re.compile(
     "dropout|drop_path|layerdrop|smoothing|initializer|pooling|problem_type|num_labels|id2label|label2id|"
-    "head_|ctc_|apply_spec_augment|mask_(time|feature)|auxiliary_loss|_cost|_coefficient"
+    "head_(act|bias|transform)|ctc_|apply_spec_augment|mask_(time|feature)|auxiliary_loss|_cost|_coefficient"
 )
 
 
@@ -42,18 +43,35 @@ def pretrained_config(recipe: Recipe, architecture: Any, fields: dict[str, Any])
             f"init={init!r} is a model with a {type(config).__name__}, and {recipe.model.architecture} takes a "
             f"{architecture.config_class.__name__}; give another architecture or another init"
         )
-    wanted = {**fields, **recipe.model.config}
-    kept = {name: getattr(config, name) for name in wanted if hasattr(config, name) and not OWN_FIELDS.search(name)}
-    other = [
-        f"{name}={kept[name]} (not {value})"
-        for name, value in recipe.model.config.items()
-        if kept.get(name, value) != value
-    ]
-    if other:
-        print(f"qkv: the config is that of init: {', '.join(other)}", file=sys.stderr)
-    own = {name: value for name, value in wanted.items() if OWN_FIELDS.search(name)}
+    if kept := kept_fields(config, recipe.model.config):
+        say(f"the config is that of init: {', '.join(kept)}")
+    own = own_fields(config, merged(fields, recipe.model.config))
     result: PreTrainedConfig = type(config)(**{**config.to_dict(), **own})
     return result
+
+
+def own_fields(config: PreTrainedConfig, wanted: Fields) -> Fields:
+    """Return those of the wanted fields that a training sets itself; parts of a config come whole."""
+    own = {}
+    for name, value in wanted.items():
+        part = getattr(config, name, None)
+        if isinstance(part, PreTrainedConfig) and isinstance(value, dict):
+            own[name] = {**part.to_dict(), **own_fields(part, value)}
+        elif OWN_FIELDS.search(name):
+            own[name] = value
+    return own
+
+
+def kept_fields(config: PreTrainedConfig, wanted: Fields, prefix: str = "") -> list[str]:
+    """Return the fields in which the pretrained model is not what is wanted, with both values."""
+    kept = []
+    for name, value in wanted.items():
+        there = getattr(config, name, value)
+        if isinstance(there, PreTrainedConfig) and isinstance(value, dict):
+            kept += kept_fields(there, value, f"{prefix}{name}.")
+        elif there != value and not OWN_FIELDS.search(name):
+            kept.append(f"{prefix}{name}={there} (not {value})")
+    return kept
 
 
 def load_pretrained(recipe: Recipe, architecture: Any, config: PreTrainedConfig) -> PreTrainedModel:
@@ -84,5 +102,5 @@ def load_pretrained(recipe: Recipe, architecture: Any, config: PreTrainedConfig)
             "partial_init=true to start the others at random"
         )
     said = f"; new, and random: {', '.join(new)}" if new else ""
-    print(f"qkv: {taken} taken over from {init}{said}", file=sys.stderr)
+    say(f"{taken} taken over from {init}{said}")
     return model

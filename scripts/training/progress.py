@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from tqdm import tqdm
 
+from qkv.scripts.common.phases import say
+
 # Seconds between two lines, and their share of the time so far: a long training has no longer a log.
 SHORTEST, LONGEST, SHARE = 2.0, 60.0, 0.02
 
@@ -111,7 +113,7 @@ class Lines:
         if now - self.printed >= pause or step == self.total:
             self.printed = now
             parts = [f"step {step} of {self.total}", state, self.speed(step, now - self.began)]
-            print(f"qkv: {'  '.join(part for part in parts if part)}", file=sys.stderr, flush=True)
+            say("  ".join(part for part in parts if part))
 
     def speed(self, step: int, seconds: float) -> str:
         """Return the steps in a second and the time that is left, once a step was timed."""

@@ -1,6 +1,5 @@
 """Train a recipe: build its data and model, take the steps, evaluate and save."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,11 @@ from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import model_folder
-from qkv.scripts.common.phases import phase
+from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence
 from qkv.scripts.data.truncation import is_much, truncated_sentence
+from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.loading import STORY
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
@@ -73,10 +73,9 @@ class Run:
 
     def load(self, record: dict[str, Any], kind: Any) -> "Run":
         """Load a run that was finished earlier with a model of that class."""
-        if self.is_main:
-            steps = record["steps"]["taken"]
-            more = f"max_steps={2 * steps} would go on from there"
-            print(f"qkv: {self.folder} is finished, all {steps} steps; nothing was trained; {more}", file=sys.stderr)
+        steps = record["steps"]["taken"]
+        more = f"max_steps={2 * steps} would go on from there"
+        say(f"{self.folder} is finished, all {steps} steps; nothing was trained; {more}")
         self.model = kind.from_pretrained(model_folder(self.folder)).eval()
         told = {name: self.record["recipe"][name] for name in (*STORY, "card")}
         self.record = record | {"recipe": record["recipe"] | told}
@@ -98,11 +97,11 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     init_elastic_process_group()
     accelerator = build_accelerator(recipe)
     task = load_task(recipe)
-    if task.data.report and accelerator.is_main_process:
-        print(f"qkv: {sentence(task.data.report)}", file=sys.stderr)
-    recipe = with_max_steps(recipe, task.train, is_main=accelerator.is_main_process)
-    if accelerator.is_main_process and (told := truncated_sentence(task.truncated)):
-        print(f"qkv: {'warning: ' if is_much(task.truncated) else ''}{told[:1].lower()}{told[1:-1]}", file=sys.stderr)
+    if task.data.report:
+        say(sentence(task.data.report))
+    recipe = with_max_steps(recipe, task.train)
+    if told := truncated_sentence(task.truncated):
+        say(f"{'warning: ' if is_much(task.truncated) else ''}{told[:1].lower()}{told[1:-1]}")
     check_metric(recipe.output.watch, task.splits)
     set_seed(recipe.seed)
     with phase("building the model"):
@@ -166,12 +165,6 @@ def build(recipe: Recipe, task: Task) -> PreTrainedModel:
         )
     model: PreTrainedModel = architecture(config)
     return stock_model(recipe, model) if recipe.model.source == "stock" else model
-
-
-def merged(fields: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Merge the fields of two configs, and those of their parts."""
-    parts = {name: merged(fields[name], value) for name, value in more.items() if isinstance(fields.get(name), dict)}
-    return {**fields, **more, **parts}
 
 
 def config_factory(recipe: Recipe, architecture: Any) -> Callable[..., PreTrainedConfig]:

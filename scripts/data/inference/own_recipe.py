@@ -1,7 +1,6 @@
 """Infer from own data what can be learned from them: the task, a model and its settings, as a recipe."""
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from qkv.scripts.common.environment import local_files
+from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.encoding import UTF_8
@@ -19,11 +19,12 @@ from qkv.scripts.data.inference.columns import PAIRS, Column, describe, first, i
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
+from qkv.scripts.recipes.keys import flat, merged
 from qkv.scripts.recipes.loading import assign, build, is_data, load, pairs
 from qkv.scripts.recipes.schema import Fields, Recipe
 
 SETTINGS = Path(__file__).with_suffix(".yaml")
-SAMPLE = 2000  # rows that are read to guess from
+SAMPLE = 3200  # rows that are read to guess from; with more, every training has the most steps
 STEPS = (200, 3000)
 PATCHES = 8  # in a row of an image
 Roles = Mapping[str, Column]
@@ -43,7 +44,7 @@ def recipe_of(name: str, words: Sequence[str] = ()) -> Recipe:
     if not is_data(name):
         return load(name, words)
     recipe, inferred = infer(name, words)
-    if int(os.environ.get("RANK", 0)) == 0:
+    if is_first_process():
         print_table("inferred; key=value overrides it", inferred)
     return recipe
 
@@ -65,20 +66,21 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     name = re.sub(r"[^\w.-]+", "-", "-".join(path.stem for path in local_files(where)) or where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if "validation" in splits(where) else 0.1}
     values = merged(merged(own, yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))[guess.task]), guess.fields)
-    values |= length_of_training(len(rows), values["batch_size"], values.pop("epochs"))
+    usual = values.pop("epochs")
+    checked = flat(build(merged(values, given)))
+    typed = {key: checked[key] for key in given if key in checked}
+    count = sum(1 for _ in data) if "epochs" in given else len(rows)
+    values |= length_of_training(typed, checked["batch_size"], count, usual)
     recipe = build(merged(values, given))
     return recipe, shown(guess, columns, recipe, len(rows))
 
 
-def merged(fields: Fields, more: Fields) -> Fields:
-    """Merge nested fields."""
-    parts = {name: merged(fields[name], value) for name, value in more.items() if isinstance(fields.get(name), dict)}
-    return {**fields, **more, **parts}
-
-
-def length_of_training(rows: int, batch_size: int, epochs: int) -> Fields:
-    """Return the length of a training: so many times all rows, within bounds."""
+def length_of_training(given: Fields, batch_size: int, rows: int, epochs: int) -> Fields:
+    """Return the length of a training and what follows from it: what is given, or so many times all rows, in bounds."""
     count = min(max(math.ceil(rows * epochs / batch_size), STEPS[0]), STEPS[1])
+    if "epochs" in given:
+        count = math.ceil(rows * given["epochs"] / batch_size)
+    count = given.get("max_steps", count)
     return {"max_steps": count, "warmup_steps": count // 10, "eval_every": math.ceil(count / 5), "log_every": 10}
 
 

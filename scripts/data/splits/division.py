@@ -9,7 +9,7 @@ import numpy as np
 from datasets import Dataset, Features, List, Value
 from tqdm import tqdm
 
-from qkv.scripts.data.splits.duplicates import MOST, Leak, Sketch, find_leaks
+from qkv.scripts.data.splits.duplicates import MOST, Leak, Sketch, can_be_similar, find_leaks
 from qkv.scripts.data.splits.splitting import split_rows
 from qkv.scripts.data.validation import check_image, wav_bytes
 from qkv.scripts.recipes.schema import Recipe
@@ -62,10 +62,12 @@ def divide_rows(
     leaks = {name: find_leaks(splits["train"], own) for name, own in splits.items() if name != "train"}
     for name, own in leaks.items():
         check_leaks(name, own, rows, recipe)
-    division = Division(rows, {"split": how, "leaked": {name: count_leaks(own) for name, own in leaks.items()}})
+    compared = {name: can_be_similar(splits["train"], splits[name]) for name in leaks}
+    counts = {name: count_leaks(own, similar=compared[name]) for name, own in leaks.items()}
+    division = Division(rows, {"split": how, "leaked": counts})
     if labels:
-        counts = {name: Counter(map(str, own)) for name, own in division.of_lists(labels).items()}
-        division.report["classes"] = {name: dict(sorted(own.items())) for name, own in counts.items()}
+        each = {name: Counter(map(str, own)) for name, own in division.of_lists(labels).items()}
+        division.report["classes"] = {name: dict(sorted(own.items())) for name, own in each.items()}
     return division
 
 
@@ -148,16 +150,17 @@ def sentence(report: Mapping[str, Any]) -> str:
         for name, own in report.get("classes", {}).items()
     }
     shared = [
-        f"{name} shares {own['equal']} equal and {own['similar']} similar rows with train"
+        f"{name} shares {own['equal']} equal and {own['similar'] or 0} similar rows with train"
         for name, own in report["leaked"].items()
         if own["equal"] or own["similar"]
     ]
     return "; ".join([f"splits: {report['split']}", *(f"{name}: {own}" for name, own in classes.items()), *shared])
 
 
-def count_leaks(leaks: Sequence[Leak]) -> dict[str, int]:
-    """Count equal and nearly equal rows."""
-    return {"equal": sum(leak.exact for leak in leaks), "similar": sum(not leak.exact for leak in leaks)}
+def count_leaks(leaks: Sequence[Leak], *, similar: bool) -> dict[str, int | None]:
+    """Count equal and nearly equal rows; the latter are None where they were not looked for."""
+    equal = sum(leak.exact for leak in leaks)
+    return {"equal": equal, "similar": len(leaks) - equal if similar else None}
 
 
 def check_leaks(

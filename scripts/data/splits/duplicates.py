@@ -74,13 +74,17 @@ def find_leaks(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> list[Lea
 
 
 def near_pairs(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> list[tuple[int, int]]:
-    """Return (evaluated row, a training row that is nearly equal); none for more rows than can be compared."""
-    if len(train) + len(evaluated) > MOST:
+    """Return (evaluated row, a training row that is nearly equal)."""
+    if not can_be_similar(train, evaluated):
         return []
     known, asked = ({row: each.near for row, each in enumerate(rows) if len(each.near)} for rows in (train, evaluated))
-    if not known or not asked:
-        return []
     return near_texts(known, asked) if next(iter(asked.values())).dtype == np.uint64 else near_images(known, asked)
+
+
+def can_be_similar(train: Sequence[Sketch], evaluated: Sequence[Sketch]) -> bool:
+    """Tell whether nearly equal rows are looked for: not among too many, recordings, and small images."""
+    few = len(train) + len(evaluated) <= MOST
+    return few and all(any(len(each.near) for each in rows) for rows in (train, evaluated))
 
 
 def near_texts(known: dict[int, Numbers], asked: dict[int, Numbers]) -> list[tuple[int, int]]:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.data import truncation
-from qkv.scripts.data.splits.duplicates import MOST
 
 Record = dict[str, Any]
 # What is learnt in kinds of tasks that the Hub calls otherwise.
@@ -76,9 +75,6 @@ def facts_of(record: Record) -> dict[str, Any]:
         "more": more,
         "smallest": None if rarest is None else (printable(rarest), classes[rarest]),
         "majority": printable(data["majority"]["class"]) if "majority" in data else "",
-        # Of recordings, and of more rows than can be compared, only equal ones are looked for.
-        "near": record["task"]["kind"] != "automatic-speech-recognition"
-        and sum(filter(None, data["sizes"].values())) <= MOST,
         "skipped": bad.get("skipped", 0),
         "reasons": [(printable(why), count) for why, count in list(bad.get("reasons", {}).items())[:REASONS]],
         "truncated": truncation.truncated_sentence(data.get("truncated", {})),

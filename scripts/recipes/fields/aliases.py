@@ -1,11 +1,10 @@
 """Other names of fields that people type: those of transformers, of other trainers, and fields without their group."""
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NoReturn
 
+from qkv.scripts.common import phases
 from qkv.scripts.common.words import nearest
 from qkv.scripts.recipes.fields.config_fields import config_fields
 from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
@@ -150,6 +149,5 @@ def all_words() -> Iterator[str]:
 
 @cache
 def say(line: str) -> None:
-    """Print a line on standard error, once, from the first of several processes."""
-    if os.environ.get("RANK", "0") == "0":
-        print(f"qkv: {line}", file=sys.stderr)
+    """Print a line once."""
+    phases.say(line)

@@ -14,7 +14,7 @@ def test_epochs_are_enough_steps_to_see_every_example_as_often(
     epochs: float, size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = load("digits", [f"epochs={epochs}", "batch_size=32"])
-    steps = with_max_steps(recipe, range(size), is_main=True)
+    steps = with_max_steps(recipe, range(size))
     most = steps.optimization.max_steps
     assert 32 * most >= epochs * size > 32 * (most - 1) and most == math.ceil(epochs * size / 32)
     assert steps == changed(recipe, max_steps=most, epochs=None)
@@ -23,9 +23,9 @@ def test_epochs_are_enough_steps_to_see_every_example_as_often(
 
 def test_a_recipe_of_steps_stays() -> None:
     recipe = load("digits")
-    assert with_max_steps(recipe, range(9), is_main=True) is recipe
+    assert with_max_steps(recipe, range(9)) is recipe
 
 
 def test_a_stream_has_no_number_of_examples() -> None:
     with pytest.raises(ValueError, match="epochs=2 needs the number of examples"):
-        with_max_steps(load("gpt2-124m", ["epochs=2"]), iter(()), is_main=True)
+        with_max_steps(load("gpt2-124m", ["epochs=2"]), iter(()))

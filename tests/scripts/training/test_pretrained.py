@@ -50,6 +50,16 @@ def test_a_new_head_stands_on_all_pretrained_weights(place: str, tmp_path: Path,
     assert "the config is that of init: hidden_size=16 (not 64)" in said
 
 
+def test_parts_of_a_config_keep_their_shape_and_take_what_a_training_sets(tmp_path: Path, capsys) -> None:
+    part = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "head_dim": 6}
+    config = qkv.QkvDualEncoderConfig(text_config={**part, "vocab_size": 11}, vision_config=part, projection_dim=8)
+    qkv.QkvDualEncoderModel(config).save_pretrained(tmp_path)
+    wanted = {"text_config": {"head_dim": 8, "attention_dropout": 0.3}, "projection_dim": 8}
+    own = pretrained_config(recipe_of(init=str(tmp_path), model=wanted), qkv.QkvDualEncoderModel, {})
+    assert (own.text_config.head_dim, own.text_config.attention_dropout, own.vision_config.head_dim) == (6, 0.3, 6)
+    assert "the config is that of init: text_config.head_dim=6 (not 8)\n" in capsys.readouterr().err
+
+
 def test_the_same_head_is_taken_over_whole(tmp_path: Path, capsys) -> None:
     earlier = saved(tmp_path, "SequenceClassification", **HEAD)
     model = start(recipe(tmp_path))

@@ -1,6 +1,7 @@
 """What is inferred from own data: the task by the columns, sizes by the values, and words that count more."""
 
 import json
+import math
 from io import BytesIO
 from pathlib import Path
 
@@ -134,3 +135,10 @@ def test_lengths_follow_the_texts_and_steps_the_rows(tmp_path: Path) -> None:
     long = infer(table(tmp_path, {"text": "many words " * 60 + "{}"}, count=600))[0]
     assert (short.text.length, long.text.length) == (32, 256)
     assert short.optimization.max_steps == 200 < long.optimization.max_steps
+
+
+@pytest.mark.parametrize(("words", "steps"), [(["max_steps=50"], 50), (["epochs=3", "batch_size=10"], 12)])
+def test_warmup_and_evaluations_follow_the_length_that_is_typed(words: list[str], steps: int, tmp_path: Path) -> None:
+    recipe = infer(table(tmp_path, {"text": "one {}"}, count=40), words)[0]
+    assert recipe.schedule.warmup_steps == steps // 10 and recipe.output.eval_every == math.ceil(steps / 5)
+    assert infer(table(tmp_path, {"text": "one {}"}, count=40), [*words, "warmup=3"])[0].schedule.warmup_steps == 3
