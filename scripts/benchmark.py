@@ -10,10 +10,10 @@ import torch
 import qkv
 from qkv.modeling.conversion.files import write_json
 from qkv.scripts.common.environment import versions
+from qkv.scripts.common.inspector import Job
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
-from qkv.scripts.publishing.integrity.inspector import Job
 
 MODES = ("installed", "remote")
 Laps = dict[str, list[dict[str, float]]]

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from families.base import Row
+from qkv.scripts.common.inspector import outputs
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
-from qkv.scripts.publishing.integrity.inspector import outputs
 from test_hub import EVERY, QUICK, built, job
 
 # Every family, and every head of some.

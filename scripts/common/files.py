@@ -2,6 +2,9 @@
 
 import hashlib
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 # What a run folder is known by: the last thing that a training writes.
@@ -30,6 +33,32 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     partial.write_bytes(content.encode() if isinstance(content, str) else content)
     sync(partial)
     partial.replace(path)
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """Yield a folder that becomes the target when the block succeeds, and is deleted when it fails.
+
+    FileExistsError when the target is not empty.
+    """
+    check_empty(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, so that the last step is a rename within one file system.
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
+        folder = Path(temporary) / target.name
+        folder.mkdir()
+        yield folder
+        make_durable(folder)
+        if target.exists():
+            target.rmdir()
+        folder.rename(target)
+    sync(target.parent)
+
+
+def check_empty(target: Path) -> None:
+    """Raise FileExistsError unless a folder is new or empty."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileExistsError(f"{target} is not empty; remove it or name another folder")
 
 
 def named_bytes(source: str | Path | bytes, mend: str) -> tuple[str, bytes]:

@@ -2,15 +2,18 @@
 
 import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-import qkv
+from qkv.modeling.conversion.convert import is_ours
 from qkv.scripts.common.phases import say
-from qkv.scripts.data.pretrained import pretrained_folder, pretrained_values
+from qkv.scripts.conversion.checkpoint import CERTIFICATE, certified_copy
+from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.schema import Fields, Recipe
+from qkv.scripts.training.distributed import local_main_first
 
 # Fields that change how a model is trained or what its head does; all others are those of the pretrained model.
 OWN_FIELDS = re.compile(
@@ -20,15 +23,14 @@ OWN_FIELDS = re.compile(
 
 
 @cache
-def converted(init: str) -> PreTrainedModel:
-    """Convert the stock model of a folder; ValueError where qkv has no such architecture."""
-    model: PreTrainedModel = qkv.from_transformers(pretrained_folder(init))
-    return model
-
-
-def is_ours(init: str) -> bool:
-    """Tell whether a pretrained model is one of qkv."""
-    return str(pretrained_values(init).get("model_type")).startswith("qkv_")
+def own_folder(init: str) -> Path:
+    """Return the folder of a pretrained model, of a stock one that of its certified copy."""
+    folder = pretrained_folder(init)
+    if is_ours(folder):
+        return folder
+    copy = local_main_first(lambda: certified_copy(folder))
+    say(f"{init} is a model of stock transformers: its copy gives the same outputs, says {copy / CERTIFICATE}")
+    return copy
 
 
 def pretrained_config(recipe: Recipe, architecture: Any, fields: dict[str, Any]) -> PreTrainedConfig:
@@ -37,7 +39,7 @@ def pretrained_config(recipe: Recipe, architecture: Any, fields: dict[str, Any])
     ValueError for a model of another family.
     """
     init = str(recipe.model.init)
-    config = AutoConfig.from_pretrained(pretrained_folder(init)) if is_ours(init) else converted(init).config
+    config = AutoConfig.from_pretrained(own_folder(init))
     if not isinstance(config, architecture.config_class):
         raise ValueError(
             f"init={init!r} is a model with a {type(config).__name__}, and {recipe.model.architecture} takes a "
@@ -80,11 +82,8 @@ def load_pretrained(recipe: Recipe, architecture: Any, config: PreTrainedConfig)
     A head that it lacks starts at random. ValueError where a tensor below the head does, unless `partial_init` allows.
     """
     init = str(recipe.model.init)
-    source: dict[str, Any] = {"pretrained_model_name_or_path": pretrained_folder(init)}
-    if not is_ours(init):
-        source = {"pretrained_model_name_or_path": None, "state_dict": converted(init).state_dict()}
     model, report = architecture.from_pretrained(
-        **source, config=config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
+        own_folder(init), config=config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
     )
     tied = model.get_expanded_tied_weights_keys()
     wanted = [name for name in model.state_dict() if name not in tied]

@@ -18,9 +18,9 @@ import uploads
 from families import ROWS
 from families.base import Row
 from loopback.process import LoopbackHub
+from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
-from qkv.scripts.publishing.integrity.inspector import Job, outputs
 
 # Those without an official class.
 WITHOUT = ("Recurrent", "AudioEncoder")

@@ -16,8 +16,8 @@ import qkv
 import tiny
 from families import variant
 from families.base import Row
-from qkv.scripts import convert
 from qkv.scripts.cli import main
+from qkv.scripts.conversion import checkpoint
 from sampling import sampled
 
 BERT, GPT2, LLAMA, BART, VIT = (
@@ -128,14 +128,14 @@ TAMPERED: list[tuple[Row, Callable[[Any], object], str]] = [
 
 
 def tamper(monkeypatch: pytest.MonkeyPatch, change: Callable[[PreTrainedModel], None]) -> None:
-    original = convert.read
+    original = checkpoint.read
 
     def read(model: PreTrainedModel, **options: Any) -> PreTrainedModel:
         ours = original(model, **options)
         change(ours)
         return ours
 
-    monkeypatch.setattr(convert, "read", read)
+    monkeypatch.setattr(checkpoint, "read", read)
 
 
 @pytest.mark.parametrize(("row", "change", "sentence"), sampled(TAMPERED, 2))

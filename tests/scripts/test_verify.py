@@ -9,9 +9,9 @@ import transformers
 
 from published import change_json
 from qkv.scripts.cli import main
+from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.integrity import clean_process
 from qkv.scripts.publishing.integrity.clean_process import Loaded
-from qkv.scripts.publishing.integrity.inspector import Job
 from qkv.scripts.publishing.integrity.load_paths import loaded
 from qkv.scripts.publishing.integrity.manifest import identity
 

@@ -1,9 +1,7 @@
 """Build the folder of a model that loads without qkv: weights, config, flattened code, processor, card, license."""
 
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import distribution
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from qkv.configuration.configuration_base import QkvConfig
-from qkv.scripts.common.files import make_durable, sync, write_atomically
+from qkv.scripts.common.files import staged, write_atomically
 from qkv.scripts.publishing.export.flatten import FlatCode, flatten
 from qkv.scripts.publishing.integrity.manifest import write_manifest
 
@@ -55,32 +53,6 @@ def write_code(code: FlatCode, folder: Path) -> None:
     """Write code and its license into a folder."""
     for name, text in {**code.files, "LICENSE": license_text()}.items():
         (folder / name).write_text(text, encoding="utf-8")
-
-
-@contextmanager
-def staged(target: Path) -> Iterator[Path]:
-    """Yield a folder that becomes the target when the block succeeds, and is deleted when it fails.
-
-    FileExistsError when the target is not empty.
-    """
-    check_empty(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that the last step is a rename within one file system.
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
-        folder = Path(temporary) / target.name
-        folder.mkdir()
-        yield folder
-        make_durable(folder)
-        if target.exists():
-            target.rmdir()
-        folder.rename(target)
-    sync(target.parent)
-
-
-def check_empty(target: Path) -> None:
-    """Raise FileExistsError unless a folder is new or empty."""
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileExistsError(f"{target} is not empty; remove it or name another folder")
 
 
 def set_fields(path: Path, **fields: Any) -> None:

@@ -15,13 +15,13 @@ from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion.convert import to_transformers
 from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, named, read_json
 from qkv.scripts.common.files import RECORD, model_folder
+from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import companions, make_card, plain_card
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.hub.options import OF_BUILDING, Package, PublishOptions
 from qkv.scripts.publishing.integrity.files import file_rows
 from qkv.scripts.publishing.integrity.manifest import MANIFEST, IntegrityError, brief, identity, read_manifest
 
-CERTIFICATE = "certificate.json"
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
 ModelSource = PreTrainedModel | str | os.PathLike[str]

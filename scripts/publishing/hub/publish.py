@@ -12,8 +12,7 @@ from typing import Any
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils._validators import validate_repo_id
 
-from qkv.scripts.common.files import file_hash
-from qkv.scripts.publishing.export.folder import staged
+from qkv.scripts.common.files import file_hash, staged
 from qkv.scripts.publishing.hub.options import OF_THE_HUB, Change, Package, Published, PublishOptions
 from qkv.scripts.publishing.hub.package import ModelSource, build
 from qkv.scripts.publishing.hub.screen import scan

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import qkv
-from qkv.scripts.publishing.integrity import inspector
-from qkv.scripts.publishing.integrity.inspector import Job
+from qkv.scripts.common import inspector
+from qkv.scripts.common.inspector import Job
 
 PROGRAM = Path(inspector.__file__)
 

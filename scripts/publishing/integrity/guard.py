@@ -10,8 +10,8 @@ from huggingface_hub import snapshot_download
 from transformers import PreTrainedModel
 
 from qkv.modeling.conversion.files import CONFIG, GENERATION, INDEX, located
+from qkv.scripts.common.inspector import held
 from qkv.scripts.publishing.integrity.files import file_rows
-from qkv.scripts.publishing.integrity.inspector import held
 from qkv.scripts.publishing.integrity.loading import UNCHECKED
 from qkv.scripts.publishing.integrity.manifest import (
     MANIFEST,

@@ -14,13 +14,14 @@ import transformers
 from torch import Tensor
 
 from qkv.modeling.conversion.files import CONFIG, named, read_json
-from qkv.scripts.publishing.integrity import clean_process, inspector
+from qkv.scripts.common import inspector
+from qkv.scripts.common.inspector import Job
+from qkv.scripts.conversion.probe import probe_inputs
+from qkv.scripts.publishing.integrity import clean_process
 from qkv.scripts.publishing.integrity.clean_process import Loaded
 from qkv.scripts.publishing.integrity.files import Row
-from qkv.scripts.publishing.integrity.inspector import Job
 from qkv.scripts.publishing.integrity.loading import auto_class, installed_class, load_unchecked
 from qkv.scripts.publishing.integrity.manifest import Manifest, differences, expected_load, load_findings
-from qkv.scripts.publishing.integrity.probe import probe_inputs
 
 Outputs = dict[str, Tensor]
 # How the report calls a way of loading, and its options of `from_pretrained`.

@@ -20,8 +20,8 @@ from transformers import PreTrainedModel
 import qkv
 from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, tensor_files, write_json
 from qkv.scripts.common.files import RECORD, file_hash
+from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, held, tensors
 from qkv.scripts.publishing.hub.screen import TABLES
-from qkv.scripts.publishing.integrity.inspector import UNFILLED, Held, fingerprint, held, tensors
 from qkv.scripts.publishing.integrity.loading import installed_class, load_unchecked
 
 MANIFEST, FORMAT = "qkv_manifest.json", 1

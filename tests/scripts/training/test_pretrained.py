@@ -1,5 +1,6 @@
 """A pretrained model to start from: all of its weights, its config, tokenizer and class names, or a sentence."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 import qkv
 from qkv.scripts.data.pretrained import pretrained_classes, pretrained_folder
 from qkv.scripts.recipes.schema import Recipe
-from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
+from qkv.scripts.training.pretrained import load_pretrained, own_folder, pretrained_config
 from recipes import recipe_of
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 11, "intermediate_size": 24}
@@ -70,13 +71,17 @@ def test_the_same_head_is_taken_over_whole(tmp_path: Path, capsys) -> None:
 
 
 @pytest.mark.parametrize("stock_class", [BertForMaskedLM, BertForSequenceClassification])
-def test_a_stock_model_is_converted(stock_class: type, tmp_path: Path) -> None:
+def test_a_stock_model_is_converted(stock_class: type, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own_folder.cache_clear()
     stock = stock_class(BertConfig(**SIZE, max_position_embeddings=20)).eval()
     stock.save_pretrained(tmp_path)
     model = start(recipe(tmp_path), **{"pooling": "first"} if stock_class is BertForMaskedLM else {}).eval()
     ids = torch.randint(0, 11, (2, 7))
     expected = stock.bert(ids).last_hidden_state
     torch.testing.assert_close(model.model(ids).last_hidden_state, expected, rtol=0, atol=1e-5)
+    (certificate,) = (tmp_path / "cache").rglob("certificate.json")
+    assert json.loads(certificate.read_text())["passed"] and str(certificate) in capsys.readouterr().err
 
 
 def test_a_part_is_refused_unless_it_is_asked_for(tmp_path: Path, capsys) -> None:

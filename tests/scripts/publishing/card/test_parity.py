@@ -6,9 +6,9 @@ import pytest
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedConfig
 
 import qkv
+from qkv.scripts.conversion.certificate import certify
 from qkv.scripts.publishing.card.card import plain_card
 from qkv.scripts.publishing.card.parity import PAGE
-from qkv.scripts.publishing.integrity.certificate import certify
 
 TINY = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
 FOUND = {

@@ -11,10 +11,10 @@ from transformers import AutoModelForImageClassification, pipeline
 
 import qkv
 from qkv.scripts.cli import main
+from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.export.run_folder import write_run_card
 from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
 from qkv.scripts.publishing.integrity.files import file_rows
-from qkv.scripts.publishing.integrity.inspector import Job
 from qkv.scripts.publishing.integrity.manifest import IntegrityError, identity, read_manifest
 from qkv.scripts.publishing.integrity.verification import expectation_findings
 

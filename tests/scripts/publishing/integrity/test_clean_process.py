@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.integrity import clean_process
 from qkv.scripts.publishing.integrity.clean_process import clean_environment, load_in_clean_process
-from qkv.scripts.publishing.integrity.inspector import Job
 
 
 def test_the_environment_hides_where_our_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

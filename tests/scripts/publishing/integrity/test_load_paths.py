@@ -13,11 +13,11 @@ from transformers import PreTrainedModel
 import qkv
 import tiny
 from published import forge
+from qkv.scripts.common.inspector import Job
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity import clean_process, load_paths
 from qkv.scripts.publishing.integrity.clean_process import Loaded
 from qkv.scripts.publishing.integrity.files import Row
-from qkv.scripts.publishing.integrity.inspector import Job
 from qkv.scripts.publishing.integrity.load_paths import CLEAN, LoadChecks, load_rows, loaded
 from qkv.scripts.publishing.integrity.manifest import read_manifest, write_manifest
 from qkv.scripts.publishing.integrity.verification import examine

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 import qkv
 import tiny
 from published import CODE, change_json, change_tensors, ours, published, shards, stock
-from qkv.scripts.publishing.integrity.inspector import fingerprint, held
+from qkv.scripts.common.inspector import fingerprint, held
 from qkv.scripts.publishing.integrity.manifest import (
     MANIFEST,
     IntegrityError,

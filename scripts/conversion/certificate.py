@@ -13,8 +13,8 @@ from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, roun
 from qkv.modeling.conversion.files import mapped, tensor_files
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import file_hash
-from qkv.scripts.publishing.integrity.inspector import identical
-from qkv.scripts.publishing.integrity.probe import SEED, generate, in_double_precision, probe_inputs, probe_outputs
+from qkv.scripts.common.inspector import identical
+from qkv.scripts.conversion.probe import SEED, generate, in_double_precision, probe_inputs, probe_outputs
 
 # What each precision may differ by, relative to the largest number of its layer. In double precision nothing is rounded
 # to single, so that any mistake shows; in single the order of sums does. Brain floats are shown and not judged.

@@ -10,7 +10,7 @@ from test_parity import mistaken
 import qkv
 from families import ROWS, variant
 from families.base import Row
-from qkv.scripts.publishing.integrity.certificate import (
+from qkv.scripts.conversion.certificate import (
     ONE_ROUNDING,
     certify,
     differences,
@@ -18,7 +18,7 @@ from qkv.scripts.publishing.integrity.certificate import (
     identical,
     problems,
 )
-from qkv.scripts.publishing.integrity.probe import in_double_precision
+from qkv.scripts.conversion.probe import in_double_precision
 
 HEADS = [
     ("bert", "ForMultipleChoice"),

@@ -11,9 +11,8 @@ from torch import nn
 
 import qkv
 from published import change_tensors, ours, published, shards, stock
-from qkv.scripts.publishing.integrity import inspector
-from qkv.scripts.publishing.integrity.clean_process import read_loaded, write_job
-from qkv.scripts.publishing.integrity.inspector import (
+from qkv.scripts.common import inspector
+from qkv.scripts.common.inspector import (
     UNFILLED,
     Job,
     fingerprint,
@@ -23,6 +22,7 @@ from qkv.scripts.publishing.integrity.inspector import (
     tensors,
     ties,
 )
+from qkv.scripts.publishing.integrity.clean_process import read_loaded, write_job
 
 NUMBERS = torch.arange(12, dtype=torch.float32).view(3, 4)
 ALIKE = {

@@ -1,0 +1,118 @@
+"""Convert a folder of a checkpoint: config, weights, tokenizer and processor, with a certificate."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES
+
+import qkv
+from qkv.modeling.conversion.convert import is_ours, open_checkpoint, read, write
+from qkv.modeling.conversion.files import COMPANIONS, CONFIG, INDEX, read_json, weight_files
+from qkv.scripts.common.files import cache_folder, file_hash, staged
+from qkv.scripts.common.phases import phase
+from qkv.scripts.conversion.certificate import Certificate, certify, hashes, problems
+
+CERTIFICATE = "certificate.json"
+VOCABULARIES = (
+    "tokenizer.json vocab.json vocab.txt tokenizer.model spiece.model sentencepiece.bpe.model source.spm".split()
+)
+
+
+def certified_copy(source: Path) -> Path:
+    """Return the qkv form of a folder of stock transformers, from our cache or converted and certified now.
+
+    RuntimeError for a folder that cannot be converted without a difference.
+    """
+    digest = sha256(qkv.__version__.encode())
+    for name in sorted({CONFIG, *weight_files(source), *(name for name in COMPANIONS if (source / name).is_file())}):
+        digest.update(f"{name} {file_hash(source / name)}".encode())
+    target = cache_folder() / "converted" / digest.hexdigest()[:32]
+    if not target.is_dir():
+        with phase(f"converting {source}"), staged(target) as folder:
+            certificate = convert_checkpoint(source, folder, command=f"qkv convert {source} --check")
+            if wrong := problems(certificate or {}):
+                raise RuntimeError(f"{source} has no equal copy to start from: {'; '.join(wrong)}")
+    return target
+
+
+def convert_checkpoint(
+    source: Path,
+    folder: Path,
+    *,
+    dtype: str | None = None,
+    max_shard_size: str | None = None,
+    command: str | None = None,
+    step: Callable[[str], None] = lambda what: None,
+) -> Certificate | None:
+    """Write all files of the converted checkpoint, and with a `command` a certificate that names and returns it.
+
+    `step` is called with what is done next.
+    """
+    size = max_shard_size or shard_size(source)
+    step("read")
+    if dtype:
+        # The certificate compares like with like: the source in the precision that is asked for.
+        original, source = source, folder.parent / "recast"
+        open_checkpoint(original, dtype=getattr(torch, dtype)).save_pretrained(source)
+        companions(original, source)
+    model: Any = open_checkpoint(source)
+    step("convert")
+    model = write(model, copies=False) if is_ours(source) else read(model, copies=False)
+    step("write")
+    model.save_pretrained(folder, max_shard_size=size)
+    del model
+    companions(source, folder)
+    if not is_ours(source):
+        name_processors(folder, read_json(source / CONFIG))
+    certificate = None
+    if command:
+        certificate = certify(source, folder, step=step)
+    step("hash")
+    if certificate:
+        certificate |= {"command": command, "files": hashes(folder)}
+        (folder / CERTIFICATE).write_text(json.dumps(certificate, indent=2) + "\n", encoding="utf-8")
+    return certificate
+
+
+def shard_size(source: Path) -> int:
+    """Return the size of the source's largest shard; no limit where its weights are one file."""
+    if not (source / INDEX).is_file():
+        return 2**63
+    return max(os.path.getsize(source / name) for name in weight_files(source))
+
+
+def companions(source: Path, target: Path) -> None:
+    """Copy tokenizer and processor files, known by their names; no code."""
+    for name in COMPANIONS:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+
+
+def name_processors(target: Path, config: dict[str, Any]) -> None:
+    """Write the classes of tokenizer and image processor into their config files.
+
+    Where these do not name them, the Auto classes go by the model type, which is another after the conversion.
+    """
+    model_type = config["model_type"]
+    tokenizer = config.get("tokenizer_class") or TOKENIZER_MAPPING_NAMES.get(model_type)
+    if any((target / name).is_file() for name in VOCABULARIES):
+        add_missing(target / "tokenizer_config.json", tokenizer_class=tokenizer)
+    processor = IMAGE_PROCESSOR_MAPPING_NAMES.get(model_type, {}).get("torchvision")
+    path = target / "preprocessor_config.json"
+    if path.is_file() and "feature_extractor_type" not in read_json(path):
+        add_missing(path, image_processor_type=processor)
+
+
+def add_missing(path: Path, **fields: str | None) -> None:
+    """Add fields to a JSON file that may not exist, unless it has them or they are None."""
+    values = read_json(path) if path.is_file() else {}
+    added = {name: value for name, value in fields.items() if value and name not in values}
+    if added:
+        path.write_text(json.dumps({**values, **added}, indent=2) + "\n", encoding="utf-8")
