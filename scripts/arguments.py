@@ -205,6 +205,17 @@ def list_recipes(parser: ArgumentParser) -> None:
     """
 
 
+def explain(parser: ArgumentParser) -> None:
+    """Explain a word: a field, a word of a field, an architecture, preset, recipe, task, metric, command.
+
+    Prints its meaning, default and source, and a line that uses it.
+
+    Example: qkv explain rope
+    """
+    help = "as it is typed elsewhere: learning_rate, lr, sliding, gpt2, fsdp2, masked-lm"
+    parser.add_argument("word", nargs="+", metavar="WORD", help=help)
+
+
 def completion(parser: ArgumentParser) -> None:
     """Print a script that completes commands, recipes, fields and words in a shell.
 
@@ -218,6 +229,7 @@ def completion(parser: ArgumentParser) -> None:
 
 COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "recipes": list_recipes,
+    "explain": explain,
     "train": train,
     "quickstart": quickstart,
     "compare": compare,

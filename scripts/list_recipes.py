@@ -1,19 +1,16 @@
 """Print one table of all recipes: what each trains, on what data, how large, and what was measured."""
 
-import json
-import re
 import shutil
 from argparse import Namespace
-from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from qkv.scripts.common.files import RECORD
 from qkv.scripts.common.tables import format_metric
+from qkv.scripts.common.words import words_of_class
+from qkv.scripts.recipes.cards import read_card
 from qkv.scripts.recipes.loading import load, names
 from qkv.scripts.recipes.schema import Recipe
 
-CARDS = Path(__file__).parents[1] / "model_cards"
 HEADER = ("recipe", "task", "size", "test result", "min")
 LINE = "{:19} {:23} {:>5}  {:22} {:>4}"
 LEGEND = (
@@ -31,12 +28,6 @@ def run(arguments: Namespace) -> None:
         print(LINE.format(*row(recipe, record)).rstrip())
         print("\n".join(wrap(about(recipe, record), width, initial_indent="    ", subsequent_indent="    ")))
     print("", *wrap(LEGEND, width), sep="\n")
-
-
-def read_card(name: str) -> dict[str, Any] | None:
-    """Return the record of a recipe's committed card, if there is one."""
-    path = CARDS / name / RECORD
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def row(recipe: Recipe, record: dict[str, Any] | None) -> list[str]:
@@ -59,9 +50,7 @@ def about(recipe: Recipe, record: dict[str, Any] | None) -> str:
 
 def task_of(architecture: str) -> str:
     """Return the task of an architecture in words: `causal LM` of QkvDecoderForCausalLM."""
-    head = architecture.rpartition("For")[2].removeprefix("Qkv").removesuffix("Model")
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]+", head)
-    return " ".join(word if word.isupper() else word.lower() for word in words)
+    return words_of_class(architecture.rpartition("For")[2].removeprefix("Qkv").removesuffix("Model"))
 
 
 def counted(number: int) -> str:

@@ -168,6 +168,7 @@ ROOMS = [
     {"tasks"},
     {"training"},
     {"planning", "publishing", "history"},
+    {"explanation"},
     {"commands"},
 ]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))

@@ -1,5 +1,6 @@
-"""Spelling suggestions for words that users type."""
+"""Words that users type and read: spelling suggestions, lists, and the words of a class."""
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
@@ -19,3 +20,14 @@ def check_known(key: str, known: Sequence[str]) -> None:
     """Raise ValueError for a key that is not known."""
     if key not in known:
         raise ValueError(f"unknown key {key!r}; {did_you_mean(key, known, 'keys')}")
+
+
+def either(words: Sequence[str]) -> str:
+    """Return a choice as one says it: `a, b or c`."""
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def words_of_class(name: str) -> str:
+    """Return the name of a class in words: `causal LM` of CausalLM."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+(?:2[A-Z][a-z]+)?", name)
+    return " ".join(word if word.isupper() else word.lower() for word in words)

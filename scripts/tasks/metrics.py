@@ -20,9 +20,19 @@ from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_
 Metric = Callable[[Sequence[Any], Sequence[Any]], float | dict[str, float]]
 
 
-def f1(average: str) -> Metric:
-    """Return the mean F1 of the classes; a class that was never right counts as 0."""
-    return lambda predictions, references: float(f1_score(references, predictions, average=average, zero_division=0))
+def accuracy(predictions: Sequence[Any], references: Sequence[Any]) -> float:
+    """Return the share of right classes."""
+    return float(accuracy_score(references, predictions))
+
+
+def f1_macro(predictions: Sequence[Any], references: Sequence[Any]) -> float:
+    """Return the mean F1 of the classes, each counted alike; a class that was never right counts as 0."""
+    return float(f1_score(references, predictions, average="macro", zero_division=0))
+
+
+def f1_weighted(predictions: Sequence[Any], references: Sequence[Any]) -> float:
+    """Return the mean F1 of the classes, each counted by its references; a class that was never right counts as 0."""
+    return float(f1_score(references, predictions, average="weighted", zero_division=0))
 
 
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> float:
@@ -48,14 +58,56 @@ def corpus_score(scorer: Any, predictions: Sequence[str], references: Sequence[A
     return score
 
 
-def correlation(measure: Callable[..., Any]) -> Metric:
-    """Return a correlation of numbers; 0 where one side is constant or has one number, for then there is none."""
+def bleu(predictions: Sequence[str], references: Sequence[Any]) -> float:
+    """Return the overlap with references in runs of one to four words, from 0 to 100, by sacrebleu.
 
-    def metric(predictions: Sequence[float], references: Sequence[float]) -> float:
-        varied = len(set(predictions)) > 1 and len(set(references)) > 1
-        return float(measure(predictions, references).statistic) if varied else 0.0
+    Source: Papineni et al. 2002, https://aclanthology.org/P02-1040; as in Post 2018, A Call for Clarity in Reporting
+        BLEU Scores, https://arxiv.org/abs/1804.08771
+    """
+    return corpus_score(BLEU(), predictions, references)
 
-    return metric
+
+def chrf(predictions: Sequence[str], references: Sequence[Any]) -> float:
+    """Return the overlap with references in runs of one to six characters, chrF2 from 0 to 100, by sacrebleu.
+
+    Source: Popović 2015, https://aclanthology.org/W15-3049
+    """
+    return corpus_score(CHRF(), predictions, references)
+
+
+def wer(predictions: Sequence[str], references: Sequence[str]) -> float:
+    """Return the word error rate: words to insert, delete and replace, by the words of the references."""
+    return float(jiwer.wer(list(references), list(predictions)))
+
+
+def cer(predictions: Sequence[str], references: Sequence[str]) -> float:
+    """Return the character error rate: characters to insert, delete and replace, by those of the references."""
+    return float(jiwer.cer(list(references), list(predictions)))
+
+
+def mae(predictions: Sequence[float], references: Sequence[float]) -> float:
+    """Return the mean absolute error of numbers."""
+    return float(mean_absolute_error(references, predictions))
+
+
+def rmse(predictions: Sequence[float], references: Sequence[float]) -> float:
+    """Return the root of the mean squared error of numbers."""
+    return float(root_mean_squared_error(references, predictions))
+
+
+def pearson(predictions: Sequence[float], references: Sequence[float]) -> float:
+    """Return the linear correlation of numbers; 0 where one side is constant or has one number, for then is none."""
+    return float(pearsonr(predictions, references).statistic) if both_vary(predictions, references) else 0.0
+
+
+def spearman(predictions: Sequence[float], references: Sequence[float]) -> float:
+    """Return the correlation of the ranks of numbers; 0 where one side is constant or has one number."""
+    return float(spearmanr(predictions, references).statistic) if both_vary(predictions, references) else 0.0
+
+
+def both_vary(predictions: Sequence[float], references: Sequence[float]) -> bool:
+    """Tell whether there are different numbers on both sides, without which there is no correlation."""
+    return len(set(predictions)) > 1 and len(set(references)) > 1
 
 
 def seqeval(predictions: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float]:
@@ -104,24 +156,22 @@ def annotations(images: Sequence[Any]) -> Iterator[dict[str, Any]]:
                    "area": box[2] * box[3], "iscrowd": 0, **score}  # fmt: skip
 
 
-# BLEU: Post 2018, A Call for Clarity in Reporting BLEU Scores, https://arxiv.org/abs/1804.08771; chrF2: Popović 2015,
-# https://aclanthology.org/W15-3049
 SCORERS: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF}
 METRICS: dict[str, Metric] = {
-    "accuracy": lambda predictions, references: float(accuracy_score(references, predictions)),
-    "f1_macro": f1("macro"),
-    "f1_weighted": f1("weighted"),
+    "accuracy": accuracy,
+    "f1_macro": f1_macro,
+    "f1_weighted": f1_weighted,
     "exact_match": exact_match,
     "perplexity": perplexity,
     "bits_per_byte": bits_per_byte,
-    "bleu": lambda predictions, references: corpus_score(BLEU(), predictions, references),
-    "chrf": lambda predictions, references: corpus_score(CHRF(), predictions, references),
-    "wer": lambda predictions, references: float(jiwer.wer(list(references), list(predictions))),
-    "cer": lambda predictions, references: float(jiwer.cer(list(references), list(predictions))),
-    "mae": lambda predictions, references: float(mean_absolute_error(references, predictions)),
-    "rmse": lambda predictions, references: float(root_mean_squared_error(references, predictions)),
-    "pearson": correlation(pearsonr),
-    "spearman": correlation(spearmanr),
+    "bleu": bleu,
+    "chrf": chrf,
+    "wer": wer,
+    "cer": cer,
+    "mae": mae,
+    "rmse": rmse,
+    "pearson": pearson,
+    "spearman": spearman,
     "seqeval": seqeval,
     "average_precision": average_precision,
 }

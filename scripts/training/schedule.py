@@ -8,21 +8,22 @@ from qkv.scripts.recipes.schema import Schedule
 
 
 def make_schedule(optimizer: Optimizer, schedule: Schedule, max_steps: int) -> LRScheduler:
-    """Return the recipe's schedule: transformers' own, but for Noam's.
+    """Return the recipe's schedule: transformers' own, but for Noam's."""
+    if schedule.name == "noam":
+        return noam(optimizer, schedule.warmup_steps)
+    if schedule.name == "wsd":
+        return wsd(optimizer, schedule, max_steps)
+    return get_scheduler(schedule.name, optimizer, schedule.warmup_steps, max_steps)
 
-    `wsd` is a warm-up, a plateau, and a linear decay over the last `decay_steps`.
+
+def wsd(optimizer: Optimizer, schedule: Schedule, max_steps: int) -> LRScheduler:
+    """Warm up linearly, stay, and decay linearly over the last `decay_steps`.
 
     Source: Hu et al. 2024, MiniCPM, §4.2, https://arxiv.org/abs/2404.06395
     """
-    if schedule.name == "noam":
-        return noam(optimizer, schedule.warmup_steps)
-    wsd = schedule.name == "wsd"
+    decay = {"num_decay_steps": schedule.decay_steps, "decay_type": "linear"}
     return get_scheduler(
-        "warmup_stable_decay" if wsd else schedule.name,
-        optimizer,
-        schedule.warmup_steps,
-        max_steps,
-        scheduler_specific_kwargs={"num_decay_steps": schedule.decay_steps, "decay_type": "linear"} if wsd else None,
+        "warmup_stable_decay", optimizer, schedule.warmup_steps, max_steps, scheduler_specific_kwargs=decay
     )
 
 

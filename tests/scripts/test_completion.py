@@ -35,6 +35,9 @@ def test_bash_completes_commands_recipes_fields_and_words(script: str) -> None:
     assert complete(script, "qkv train digits schedule=no") == ["schedule=noam"]
     assert set(complete(script, "qkv train digits streaming =")) == {"true", "false"}
     assert "--trust-remote-code" in complete(script, "qkv verify --")
+    assert complete(script, "qkv explain masked-") == ["masked-lm"] and complete(script, "qkv explain kerp") == [
+        "kerple"
+    ]
     assert complete(script, "qkv publish runs") == []  # what is a path is left to the shell
 
 

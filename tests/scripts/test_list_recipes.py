@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from qkv.scripts import list_recipes
 from qkv.scripts.cli import main
-from qkv.scripts.list_recipes import counted, read_card, row, task_of
+from qkv.scripts.list_recipes import counted, row, task_of
+from qkv.scripts.recipes import cards
+from qkv.scripts.recipes.cards import read_card
 from qkv.scripts.recipes.loading import load, names
 
 CARDS = Path(__file__).parents[2] / "model_cards"
@@ -46,7 +47,7 @@ def test_data_of_the_measurement_are_named_where_they_are_others(capsys: pytest.
 
 
 def test_without_cards_nothing_is_claimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_recipes, "CARDS", tmp_path)
+    monkeypatch.setattr(cards, "CARDS", tmp_path)
     assert row(load("digits"), read_card("digits")) == ["digits", "image classification", "-", "-", "-"]
 
 
@@ -60,3 +61,4 @@ def test_numbers_are_short(number: int, text: str) -> None:
 def test_tasks_are_words() -> None:
     assert task_of("QkvDecoderForCausalLM") == "causal LM" and task_of("QkvDualEncoderModel") == "dual encoder"
     assert task_of("QkvAudioEncoderForCTC") == "CTC"
+    assert task_of("QkvSpeechEncoderDecoderForSpeechSeq2Seq") == "speech seq2seq"

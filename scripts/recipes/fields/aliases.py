@@ -26,6 +26,7 @@ NAMES = {
     "out": "output_dir output out_dir save_dir run_dir",
     "data": "dataset dataset_name data_dir data_path train_file train_data",
     "init": "checkpoint pretrained model_name_or_path init_from",
+    "tensor_parallel": "tp tensor_parallel_size tp_size",
     "workers": "num_workers dataloader_num_workers",
     "holdout": "val_split validation_split valid_size val_size",
     "test_size": "test_split",

@@ -36,7 +36,7 @@ def recipe_help(recipe: Recipe, typed: str) -> str:
 def opened(field: RecipeField, values: Fields, recipe: Recipe, width: int) -> Iterator[str]:
     """Yield the lines of a field of fields."""
     yield from entry(f"{field.key}.NAME=VALUE", field.meaning, width)
-    known = meanings(config_of(recipe.model.architecture)) if field.key == "model" else {}
+    known = meanings(config_of(recipe.model.architecture) or "") if field.key == "model" else {}
     for name, value in values.items():
         yield from entry(f"{field.key}.{name}={spelled(value)}", known.get(name, ""), width)
 

@@ -7,6 +7,7 @@ from inspect import cleandoc
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+from qkv.scripts.common.words import either
 from qkv.scripts.recipes.keys import GROUPS, PARTS, key_of, types_of
 from qkv.scripts.recipes.schema import Recipe
 
@@ -44,7 +45,7 @@ class RecipeField:
     def type_name(self) -> str:
         """Its type as one says it."""
         if self.words:
-            return " or ".join([", ".join(self.words[:-1]), self.words[-1]])
+            return either(self.words)
         kind, optional = self.kind, ""
         if NoneType in get_args(kind):
             kind, optional = get_args(kind)[0], " or null"
