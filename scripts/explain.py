@@ -48,12 +48,13 @@ def run(arguments: Namespace) -> None:
 
 
 def explanations(typed: str) -> list[Entry]:
-    """Return what a word means, or what it is another name of."""
-    wanted = {plain(name) for name in (typed, *fields_named(typed))}
+    """Return what a word means, or what it is another name of; of `key=value` what both mean."""
+    wanted = {plain(name) for word in typed.split("=") for name in (word, *fields_named(word))}
     if entries := [entry for entry in all_entries() if wanted & set(map(plain, entry.names))]:
         return entries
     words = sorted({name for entry in all_entries() for name in entry.names} | ALIASES.keys())
-    close = nearest(typed, words) or next((word for word in words if plain(word).startswith(plain(typed))), None)
+    longer = (word for word in words if plain(word).startswith(plain(typed)))
+    close = next(longer, None) or nearest(typed, words)
     hint = f"did you mean {close!r}?" if close else "qkv --help lists the commands, qkv train RECIPE --help the fields"
     raise ValueError(f"there is nothing called {typed!r} here; {hint}")
 

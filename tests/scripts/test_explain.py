@@ -94,6 +94,7 @@ def test_every_line_to_type_works() -> None:
         "GPT2": ["Radford et al. 2019", "qkv plan gpt2", "converted to QkvDecoderConfig and back"],
         "learning rate": ["learning_rate: field of a recipe"],
         "dropout": ["embedding_dropout:", "attention_dropout:", "residual_dropout:"],
+        "position=rope": ["position: field of a model's config", "rope: word of model.position"],
         "device": ["CUDA_VISIBLE_DEVICES"],
         "wer": ["words", "qkv train spoken-digits"],
     }.items(),
