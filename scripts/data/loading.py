@@ -5,6 +5,7 @@ an image `cat/test_1.png` for a test split, leave out `data.jsonl` beside `test.
 """
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from hashlib import sha256
@@ -50,7 +51,7 @@ def read(
     with the reason in `_invalid`: see `validation.py`. ValueError for what is not there, or lacks a split or a column.
     """
     check_encoding(encoding)
-    if not is_first_process():  # the first process shows the progress of all
+    if not is_first_process() or not sys.stderr.isatty():  # one bar for all processes, and none in a log
         datasets.disable_progress_bars()
     if not local_files(where):
         return undecoded(from_hub(where, split, streaming=streaming), columns, where)

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from qkv.scripts.common.environment import local_files
-from qkv.scripts.common.phases import is_first_process
+from qkv.scripts.common.phases import is_first_process, say
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.encoding import UTF_8
@@ -20,7 +20,7 @@ from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
 from qkv.scripts.recipes.keys import flat, merged
-from qkv.scripts.recipes.loading import assign, build, is_data, load, pairs
+from qkv.scripts.recipes.loading import assign, build, is_data, load, names, pairs
 from qkv.scripts.recipes.schema import Fields, Recipe
 
 SETTINGS = Path(__file__).with_suffix(".yaml")
@@ -42,6 +42,8 @@ class Guess:
 def recipe_of(name: str, words: Sequence[str] = ()) -> Recipe:
     """Load the recipe of that name, or infer one from data of that name, and show what was inferred."""
     if not is_data(name):
+        if local_files(name) and name in names():
+            say(f"{name} is the recipe of this name; write ./{name} for the data here")
         return load(name, words)
     recipe, inferred = infer(name, words)
     if is_first_process():

@@ -1,9 +1,11 @@
 """Data are found where a user says: files, folders, what datasets saved, and the Hub; as a table or as a stream."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -193,3 +195,12 @@ def test_what_the_hub_has_not_is_refused_in_a_sentence(found: Answers) -> None:
     assert "validation" in answer["split"] and "train" in answer["split"]
     assert "has no column 'txt'; did you mean 'text'?" in answer["column"]
     assert all("\n" not in said for said in answer.values())
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_log_gets_no_bars(terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.csv").write_text("text\na\nb\n")
+    calls: list[str] = []
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(datasets, "disable_progress_bars", lambda: calls.append("disabled"))
+    assert len(list(read(str(tmp_path / "own.csv")))) == 2 and bool(calls) != terminal

@@ -11,7 +11,7 @@ from datasets import Dataset, Features, Value
 from datasets import Image as ImageFeature
 from PIL import Image
 
-from qkv.scripts.data.inference.own_recipe import infer
+from qkv.scripts.data.inference.own_recipe import infer, recipe_of
 from qkv.scripts.recipes.loading import is_data
 from qkv.scripts.tasks import registry
 from sine_waves import recordings
@@ -142,3 +142,12 @@ def test_warmup_and_evaluations_follow_the_length_that_is_typed(words: list[str]
     recipe = infer(table(tmp_path, {"text": "one {}"}, count=40), words)[0]
     assert recipe.schedule.warmup_steps == steps // 10 and recipe.output.eval_every == math.ceil(steps / 5)
     assert infer(table(tmp_path, {"text": "one {}"}, count=40), [*words, "warmup=3"])[0].schedule.warmup_steps == 3
+
+
+def test_data_that_are_called_as_a_recipe_is_are_told_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert recipe_of("digits").name == "digits" and not capsys.readouterr().err
+    (tmp_path / "digits").mkdir()
+    assert recipe_of("digits").name == "digits" and "write ./digits for the data here" in capsys.readouterr().err
