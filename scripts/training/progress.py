@@ -95,6 +95,7 @@ class Lines:
     first: int = 0
     began: float | None = None
     printed: float = float("-inf")
+    last: tuple[int, str] = (0, "")
 
     def __enter__(self) -> "Lines":
         self.began = self.clock()
@@ -110,8 +111,9 @@ class Lines:
             return
         now = self.clock()
         pause = min(max(SHARE * (now - self.began), SHORTEST), LONGEST)
-        if now - self.printed >= pause or step == self.total:
-            self.printed = now
+        ended = step == self.total and (step, state) != self.last
+        if now - self.printed >= pause or ended:
+            self.printed, self.last = now, (step, state)
             parts = [f"step {step} of {self.total}", state, self.speed(step, now - self.began)]
             say("  ".join(part for part in parts if part))
 

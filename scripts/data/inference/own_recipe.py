@@ -73,6 +73,8 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     typed = {key: checked[key] for key in given if key in checked}
     count = sum(1 for _ in data) if "epochs" in given else len(rows)
     values |= length_of_training(typed, checked["batch_size"], count, usual)
+    if not checked["holdout"] and "validation" not in splits(where):
+        del values["watch"]
     recipe = build(merged(values, given))
     return recipe, shown(guess, columns, recipe, len(rows))
 
@@ -210,4 +212,5 @@ def shown(guess: Guess, columns: Sequence[Column], recipe: Recipe, rows: int) ->
     lines["text.length"] = f"{recipe.text.length} tokens" if "text" in guess.fields else ""
     lines["holdout, test_size"] = f"{data.holdout:g}, {data.test_size:g}, where the data have no such split"
     lines["max_steps"] = f"{optimization.max_steps:,} of batch_size={optimization.batch_size}"
+    lines["watch"] = f"{recipe.output.watch}: the weights that are kept" if recipe.output.watch else ""
     return {name: text for name, text in lines.items() if text}

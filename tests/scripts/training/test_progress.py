@@ -74,3 +74,11 @@ def test_each_place_has_its_own(fields: dict, kind: type, monkeypatch: pytest.Mo
     monkeypatch.setattr(progress, "Console", lambda **options: Console(**fields))
     assert isinstance(progress.progress_display("digits", 4, is_main=True), kind)
     assert isinstance(progress.progress_display("digits", 4, is_main=False), Silent)
+
+
+def test_the_last_step_is_printed_again_only_with_something_new(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines(2, clock=lambda: 0.0)
+    with lines:
+        for step, state in ((1, "a"), (2, "b"), (2, "b"), (2, "c")):
+            lines.update(step, state)
+    assert [line.split("  ")[1] for line in capsys.readouterr().err.splitlines()] == ["a", "b", "c"]

@@ -151,3 +151,10 @@ def test_data_that_are_called_as_a_recipe_is_are_told_apart(
     assert recipe_of("digits").name == "digits" and not capsys.readouterr().err
     (tmp_path / "digits").mkdir()
     assert recipe_of("digits").name == "digits" and "write ./digits for the data here" in capsys.readouterr().err
+
+
+def test_the_best_weights_by_validation_are_kept_where_there_is_one(tmp_path: Path) -> None:
+    where = table(tmp_path, TASKS["text-classification"])
+    assert infer(where)[0].output.watch == "validation accuracy"
+    assert infer(where, ["watch=validation loss"])[0].output.watch == "validation loss"
+    assert infer(where, ["holdout=0"])[0].output.watch is None
