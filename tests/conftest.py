@@ -34,8 +34,19 @@ torch.use_deterministic_algorithms(True, warn_only=True)
 torch.utils.deterministic.fill_uninitialized_memory = True
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected: these are a million objects, and all of them stay."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
-    """Keep modules and collected tests out of every later garbage collection: Trainer asks for one in each training."""
+    gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def freeze() -> None:
+    """Keep what is there out of garbage collections, collected tests and all: Trainer asks for one in each training."""
+    gc.collect()
     gc.freeze()
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import qkv
+import tables
 from qkv.scripts import cli
 from qkv.scripts.arguments import COMMANDS, about, parser_of
 from qkv.scripts.cli import main
-from qkv.scripts.common.resources import table
 
 
 def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +67,7 @@ def test_a_command_is_a_file_and_a_function() -> None:
     }
 
 
-@pytest.mark.parametrize(("words", "message"), table(__file__).items())
+@pytest.mark.parametrize(("words", "message"), tables.beside(__file__).items())
 def test_a_mistake_is_one_sentence(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 1
     printed = capsys.readouterr()

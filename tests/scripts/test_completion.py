@@ -50,4 +50,4 @@ def test_other_shells_know_the_same_words(shell: str, capsys: pytest.CaptureFixt
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "tcsh"]) == 1
-    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err or "bash, zsh, fish" in capsys.readouterr().err
+    assert "bash, zsh, fish" in capsys.readouterr().err.replace("'", "")

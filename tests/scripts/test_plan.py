@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import qkv
+import tables
 from qkv.scripts.cli import main
-from qkv.scripts.common.resources import table
 
 SMALL = "hidden_size=32 num_hidden_layers=1 num_attention_heads=4 vocab_size=101 max_position_embeddings=32".split()
 
@@ -60,7 +60,7 @@ def test_a_saved_model_is_planned_from_its_config_alone(tmp_path: Path, capsys: 
     assert f"{count:,}" in printed and "estimate" not in printed
 
 
-WRONG: dict[str, str] = table(__file__)
+WRONG: dict[str, str] = tables.beside(__file__)
 
 
 @pytest.mark.parametrize("words", WRONG)

@@ -14,10 +14,10 @@ from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
 import qkv
+import tables
 import tiny
 from checkout import PYTHONPATH
 from loopback.process import LoopbackHub
-from qkv.scripts.common.resources import table
 from uploads import commits, look, tree
 
 CLIENT = Path(__file__).parents[1] / "hub" / "command_client.py"
@@ -137,7 +137,7 @@ def test_a_secret_never_reaches_the_hub(hub: LoopbackHub, run: Run) -> None:
     assert TOKEN not in result.err + result.out
 
 
-@pytest.mark.parametrize(("words", "sentence"), table(__file__).items())
+@pytest.mark.parametrize(("words", "sentence"), tables.beside(__file__).items())
 def test_a_mistake_is_one_sentence(run: Run, words: str, sentence: str) -> None:
     result = run(*words.split())
     assert result.status == 1 and result.out == ""

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from qkv.scripts.common.resources import table
+import tables
 from qkv.scripts.example_data.synthetic_text import (
     DATES,
     DAYS,
@@ -19,7 +19,7 @@ from qkv.scripts.example_data.synthetic_text import (
 )
 from recipes import recipe_of
 
-KNOWN = table(__file__)
+KNOWN = tables.beside(__file__)
 
 
 @pytest.mark.parametrize(("language", "form", "written"), KNOWN["dates"])

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from qkv.scripts.common.resources import table
+import tables
 from qkv.scripts.history.claims import CLAIMS, VERDICTS
 from qkv.scripts.history.claims import verdicts as judged
 from qkv.scripts.history.models import ATTENTION
 
-TABLES = table(__file__)
+TABLES = tables.beside(__file__)
 RECORD: dict[str, Any] = TABLES["record"]
 BREAKS: dict[str, tuple[list[Any], float]] = TABLES["breaks"]
 UNMEASURED = ("Costs grow", "On GPUs", "28.4 BLEU")

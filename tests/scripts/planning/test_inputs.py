@@ -2,13 +2,13 @@
 
 import pytest
 
+import tables
 from qkv import modeling
-from qkv.scripts.common.resources import table
 from qkv.scripts.planning.inputs import HEADS, head_of
 from qkv.scripts.planning.planned_model import find
 from qkv.scripts.training.run import HEADLESS
 
-SIZES: dict[str, dict[str, int]] = table(__file__)
+SIZES: dict[str, dict[str, int]] = tables.beside(__file__)
 
 
 def test_every_head_that_learns_has_inputs() -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from qkv.scripts.common.resources import table
+import tables
 from qkv.scripts.planning.planned_model import find
 
-HEADS: dict[str, str] = table(__file__)
+HEADS: dict[str, str] = tables.beside(__file__)
 
 
 @pytest.mark.parametrize("name", HEADS)

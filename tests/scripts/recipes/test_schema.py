@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qkv.scripts.common.resources import table
+import tables
 from qkv.scripts.recipes.keys import flat, known_types
 from qkv.scripts.recipes.loading import changed, load, names
 from qkv.scripts.recipes.schema import Recipe
@@ -48,7 +48,7 @@ def test_a_recipe_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("word", "message"), table(__file__).items())
+@pytest.mark.parametrize(("word", "message"), tables.beside(__file__).items())
 def test_a_wrong_word_is_refused_in_one_sentence(word: str, message: str) -> None:
     with pytest.raises(ValueError) as error:
         load("digits", [word])

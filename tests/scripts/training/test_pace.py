@@ -6,22 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fake_clock import FakeClock
 from qkv.scripts.training.checkpoint import Checkpoints
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.pace import SHARE, SavePace
 from tiny_training import manager, take_steps
 
 LIMIT = 180.0
-
-
-class FakeClock:
-    """A clock that the test moves on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def simulate(

@@ -8,18 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fake_clock import FakeClock
 from qkv.scripts.training import progress
 from qkv.scripts.training.progress import LONGEST, SHORTEST, Lines, NotebookBar, Silent, TerminalBar, duration
-
-
-class FakeClock:
-    """A clock that the test moves on."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @settings(max_examples=40, deadline=None)
