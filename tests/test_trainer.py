@@ -89,7 +89,7 @@ def test_accumulation_under_accelerate_is_one_big_batch(name: str, smoothing: fl
 
 def two_processes(path: Path, start: int, every: int) -> dict[tuple[str, float, str], Gradients]:
     """Run every n-th of the shared tasks in two gloo processes."""
-    run_together([worker.__file__, path, start, every], path.parent, ACCELERATE_USE_CPU="true")
+    run_together("gradient_worker", [path, start, every], path.parent, ACCELERATE_USE_CPU="true")
     return torch.load(path)
 
 

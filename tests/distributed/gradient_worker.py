@@ -1,19 +1,15 @@
 """One optimizer step of each task, however it is split: the gradients must be those of one big batch.
 
-Tests import the tasks from here; run as a program it is one of several processes that share the step (its rank and the
+Tests import the tasks from here; `main` is that of one of several processes that share the step (its rank and the
 others' come from the environment, as launchers set them) and writes what came out to the file it is given, of every
 n-th of what is shared.
 """
 
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-if __name__ == "__main__":
-    import conftest  # noqa: F401  makes the checkout importable
 
 import torch
 from accelerate import Accelerator
@@ -360,7 +356,3 @@ def main(path: str, start: str, every: str) -> None:
     if os.environ["RANK"] == "0":
         torch.save(results, path)
     torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,7 +1,7 @@
-"""Trainings that die: a process that has imported everything once, and forks a child for each process of a training.
+"""Trainings that die: `main` is that of one process of a training, whose rank comes from the environment.
 
-It reads a job from each line of its standard input and answers with a line: how each process ended. Children write
-down which places of the endless order each step trained on, and when what happened in them.
+It writes down which places of the endless order each step trained on, and when what happened. As a program it is a
+process that torchrun started.
 """
 
 import json
@@ -12,15 +12,13 @@ import threading
 import time
 from collections.abc import Callable
 from copy import copy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import conftest  # noqa: F401  makes the checkout importable
 import torch
 
-from processes import free_port
-from qkv.scripts.cli import main
+import checkout  # noqa: F401  makes qkv importable
+from qkv.scripts import cli, train
 from qkv.scripts.data.examples import Batch
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.tasks import registry as data
@@ -34,13 +32,10 @@ WORDS = [
     "digits", "max_steps=12", "batch_size=8", "warmup_steps=2", "save_every=3", "eval_every=4", "log_every=2",
     "model.hidden_size=16", "model.num_hidden_layers=1", "model.residual_dropout=0.2",
 ]  # fmt: skip
-# Seconds that the processes of a training have to end after one was killed; launchers give them some, too.
-GRACE = 20
 
 
-@cache
-def loaded() -> Task:
-    """The digits with the place of each, made once for all children."""
+def digits() -> Task:
+    """The digits with the place of each."""
     task = data.load(load(WORDS[0], WORDS[1:]))
 
     def collate(records: list, places: list | None) -> Batch:
@@ -50,6 +45,10 @@ def loaded() -> Task:
     made = copy(task)
     made.collate = collate
     return made
+
+
+# Made once for all that are forked.
+TASK = digits()
 
 
 def observe(
@@ -71,7 +70,7 @@ class Child:
     """One process of a training, which dies in the middle of what its job names."""
 
     def __init__(self, job: dict[str, Any], rank: int) -> None:
-        self.folder, self.rank = Path(job["folder"]), rank
+        self.job, self.folder, self.rank = job, Path(job["folder"]), rank
         self.death = job.get("death") if job.get("death", {}).get("rank") == rank else None
         self.calls: dict[str, int] = {}
         out = [f"out={self.folder}"] if job.get("out", True) else []
@@ -104,17 +103,18 @@ class Child:
 
     def work(self) -> int:
         """Train; the exit status of the command."""
-        task = loaded()
 
         def collate(records: list, places: list | None) -> Batch:
             if places is not None:
                 self.started("data")()
-            return task.collate(records, places)
+            return TASK.collate(records, places)
 
-        made = copy(task)
+        made = copy(TASK)
         made.collate = collate
         data.load = lambda recipe: made
         run.draw_curve = lambda log, path: path.touch()  # nothing that a killed training could get wrong
+        if not self.job.get("completed"):
+            train.complete_run = lambda folder, model: None
         observe(Loop, "step", self.started("step"), self.trained)
         observe(Loop, "evaluate", self.started("evaluation"))
         observe(
@@ -122,46 +122,11 @@ class Child:
         )
         observe(Checkpoints, "write", self.started("write"))
         self.started("run")()
-        return main(self.words)
+        return cli.main(self.words)
 
 
-def start(job: dict[str, Any], rank: int, port: int) -> int:
-    """Fork a process of a training."""
-    child = os.fork()
-    if child:
-        return child
-    world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job["processes"], "MASTER_ADDR": "127.0.0.1"}
-    if job["processes"] > 1:
-        os.environ.update({name: str(value) for name, value in {**world, "MASTER_PORT": port}.items()})
-    os.environ["ACCELERATE_USE_CPU"] = "true"
-    status = 99
-    try:
-        log = os.open(f"{job['folder']}-log-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        for stream in (1, 2):
-            os.dup2(log, stream)
-        status = Child(job, rank).work()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def launch(job: dict[str, Any]) -> list[int]:
-    """Start the processes of a training; how each ended, as subprocess has it."""
-    port = free_port()
-    children = [start(job, rank, port) for rank in range(job["processes"])]
-    found: dict[int, int] = {}
-    deadline = None
-    while len(found) < len(children):
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child:
-            found[child] = os.waitstatus_to_exitcode(status)
-            deadline = deadline or (time.monotonic() + GRACE if found[child] else None)
-        elif deadline and time.monotonic() > deadline:
-            for late in set(children) - set(found):
-                os.kill(late, signal.SIGKILL)
-        time.sleep(0.005)
-    return [found[child] for child in children]
+def main(job: str) -> int:
+    return Child(json.loads(job), int(os.environ.get("RANK", 0))).work()
 
 
 def attempt(job: dict[str, Any]) -> int:
@@ -172,8 +137,4 @@ def attempt(job: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        sys.exit(attempt(json.loads(sys.argv[1])))
-    loaded()
-    for line in sys.stdin:
-        print(json.dumps(launch(json.loads(line))), flush=True)
+    sys.exit(attempt(json.loads(sys.argv[1])))

@@ -1,21 +1,17 @@
 """Trainings that must come out the same however many processes share them, and in whatever way.
 
-Tests import the cases from here; run as a program it is one of several processes (its rank and the others' come from the
-environment, as launchers set them), trains every case under every engine, and writes the curves to the folder it is given.
+Tests import the cases from here; `main` is that of one of several processes (its rank and the others' come from the
+environment, as launchers set them): it trains every case under every engine, and writes the curves to a folder.
 """
 
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
-
-if __name__ == "__main__":
-    import conftest  # noqa: F401  makes the checkout importable
 
 import torch
 from accelerate.state import AcceleratorState
@@ -299,24 +295,21 @@ def own_means(accelerator: Any, values: Tensor) -> Tensor:
     return values * data_parallel(accelerator)[1]
 
 
-def work(folder: Path, trainings: list[list[str]], steps: int) -> None:
+def main(place: str, trainings: str, steps: str) -> None:
     """Train (case, engine, dtype) one after the other; the main process saves the models."""
-    for name, way, dtype in trainings:
+    folder = Path(place)
+    for name, way, dtype in json.loads(trainings):
         with fresh_state():
             if way.startswith("zero"):
                 launched(folder, stage=int(way[-1]))
-            found, model = curve(name, dtype, steps, **ENGINES[way])
-        place = folder / name / way / dtype
+            found, model = curve(name, dtype, int(steps), **ENGINES[way])
+        own = folder / name / way / dtype
         if os.environ["RANK"] == "0":
-            model.save_pretrained(place)
+            model.save_pretrained(own)
         else:
-            place.mkdir(parents=True, exist_ok=True)
-        (place / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
+            own.mkdir(parents=True, exist_ok=True)
+        (own / f"{os.environ['RANK']}.json").write_text(json.dumps(found))
     loop_module.reduce_sum = own_means
     with fresh_state():
-        mistaken, _ = curve("decoder", "float64", steps, strategy="ddp")
+        mistaken, _ = curve("decoder", "float64", int(steps), strategy="ddp")
     (folder / f"mistaken-{os.environ['RANK']}.json").write_text(json.dumps(mistaken))
-
-
-if __name__ == "__main__":
-    work(Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3]))

@@ -43,7 +43,7 @@ CLOSE = {"float64": 1e-10, "float32": 1e-5}
 
 def train(folder: Path, trainings: list[Any], steps: int, processes: int = 2) -> Path:
     """The folder in which the processes leave what came out."""
-    run_together([worker.__file__, folder, json.dumps(trainings), steps], folder, processes)
+    run_together("scale_worker", [folder, json.dumps(trainings), steps], folder, processes)
     return folder
 
 
