@@ -9,12 +9,12 @@ import sys
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.utils import canonicalize_name
 
 import installation
-import push_jobs
 from checkout import PYTHONPATH, ROOT
 from endpoint import chosen
 from qkv.scripts import cli
@@ -104,91 +104,92 @@ def test_a_recipe_names_the_extra_before_it_begins(
     assert capsys.readouterr().err.endswith(f"pip install 'qkv[{extra}]'\n")
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process that has what `pip install qkv` brings, and the tests' tiny models."""
-    folder = installation.install(tmp_path_factory.mktemp("site-packages"))
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), PYTHONPATH])}
-
-
-def run(base: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """Run Python without its own site-packages."""
-    return subprocess.run([sys.executable, "-S", *words], env=base, capture_output=True, text=True, timeout=300)
-
-
-ROUND = """
-import json, sys, tempfile
+PROGRAM = """
+import io, json, shlex, sys, tempfile
+from contextlib import redirect_stderr
 import torch
 import qkv
 
 assert "qkv.modeling" not in sys.modules
 import transformers.modeling_layers  # imports Auto classes while it is imported itself
+import push_jobs
 import tiny
+from qkv.scripts.arguments import COMMANDS, about
+from qkv.scripts.cli import main
 from transformers import Trainer, TrainingArguments
 
-done = []
-for case in tiny.HEADS:
-    model = case.build()
-    inputs = case.inputs()
-    if "Detection" in case.name:
-        labels = inputs.pop("labels", None)
+
+def commands():
+    found = {}
+    for name in COMMANDS:
+        try:
+            main([name, "--help"])
+        except SystemExit as stop:
+            found[name] = stop.code
+    with redirect_stderr(io.StringIO()) as said:
+        for name in NEED_TRAIN:
+            found[name] += main(shlex.split(about(name)[1])[1:])
+    return {"statuses": found, "said": said.getvalue()}
+
+
+def heads():
+    done = []
+    for case in tiny.HEADS:
+        model = case.build()
+        inputs = case.inputs()
+        if "Detection" in case.name:
+            labels = inputs.pop("labels", None)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            again = getattr(__import__("transformers"), case.auto_class).from_pretrained(folder).eval()
+        assert type(again) is type(model), case.name
+        pairs = zip(model.state_dict().items(), again.state_dict().values(), strict=True)
+        assert all(torch.equal(one, other) for (_, one), other in pairs), case.name
+        with torch.no_grad():
+            again(**inputs)
+        done.append(case.name)
+    return done
+
+
+def trained():
+    rows = [{"input_ids": torch.randint(4, 60, (9,)), "labels": index % 3} for index in range(8)]
     with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        again = getattr(__import__("transformers"), case.auto_class).from_pretrained(folder).eval()
-    assert type(again) is type(model), case.name
-    pairs = zip(model.state_dict().items(), again.state_dict().values(), strict=True)
-    assert all(torch.equal(one, other) for (_, one), other in pairs), case.name
-    with torch.no_grad():
-        again(**inputs)
-    done.append(case.name)
-rows = [{"input_ids": torch.randint(4, 60, (9,)), "labels": index % 3} for index in range(8)]
-with tempfile.TemporaryDirectory() as folder:
-    model = qkv.QkvEncoderForSequenceClassification(tiny.encoder())
-    arguments = TrainingArguments(folder, max_steps=2, report_to="none", use_cpu=True, save_strategy="no")
-    loss = Trainer(model=model, args=arguments, train_dataset=rows).train().training_loss
-print(json.dumps({"heads": done, "loss": loss}))
+        model = qkv.QkvEncoderForSequenceClassification(tiny.encoder())
+        arguments = TrainingArguments(folder, max_steps=2, report_to="none", use_cpu=True, save_strategy="no")
+        return Trainer(model=model, args=arguments, train_dataset=rows).train().training_loss
+
+
+print(json.dumps({job.__name__: job() for job in (commands, heads, trained, push_jobs.pushed)}))
 """
 
 
-def test_the_base_builds_saves_loads_runs_and_trains_every_family(base: dict[str, str]) -> None:
-    result = run(base, "-c", ROUND)
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a Python does that has what `pip install qkv` brings, and the tests' tiny models, and no site-packages."""
+    folder = installation.install(tmp_path_factory.mktemp("site-packages"))
+    place = tmp_path_factory.mktemp("hub")
+    with chosen(place) as endpoint:
+        paths = {"PYTHONPATH": os.pathsep.join([str(folder), PYTHONPATH])}
+        words = [sys.executable, "-S", "-c", PROGRAM.replace("NEED_TRAIN", repr(sorted(NEED_TRAIN)))]
+        environment = endpoint.environment(place / "home") | paths
+        result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[-2000:]
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert len(found["heads"]) > 20 and found["loss"] > 0
+    return json.loads(result.stdout.splitlines()[-1])
 
 
-def test_the_base_pushes_a_model_with_its_code(base: dict[str, str], tmp_path: Path) -> None:
-    with chosen(tmp_path) as endpoint:
-        environment = endpoint.environment(tmp_path / "home") | {"PYTHONPATH": base["PYTHONPATH"]}
-        result = run(environment, push_jobs.__file__, "pushed")
-    assert result.returncode == 0, result.stderr[-2000:]
-    found = json.loads(result.stdout.splitlines()[-1])["pushed"]
+def test_the_base_builds_saves_loads_runs_and_trains_every_family(base: dict[str, Any]) -> None:
+    assert len(base["heads"]) > 20 and base["trained"] > 0
+
+
+def test_the_base_pushes_a_model_with_its_code(base: dict[str, Any]) -> None:
+    found = base["pushed"]
     assert "model.safetensors" in found["files"] and found["logits"][0] == found["logits"][1]
 
 
-HELP = """
-import json, shlex
-from qkv.scripts.arguments import COMMANDS, about
-from qkv.scripts.cli import main
-
-found = {}
-for name in COMMANDS:
-    try:
-        main([name, "--help"])
-    except SystemExit as stop:
-        found[name] = stop.code
-for name in NEED_TRAIN:
-    found[name] += main(shlex.split(about(name)[1])[1:])
-print(json.dumps(found))
-"""
-
-
-def test_commands_explain_themselves_on_the_base_and_name_the_extra_that_they_need(base: dict[str, str]) -> None:
-    result = run(base, "-c", HELP.replace("NEED_TRAIN", repr(sorted(NEED_TRAIN))))
-    assert result.returncode == 0, result.stderr[-2000:]
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert {name for name, status in found.items() if status} == NEED_TRAIN
+def test_commands_explain_themselves_on_the_base_and_name_the_extra_that_they_need(base: dict[str, Any]) -> None:
+    statuses, said = base["commands"]["statuses"], base["commands"]["said"]
+    assert {name for name, status in statuses.items() if status} == NEED_TRAIN
     # Beside the phase that is named where it takes longer than a moment.
-    sentences = [line for line in result.stderr.splitlines() if not line.endswith(" …")]
+    sentences = [line for line in said.splitlines() if not line.endswith(" …")]
     assert len(sentences) == len(NEED_TRAIN)
     assert all(re.search(r"is not installed; install it with pip install 'qkv\[\w+\]'$", line) for line in sentences)

@@ -55,16 +55,16 @@ def test_parameters_are_those_of_the_published_model(name: str) -> None:
 
 def test_flops_of_gpt2_follow_the_formula() -> None:
     """Forward 2 N + 4 L T D per token, N without the tables but with the head; flash attention's backward 2.5 times."""
-    found = flops_per_unit(find("gpt2", [], 512))
-    matrices, attention = 12 * 12 * 768**2 + 50257 * 768, 4 * 12 * 512 * 768
+    found = flops_per_unit(find("gpt2", ["num_hidden_layers=3"], 512))
+    matrices, attention = 3 * 12 * 768**2 + 50257 * 768, 4 * 3 * 512 * 768
     assert found["forward"] == 2 * matrices + attention
     assert found["model"] == 6 * matrices + 3 * attention
     assert found["training"] == 6 * matrices + 3.5 * attention
 
 
 def test_flops_of_a_vision_transformer_follow_the_formula() -> None:
-    found = flops_per_unit(find("vit_base_16", [], None))
-    layers, attention = 197 * 2 * 12 * 12 * 768**2, 4 * 12 * 197**2 * 768
+    found = flops_per_unit(find("vit_base_16", ["num_hidden_layers=3"], None))
+    layers, attention = 197 * 2 * 3 * 12 * 768**2, 4 * 3 * 197**2 * 768
     patches, head = 2 * 196 * 768**2, 2 * 768 * 1000
     assert found["forward"] == layers + attention + patches + head
     # The first layer's input needs no gradient: nothing is computed for pixels.
@@ -72,13 +72,14 @@ def test_flops_of_a_vision_transformer_follow_the_formula() -> None:
 
 
 def test_flops_of_clip_are_those_of_both_towers_and_of_the_cosines() -> None:
-    def tower(tokens: int, width: int) -> int:
-        return tokens * 2 * 12 * 12 * width**2 + 4 * 12 * tokens**2 * width + 2 * width * 512
+    def tower(layers: int, tokens: int, width: int) -> int:
+        return layers * (tokens * 2 * 12 * width**2 + 4 * tokens**2 * width) + 2 * width * 512
 
     patches, cosines = 2 * 49 * 3 * 32**2 * 768, 3 * 2 * 512
-    assert (
-        flops_per_unit(find("clip_vit_b32", [], None))["forward"] == tower(77, 512) + tower(50, 768) + patches + cosines
+    found = flops_per_unit(
+        find("clip_vit_b32", ["text_config={num_hidden_layers: 2}", "vision_config={num_hidden_layers: 3}"], None)
     )
+    assert found["forward"] == tower(2, 77, 512) + tower(3, 50, 768) + patches + cosines
 
 
 def test_flops_of_an_lstm_follow_the_formula() -> None:
@@ -112,7 +113,7 @@ def test_zero_shares_what_its_stage_says() -> None:
 
 
 def test_pairs_of_all_devices_compete() -> None:
-    subject = find("shapes-captions", [], None)
+    subject = find("shapes-captions", [f"model.{part}_config.num_hidden_layers=1" for part in ("text", "vision")], None)
     few, many = (
         predict_step(
             partial(simulate, subject),
@@ -130,7 +131,7 @@ def test_pairs_of_all_devices_compete() -> None:
 
 
 def test_the_estimate_is_what_the_table_says() -> None:
-    found = plan(small(), setup("tp", 4, split=4, accumulate=3), "a100", 0.5, 10)
+    found = plan(small("gpt2", "num_hidden_layers=1"), setup("tp", 4, split=4, accumulate=3), "a100", 0.5, 10)
     estimate = found.estimate
     assert estimate is not None
     tokens = 2 * 3 * 32 / 4
