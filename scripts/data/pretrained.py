@@ -27,6 +27,13 @@ def pretrained_values(init: str) -> dict[str, Any]:
     return values
 
 
+def is_regression(init: str | None) -> bool:
+    """Tell whether a pretrained model gives one number for a text."""
+    values = pretrained_values(init) if init else {}
+    classifies = any("SequenceClassification" in name for name in values.get("architectures") or ())
+    return classifies and len(values.get("id2label", {0: "", 1: ""})) == 1
+
+
 def pretrained_classes(init: str | None) -> list[str]:
     """Return the names of a pretrained classifier's classes in their order, none where they are mere numbers."""
     values = pretrained_values(init) if init else {}

@@ -58,6 +58,13 @@ class Task:
         self.train: Examples | Stream = self.splits["train"]
         self.splits = {name: split for name, split in self.splits.items() if name != "train"}
 
+    def before_training(self, model: Any) -> Any:
+        """Fit the task and a model to each other, and return the model."""
+        return model
+
+    def after_training(self, model: Any) -> None:
+        """Change a trained model into the one that is saved."""
+
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch of records; names in it that begin with an underscore are not given to the model.
 

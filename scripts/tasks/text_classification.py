@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from qkv.scripts.data.collate import pad_with_mask, padded_columns
 from qkv.scripts.data.corpus import Baselines, Corpus
 from qkv.scripts.data.examples import Batch, Columns, Record
+from qkv.scripts.data.pretrained import is_regression
 from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, PAIR_TEMPLATE, cached_tokenizer, config_fields
 from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
@@ -107,10 +108,23 @@ class TextClassification(TextTask):
         return Example(given, {"label": self.labels[int(logits.argmax())]}, {"truncation": True})
 
 
+def regression_head(model: nn.Module) -> nn.Linear:
+    """Return the last linear map of a model, to one number."""
+    return [module for module in model.modules() if isinstance(module, nn.Linear)][-1]
+
+
 class TextRegression(TextTask):
-    """Learn a number for each text, by the mean squared error."""
+    """Learn a number for each text, by the mean squared error.
+
+    In training, numbers are `mean` 0 and `deviation` 1, so that any unit is learned alike; losses are of these, metrics
+    and the trained model of the data's own numbers.
+    """
+
+    mean = 0.0
+    deviation = 1.0
 
     def __init__(self, recipe: Recipe, corpus: Corpus) -> None:
+        self.has_pretrained_head = is_regression(recipe.model.init)
         names = {"id2label": {0: "LABEL_0"}, "label2id": {"LABEL_0": 0}}  # one score, as in transformers
         super().__init__(
             recipe,
@@ -121,11 +135,32 @@ class TextRegression(TextTask):
 
     def targets(self, split: str) -> Tensor:
         """Return the numbers."""
-        return torch.tensor(self.corpus.numbers[split], dtype=torch.float32)
+        return torch.tensor(self.corpus.numbers[split], dtype=torch.float64)
+
+    def before_training(self, model: Any) -> Any:
+        """Take the mean and deviation of the training split; scale a pretrained head that gives numbers."""
+        numbers, head = self.targets("train"), regression_head(model)
+        # A head without a bias cannot give the mean back.
+        self.mean = float(numbers.mean()) if head.bias is not None else 0.0
+        self.deviation = float((numbers - self.mean).square().mean().sqrt()) or 1.0
+        if self.has_pretrained_head:
+            rescale(head, -self.mean / self.deviation, 1 / self.deviation)
+        return model
+
+    def after_training(self, model: Any) -> None:
+        """Let the model give the data's own numbers."""
+        rescale(regression_head(model), self.mean, self.deviation)
+        self.mean, self.deviation = 0.0, 1.0
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        """Make a batch with standardised numbers."""
+        batch = super().collate(records, places)
+        return {**batch, "labels": ((batch["labels"] - self.mean) / self.deviation).float()}
 
     def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
         """Return the predicted number of each text, and its own."""
-        return list(zip(outputs.logits[:, 0].tolist(), batch["labels"].tolist(), strict=True))
+        both = torch.stack([outputs.logits[:, 0].double(), batch["labels"].double()], 1) * self.deviation + self.mean
+        return [(predicted, own) for predicted, own in both.tolist()]
 
     def baselines(self) -> Baselines:
         """Measure the mean of the training, and a linear model of words."""
@@ -134,6 +169,14 @@ class TextRegression(TextTask):
     def example(self, model: Any) -> Example:
         """Return the first text of the test; a pipeline gives the number as a score."""
         return Example(self.outputs_of(model)[0], {"label": "LABEL_0"}, {"truncation": True})
+
+
+def rescale(head: nn.Linear, mean: float, deviation: float) -> None:
+    """Change a linear map so that its outputs are times `deviation` plus `mean`."""
+    with torch.no_grad():
+        head.weight.mul_(deviation)
+        if head.bias is not None:
+            head.bias.mul_(deviation).add_(mean)
 
 
 def text_classification(recipe: Recipe, corpus: Corpus) -> TextTask:

@@ -105,7 +105,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     check_metric(recipe.output.watch, task.splits)
     set_seed(recipe.seed)
     with phase("building the model"):
-        model = make_model(accelerator, recipe, lambda: build(recipe, task))
+        model = make_model(accelerator, recipe, lambda: task.before_training(build(recipe, task)))
         loop = Loop(accelerator, model, recipe, task)
     record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
     folder = open_folder(recipe, accelerator)
@@ -198,6 +198,7 @@ def fit(loop: Loop, run: Run) -> None:
     if early_stopping.sentence:
         logger.print(f"the weights that are kept are those of the {early_stopping.sentence}")
     run.model = full_model(loop.accelerator, loop.model, model_class(loop.recipe, run.model)).eval()
+    run.task.after_training(run.model)
     run.record |= {
         "metrics": {**early_stopping.results, **tested},
         "steps": {"taken": loop.done, "kept": early_stopping.step},

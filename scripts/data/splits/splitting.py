@@ -25,6 +25,11 @@ def split_rows(
     for name, share in shares.items():
         if not chosen[name]:
             together = f", of which equal rows or groups leave {len(units)}," if len(units) < count else ""
+            if labels and len(set(labels)) == count:
+                raise ValueError(
+                    f"each of the {count} rows has a class of its own, so that no split can have the classes of the "
+                    "training; where they are numbers to predict, set model.problem_type=regression"
+                )
             raise ValueError(
                 f"{share:.0%} of {count} rows{together} leaves none for the {name} split; give more rows, or its files"
             )

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tokenizers.processors import TemplateProcessing
@@ -11,6 +12,7 @@ import qkv
 from qkv.scripts.common.tables import format_metric
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.recipes import loading
+from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.tasks.text_classification import TextClassification, TextRegression, text_classification
 from qkv.scripts.training.early_stopping import LOWER_IS_BETTER
@@ -138,3 +140,50 @@ def test_a_regression_is_trained_from_a_table(tmp_path: Path) -> None:
 
 def test_errors_are_numbers_not_shares() -> None:
     assert format_metric("mae", 1.5) == "1.5000" and not {"mae", "rmse"} - set(LOWER_IS_BETTER)
+
+
+def prices(folder: Path) -> Path:
+    """A table of prices in the thousands, which follow from a word; files of it are named after their folder."""
+    rows = "".join(
+        f"a {('cheap', 'fair', 'dear')[n % 3]} thing {n};{20_000 + 15_000 * (n % 3) + n}\n" for n in range(60)
+    )
+    (folder / "x.csv").write_text(f"text;price\n{rows}")
+    return folder / "x.csv"
+
+
+SMALL = ["text.label=price", "model.problem_type=regression", "text.length=16", "text.vocab_size=300", "model.hidden_size=16", "model.pattern=[full]",
+         "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=60", "learning_rate=0.01"]  # fmt: skip
+
+
+def test_numbers_of_any_unit_are_learned_and_given_back(tmp_path: Path) -> None:
+    words = [f"data={prices(tmp_path)}", *SMALL, "warmup_steps=1", "model.classifier_dropout=0", "eval_every=60"]
+    record = train(loading.load("docs-classify", [*words, f"out={tmp_path / 'run'}"]), "qkv train").record
+    assert record["metrics"]["test"]["rmse"] < 5_000, "of numbers that deviate by 12,000"
+    task = registry.load(loading.load("docs-classify", words))
+    given = pipeline("text-classification", model=str(tmp_path / "run"), function_to_apply="none")
+    errors = [
+        given(text)[0]["score"] - number
+        for text, number in zip(task.corpus.texts["test"], task.corpus.numbers["test"], strict=True)
+    ]
+    assert np.abs(errors).mean() == pytest.approx(record["metrics"]["test"]["mae"], rel=1e-3)
+
+
+def test_a_pretrained_regression_starts_where_it_ended(tmp_path: Path) -> None:
+    words = [f"data={prices(tmp_path)}", *SMALL, "warmup_steps=1"]
+    first = train(loading.load("docs-classify", [*words, f"out={tmp_path / 'run'}"]), "qkv train").record
+    again = [*words, f"init={tmp_path / 'run'}", "learning_rate=1e-12", "max_steps=1", f"out={tmp_path / 'more'}"]
+    second = train(loading.load("docs-classify", again), "qkv train").record
+    for name in ("loss", "mae", "rmse"):
+        assert second["metrics"]["test"][name] == pytest.approx(first["metrics"]["test"][name], rel=1e-3)
+
+
+def test_a_head_without_a_bias_is_scaled_alone() -> None:
+    task = TextRegression(RECIPE, Corpus("c", "t", "s", TEXTS, numbers=NUMBERS))
+    model = torch.nn.Sequential(torch.nn.Linear(3, 1, bias=False))
+    task.before_training(model)
+    assert task.mean == 0.0 and task.deviation == pytest.approx(np.sqrt(np.mean(np.square(NUMBERS["train"]))))
+    before = model(torch.ones(3)).item()
+    task.after_training(model)
+    assert model(torch.ones(3)).item() == pytest.approx(
+        before * np.sqrt(np.mean(np.square(NUMBERS["train"]))), rel=1e-5
+    )

@@ -59,3 +59,8 @@ def test_what_is_split_by_time_ends_with_the_test():
 def test_too_few_rows_are_refused(count):
     with pytest.raises(ValueError, match=f"10% of {count} rows leaves none for the test split; give more rows"):
         split_rows(count, {"test": 0.1})
+
+
+def test_numbers_that_are_taken_for_classes_are_told() -> None:
+    with pytest.raises(ValueError, match="each of the 20 rows has a class of its own.*model.problem_type=regression"):
+        split_rows(20, {"test": 0.1}, seed=0, labels=list(range(20)))
