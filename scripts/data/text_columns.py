@@ -194,6 +194,8 @@ def check_class(value: Any) -> Any:
     unknown = isinstance(value, int) and value == -1  # as in data sets of the Hub
     if unknown or value is None or value != value or (isinstance(value, str) and not value.strip()):
         raise InvalidRecord("missing")
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidRecord(f"{value} is no finite number")
     return value
 
 
@@ -230,5 +232,8 @@ def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits
     number = {value: index for index, value in enumerate(known)}
     unknown = {str(value) for table in tables.values() for value in table[column]} - set(known)
     if unknown:
-        raise ValueError(f"label {sorted(unknown)[0]!r} is not among the {len(known)} labels of the training split")
+        raise ValueError(
+            f"label {sorted(unknown)[0]!r} is not among the {len(known)} labels of the training split; give that split "
+            "rows of it, or leave out the rows that have it"
+        )
     return {name: [number[str(value)] for value in table[column]] for name, table in tables.items()}, known
