@@ -1,26 +1,11 @@
-"""Read what lies beside a module: tables in YAML, prose in Jinja templates."""
+"""Read tables in YAML that lie beside a module."""
 
 from pathlib import Path
-from textwrap import fill
 from typing import Any
 
 import yaml
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 
 def table(module: str) -> Any:
     """Return the content of the YAML file beside a module, of the same name."""
     return yaml.safe_load(Path(module).with_suffix(".yaml").read_text(encoding="utf-8"))
-
-
-def render(template: Path, **values: Any) -> str:
-    """Fill a template, which may import others beside it; `paragraph` breaks a text into lines of 120 characters."""
-    environment = Environment(
-        loader=FileSystemLoader(template.parent),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["paragraph"] = lambda text: fill(" ".join(text.split()), 120) + "\n"
-    return environment.get_template(template.name).render(values)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from qkv.scripts.common.resources import render
+from qkv.scripts.common.templates import render
 from qkv.scripts.history.claims import VERDICTS, percent, verdicts
 from qkv.scripts.history.models import LEARNED, TRANSFORMER
 

@@ -50,7 +50,15 @@ for line in sys.stdin:
 
 
 def test_what_computes_nothing_imports_nothing_heavy() -> None:
-    lines = ["--help", "--version", "train digits --help", *(f"{name} --help" for name in COMMANDS)]
+    lines = [
+        "--help",
+        "--version",
+        "train digits --help",
+        "recipes",
+        "explain rope",
+        "completion bash",
+        *(f"{name} --help" for name in COMMANDS),
+    ]
     wrong = ["", "trian", "train", "train digit", "train digits --sed 1", "train digits lerning_rate=1", "plan --batch"]
     program = LIGHT.format(heavy=set(HEAVY))
     done = subprocess.run(

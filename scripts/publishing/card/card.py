@@ -7,8 +7,8 @@ from typing import Any
 from huggingface_hub import ModelCard
 
 from qkv.scripts.common.files import write_atomically
-from qkv.scripts.common.resources import render
 from qkv.scripts.common.tables import format_metric, format_range
+from qkv.scripts.common.templates import render
 from qkv.scripts.publishing.card.metadata import metadata
 from qkv.scripts.publishing.card.model import CardModel, Place
 from qkv.scripts.publishing.card.own_data import facts_of, is_own, name, title

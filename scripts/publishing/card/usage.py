@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from qkv.scripts.common.resources import render
+from qkv.scripts.common.templates import render
 from qkv.scripts.publishing.card.model import CardModel
 
 TEMPLATES = Path(__file__).with_name("templates")
