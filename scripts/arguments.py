@@ -4,20 +4,30 @@ Each function adds the arguments that `run` gets, in the file of the function's 
 prints: the first line stands in the list of commands, the last one is an example.
 """
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, HelpFormatter
 from collections.abc import Callable
 from inspect import cleandoc
 from pathlib import Path
+from textwrap import fill, wrap
 from typing import NoReturn, get_args
 
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
-from qkv.scripts.recipes.loading import names
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
 SHELLS = ("bash", "zsh", "fish")
-KEY_VALUE = "key=value"
+
+
+class Formatter(HelpFormatter):
+    """Wrap each paragraph of a description by itself, and break no name or path at a hyphen."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = (" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+        return "\n\n".join(fill(paragraph, width, break_on_hyphens=False) for paragraph in paragraphs)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap(text, width, break_on_hyphens=False)
 
 
 class Parser(ArgumentParser):
@@ -34,19 +44,29 @@ class Parser(ArgumentParser):
 
 
 def train(parser: ArgumentParser) -> None:
-    """Train a recipe.
+    """Train a recipe, or a model of your own data.
+
+    A table, a folder or a data set of the Hub is learned from as its columns say, which is shown before the training
+    starts: `qkv train reviews.csv`.
 
     In several processes, on GPUs or on one CPU: `torchrun --nproc-per-node 2 scripts/train.py digits`, or
     `accelerate launch --config_file scripts/accelerate/ddp.yaml --num_processes 2 scripts/train.py digits`.
     Accelerate's own `--cpu` starts a single process, however many are asked for.
 
-    A file, a folder or a data set of the Hub instead of a recipe is learned from as its columns say, which is shown
-    before the training starts.
-
     Example: qkv train digits seed=1 max_steps=500 model.position=rope out=runs/rope
     """
-    parser.add_argument("recipe", help=f"one of {', '.join(names())}, a YAML file, or data; with --help: its fields")
-    parser.add_argument("overrides", nargs="*", metavar=KEY_VALUE, help="a field of the recipe and its value")
+    add_recipe(parser, "a recipe (qkv recipes lists them), a YAML file, or data; with --help: its fields")
+
+
+def add_recipe(parser: ArgumentParser, help: str) -> None:
+    """Add a recipe and what differs from it."""
+    parser.add_argument("recipe", metavar="RECIPE", help=help)
+    add_overrides(parser, "a field of the recipe and its value")
+
+
+def add_overrides(parser: ArgumentParser, help: str) -> None:
+    """Add fields and their values."""
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=help)
 
 
 def quickstart(parser: ArgumentParser) -> None:
@@ -65,9 +85,9 @@ def compare(parser: ArgumentParser) -> None:
 
     Example: qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm --seeds 0 1 2
     """
-    train(parser)
+    add_recipe(parser, "a recipe (qkv recipes lists them) or a YAML file; with --help: its fields")
     help = "name and key=value overrides of another model to compare with; may be repeated"
-    parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", KEY_VALUE), help=help)
+    parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", "key=value"), help=help)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
 
 
@@ -97,7 +117,7 @@ def plan(parser: ArgumentParser) -> None:
     Example: qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048
     """
     parser.add_argument("subject", metavar="RECIPE|PRESET|FOLDER", help="whose model is planned")
-    parser.add_argument("overrides", nargs="*", metavar=KEY_VALUE, help="a field of the recipe or of the config")
+    add_overrides(parser, "a field of the recipe or of the config")
     parser.add_argument("--world-size", default="1", metavar="N,…", help="number of devices (1), or several numbers")
     words = f"how devices share the work (ddp): {', '.join(get_args(Strategy))}, or several of these"
     parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
@@ -158,7 +178,9 @@ def publish(parser: ArgumentParser) -> None:
     parser.add_argument("--message", help="what the commit is about")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
     add_weights(parser)
-    parser.add_argument("--allow", action="append", default=[], metavar="WORD", help="a name or path all may read")
+    parser.add_argument(
+        "--allow", action="append", default=[], metavar="WORD", help="a name or path that everybody may read"
+    )
 
 
 def verify(parser: ArgumentParser) -> None:
@@ -173,7 +195,7 @@ def verify(parser: ArgumentParser) -> None:
     parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
     parser.add_argument("--expect", metavar="WHAT", help="the identity the model must have, or a folder it must equal")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
-    parser.add_argument("--json", metavar="F", type=Path, help="write the table to this file, too")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the table to a file, too")
 
 
 def card(parser: ArgumentParser) -> None:
@@ -258,7 +280,7 @@ def about(name: str) -> tuple[str, str]:
 def parser_of(name: str) -> Parser:
     """Return the parser of a command."""
     description, example = about(name)
-    parser = Parser(f"qkv {name}", description=description, epilog=f"example: {example}")
+    parser = Parser(f"qkv {name}", description=description, epilog=f"example: {example}", formatter_class=Formatter)
     COMMANDS[name](parser)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser

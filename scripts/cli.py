@@ -14,6 +14,7 @@ from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import options_as_words
 from qkv.scripts.recipes.fields.help import recipe_help
+from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.signals import Interrupted
 
 # Errors of input and environment; anything else is a bug, and shows its traceback.
@@ -51,7 +52,7 @@ def dispatch(words: Sequence[str]) -> int:
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}; {did_you_mean(name, list(COMMANDS), 'commands')}")
     if name in OF_RECIPES and len(words) > 2 and not words[1].startswith("-") and {"-h", "--help"} & set(words):
-        print(recipe_help(recipes.load(words[1]), shlex.join(["qkv", *words[:2]])))
+        print(recipe_help(shown_recipe(name, words[1]), shlex.join(["qkv", *words[:2]])))
         return 0
     arguments = parse(name, words[1:])
     arguments.words = shlex.join(["qkv", *words])
@@ -61,6 +62,16 @@ def dispatch(words: Sequence[str]) -> int:
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)
     return 0
+
+
+def shown_recipe(command: str, name: str) -> Recipe:
+    """Return the recipe of that name, or the one that is inferred from data of that name."""
+    if not (command in OF_DATA and recipes.is_data(name)):
+        return recipes.load(name)
+    with phase("loading PyTorch and transformers"):
+        inference = load("qkv.scripts.data.inference.own_recipe")
+    recipe: Recipe = inference.recipe_of(name)
+    return recipe
 
 
 def parse(name: str, words: Sequence[str]) -> Namespace:

@@ -4,6 +4,7 @@ By hand, not by OmegaConf's structured configs: their errors span several lines 
 ranges and take 64.0 for no whole number, so that most of this would stay.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType
@@ -12,8 +13,9 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import yaml
 
 from qkv.scripts.common.environment import local_files
-from qkv.scripts.common.words import check_known, did_you_mean
-from qkv.scripts.recipes.fields.aliases import resolve
+from qkv.scripts.common.words import check_known, did_you_mean, nearest
+from qkv.scripts.recipes.fields.aliases import example_of, resolve
+from qkv.scripts.recipes.fields.recipe_fields import key_value
 from qkv.scripts.recipes.keys import GROUPS, flat, known_types, tree, types_of
 from qkv.scripts.recipes.schema import Card, Fields, Recipe
 
@@ -31,15 +33,21 @@ def names() -> list[str]:
 
 def is_data(name: str) -> bool:
     """Tell whether a name is that of data to infer a recipe from: a file or folder here, or author/name on the Hub."""
-    return name not in names() and not name.endswith((".yaml", ".yml")) and (bool(local_files(name)) or "/" in name)
+    if name in names() or name.endswith((".yaml", ".yml")):
+        return False
+    return bool(local_files(name)) or ("/" in name and not is_path(name))
+
+
+def is_path(name: str) -> bool:
+    """Tell whether a name that nothing here has is that of a file all the same: ./x, ~/x, or x.csv in a folder here."""
+    return name.startswith((".", "/", "~")) or bool(Path(name).suffix and Path(name).parent.exists())
 
 
 def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load the recipe of that name, or of a YAML file, and apply `key=value` words; ValueError says what is wrong."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.exists():
-        what = "file or recipe" if "." in name else "recipe"
-        raise ValueError(f"there is no {what} {name!r}; {did_you_mean(name, names(), 'recipes')}")
+        raise ValueError(missing(name))
     values = parse(path.read_text(encoding="utf-8"), str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a recipe: it holds no keys")
@@ -52,12 +60,25 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     return build({"name": path.stem, **values})
 
 
+def missing(name: str) -> str:
+    """Return the sentence about a recipe that is not there."""
+    if local_files(name):
+        return f"{name!r} is data and no recipe; qkv train {shlex.quote(name)} learns from it"
+    if not is_path(name):
+        return f"there is no recipe {name!r}; {did_you_mean(name, names(), 'recipes')}"
+    folder = Path(name).parent
+    files = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    close = nearest(Path(name).name, [*files, *names()])
+    hint = f"did you mean {close!r}?" if close else "qkv recipes lists the recipes"
+    return f"there is no file or recipe {name!r}; {hint}"
+
+
 def pairs(words: Sequence[str], example: str) -> Iterator[tuple[str, Any]]:
     """Yield the keys and YAML values of `key=value` words; ValueError for other words."""
     for word in words:
         key, equals, value = word.partition("=")
-        if not equals:
-            raise ValueError(f"{word!r} is not key=value; write for example {example}")
+        if not (key and equals):
+            raise ValueError(f"{word!r} is not key=value; write for example {example_of(word) or example}")
         # Sentences stay as they are typed: YAML would take a colon or a hash in them for its own.
         yield key, value if key in TEXTS and value[:1] not in QUOTES else parse(value, word)
 
@@ -104,6 +125,8 @@ def convert(key: str, value: Any, kind: Any) -> Any:
     """Convert a value to the type of its field; ValueError says what was expected."""
     if NoneType in get_args(kind):
         return None if value is None else convert(key, value, get_args(kind)[0])
+    if value is None:
+        raise ValueError(f"{key} is empty{such_as(key)}")
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ValueError(f"{key}={value!r} is not allowed; {did_you_mean(str(value), get_args(kind), 'words')}")
@@ -130,4 +153,9 @@ def convert_plain(key: str, value: Any, kind: type) -> Any:
         pass
     if kind is dict and isinstance(value, dict):
         return value
-    raise ValueError(f"{key}={value!r} is not {NUMBERS.get(kind, 'a group of keys')}")
+    raise ValueError(f"{key}={value!r} is not {NUMBERS.get(kind, 'a group of keys')}{such_as(key)}")
+
+
+def such_as(key: str) -> str:
+    """Return the end of a sentence about a wrong value: a right one."""
+    return f"; write for example {key_value(key)}" if key_value(key) else ""

@@ -82,6 +82,43 @@ def test_a_mistake_is_one_sentence(words: str, message: str, capsys: pytest.Capt
     assert printed.err == f"qkv: {message.format(commands=', '.join(COMMANDS))}\n" and printed.out == ""
 
 
+@pytest.fixture
+def own_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A table in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"text {number},{'ab'[number % 2]}" for number in range(40)]
+    Path("mine.csv").write_text("\n".join(["text,kind", *rows]))
+    return "mine.csv"
+
+
+def test_help_on_own_data_shows_what_is_inferred_and_its_fields(
+    own_table: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", own_table, "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert "text-classification" in printed and "\n  text.label=kind " in printed
+
+
+def test_data_are_told_from_recipes(own_table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", own_table]) == 1
+    assert capsys.readouterr().err == "qkv: 'mine.csv' is data and no recipe; qkv train mine.csv learns from it\n"
+    assert main(["train", "mine.cvs"]) == main(["train", "./mine.cvs"]) == 1
+    assert capsys.readouterr().err.count("did you mean 'mine.csv'?") == 2
+
+
+def test_paragraphs_of_help_stay_apart_and_names_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in COMMANDS:
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        printed = capsys.readouterr().out
+        paragraphs = [" ".join(paragraph.split()) for paragraph in printed.split("\n\n")]
+        assert {" ".join(one.split()) for one in about(name)[0].split("\n\n")} <= set(paragraphs)
+        assert max(map(len, printed.splitlines())) <= 80
+
+
 def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="there is no recipe"):
         main(["train", "digit", "--debug"])

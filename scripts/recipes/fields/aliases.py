@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NoReturn
 
-from qkv.scripts.common import phases
+from qkv.scripts.common.phases import say
 from qkv.scripts.common.words import nearest
 from qkv.scripts.recipes.fields.config_fields import config_fields
-from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
+from qkv.scripts.recipes.fields.recipe_fields import key_value, recipe_fields
 
 # A key and its value, as text.
 Pair = tuple[str, str]
@@ -83,11 +83,20 @@ def resolve(overrides: Sequence[str]) -> list[str]:
 def resolve_word(typed: str) -> list[str]:
     """Return the words that one stands for: itself, unless its key is another name of some fields."""
     key, equals, value = typed.partition("=")
-    keys = fields_of(key) if equals else [key]
-    words = [f"{field}{equals}{value}" for field in keys]
-    if words != [typed]:
-        say(f"{typed} is {' '.join(words)}")
+    if not (key and equals):
+        return [typed]
+    words = [f"{field}={value}" for field in fields_of(key)]
+    if words != [f"{key.replace('-', '_')}={value}"]:
+        say_once(f"{typed} is {' '.join(words)}")
     return words
+
+
+def example_of(typed: str) -> str:
+    """Return a `key=value` word with a key that was typed alone, where it is one; ValueError for an answered name."""
+    if typed in ANSWERS:
+        fields_of(typed)
+    key = ALIASES.get(typed, [typed])[0]
+    return key_value(key) or (f"{typed}=VALUE" if key.removeprefix("model.") in config_fields() else "")
 
 
 def fields_of(typed: str) -> list[str]:
@@ -149,6 +158,6 @@ def all_words() -> Iterator[str]:
 
 
 @cache
-def say(line: str) -> None:
-    """Print a line once."""
-    phases.say(line)
+def say_once(line: str) -> None:
+    """Print a line on standard error, once."""
+    say(line)

@@ -28,7 +28,7 @@ def recipe_help(recipe: Recipe, typed: str) -> str:
             lines += opened(field, values[field.key], recipe, width)
         elif not isinstance(value := value_of(values, field.key), dict):
             lines += entry(f"{field.key}={spelled(value)}", f"{field.meaning} {aside(field, value)}", width)
-    head = [f"usage: {typed} [key=value ...]", "", *wrap(recipe.title, width)]
+    head = [f"usage: {typed} [key=value ...]", *([""] if recipe.title else []), *wrap(recipe.title, width)]
     example = ["", f"example: {typed} learning_rate=1e-3 out=runs/mine"]
     return "\n".join([*head, *(line for lines in parts.values() for line in lines), *example])
 

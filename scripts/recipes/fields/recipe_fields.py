@@ -84,3 +84,10 @@ def recipe_fields() -> dict[str, RecipeField]:
     """Return every field of a recipe by its key."""
     listed = [field for part in (Recipe, *PARTS.values()) for field in part_fields(part)]
     return {field.key: field for field in listed}
+
+
+def key_value(key: str) -> str:
+    """Return `key=value` with the default of a field, as an example; nothing for one without such a default."""
+    field = recipe_fields().get(key)
+    plain = field and isinstance(field.default, str | int | float) and str(field.default)
+    return f"{key}={str(field.default).lower() if field.kind is bool else plain}" if field and plain else ""

@@ -6,7 +6,7 @@ import pytest
 
 import tables
 from qkv.scripts.recipes.keys import flat, known_types
-from qkv.scripts.recipes.loading import changed, load, names
+from qkv.scripts.recipes.loading import changed, is_data, load, names
 from qkv.scripts.recipes.schema import Recipe
 from recipes import recipe_of
 
@@ -90,3 +90,16 @@ def test_sentences_stay_as_they_are_typed(text: str) -> None:
     recipe = load("digits", [f"card.title={text}", f"card.language={text}", f"prompt={text}"])
     assert recipe.card.title == recipe.card.language == recipe.prompt == text
     assert load("digits", ["card.title='quoted: so'"]).card.title == "quoted: so"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("digits", False), ("mine.yaml", False), ("here/x.csv", False), ("./x", False), ("~/x", False), ("zzz", False),
+     ("here", True), ("author/name", True), ("author/name.v2:config@main", True)],
+)  # fmt: skip
+def test_paths_are_told_from_names_on_the_hub(
+    name: str, data: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    assert is_data(name) is data

@@ -50,7 +50,7 @@ def test_what_is_no_field_is_answered(name: str) -> None:
 
 
 def test_what_was_typed_otherwise_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
-    aliases.say.cache_clear()
+    aliases.say_once.cache_clear()
     typed = ["lr=3e-4", "seed=2", "layers=2", "model.heads=2", "dropout=0.1", "length=64"]
     for _ in range(2):
         recipe = load("docs-lm", typed)
@@ -62,7 +62,7 @@ def test_what_was_typed_otherwise_is_said_once(capsys: pytest.CaptureFixture[str
 
 
 def test_other_processes_are_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    aliases.say.cache_clear()
+    aliases.say_once.cache_clear()
     monkeypatch.setenv("RANK", "1")
     assert resolve(["lr=1"]) == ["learning_rate=1"] and capsys.readouterr().err == ""
 
