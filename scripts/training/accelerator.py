@@ -66,10 +66,7 @@ def build_accelerator(recipe: Recipe) -> Accelerator:
         enable_fsdp_on_cpu(accelerator, fsdp)
     if (size := recipe.compute.tensor_parallel) > 1:
         if (processes := accelerator.num_processes) % size:
-            raise ValueError(
-                f"tensor_parallel={size} takes {size} processes, or a multiple; got {processes}; write torchrun "
-                f"--nproc-per-node {size} scripts/train.py …"
-            )
+            raise ValueError(f"tensor_parallel={size} takes {size} processes, or a multiple; got {processes}")
         # Groups of neighbouring processes.
         accelerator.state.parallelism_config = ParallelismConfig(tp_size=size)
     if cpu and parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
