@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from qkv.modeling.conversion.files import write_json
-from qkv.scripts.common.tables import print_columns, print_table
+from qkv.scripts.common.tables import print_columns, print_table, scaled
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.planning.choices import NODE, Strategy
 from qkv.scripts.planning.devices import DEVICES
@@ -188,9 +188,3 @@ def columns(prediction: Prediction) -> dict[str, str]:
     per_second = count * prediction.model.units / estimate.step
     table |= {"s/step": f"{estimate.step:.3g}", f"{unit}s/s": scaled(per_second, "")}
     return table if estimate.hours is None else table | {"hours": f"{estimate.hours:.3g}"}
-
-
-def scaled(number: float, unit: str) -> str:
-    """Format a number with its thousands as a letter."""
-    power = min(int(math.log10(number) // 3), 6) if number >= 1 else 0
-    return f"{number / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"

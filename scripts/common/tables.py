@@ -1,5 +1,6 @@
 """Tables and formatted metrics, in Markdown for cards and on the screen for commands."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,12 @@ def format_range(name: str, values: Sequence[float]) -> str:
         format_metric(name, value) for value in (sum(values) / len(values), min(values), max(values))
     )
     return mean if len(values) == 1 else f"{mean} ({least.removesuffix(' %')} to {greatest.removesuffix(' %')})"
+
+
+def scaled(number: float, unit: str) -> str:
+    """Format a number with its thousands as a letter."""
+    power = min(int(math.log10(number) // 3), 6) if number >= 1 else 0
+    return f"{number / 1000**power:.3g} {'kMGTPE'[power - 1] if power else ''}{unit}"
 
 
 def print_table(title: str, rows: Mapping[str, str]) -> None:

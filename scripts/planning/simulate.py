@@ -24,8 +24,8 @@ from transformers.modeling_utils import local_torch_dtype
 from qkv.scripts.planning.choices import Precision, Strategy
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.fake_tensors import data_independent
-from qkv.scripts.planning.memory import MemoryTracker
 from qkv.scripts.planning.planned_model import PlannedModel
+from qkv.scripts.training.memory.tracker import MemoryTracker
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 aten = torch.ops.aten

@@ -131,9 +131,10 @@ class Loop:
             self.ema = None
 
     def evaluate(self, split: Examples) -> dict[str, float]:
-        """Compute the metrics of the model as it is now over a split."""
+        """Compute the metrics of the model as it is now over a split, as many examples at once as in training."""
+        size = self.recipe.optimization.batch_size // self.recipe.optimization.accumulate
         with self.averaged():
-            return evaluate(self.accelerator, self.model, self.task, split, self.recipe.optimization.batch_size)
+            return evaluate(self.accelerator, self.model, self.task, split, size)
 
     def close(self) -> None:
         """End the training, on all processes together.

@@ -28,6 +28,7 @@ from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.epochs import with_max_steps
 from qkv.scripts.training.logger import MetricLogger, read_metrics
 from qkv.scripts.training.loop import Loop
+from qkv.scripts.training.memory.step_plan import StepPlan, plan_steps
 from qkv.scripts.training.plots import draw_curve
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
 from qkv.scripts.training.record import Clock, EnergyMeter, describe, write_record
@@ -35,6 +36,7 @@ from qkv.scripts.training.resume import CheckpointManager, finished_record, open
 from qkv.scripts.training.signals import SignalHandler
 from qkv.scripts.training.state import load_kept_weights
 from qkv.scripts.training.stock_model import model_class, stock_model
+from qkv.scripts.training.trackers import start_trackers
 
 # Models that are trained without a head.
 HEADLESS = ("QkvDualEncoderModel",)
@@ -113,10 +115,10 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
     if earlier is not None:
         return run.load(earlier, model_class(recipe, model))
-    accelerator.project_configuration.logging_dir = str(folder)
-    accelerator.init_trackers(recipe.name)
+    start_trackers(accelerator, recipe, folder)
+    plan = plan_steps(loop)
     seed_ranks(accelerator, recipe.seed)
-    fit(loop, run)
+    fit(loop, run, plan)
     loop.close()
     if run.is_main:
         run.finish()
@@ -177,7 +179,7 @@ def config_factory(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
     return getattr(presets, preset)
 
 
-def fit(loop: Loop, run: Run) -> None:
+def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
     """Take the steps that are left, evaluate, and put the results into the run's record."""
     run.task.data.invalid_records.open(run.folder, is_main=run.is_main)
     logger = MetricLogger(run.folder, loop.recipe, loop.accelerator)
@@ -187,7 +189,8 @@ def fit(loop: Loop, run: Run) -> None:
         logger.print(manager.resume())
     run.clock.add(manager.earlier)
     energy = EnergyMeter.of(loop.accelerator)
-    take_steps(manager, energy)
+    with plan.followed():
+        take_steps(manager, energy)
     loop.finish()
     if early_stopping.step != loop.done:
         load_kept_weights(loop, manager.tensors(early_stopping.step))

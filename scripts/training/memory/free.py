@@ -1,0 +1,60 @@
+"""Read how much memory is free on a device, within the limits that a container or a batch system sets."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import torch
+
+CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# The limit and the use of a control group, in the names of Linux' second and first version.
+FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+# Its entries that are given back when memory is short.
+RECLAIMED = ("inactive_file", "total_inactive_file")
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that this process may still take on a device, None where the device does not tell."""
+    if device.type == "cpu":
+        return min([psutil.virtual_memory().available, *cgroup_memory()])
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def cgroup_memory(root: Path = CGROUPS, table: Path = OWN_CGROUPS) -> Iterator[int]:
+    """Yield the bytes that are left to each control group of this process that has a limit."""
+    for folder in cgroup_folders(root, table):
+        for limit, usage in FILES:
+            try:
+                most, used = ((folder / name).read_text().strip() for name in (limit, usage))
+            except OSError:
+                continue
+            if most.isdecimal() and used.isdecimal():
+                yield max(int(most) - int(used) + reclaimable(folder), 0)
+
+
+def reclaimable(folder: Path) -> int:
+    """Return the bytes of a control group that only keep files at hand."""
+    try:
+        lines = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    entries = dict(line.split(" ", 1) for line in lines if " " in line)
+    return max((int(entries[name]) for name in RECLAIMED if name in entries), default=0)
+
+
+def cgroup_folders(root: Path, table: Path) -> Iterator[Path]:
+    """Yield the folders of the control groups that this process is in, from its own to the outermost."""
+    try:
+        lines = table.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, kinds, path = line.split(":", 2)
+        if kinds in ("", "memory"):
+            top = root / kinds
+            own = top / path.lstrip("/")
+            yield own
+            yield from (folder for folder in own.parents if folder == top or top in folder.parents)
