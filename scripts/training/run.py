@@ -189,8 +189,7 @@ def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
         logger.print(manager.resume())
     run.clock.add(manager.earlier)
     energy = EnergyMeter.of(loop.accelerator)
-    with plan.followed():
-        take_steps(manager, energy)
+    plan.follow(lambda: take_steps(manager, energy))
     loop.finish()
     if early_stopping.step != loop.done:
         load_kept_weights(loop, manager.tensors(early_stopping.step))

@@ -1,6 +1,6 @@
 """Say before a training what its steps take, and answer a batch that does not fit with what to type instead."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -80,13 +80,12 @@ class StepPlan:
             "(text.length), smaller images or a smaller model"
         )
 
-    @contextmanager
-    def followed(self) -> Iterator[None]:
-        """Say what the steps that are taken within this context will take, and explain it where they do not fit."""
+    def follow(self, take_steps: Callable[[], None]) -> None:
+        """Say what the steps will take, and take them; RuntimeError where they do not fit after all."""
         if sentence := self.sentence():
             say(sentence)
         with self.explained():
-            yield
+            take_steps()
 
     @contextmanager
     def explained(self) -> Iterator[None]:
