@@ -17,7 +17,7 @@ from qkv.scripts.data.corpus import Baselines, DataSet
 from qkv.scripts.data.examples import Batch, Examples, Record
 from qkv.scripts.data.loading import public_names, read_split, splits
 from qkv.scripts.data.pieces import InvalidRecord
-from qkv.scripts.data.pretrained import pretrained_folder
+from qkv.scripts.data.pretrained import pretrained_classes, pretrained_folder
 from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_image
 from qkv.scripts.data.stream import Stream
 from qkv.scripts.data.text_columns import add_splits, check_classes, read_valid
@@ -75,7 +75,8 @@ def read_images(recipe: Recipe) -> ImageData:
     column = recipe.text.label or "label"
     train: Any = read_split(recipe, ["image", column, *group_columns(recipe)], streaming=recipe.data.streaming)
     names, processor = image_classes(train, recipe), processor_for(recipe)
-    checks: Checks = {"image": check_image, column: partial(check_image_class, names=tuple(names))}
+    numbered = numbered_classes(train, column)
+    checks: Checks = {"image": check_image, column: partial(check_image_class, names=tuple(names), numbered=numbered)}
     tables: dict[str, Any] = {
         name: with_classes(read_valid(recipe, name, checks, invalid), column, names) for name in evaluated
     }
@@ -98,32 +99,45 @@ def read_images(recipe: Recipe) -> ImageData:
 
 
 def image_classes(train: Any, recipe: Recipe) -> list[str]:
-    """Return the names of the classes of images: those that the data name, or all that occur in a table."""
+    """Return the names of the classes of images: those that the data name, or all that occur in a table.
+
+    A pretrained model that knows all of them keeps its own names and numbers.
+    """
     column, where = recipe.text.label or "label", recipe.data.source
     kind = (train.features or {}).get(column)
     if isinstance(kind, ClassLabel):
-        return list(kind.names)
+        return pretrained_classes(recipe.model.init, kind.names)
     if recipe.data.streaming:
         raise ValueError(
             f"data={where!r} names no classes in its column {column!r}, and a stream is not read to find them; give a "
             "folder for each class, or leave out streaming=true"
         )
-    return sorted({str(value) for value in train[column] if value is not None and str(value).strip()})
+    own = sorted({str(value) for value in train[column] if value is not None and str(value).strip()})
+    return pretrained_classes(recipe.model.init, own)
 
 
-def check_image_class(value: Any, names: Sequence[str]) -> int:
-    """Return the number of a class, given by its number among the names, or by its name, which may look like one."""
+def check_image_class(value: Any, names: Sequence[str], numbered: Sequence[str] | None = None) -> int:
+    """Return the number of a class, given by its name, or by its number among the names, or among those `numbered`."""
+    if numbered is not None:
+        return names.index(numbered[check_label(value, numbered)])
     if isinstance(value, str) and not value.strip():
         raise InvalidRecord("missing")
-    numbered = isinstance(value, int) and str(value) not in names
-    return check_label(value if value is None or numbered else str(value), names)
+    is_number = isinstance(value, int) and str(value) not in names
+    return check_label(value if value is None or is_number else str(value), names)
+
+
+def numbered_classes(table: Any, column: str) -> list[str] | None:
+    """Return the classes that a column numbers; None for one of names."""
+    kind = (table.features or {}).get(column)
+    return list(kind.names) if isinstance(kind, ClassLabel) else None
 
 
 def with_classes(table: Dataset, column: str, names: Sequence[str]) -> Dataset:
     """Return a table whose `label` is the number of the class."""
-    if isinstance(table.features[column], ClassLabel):
+    numbered = numbered_classes(table, column)
+    if numbered == list(names):
         return table.rename_column(column, "label") if column != "label" else table
-    numbers = [check_image_class(value, names) for value in table[column]]
+    numbers = [check_image_class(value, names, numbered) for value in table[column]]
     classes = ClassLabel(names=list(names))
     return table.remove_columns(column).add_column("label", numbers).cast_column("label", classes)
 
@@ -196,7 +210,8 @@ def read_objects(recipe: Recipe) -> ObjectData:
     where = recipe.data.source
     columns = ["image", "objects", *group_columns(recipe)]
     tables: Any = {name: read_split(recipe, columns, name) for name in splits(where)}
-    labels, invalid = class_names(tables["train"], where), RecordValidation(recipe.data.bad_records)
+    invalid = RecordValidation(recipe.data.bad_records)
+    labels = class_names(tables["train"], where, recipe.model.init)
     valid = valid_objects(tables, labels, invalid)
     division = divide_rows(
         file_sketches(valid, "image", sketch_image), recipe, rarest_classes(valid, labels), groups_of(valid, recipe)
@@ -236,8 +251,11 @@ def valid_objects(
     return {name: valid_rows(table, checks, invalid) for name, table in tables.items()}
 
 
-def class_names(table: Dataset, where: str) -> list[str]:
-    """Return the classes of objects: those that the data name, or all that occur; ValueError for mere numbers."""
+def class_names(table: Dataset, where: str, init: str | None = None) -> list[str]:
+    """Return the classes of objects: those that the data name, or all that occur; ValueError for mere numbers.
+
+    A pretrained model that knows all that occur keeps its own.
+    """
     kind: Any = table.features["objects"]
     kind = getattr(kind, "feature", kind)
     kind = kind.get("category") if isinstance(kind, Mapping) else None
@@ -250,7 +268,7 @@ def class_names(table: Dataset, where: str) -> list[str]:
             names |= {name for _, name in boxes_and_classes(value) if isinstance(name, str)}
     if not names:
         raise ValueError(f"{where} does not name the classes of its objects; give each 'category' as a word")
-    return sorted(names)
+    return pretrained_classes(init, sorted(names), "ObjectDetection")
 
 
 def boxes_and_classes(value: Any) -> list[tuple[Any, Any]]:

@@ -1,6 +1,7 @@
 """The model that a training starts from, as data and tasks read it: its folder, config, classes and processors."""
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,10 @@ def is_regression(init: str | None) -> bool:
     return classifies and len(values.get("id2label", {0: "", 1: ""})) == 1
 
 
-def pretrained_classes(init: str | None) -> list[str]:
-    """Return the names of a pretrained classifier's classes in their order, none where they are mere numbers."""
+def pretrained_classes(init: str | None, known: Iterable[str], head: str = "Classification") -> list[str]:
+    """Return the classes of a pretrained head in their order, if all `known` ones are among them, else these."""
     values = pretrained_values(init) if init else {}
     names = [name for _, name in sorted(values.get("id2label", {}).items(), key=lambda item: int(item[0]))]
-    classifies = any("Classification" in name for name in values.get("architectures") or ())
-    return names if classifies and names != [f"LABEL_{number}" for number in range(len(names))] else []
+    own = list(known)
+    has_head = any(head in name for name in values.get("architectures") or ())
+    return names if has_head and set(own) <= set(names) else own

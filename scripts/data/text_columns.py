@@ -227,8 +227,7 @@ def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits
     kind = tables["train"].features[column]
     if isinstance(kind, ClassLabel):
         return {name: list(table[column]) for name, table in tables.items()}, list(kind.names)
-    known, pretrained = sorted({str(value) for value in tables["train"][column]}), pretrained_classes(recipe.model.init)
-    known = list(pretrained) if set(known) <= set(pretrained) else known
+    known = pretrained_classes(recipe.model.init, sorted({str(value) for value in tables["train"][column]}))
     number = {value: index for index, value in enumerate(known)}
     unknown = {str(value) for table in tables.values() for value in table[column]} - set(known)
     if unknown:

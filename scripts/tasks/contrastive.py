@@ -13,10 +13,11 @@ from PIL import Image
 from tokenizers import trainers
 from torch import Tensor
 from torch.nn import functional as F
-from transformers import CLIPImageProcessorPil, CLIPProcessor, CLIPTokenizer
+from transformers import AutoImageProcessor, AutoTokenizer, CLIPImageProcessorPil, CLIPProcessor, CLIPTokenizer
 
 from qkv.scripts.data.examples import Batch, Record
 from qkv.scripts.data.image_data import CaptionData
+from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.tokenization import ALPHABET, config_fields, tokenize
 from qkv.scripts.data.truncation import count_truncated
 from qkv.scripts.data.validation import check_image
@@ -40,7 +41,8 @@ class Contrastive(Task):
     in_batch_negatives = True
 
     def __init__(self, recipe: Recipe, data: CaptionData) -> None:
-        processor = clip_processor(data.captions, data.side, data.vocab_size)
+        init = recipe.model.init
+        processor = pretrained_processor(init) if init else clip_processor(data.captions, data.side, data.vocab_size)
         self.captions, self.seen = data.captions, data.seen
         self.tokens = dict(processor.tokenizer(data.captions, padding=True, truncation=True, return_tensors="pt"))
         config = {"text_config": text_config(processor.tokenizer), "vision_config": {"image_size": data.side}}
@@ -133,6 +135,13 @@ def clip_processor(captions: Sequence[str], side: int, vocab_size: int) -> CLIPP
     tokenizer = CLIPTokenizer(model["vocab"], merges, model_max_length=77)
     size = {"height": side, "width": side}
     return CLIPProcessor(CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=size), tokenizer)
+
+
+def pretrained_processor(init: str) -> CLIPProcessor:
+    """Return the processor of a pretrained dual encoder: its tokens and image size are those of its weights."""
+    folder = pretrained_folder(init)
+    images = AutoImageProcessor.from_pretrained(folder, backend="pil")
+    return CLIPProcessor(images, AutoTokenizer.from_pretrained(folder))
 
 
 def truncated(processor: CLIPProcessor, captions: Sequence[str], splits: Mapping[str, Any]) -> dict[str, Any]:

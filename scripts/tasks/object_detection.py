@@ -19,6 +19,7 @@ from qkv.scripts.common.extras import require
 from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.data.image import unpadded_boxes
 from qkv.scripts.data.image_data import Box, ObjectData, check_objects
+from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.sample import first, of_image
@@ -41,6 +42,8 @@ class ObjectDetection(Task):
         self.tables, self.seed, edge = data.tables, recipe.seed, recipe.data.shortest_edge
         edges = {"shortest_edge": edge, "longest_edge": int(edge * MAX_RATIO)}
         processor: Any = DetrImageProcessorPil(size=edges, do_convert_rgb=True)
+        if recipe.model.init is not None:
+            processor = DetrImageProcessorPil.from_pretrained(pretrained_folder(recipe.model.init), size=edges)
         super().__init__(data, dict(data.tables), processor, labels=data.labels, metrics=("average_precision",))
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:

@@ -17,12 +17,13 @@ import torch
 from datasets import Dataset, Features, List, Value
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Speech2TextFeatureExtractor, Wav2Vec2CTCTokenizer
+from transformers import AutoFeatureExtractor, AutoTokenizer, Speech2TextFeatureExtractor, Wav2Vec2CTCTokenizer
 
 from qkv.scripts.data.collate import IGNORED, pad_rows
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.data.examples import Batch, Record, model_inputs
 from qkv.scripts.data.loading import public_names, read, select, splits
+from qkv.scripts.data.pretrained import pretrained_folder
 from qkv.scripts.data.splits.division import divide_rows, file_sketches, group_columns, groups_of, sketch_recording
 from qkv.scripts.data.text_columns import add_splits
 from qkv.scripts.data.tokenization import (
@@ -102,7 +103,7 @@ class SpeechRecognition(Task):
     tokenizer: Any
 
     def __init__(self, recipe: Recipe, data: SpeechData) -> None:
-        invalid, self.extractor = RecordValidation(recipe.data.bad_records), Speech2TextFeatureExtractor()
+        invalid, self.extractor = RecordValidation(recipe.data.bad_records), extractor_for(recipe.model.init)
         names = [name for name in ("train", "validation", "test") if name in ("train", *splits(data.where))]
         tables: dict[str, Any] = {name: valid_recordings(recipe, data.where, name, invalid) for name in names}
         report: dict[str, Any] = {}
@@ -201,7 +202,7 @@ class CTCSpeechRecognition(SpeechRecognition):
                 f"text.tokenizer={recipe.text.tokenizer!r} is not for {recipe.model.architecture}, which labels frames "
                 "with characters; set text.tokenizer=characters"
             )
-        self.tokenizer = ctc_tokenizer(texts)
+        self.tokenizer = ctc_tokenizer(texts, recipe.model.init)
         # A text too long for its recording has no alignment and an infinite loss.
         return config_fields(self.tokenizer, ctc_zero_infinity=True)
 
@@ -216,6 +217,19 @@ class CTCSpeechRecognition(SpeechRecognition):
         best = best.where(real.bool(), self.tokenizer.pad_token_id)
         texts = self.tokenizer.batch_decode(best.tolist())  # special tokens too, as in pipelines
         return [(text, self.references[index]) for text, index in zip(texts, batch["_target"].tolist(), strict=True)]
+
+
+def extractor_for(init: str | None) -> Any:
+    """Return the feature extractor of the pretrained model, or a new one; ValueError for features of another kind."""
+    if init is None:
+        return Speech2TextFeatureExtractor()
+    extractor = AutoFeatureExtractor.from_pretrained(pretrained_folder(init))
+    if not isinstance(extractor, Speech2TextFeatureExtractor):
+        raise ValueError(
+            f"init={init!r} reads the features of a {type(extractor).__name__}, and trainings make those of "
+            "Speech2TextFeatureExtractor; give a model of these, or fine-tune it under transformers' Trainer"
+        )
+    return extractor
 
 
 def valid_recordings(recipe: Recipe, where: str, split: str, invalid: RecordValidation) -> Dataset:
@@ -249,8 +263,16 @@ def extract(batch: Mapping[str, list[Any]], extractor: Any) -> dict[str, list[An
     }
 
 
-def ctc_tokenizer(texts: Sequence[str]) -> Wav2Vec2CTCTokenizer:
-    """Return a tokenizer of the characters that occur in texts; padding is the blank."""
+def ctc_tokenizer(texts: Sequence[str], init: str | None = None) -> Any:
+    """Return a tokenizer of the characters that occur in texts, or that of a pretrained model; padding is the blank.
+
+    ValueError for texts with characters that the pretrained one does not know.
+    """
+    if init is not None:
+        pretrained = AutoTokenizer.from_pretrained(pretrained_folder(init))
+        if unknown := sorted(set("".join(texts)) - set(pretrained.get_vocab()) - {" "}):
+            raise ValueError(f"init={init!r} does not know the character {unknown[0]!r}; leave it out of the texts")
+        return pretrained
     words = (PAD, END, START, UNKNOWN, WORD_DELIMITER, *sorted(set().union(*texts) - {" ", WORD_DELIMITER}))
     special = {"pad_token": PAD, "eos_token": END, "bos_token": START, "unk_token": UNKNOWN}
     with tempfile.TemporaryDirectory() as place:

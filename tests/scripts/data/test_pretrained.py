@@ -1,0 +1,112 @@
+"""What a pretrained model brings along: its classes, tokenizer and processors, for every kind of task."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from transformers import WhisperFeatureExtractor
+
+from qkv.scripts.data.inference.own_recipe import infer
+from qkv.scripts.data.pretrained import is_regression, pretrained_classes
+from qkv.scripts.tasks import registry
+from qkv.scripts.tasks.task import Task
+from sine_waves import recordings
+
+CTC = ["architecture=QkvAudioEncoderForCTC", "model.conv_strides=[2,1]", "holdout=0.25"]
+
+
+def pretrained(folder: Path, head: str, *names: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    values = {"architectures": [f"Qkv{head}"], "id2label": {str(number): name for number, name in enumerate(names)}}
+    (folder / "config.json").write_text(json.dumps(values))
+    return folder
+
+
+def images(folder: Path, *names: str) -> str:
+    """A folder of images for each class, or a table that names what stands beside each."""
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = np.random.default_rng((number, *name.encode())).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return str(folder)
+
+
+def task_of(where: str, *words: str) -> Task:
+    return registry.load(infer(where, words)[0])
+
+
+def saved(task: Task, folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    task.processor.save_pretrained(folder)
+    return folder
+
+
+def test_classes_are_those_of_a_head_that_knows_all(tmp_path: Path) -> None:
+    folder = str(pretrained(tmp_path, "EncoderForSequenceClassification", "no", "yes", "maybe"))
+    assert pretrained_classes(folder, ["maybe", "no"]) == ["no", "yes", "maybe"]
+    assert pretrained_classes(folder, ["never", "no"]) == ["never", "no"] == pretrained_classes(None, ["never", "no"])
+    assert pretrained_classes(folder, ["no"], "ObjectDetection") == ["no"]
+    assert not is_regression(folder) and not is_regression(None)
+    assert is_regression(str(pretrained(tmp_path, "EncoderForSequenceClassification", "LABEL_0")))
+
+
+def test_images_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:
+    where = images(tmp_path / "own", "cat", "dog")
+    init = saved(
+        task_of(where), pretrained(tmp_path / "init", "ImageEncoderForImageClassification", "dog", "fox", "cat")
+    )
+    task = task_of(where, f"init={init}")
+    assert task.labels == ["dog", "fox", "cat"] and task.data.report["classes"]["test"] == {"cat": 2, "dog": 2}
+    rows = task.data.splits["test"]
+    folders = [Path(row["image"]["path"]).parent.name for row in rows]
+    assert [task.labels[row["label"]] for row in rows] == folders and set(folders) == {"cat", "dog"}
+
+
+def captions(folder: Path, words: str) -> str:
+    images(folder, "all")
+    lines = [json.dumps({"image": f"all/{number}.png", "caption": f"{words} {number}"}) for number in range(20)]
+    (folder / "captions.jsonl").write_text("\n".join(lines))
+    return str(folder)
+
+
+def test_captions_are_read_by_the_pretrained_tokenizer(tmp_path: Path) -> None:
+    first = task_of(captions(tmp_path / "one", "a view of the sea"), "text.vocab_size=600")
+    init = saved(first, pretrained(tmp_path / "init", "DualEncoderModel"))
+    other = captions(tmp_path / "two", "mountains with snow")
+    own, task = task_of(other, "text.vocab_size=600"), task_of(other, "text.vocab_size=600", f"init={init}")
+    given = "mountains by the sea"
+    assert task.processor.tokenizer(given) == first.processor.tokenizer(given) != own.processor.tokenizer(given)
+    assert task.processor.tokenizer.model_max_length == first.processor.tokenizer.model_max_length
+    assert task.processor.image_processor.crop_size == first.processor.image_processor.crop_size
+
+
+def test_recordings_are_written_with_the_pretrained_characters(tmp_path: Path) -> None:
+    first = task_of(str(recordings(tmp_path / "one")), *CTC)
+    init = saved(first, pretrained(tmp_path / "init", "AudioEncoderForCTC"))
+    task = task_of(str(recordings(tmp_path / "two")), *CTC, f"init={init}")
+    assert task.tokenizer.get_vocab() == first.tokenizer.get_vocab()
+    for table in (tmp_path / "two").rglob("*.jsonl"):
+        table.write_text(table.read_text().replace("low", "löw"))
+    with pytest.raises(ValueError, match="does not know the character 'ö'"):
+        task_of(str(tmp_path / "two"), *CTC, f"init={init}")
+
+
+def test_features_of_another_kind_are_refused(tmp_path: Path) -> None:
+    init = pretrained(tmp_path / "init", "SpeechEncoderDecoderForSpeechSeq2Seq")
+    WhisperFeatureExtractor().save_pretrained(init)
+    with pytest.raises(ValueError, match="reads the features of a WhisperFeatureExtractor"):
+        task_of(str(recordings(tmp_path / "own")), "holdout=0.25", f"init={init}")
+
+
+def test_boxes_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:
+    images(tmp_path / "own", "all")
+    objects = [[{"bbox": [1, 2, 5, 6], "category": ("ship", "buoy")[number % 2]}] for number in range(20)]
+    lines = [json.dumps({"image": f"all/{number}.png", "objects": own}) for number, own in enumerate(objects)]
+    (tmp_path / "own" / "train.jsonl").write_text("\n".join(lines))
+    first = task_of(str(tmp_path / "own"))
+    init = saved(first, pretrained(tmp_path / "init", "DetectionForObjectDetection", "ship", "gull", "buoy"))
+    assert first.labels == ["buoy", "ship"]
+    assert task_of(str(tmp_path / "own"), f"init={init}").labels == ["ship", "gull", "buoy"]
