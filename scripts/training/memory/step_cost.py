@@ -19,8 +19,8 @@ from qkv.scripts.training.memory.tracker import MemoryTracker
 from qkv.scripts.training.sampler import MapLoader, Place
 from qkv.scripts.training.schedule import make_schedule
 
-# A larger batch is measured while it takes less than so many seconds, if they grow with it.
-SECONDS = 4.0
+# A larger batch is measured after one that took no more than so many seconds.
+SECONDS = 2.0
 STEPS, GROWTH = 5, 4
 
 
@@ -90,9 +90,12 @@ def measure(loop: Loop, free: int) -> StepCost:
         (fewer, before), (more, after) = peaks[-2:]
         each = max((after - before) / (more - fewer), 0.0)
         count = min(GROWTH * more, size)
-        if more == size or seconds * count / more > SECONDS or after + each * (count - more) > free / 2:
+        if more == size or seconds > SECONDS or after + each * (count - more) > free / 2:
             break
-    seconds = median(timed(trial, [places[:more] for places in steps])) * size / more
+    one, several = (median(timed(trial, [places[:few] for places in steps])) for few in (1, more))
+    # What a step takes whatever its size does not grow with it.
+    growth = max(several - one, 0.0) / (more - 1) if more > 1 else one
+    seconds = several + growth * (size - more)
     accumulate = loop.recipe.optimization.accumulate
     return StepCost(seconds * accumulate, round(after - each * more), each, gradient_bytes(trial), size * accumulate)
 
