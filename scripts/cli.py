@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 import qkv
-from qkv.scripts.arguments import COMMANDS, OF_DATA, OF_RECIPES, about, parser_of
+from qkv.scripts.arguments import COMMANDS, OF_DATA, OF_MODELS, OF_RECIPES, about, parser_of
 from qkv.scripts.common.extras import MissingExtraError, load
 from qkv.scripts.common.phases import phase
 from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.prediction.options import read_words
 from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import options_as_words
 from qkv.scripts.recipes.fields.help import recipe_help
@@ -75,12 +76,14 @@ def shown_recipe(command: str, name: str) -> Recipe:
 
 
 def parse(name: str, words: Sequence[str]) -> Namespace:
-    """Parse the words of a command; one that takes a recipe takes its fields as options, too."""
+    """Parse the words of a command; `--key value` is `key=value` for fields of a recipe and options of a model."""
     parser = parser_of(name)
-    words = options_as_words(words, parser.options) if name in OF_RECIPES else words
+    words = options_as_words(words, parser.options) if name in OF_RECIPES + OF_MODELS else words
     arguments = parser.parse_intermixed_args(words)
     if name in OF_RECIPES and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
         recipes.load(arguments.recipe, arguments.overrides)  # a mistake is answered before torch is imported
+    if name in OF_MODELS:
+        arguments.input, arguments.options = read_words(name, arguments.given)
     return arguments
 
 

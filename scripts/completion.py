@@ -2,8 +2,9 @@
 
 from argparse import Namespace
 
-from qkv.scripts.arguments import COMMANDS, OF_RECIPES, SHELLS, parser_of
+from qkv.scripts.arguments import COMMANDS, OF_MODELS, OF_RECIPES, SHELLS, parser_of
 from qkv.scripts.explain import all_entries
+from qkv.scripts.prediction.options import OPTIONS
 from qkv.scripts.recipes.fields.aliases import ALIASES, all_words
 from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
 from qkv.scripts.recipes.loading import names
@@ -69,6 +70,8 @@ def words_of(name: str) -> list[str]:
     words = [option for option in parser_of(name).options if option.startswith("--")]
     if name in OF_RECIPES or name == "plan":
         words += [*names(), *(f"{key}=" for key in all_words())]
+    if name in OF_MODELS:
+        words += [f"{key}=" for key in OPTIONS[name]]
     if name == "explain":
         words += sorted({other for entry in all_entries() for other in entry.names} | ALIASES.keys())
     return words + list(SHELLS if name == "completion" else ())

@@ -167,7 +167,7 @@ ROOMS = [
     {"example_data"},
     {"tasks"},
     {"training"},
-    {"planning", "publishing", "history"},
+    {"planning", "publishing", "history", "prediction"},
     {"explanation"},
     {"commands"},
 ]

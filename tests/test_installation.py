@@ -26,12 +26,13 @@ ROOMS = {
     "scripts/data": ("train", "vision", "audio"),
     "scripts/example_data": ("train", "vision"),
     "scripts/history": ("train",),
+    "scripts/prediction": ("train",),
     "scripts/recipes": ("train",),
     "scripts/tasks": ("train", "vision"),
     "scripts/training": ("train",),
     "scripts/publishing/card": ("hub",),
 }
-NEED_TRAIN = {"compare", "compare-history", "plan", "quickstart", "train"}
+NEED_TRAIN = {"compare", "compare-history", "plan", "predict", "quickstart", "train"}
 OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
 SOURCES = [path for room in ("configuration", "modeling", "scripts") for path in sorted((ROOT / room).rglob("*.py"))]
 

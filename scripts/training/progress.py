@@ -96,6 +96,7 @@ class Lines:
     began: float | None = None
     printed: float = float("-inf")
     last: tuple[int, str] = (0, "")
+    unit: str = "step"
 
     def __enter__(self) -> "Lines":
         self.began = self.clock()
@@ -114,7 +115,7 @@ class Lines:
         ended = step == self.total and (step, state) != self.last
         if now - self.printed >= pause or ended:
             self.printed, self.last = now, (step, state)
-            parts = [f"step {step} of {self.total}", state, self.speed(step, now - self.began)]
+            parts = [f"{self.unit} {step} of {self.total}", state, self.speed(step, now - self.began)]
             say("  ".join(part for part in parts if part))
 
     def speed(self, step: int, seconds: float) -> str:
@@ -122,7 +123,7 @@ class Lines:
         taken = step - self.first
         if taken <= 0 or seconds <= 0:
             return ""
-        return f"{taken / seconds:.3g} steps/s  {duration(round((self.total - step) * seconds / taken))} left"
+        return f"{taken / seconds:.3g} {self.unit}s/s  {duration(round((self.total - step) * seconds / taken))} left"
 
 
 def duration(seconds: int) -> str:
@@ -132,11 +133,11 @@ def duration(seconds: int) -> str:
     return f"{hours}:{minutes:02}:{rest:02}"
 
 
-def progress_display(name: str, total: int, *, is_main: bool) -> Shown:
-    """Return what shows the progress of a training here."""
+def progress_display(name: str, total: int, *, is_main: bool, unit: str = "step") -> Shown:
+    """Return what shows the progress of a training here, or of what counts in other units."""
     console = Console(stderr=True)
     if not is_main:
         return Silent()
     if console.is_jupyter:
         return NotebookBar(name, total)
-    return TerminalBar(name, total, console) if console.is_terminal else Lines(total)
+    return TerminalBar(name, total, console) if console.is_terminal else Lines(total, unit=unit)

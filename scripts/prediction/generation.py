@@ -1,0 +1,103 @@
+"""Write texts with `generate` of transformers: continuations, answers and translations, with their probability."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from qkv.scripts.prediction.options import Options
+from qkv.scripts.prediction.source import Source
+
+NEW_TOKENS = 64  # unless the model or the options say how many
+# Options that are those of `generate`.
+SAMPLING = ("temperature", "top_k", "top_p", "repetition_penalty", "num_beams")
+
+
+def write_texts(source: Source, inputs: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
+    """Write a text for each input, with the geometric mean of the probabilities of its tokens."""
+    size = options.get("batch_size", 16) if source.tokenizer.pad_token_id is not None else 1
+    for start in range(0, len(inputs), size):
+        yield from write_batch(source, inputs[start : start + size], options)
+
+
+@torch.no_grad()
+def write_batch(source: Source, texts: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
+    """Write a text for each of a batch."""
+    tokens = prepared(source, texts, options)
+    made = source.model.generate(
+        **tokens, **arguments(source, options, tokens["input_ids"].shape[1]),
+        return_dict_in_generate=True, output_scores=True,
+    )  # fmt: skip
+    written = made.sequences[:, -len(made.scores) :] if made.scores else made.sequences[:, :0]
+    beams = getattr(made, "beam_indices", None)
+    log = source.model.compute_transition_scores(made.sequences, made.scores, beams, normalize_logits=beams is None)
+    for row, probabilities in zip(written, log.float().cpu(), strict=True):
+        count = length_of(row, source)
+        score = float(probabilities[:count].mean().exp()) if count else None
+        yield {"prediction": source.tokenizer.decode(row, skip_special_tokens=True), "score": score}
+
+
+def length_of(row: torch.Tensor, source: Source) -> int:
+    """Return the number of tokens that were written, the end among them and what pads the row after it not."""
+    ends = source.model.generation_config.eos_token_id
+    known = torch.tensor([] if ends is None else ends if isinstance(ends, list) else [ends], dtype=row.dtype)
+    places = torch.isin(row.cpu(), known).nonzero()
+    return int(places[0]) + 1 if len(places) else len(row)
+
+
+def prepared(source: Source, texts: Sequence[str], options: Options) -> Any:
+    """Return the tokens of prompts, padded on the left for a decoder, which goes on at their right end."""
+    tokenizer, is_decoder = source.tokenizer, source.task == "text-generation"
+    tokenizer.padding_side = "left" if is_decoder else "right"
+    ending = prompt_end(source) if is_decoder else ""
+    tokens = tokenizer(
+        [text + ending for text in texts], return_tensors="pt", truncation=True, padding=len(texts) > 1,
+        **room_for_prompts(source, options),
+    )  # fmt: skip
+    tokens.pop("token_type_ids", None)
+    return tokens.to(source.model.device)
+
+
+def prompt_end(source: Source) -> str:
+    """Return what stands between a prompt and its response where a run learned from both."""
+    learned = source.record.get("recipe", {}).get("text", {}).get("target")
+    return str(source.tokenizer.bos_token) if learned and source.tokenizer.bos_token else ""
+
+
+def positions(source: Source) -> int | None:
+    """Return the most tokens that a model reads; None where there is no limit."""
+    limit = getattr(source.model.config, "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else None
+
+
+def room_for_prompts(source: Source, options: Options) -> dict[str, int]:
+    """Return the most tokens of a prompt: a decoder needs room for what it writes."""
+    limit = positions(source)
+    if limit is None or source.task != "text-generation":
+        return {"max_length": limit} if limit else {}
+    wanted = new_tokens(source, options).get("max_new_tokens", NEW_TOKENS)
+    return {"max_length": max(limit - wanted, min(limit - 1, limit // 2), 1)}
+
+
+def new_tokens(source: Source, options: Options) -> dict[str, int]:
+    """Return how many tokens may be written: what is asked for, else as the model says, else a moderate number."""
+    if "max_new_tokens" in options:
+        return {"max_new_tokens": options["max_new_tokens"]}
+    stored = source.model.generation_config
+    if stored.max_new_tokens or (stored.max_length or 0) > 20:  # 20 is what transformers has for nothing said
+        return {}
+    limit = positions(source)
+    return {"max_new_tokens": min(NEW_TOKENS, limit - 1) if limit else NEW_TOKENS}
+
+
+def arguments(source: Source, options: Options, length: int) -> dict[str, Any]:
+    """Return the arguments of `generate`: greedy unless a temperature or a share is asked for or the model samples."""
+    given = {key: options[key] for key in SAMPLING if key in options}
+    if any(key in given for key in ("temperature", "top_k", "top_p")):
+        given["do_sample"] = True
+    elif not source.model.generation_config.do_sample:
+        given["do_sample"] = False
+    limit, most = new_tokens(source, options), positions(source)
+    if most and source.task == "text-generation" and "max_new_tokens" in limit:
+        limit["max_new_tokens"] = max(1, min(limit["max_new_tokens"], most - length))
+    return given | limit

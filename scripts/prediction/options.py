@@ -1,0 +1,98 @@
+"""The `key=value` words of commands that use a model, known without importing what a command computes with."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from qkv.scripts.common.words import did_you_mean
+from qkv.scripts.recipes.loading import convert_plain
+
+
+@dataclass(frozen=True)
+class Option:
+    """A word: its type, what it says, and the least and greatest number that it may be."""
+
+    kind: type
+    meaning: str
+    least: float | None = None
+    most: float | None = None
+
+
+Options = dict[str, Any]
+READING = {
+    "text": Option(str, "column of the texts"),
+    "encoding": Option(str, "encoding of the file (utf-8)"),
+    "batch_size": Option(int, "rows that are computed together (16)", 1),
+}
+WRITING = {
+    "max_new_tokens": Option(int, "most tokens of a text that is written", 1),
+    "num_beams": Option(int, "beams of the search (1, greedy)", 1),
+}
+MEDIA = {
+    "pair": Option(str, "column of the second texts, or the second text itself"),
+    "image": Option(str, "column of the images"),
+    "audio": Option(str, "column of the recordings"),
+    "labels": Option(str, "for images and texts: what to choose from, as a,b,c or a file of lines"),
+    "threshold": Option(float, "least score of an object (0.5)", 0, 1),
+}
+OPTIONS = {"predict": READING | MEDIA | WRITING}
+# Other names that people type; those with a dot are the words of `qkv train`.
+ALIASES = {
+    "text.column": "text",
+    "column": "text",
+    "text.pair": "pair",
+    "candidate_labels": "labels",
+    "bs": "batch_size",
+    "max_tokens": "max_new_tokens",
+    "beams": "num_beams",
+}
+WORD = re.compile(r"(?P<key>[A-Za-z_][\w.-]*)=(?P<value>.*)", re.DOTALL)
+
+
+def read_words(command: str, words: Sequence[str]) -> tuple[str | None, Options]:
+    """Return the input among the words of a command, if there is one, and its options.
+
+    ValueError for an unknown option, a value that does not fit, and a second input.
+    """
+    given: list[str] = []
+    options: Options = {}
+    for word in words:
+        key = key_of(word, command)
+        if key is None:
+            given.append(word)
+        else:
+            options[key] = value_of(key, word.partition("=")[2], OPTIONS[command][key])
+    if len(given) > 1:
+        raise ValueError(
+            f"{given[1]!r} is a second input after {given[0]!r}; put a text between quotation marks, as in "
+            f'qkv {command} runs/first "Once upon a time"'
+        )
+    return (given[0] if given else None), options
+
+
+def key_of(word: str, command: str) -> str | None:
+    """Return the option that a word sets; None for an input, which has no `=` behind its first name."""
+    match = WORD.fullmatch(word)
+    if match is None:
+        return None
+    key = match["key"].replace("-", "_")
+    key = ALIASES.get(key, key)
+    if key not in OPTIONS[command]:
+        raise ValueError(f"unknown option {match['key']!r}; {did_you_mean(key, list(OPTIONS[command]), 'options')}")
+    return key
+
+
+def value_of(key: str, value: str, option: Option) -> Any:
+    """Return the value of an option; ValueError where it is of another type or out of bounds."""
+    checked = convert_plain(key, value, option.kind)
+    if option.least is not None and checked < option.least:
+        raise ValueError(f"{key}={value} must be at least {option.least}")
+    if option.most is not None and checked > option.most:
+        raise ValueError(f"{key}={value} must be at most {option.most}")
+    return checked
+
+
+def listed(command: str) -> str:
+    """Return the options of a command with what they say, for its help."""
+    return "; ".join(f"{key}= {option.meaning}" for key, option in OPTIONS[command].items())

@@ -1,0 +1,125 @@
+"""Write rows and what was predicted for them: to a table of any form, to a pipe, or on the screen."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table as Screen
+
+from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.words import either
+from qkv.scripts.data.examples import Record
+
+SHOWN = 20  # rows on a screen
+
+
+def check_out(path: Path | None, given: str | None = None) -> None:
+    """Raise ValueError for a file that cannot be written, before anything is computed for it."""
+    if path is None:
+        return
+    if path.suffix.lower() not in WRITERS:
+        raise ValueError(f"--out {path} is no table that is written; its name must end in {either(list(WRITERS))}")
+    if path.is_dir():
+        raise ValueError(f"--out {path} is a folder; name a file in it, such as {path / 'predictions.csv'}")
+    if not path.parent.is_dir():
+        raise ValueError(f"there is no folder {path.parent} for --out; make it first: mkdir -p {path.parent}")
+    if given is not None and path.exists() and Path(given).exists() and path.samefile(given):
+        raise ValueError(f"--out {path} is the input itself; name another file, so that nothing of it is lost")
+
+
+def write_table(path: Path, columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> None:
+    """Write rows in the form of the file's ending, at once; columns of a parquet `origin` keep their types."""
+    write_atomically(path, WRITERS[path.suffix.lower()](columns, rows, origin))
+
+
+def as_delimited(delimiter: str) -> Callable[..., str]:
+    """Return a writer of tables of text with that delimiter."""
+
+    def write(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([cell(row.get(name)) for name in columns] for row in rows)
+        return text.getvalue()
+
+    return write
+
+
+def cell(value: Any) -> str:
+    """Return a value in a table of text: lists and objects as JSON, nothing for none."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else as_json(value)
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON; dates as texts, and of files in a table their names alone."""
+    return json.dumps(value, ensure_ascii=False, default=lambda other: None if isinstance(other, bytes) else str(other))
+
+
+def as_lines(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> str:
+    """Return rows as JSON Lines."""
+    return "".join(as_json({name: row.get(name) for name in columns}) + "\n" for row in rows)
+
+
+def as_list(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> str:
+    """Return rows as a JSON list."""
+    return as_json([{name: row.get(name) for name in columns} for row in rows]) + "\n"
+
+
+def as_parquet(columns: Sequence[str], rows: Sequence[Record], origin: Path | None = None) -> bytes:
+    """Return rows as parquet, with the types of the columns that are those of a parquet `origin`."""
+    kept = pq.read_table(origin) if origin is not None and origin.suffix.lower() == ".parquet" else None
+    arrays = {
+        name: kept[name] if kept is not None and name in kept.column_names else array([row.get(name) for row in rows])
+        for name in columns
+    }
+    with io.BytesIO() as file:
+        pq.write_table(pa.table(arrays), file)
+        return file.getvalue()
+
+
+def array(values: Sequence[Any]) -> Any:
+    """Return values as a column; of several types as texts."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.array([None if value is None else cell(value) for value in values])
+
+
+COMMAS, TABS = as_delimited(","), as_delimited("\t")
+WRITERS: dict[str, Callable[..., str | bytes]] = {
+    ".csv": COMMAS,
+    ".tsv": TABS,
+    ".jsonl": as_lines,
+    ".ndjson": as_lines,
+    ".json": as_list,
+    ".parquet": as_parquet,
+}
+
+
+def show(columns: Sequence[str], rows: Sequence[Record], *, hint: str) -> None:
+    """Print the first rows as a table on a terminal, all of them as CSV elsewhere."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(str(COMMAS(columns, rows)))
+        return
+    screen = Screen(*columns)
+    for row in rows[:SHOWN]:
+        screen.add_row(*(shortened(cell(row.get(name))) for name in columns))
+    Console().print(screen)
+    if len(rows) > SHOWN:
+        print(f"… and {len(rows) - SHOWN} more rows; {hint}")
+
+
+def shortened(text: str, most: int = 200) -> str:
+    """Return the beginning of a long text, with what rich would take for markup as it is."""
+    return (text if len(text) <= most else f"{text[:most]}…").replace("[", "\\[")

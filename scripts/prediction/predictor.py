@@ -1,0 +1,238 @@
+"""Predict with the pipelines of transformers: for each input the columns that its task has, in the order of inputs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from qkv.scripts.common.words import either
+from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.tagged_words import as_list
+from qkv.scripts.data.validation import check_image, check_text, wav_bytes
+from qkv.scripts.prediction.generation import new_tokens, write_texts
+from qkv.scripts.prediction.inputs import Table, column_of, known
+from qkv.scripts.prediction.options import Options
+from qkv.scripts.prediction.source import Source
+from qkv.scripts.tasks.token_classification import first_tokens
+
+BATCH, THRESHOLD = 16, 0.5
+CHUNK = 8  # batches of inputs that are open at a time
+Columns = dict[str, Any]
+# Predicts for inputs, in their order.
+Predict = Callable[[Source, Sequence[Any], Options], Iterator[Columns]]
+
+
+def predictions(table: Table, source: Source, options: Options) -> Iterator[Columns | InvalidRecord]:
+    """Yield the columns of each row, or why nothing can be predicted for it; ValueError where a column is missing.
+
+    Images and recordings are opened some batches at a time.
+    """
+    read, predict = reader_of(table, source, options), PREDICTORS[source.task]
+    step = CHUNK * options.get("batch_size", BATCH)
+    for start in range(0, len(table.rows), step):
+        inputs = [attempt_row(read, number) for number in range(start, min(start + step, len(table.rows)))]
+        valid = [each for each in inputs if not isinstance(each, InvalidRecord)]
+        answers = predict(source, valid, options) if valid else iter(())
+        yield from (each if isinstance(each, InvalidRecord) else next(answers) for each in inputs)
+
+
+def attempt_row(read: Callable[[int], Any], number: int) -> Any:
+    """Return the input of a row, or why there is none."""
+    try:
+        return read(number)
+    except InvalidRecord as error:
+        return error
+
+
+def reader_of(table: Table, source: Source, options: Options) -> Callable[[int], Any]:
+    """Return what reads the input of a row by its number; ValueError where a column is missing."""
+    column, pair = column_of(table, source.medium, source, options), pair_column(table, source, options)
+
+    def read(number: int) -> Any:
+        row, reason = table.rows[number], table.reasons[number]
+        if reason is not None:
+            raise InvalidRecord(reason)
+        own = READERS[source.medium](row.get(column), source, table.folder)
+        return {"text": own, "text_pair": check_text(row.get(pair))} if pair else own
+
+    return read
+
+
+def pair_column(table: Table, source: Source, options: Options) -> str | None:
+    """Return the column of second texts, if the model reads pairs; ValueError where it is missing."""
+    if source.task != "text-classification":
+        return None
+    if "pair" in options:
+        return known(table, options["pair"], "pair")
+    learned = source.columns.get("pair")
+    if learned and learned not in table.columns and "pair" not in table.columns:
+        raise ValueError(f"{source.name} reads pairs of texts; give the second one, too: pair=COLUMN, or pair=TEXT")
+    return next((name for name in (learned, "pair") if learned and name in table.columns), None)
+
+
+def read_text(value: Any, source: Source, folder: Path) -> Any:
+    """Return a text, for tags also one of a list of words, and for masked language models one with a mask."""
+    if source.task == "token-classification" and not isinstance(value, str):
+        return as_list(value)
+    if source.task == "token-classification" and value.startswith("["):
+        return as_list(value)
+    text = check_text(value)
+    if source.task != "fill-mask":
+        return text
+    mask = source.tokenizer.mask_token
+    text = text.replace("{mask}", mask)
+    if mask not in text:
+        raise InvalidRecord(f"no {mask} to fill; write it where a word is to be predicted")
+    return text
+
+
+def located(value: Any, folder: Path) -> Any:
+    """Return a file that a table names with its folder; a value that holds the file itself as it is."""
+    if isinstance(value, str) and value:
+        return {"path": str(folder / value), "bytes": None}
+    return value
+
+
+def read_image(value: Any, source: Source, folder: Path) -> Any:
+    """Return an image, opened to its last pixel."""
+    return check_image(located(value, folder))
+
+
+def read_recording(value: Any, source: Source, folder: Path) -> Any:
+    """Return the samples of a recording at the model's rate."""
+    extractor = source.pipeline.feature_extractor
+    try:
+        return read_wav(wav_bytes(located(value, folder)), extractor.sampling_rate)
+    except ValueError as error:
+        raise InvalidRecord(f"damaged recording: {error}") from None
+
+
+READERS = {"text": read_text, "image": read_image, "audio": read_recording}
+
+
+def piped(source: Source, inputs: Sequence[Any], options: Options, **arguments: Any) -> Iterator[Any]:
+    """Yield the answer of the pipeline to each input, computed in batches."""
+    tokenizer = getattr(source.pipeline, "tokenizer", None)
+    alone = source.medium == "text" and tokenizer is not None and tokenizer.pad_token_id is None
+    size = 1 if alone else options.get("batch_size", BATCH)
+    yield from source.pipeline((each for each in inputs), batch_size=size, **arguments)
+
+
+def classify_texts(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Predict a class and its probability, or of a regression a number."""
+    if source.model.config.num_labels == 1:
+        answers = piped(source, inputs, options, top_k=1, truncation=True, function_to_apply="none")
+        yield from ({"prediction": answer[0]["score"]} for answer in answers)
+        return
+    for answer in piped(source, inputs, options, top_k=1, truncation=True):
+        yield best(answer)
+
+
+def best(answer: Sequence[Mapping[str, Any]]) -> Columns:
+    """Return the most probable of several labels."""
+    top = max(answer, key=lambda row: row["score"])
+    return {"prediction": top["label"], "score": top["score"]}
+
+
+def tag_words(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Predict a tag for each of given words, or the entities in a text; the score is that of the least certain one."""
+    if any(isinstance(each, list) for each in inputs):
+        words = [each if isinstance(each, list) else each.split() for each in inputs]
+        answers = piped(source, list(map(" ".join, words)), options, ignore_labels=[])
+        for own, answer in zip(words, answers, strict=True):
+            firsts = first_tokens(own, [(token["start"], token["end"]) for token in answer])
+            tags = {word: token for word, token in zip(firsts, answer, strict=True) if word is not None}
+            predicted: list[Any] = [tags[number]["entity"] if number in tags else None for number in range(len(own))]
+            yield {"prediction": predicted, "score": least(tags.values())}
+        return
+    for text, answer in zip(
+        inputs, piped(source, inputs, options, ignore_labels=[], aggregation_strategy="simple"), strict=True
+    ):
+        predicted = [
+            {"text": text[group["start"] : group["end"]], "label": group["entity_group"], "start": group["start"]}
+            for group in answer
+            if group["entity_group"] != "O"
+        ]
+        yield {"prediction": predicted, "score": least(answer)}
+
+
+def least(answers: Any) -> float | None:
+    """Return the least score of several answers."""
+    return min((float(answer["score"]) for answer in answers), default=None)
+
+
+def fill_masks(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Predict the token of each mask, and its probability; of several the list, and the least."""
+    for answer in piped(source, inputs, options, top_k=1, tokenizer_kwargs={"truncation": True}):
+        rows = [row[0] if isinstance(row, list) else row for row in answer]
+        words = [row["token_str"].strip() for row in rows]
+        yield {"prediction": words[0] if len(words) == 1 else words, "score": least(rows)}
+
+
+def classify_images(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Predict the class of each image and its probability."""
+    yield from map(best, piped(source, inputs, options, top_k=1))
+
+
+def choose_texts(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Choose the text that fits an image best; ValueError where none are given to choose from."""
+    labels = choices(source, options)
+    yield from map(best, piped(source, inputs, options, candidate_labels=labels, hypothesis_template="{}"))
+
+
+def choices(source: Source, options: Options) -> list[str]:
+    """Return the texts to choose from: lines of a file, or what stands between commas; ValueError for none."""
+    given = options.get("labels", "")
+    labels = Path(given).read_text(encoding="utf-8").splitlines() if given and Path(given).is_file() else (
+        given.split(",")
+    )  # fmt: skip
+    labels = [label.strip() for label in labels if label.strip()]
+    if len(labels) < 2:
+        raise ValueError(
+            f'{source.name} chooses among texts; give two or more of them, as in labels="a red square,a blue disc", '
+            "or the name of a file with one in each line"
+        )
+    return labels
+
+
+def detect_objects(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Predict objects, as `qkv train` reads them, of at least a score; the score of a row is that of its best."""
+    threshold = options.get("threshold", THRESHOLD)
+    for answer in piped(source, inputs, options, threshold=threshold):
+        objects = [
+            {"bbox": [left, top, right - left, bottom - top], "category": row["label"], "score": round(row["score"], 4)}
+            for row in answer
+            for left, top, right, bottom in [[row["box"][side] for side in ("xmin", "ymin", "xmax", "ymax")]]
+        ]
+        yield {"prediction": objects, "score": max((row["score"] for row in objects), default=None)}
+
+
+def transcribe(source: Source, inputs: Sequence[Any], options: Options) -> Iterator[Columns]:
+    """Predict what is said."""
+    arguments = {}
+    if source.pipeline.type != "ctc":
+        limit = new_tokens(source, options)
+        arguments = {"generate_kwargs": {"num_beams": options.get("num_beams", 1)} | limit}
+    yield from ({"prediction": answer["text"]} for answer in piped(source, inputs, options, **arguments))
+
+
+PREDICTORS: dict[str, Predict] = {
+    "text-classification": classify_texts,
+    "token-classification": tag_words,
+    "fill-mask": fill_masks,
+    "translation": write_texts,
+    "text-generation": write_texts,
+    "image-classification": classify_images,
+    "object-detection": detect_objects,
+    "zero-shot-image-classification": choose_texts,
+    "automatic-speech-recognition": transcribe,
+}
+
+
+def check_options(source: Source, options: Options) -> None:
+    """Raise ValueError for what a task needs and is not given, before a model is loaded."""
+    if source.task == "zero-shot-image-classification":
+        choices(source, options)
+    useless = [key for key in ("image", "audio", "text") if key in options and key != source.medium]
+    if useless:
+        raise ValueError(f"{useless[0]}= is not for {source.task}, which takes {either([source.medium])}=COLUMN")

@@ -1,0 +1,117 @@
+"""Open the model of a run, a folder or the Hub: its task, which follows from its class, and its pipeline."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, AutoTokenizer
+
+import qkv  # noqa: F401  registers our classes
+from qkv.modeling.conversion.files import CONFIG, located
+from qkv.scripts.common.files import RECORD, model_folder
+from qkv.scripts.common.words import either
+
+# The Auto classes of each task, by the pipeline's name for it; translation has no pipeline any more.
+TASKS: dict[str, tuple[str, ...]] = {
+    "text-classification": ("AutoModelForSequenceClassification",),
+    "token-classification": ("AutoModelForTokenClassification",),
+    "fill-mask": ("AutoModelForMaskedLM",),
+    "translation": ("AutoModelForSeq2SeqLM",),
+    "text-generation": ("AutoModelForCausalLM",),
+    "image-classification": ("AutoModelForImageClassification",),
+    "object-detection": ("AutoModelForObjectDetection",),
+    "zero-shot-image-classification": ("AutoModelForZeroShotImageClassification",),
+    "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC"),
+}
+IMAGES = ("image-classification", "object-detection", "zero-shot-image-classification")
+
+
+@dataclass
+class Source:
+    """A model: the name it was given by, its folder, its task, and the record of the run that it is from, if any."""
+
+    name: str
+    folder: Path
+    task: str
+    auto_class: str
+    record: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def medium(self) -> str:
+        """Return the kind of its inputs: text, image or audio."""
+        return "image" if self.task in IMAGES else "audio" if "speech" in self.task else "text"
+
+    @cached_property
+    def pipeline(self) -> Any:
+        """Load the pipeline of transformers for its task."""
+        make: Any = transformers.pipeline
+        return make(self.task, model=self.where, **self.options)
+
+    @cached_property
+    def model(self) -> Any:
+        """Load the model, ready to predict."""
+        if self.task != "translation":
+            return self.pipeline.model
+        return getattr(transformers, self.auto_class).from_pretrained(self.where, **self.options).eval()
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Load the tokenizer."""
+        return AutoTokenizer.from_pretrained(self.where, **self.options)
+
+    @property
+    def where(self) -> str:
+        """Return what transformers loads: the folder, or the Hub id where its own code is to run."""
+        return self.name if "trust_remote_code" in self.options and not Path(self.name).is_dir() else str(self.folder)
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Return the columns that the run learned from, by role."""
+        text = self.record.get("recipe", {}).get("text", {})
+        return {role: text[key] for role, key in ROLES.items() if text.get(key)}
+
+
+ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}
+
+
+def open_source(name: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Source:
+    """Open a model without loading its weights; ValueError where there is none, or it has no task."""
+    folder = located(name, revision) if not Path(name).is_dir() else model_folder(Path(name))
+    if not (folder / CONFIG).is_file():
+        mend = "give a run such as runs/first, a model folder or a Hub id"
+        if (folder / "checkpoints").is_dir():
+            mend = "it is no finished run; the command that trained it goes on from its last checkpoint"
+        raise ValueError(f"{name} holds no {CONFIG}; {mend}")
+    options: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
+    options |= {"revision": revision} if revision and trust_remote_code else {}
+    task, auto_class = task_of(name, folder, options)
+    record = Path(name).expanduser() / RECORD
+    known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    return Source(name, folder, task, auto_class, known, options)
+
+
+def task_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the task of a model's class, and its Auto class; ValueError for a class without one of ours."""
+    try:
+        config: Any = AutoConfig.from_pretrained(folder, **{k: v for k, v in options.items() if k != "revision"})
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        mend = "where it needs its own code, --trust-remote-code runs that"
+        raise ValueError(f"{name}: its config cannot be read ({reason}); {mend}") from None
+    classes = list(config.architectures or ())
+    own = getattr(config, "auto_map", None) or {}
+    for task, autos in TASKS.items():
+        for auto in autos:
+            mapping = getattr(transformers, auto)._model_mapping
+            known = mapping[type(config)] if type(config) in mapping else ()
+            names = {each.__name__ for each in (known if isinstance(known, tuple) else (known,))}
+            names |= {own[auto].rpartition(".")[2]} if auto in own else set()
+            if names & set(classes):
+                return task, auto
+    said = ", ".join(classes) or "a model without a class in its config"
+    raise ValueError(f"{name} is {said}, which has no task here; the tasks are {either(list(TASKS))}")

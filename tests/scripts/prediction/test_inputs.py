@@ -1,0 +1,113 @@
+"""Inputs of every form: texts, lines, folders and tables, and which column is meant."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from qkv.scripts.prediction.inputs import column_of, read_input
+from qkv.scripts.prediction.source import Source
+
+
+def source(task: str = "text-classification", **text: str) -> Source:
+    """A model that is never loaded, of a run with these columns."""
+    return Source("runs/x", Path("runs/x"), task, "", {"recipe": {"text": text}} if text else {})
+
+
+def write(folder: Path, content: str, name: str = "own.csv") -> str:
+    (folder / name).write_text(content, encoding="utf-8")
+    return str(folder / name)
+
+
+def test_a_text_from_the_shell() -> None:
+    table = read_input("Once = upon, a\ntime", source(), {})
+    assert table.rows == [{"text": "Once = upon, a\ntime"}] and table.path is None
+    pair = read_input("one", source(), options := {"pair": "two"})
+    assert pair.rows == [{"text": "one", "pair": "two"}] and not options
+
+
+def test_lines_of_the_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("eins\nzwö\n"))
+    assert read_input("-", source(), {}).rows == [{"text": "eins"}, {"text": "zwö"}]
+
+
+def test_values_stay_as_they_are_in_their_order(tmp_path: Path) -> None:
+    table = read_input(write(tmp_path, "id,text\n007,b\n1.50,ä\n,a\n"), source(), {})
+    assert [row["id"] for row in table.rows] == ["007", "1.50", ""]
+    assert [row["text"] for row in table.rows] == ["b", "ä", "a"]
+
+
+def test_a_row_that_cannot_be_read_keeps_its_place(tmp_path: Path) -> None:
+    table = read_input(write(tmp_path, "id,text\n1,a\n2,b,c\n3,d\n"), source(), {})
+    assert table.rows[1] == {} and [reason is None for reason in table.reasons] == [True, False, True]
+
+
+def test_pictures_of_a_folder_come_by_name(tmp_path: Path) -> None:
+    for name in ("ü/2.png", "a/1.jpg", "a/0.png", ".hidden/3.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (2, 2)).save(tmp_path / name)
+    table = read_input(str(tmp_path), source("image-classification"), {})
+    assert [row["image"] for row in table.rows] == ["a/0.png", "a/1.jpg", "ü/2.png"] and table.folder == tmp_path
+    write(tmp_path, '{"image": "a/1.jpg"}\n', "metadata.jsonl")
+    assert len(read_input(str(tmp_path), source("image-classification"), {}).rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "message"),
+    [
+        ("text-classification", "reviews.csv", "there is no file or folder 'reviews.csv'; give a text or file"),
+        ("image-classification", "cat.png", "there is no file or folder 'cat.png'; give a picture"),
+        ("text-classification", " ", "the text is empty"),
+        ("automatic-speech-recognition", "hello", "give a recording, a folder or a table"),
+    ],
+)
+def test_an_input_that_is_not_there(task: str, given: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_input(given, source(task), {})
+
+
+def test_an_input_of_another_kind(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is no input for image-classification; the files that are read end in"):
+        read_input(write(tmp_path, "a", "own.txt"), source("image-classification"), {})
+    with pytest.raises(ValueError, match="holds no input: no table, and no file that ends in .wav"):
+        read_input(str(tmp_path), source("automatic-speech-recognition"), {})
+    write(tmp_path, "text\na\n", "a.csv"), write(tmp_path, "text\na\n", "b.csv")
+    with pytest.raises(ValueError, match="has 2 tables; name one of them"):
+        read_input(str(tmp_path), source(), {})
+
+
+@pytest.mark.parametrize(
+    ("header", "learned", "asked", "expected"),
+    [
+        ("id,review", {}, {}, "review"),
+        ("id,text,title", {"column": "title"}, {}, "title"),
+        ("id,Text,b", {"column": "title"}, {}, "Text"),
+        ("zzz", {}, {}, "zzz"),
+        ("id,text,b", {}, {"text": "b"}, "b"),
+    ],
+)
+def test_the_column_of_texts(
+    header: str, learned: dict[str, str], asked: dict[str, str], expected: str, tmp_path: Path
+) -> None:
+    table = read_input(write(tmp_path, f"{header}\n{header}\n"), source(**learned), {})
+    assert column_of(table, "text", source(**learned), asked) == expected
+
+
+def test_a_column_of_files_is_known_by_its_values(tmp_path: Path) -> None:
+    table = read_input(write(tmp_path, json.dumps({"n": 1, "photo": "a.png"}), "a.jsonl"), source(), {})
+    assert column_of(table, "image", source("object-detection"), {}) == "photo"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({}, "has the columns a, b; say which one holds the texts, as in text=b"),
+        ({"text": "c"}, "text=c: .* has no such column; "),
+    ],
+)
+def test_a_missing_column(asked: dict[str, str], message: str, tmp_path: Path) -> None:
+    table = read_input(write(tmp_path, "a,b\n1,2\n"), source(), {})
+    with pytest.raises(ValueError, match=message):
+        column_of(table, "text", source(), asked)

@@ -1,0 +1,128 @@
+"""`qkv predict`: every kind of model, the numbers of the model itself, each row in its place."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+import own_runs
+from qkv.scripts.cli import main
+
+Runs = Callable[[str], Path]
+# Options and the columns of each kind; the slow ones train for seconds.
+FAST = ("classes", "tags", "texts", "images")
+OPTIONS: dict[str, list[str]] = {
+    "captions": ["labels=a cat,a dög"],
+    "boxes": ["threshold=0"],
+    **dict.fromkeys(("targets", "responses", "texts", "speech"), ["max_new_tokens=3"]),
+}
+PLAIN = ("numbers", "speech", "ctc")  # which have no score
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tiny runs."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def run_of(base: Path) -> Runs:
+    """Train a kind of run, once in a session."""
+    return lambda kind: own_runs.trained(kind, base)
+
+
+@pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS])
+def test_every_kind(kind: str, run_of: Runs, tmp_path: Path) -> None:
+    run, table = run_of(kind), own_runs.data(kind, tmp_path, 5, seed=1)
+    if kind == "masked":
+        lines = [json.dumps({"text": f"{word} {{mask}} ä"}) for word in own_runs.WORDS[:5]]
+        table.write_text("\n".join(lines), encoding="utf-8")
+    given = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+    assert main(["predict", str(run), str(table), *OPTIONS.get(kind, []), "--out", str(tmp_path / "out.jsonl")]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [{name: row[name] for name in before} for row, before in zip(rows, given, strict=True)] == given
+    new = {"prediction"} if kind in PLAIN else {"prediction", "score"}
+    assert all(row.keys() - before.keys() == new for row, before in zip(rows, given, strict=True))
+    for row in rows:
+        assert row["prediction"] not in (None, []) and 0 <= row.get("score", 0) <= 10
+    if kind == "tags":
+        assert all(len(row["prediction"]) == len(row["tokens"]) for row in rows)
+    if kind == "boxes":
+        assert rows[0]["prediction"][0].keys() == {"bbox", "category", "score"}
+
+
+def test_the_numbers_are_those_of_the_model(run_of: Runs, tmp_path: Path) -> None:
+    run, table = run_of("classes"), own_runs.data("classes", tmp_path, 40, seed=2)
+    assert main(["predict", str(run), str(table), "batch_size=7", "--out", str(tmp_path / "out.jsonl")]) == 0
+    model, tokenizer = AutoModelForSequenceClassification.from_pretrained(run), AutoTokenizer.from_pretrained(run)
+    for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        with torch.no_grad():
+            best = model(**tokenizer(row["text"], return_tensors="pt")).logits[0].softmax(-1).max(-1)
+        assert row["prediction"] == model.config.id2label[int(best.indices)]
+        assert row["score"] == pytest.approx(float(best.values), rel=1e-4)
+
+
+def test_rows_that_cannot_be_used_say_why_in_their_place(
+    run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("text,score\nwarm,1\n,2\na,b,c\ndull,4\n")
+    assert main(["predict", str(run_of("classes")), str(tmp_path / "a.csv"), "--out", str(tmp_path / "b.csv")]) == 0
+    with (tmp_path / "b.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == ["warm", "", "", "dull"]
+    assert [row["score"] for row in rows] == ["1", "2", "", "4"] and rows[0]["prediction_score"]
+    assert [bool(row["prediction"]) for row in rows] == [True, False, False, True]
+    assert rows[1]["error"] == "empty" and "more or fewer fields" in rows[2]["error"]
+    assert "2 of 4 rows have no prediction; the column 'error' says why; first row 2: empty" in capsys.readouterr().err
+
+
+def test_a_text_is_answered_on_the_screen(run_of: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", str(run_of("classes")), "warm, naïve"]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert rows[0]["text"] == "warm, naïve" and rows[0]["prediction"] in ("good", "bad")
+
+
+def test_a_folder_of_pictures(run_of: Runs, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = run_of("images")
+    assert main(["predict", str(run), str(base / "data-images" / "files")]) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["image"] for row in rows] == sorted(f"{number}.png" for number in range(30))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{run}"], "give an input"),
+        (["{run}/nothing", "a"], "nothing"),
+        (["{base}", "a"], "holds no config.json; give a run such as runs/first"),
+        (["{run}", "{base}/none.csv"], "there is no file or folder"),
+        (["{run}", "a", "--out", "a.doc"], "--out a.doc is no table that is written"),
+        (["{run}", "a", "image=x"], "image= is not for text-classification, which takes text=COLUMN"),
+        (["{run}", "{done}"], "has a column 'prediction' already"),
+        (["{run}", "{empty}"], "nothing can be predicted: row 1: empty"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: list[str], message: str, run_of: Runs, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places: dict[str, Any] = {"run": run_of("classes"), "base": base}
+    for name, content in {"done": "text,prediction\na,b\n", "empty": "id,text\n1,\n"}.items():
+        places[name] = tmp_path / f"{name}.csv"
+        places[name].write_text(content)
+    capsys.readouterr()
+    assert main(["predict", *(word.format(**places) for word in words)]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if "rows/s" not in line]
+    assert len(lines) == 1 and message in lines[0]
+
+
+def test_a_model_without_a_task(run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((run_of("classes") / "config.json").read_text()) | {"architectures": ["QkvEncoderModel"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["predict", str(tmp_path), "a"]) == 1
+    assert "is QkvEncoderModel, which has no task here; the tasks are text-class" in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""Tiny trained runs of own data, one of each kind: what is predicted and evaluated in tests."""
+
+import json
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from qkv.scripts.cli import main
+from qkv.scripts.data.audio import write_wav
+from sine_waves import tone
+
+WORDS = "warm dull bright poor naïve façade great slow".split()
+SMALL = ["model.hidden_size=8", "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=2"]
+# The words after `qkv train DATA`, by kind.
+KINDS: dict[str, list[str]] = {
+    "classes": SMALL,
+    "numbers": SMALL,
+    "pairs": SMALL,
+    "tags": SMALL,
+    "targets": SMALL,
+    "responses": [*SMALL, "architecture=QkvDecoderForCausalLM"],
+    "texts": [*SMALL, "text.length=16"],
+    "masked": [*SMALL, "architecture=QkvEncoderForMaskedLM", "text.length=16", "text.mask=0.5"],
+    "images": [*SMALL, "model.image_size=8", "model.patch_size=4"],
+    "captions": [*SMALL, "model.vision_config.image_size=8", "model.vision_config.patch_size=4"],
+    "boxes": ["model.hidden_size=16", "model.num_attention_heads=2", "model.num_queries=5", "max_steps=2"],
+    "speech": [*SMALL, "text.length=16"],
+    "ctc": [*SMALL, "text.length=16", "architecture=QkvAudioEncoderForCTC"],
+}
+
+
+def text(random: Random) -> str:
+    return " ".join([*random.choices(WORDS, k=4), f"ä{random.randrange(10**6)}"])
+
+
+def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows of a kind, media as the names of their files."""
+    random = Random(f"{kind} {seed}")
+    made = []
+    for number in range(count):
+        label = ("good", "bad")[number % 2]
+        both = text(random), text(random)
+        made.append({
+            "classes": {"text": both[0], "label": label},
+            "numbers": {"text": both[0], "score": round(random.random() * 10, 3) + 0.0001},
+            "pairs": {"premise": both[0], "hypothesis": both[1], "label": label},
+            "tags": {"tokens": both[0].split(), "tags": [f"B-{label}", "I-" + label, "O", "O", "O"]},
+            "targets": {"source": both[0], "target": both[1]},
+            "responses": {"prompt": both[0], "response": both[1]},
+            "texts": {"text": " ".join((*both, *both))},
+            "masked": {"text": " ".join(both)},
+            "images": {"image": f"files/{number}.png", "label": label},
+            "captions": {"image": f"files/{number}.png", "text": both[0]},
+            "boxes": {"image": f"files/{number}.png", "objects": [{"bbox": [1, 1, 6, 6], "category": label}]},
+            "speech": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
+            "ctc": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
+        }[kind])  # fmt: skip
+    return made
+
+
+def data(kind: str, folder: Path, count: int = 30, seed: int = 0) -> Path:
+    """Write rows of a kind as JSON Lines, with the files that they name beside them; the path of the table."""
+    (folder / "files").mkdir(parents=True, exist_ok=True)
+    own = rows(kind, count, seed)
+    for number, row in enumerate(own):
+        if "image" in row:
+            pixels = np.random.default_rng((seed, number)).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / row["image"])
+        if "audio" in row:
+            (folder / row["audio"]).write_bytes(write_wav(tone(12, number)))
+    path = folder / f"{kind}.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in own), encoding="utf-8")
+    return path
+
+
+@cache
+def trained(kind: str, base: Path) -> Path:
+    """The run folder of a kind below `base`, trained once; its data are `KIND.jsonl` in `base/data-KIND`."""
+    table, run = data(kind, base / f"data-{kind}"), base / f"run-{kind}"
+    assert main(["train", str(table), *KINDS[kind], "holdout=0", f"out={run}"]) == 0
+    return run
