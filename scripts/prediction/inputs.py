@@ -125,9 +125,8 @@ def read_rows(path: Path, options: Options) -> Table:
     reasons: list[str | None] = []
     for piece in form.pieces(path, "line", encoding):
         for _, record in form.rows(piece):
-            invalid = isinstance(record, InvalidRecord)
-            rows.append({} if invalid else dict(record))
-            reasons.append(str(record) if invalid else None)
+            rows.append({} if isinstance(record, InvalidRecord) else dict(record))
+            reasons.append(str(record) if isinstance(record, InvalidRecord) else None)
     columns = list(dict.fromkeys(name for row in rows for name in row)) or ["text"]
     return Table(columns, rows, reasons, path.parent, path)
 
