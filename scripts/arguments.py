@@ -13,7 +13,7 @@ from typing import NoReturn, get_args
 
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
-from qkv.scripts.prediction.options import listed
+from qkv.scripts.prediction.arguments import predict
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
@@ -197,29 +197,6 @@ def verify(parser: ArgumentParser) -> None:
     parser.add_argument("--expect", metavar="WHAT", help="the identity the model must have, or a folder it must equal")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table to a file, too")
-
-
-def predict(parser: ArgumentParser) -> None:
-    """Predict with a trained model for a text, a file, a folder or a table.
-
-    SOURCE is a run, a model folder or a Hub id. INPUT is a text between quotation marks, a picture or recording, a
-    folder of these, or a table (CSV, TSV, JSONL, JSON, parquet), whose rows come out in their order with the columns
-    `prediction` and `score`; `-` reads lines. Rows that cannot be used say why in a column `error`.
-
-    Example: qkv predict runs/reviews reviews.csv --out predictions.csv
-    """
-    add_source(parser, "predict")
-    parser.add_argument("--out", type=Path, metavar="TABLE", help="write the rows there, in the form of its ending")
-
-
-def add_source(parser: ArgumentParser, command: str) -> None:
-    """Add a model, its input and the options of a command that uses both."""
-    parser.add_argument("source", metavar="SOURCE", help="a run, a model folder or a Hub id")
-    parser.add_argument(
-        "given", nargs="*", metavar="INPUT key=value", help=f"the input, and options: {listed(command)}"
-    )
-    parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a model")
 
 
 def card(parser: ArgumentParser) -> None:
