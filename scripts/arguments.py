@@ -4,6 +4,7 @@ Each function adds the arguments that `run` gets, in the file of the function's 
 prints: the first line stands in the list of commands, the last one is an example.
 """
 
+import re
 from argparse import ArgumentParser, HelpFormatter
 from collections.abc import Callable
 from inspect import cleandoc
@@ -11,6 +12,7 @@ from pathlib import Path
 from textwrap import fill, wrap
 from typing import NoReturn, get_args
 
+from qkv.scripts.common.words import nearest
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
 from qkv.scripts.prediction.arguments import predict
@@ -35,8 +37,10 @@ class Parser(ArgumentParser):
     """A parser that raises ValueError, so that every mistake is reported the same way."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the usage."""
-        raise ValueError(f"{message}; see {self.prog} --help")
+        """Raise instead of printing the usage; an option that there is not is answered with the nearest."""
+        unknown = re.match(r"unrecognized arguments: (--[\w-]+)", message)
+        close = nearest(unknown[1], self.options) if unknown else None
+        raise ValueError(f"{message}; {f'did you mean {close!r}?' if close else f'see {self.prog} --help'}")
 
     @property
     def options(self) -> list[str]:

@@ -51,7 +51,7 @@ def dispatch(words: Sequence[str]) -> int:
         return 0
     name = words[0]
     if name not in COMMANDS:
-        raise ValueError(f"there is no command {name!r}; {did_you_mean(name, list(COMMANDS), 'commands')}")
+        raise ValueError(f"there is no command {name!r}; {meant(name)}")
     if name in OF_RECIPES and len(words) > 2 and not words[1].startswith("-") and {"-h", "--help"} & set(words):
         print(recipe_help(shown_recipe(name, words[1]), shlex.join(["qkv", *words[:2]])))
         return 0
@@ -63,6 +63,13 @@ def dispatch(words: Sequence[str]) -> int:
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)
     return 0
+
+
+def meant(word: str) -> str:
+    """Return a line to type in place of a word that is no command."""
+    if word in recipes.names() or recipes.is_data(word):
+        return f"write qkv train {shlex.quote(word)}"
+    return did_you_mean(word, [*COMMANDS, "--help", "--version"], "commands")
 
 
 def shown_recipe(command: str, name: str) -> Recipe:

@@ -100,6 +100,8 @@ def test_help_on_own_data_shows_what_is_inferred_and_its_fields(
 
 
 def test_data_are_told_from_recipes(own_table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([own_table]) == 1
+    assert capsys.readouterr().err == "qkv: there is no command 'mine.csv'; write qkv train mine.csv\n"
     assert main(["compare", own_table]) == 1
     assert capsys.readouterr().err == "qkv: 'mine.csv' is data and no recipe; qkv train mine.csv learns from it\n"
     assert main(["train", "mine.cvs"]) == main(["train", "./mine.cvs"]) == 1

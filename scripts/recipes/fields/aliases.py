@@ -1,6 +1,6 @@
 """Other names of fields that people type: those of transformers, of other trainers, and fields without their group."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NoReturn
 
@@ -77,18 +77,30 @@ ANSWERS = {
 
 def resolve(overrides: Sequence[str]) -> list[str]:
     """Return `key=value` words under the keys of recipes, and print what was typed otherwise; ValueError for no key."""
-    return [word for typed in overrides for word in resolve_word(typed)]
+    return [word for typed in overrides for word in resolve_word(typed, fields_of)]
 
 
-def resolve_word(typed: str) -> list[str]:
+def resolve_for_config(overrides: Sequence[str]) -> list[str]:
+    """Return `key=value` words under the names of a config's fields, and print what was typed otherwise."""
+    return [word for typed in overrides for word in resolve_word(typed.removeprefix("model."), config_fields_of)]
+
+
+def resolve_word(typed: str, fields: Callable[[str], list[str]]) -> list[str]:
     """Return the words that one stands for: itself, unless its key is another name of some fields."""
     key, equals, value = typed.partition("=")
     if not (key and equals):
         return [typed]
-    words = [f"{field}={value}" for field in fields_of(key)]
+    words = [f"{field}={value}" for field in fields(key)]
     if words != [f"{key.replace('-', '_')}={value}"]:
         say_once(f"{typed} is {' '.join(words)}")
     return words
+
+
+def config_fields_of(typed: str) -> list[str]:
+    """Return the fields of a config that a key stands for; the key where a config has to say what is wrong with it."""
+    key = typed.replace("-", "_")
+    named = [] if key in config_fields() else ALIASES.get(key, [])
+    return [field.removeprefix("model.") for field in named] or [key]
 
 
 def example_of(typed: str) -> str:

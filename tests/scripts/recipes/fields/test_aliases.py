@@ -5,7 +5,15 @@ from transformers import PreTrainedConfig
 
 from qkv.configuration.configuration_base import model_configs
 from qkv.scripts.recipes.fields import aliases
-from qkv.scripts.recipes.fields.aliases import ALIASES, ANSWERS, NAMES, fields_of, options_as_words, resolve
+from qkv.scripts.recipes.fields.aliases import (
+    ALIASES,
+    ANSWERS,
+    NAMES,
+    fields_of,
+    options_as_words,
+    resolve,
+    resolve_for_config,
+)
 from qkv.scripts.recipes.fields.config_fields import config_fields
 from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
 from qkv.scripts.recipes.loading import load
@@ -59,6 +67,15 @@ def test_what_was_typed_otherwise_is_said_once(capsys: pytest.CaptureFixture[str
     assert {"num_hidden_layers": 2, "num_attention_heads": 2, **rates}.items() <= recipe.model.config.items()
     said = capsys.readouterr().err.splitlines()
     assert len(said) == len(typed) - 1 and said[0] == "qkv: lr=3e-4 is learning_rate=3e-4"
+
+
+def test_fields_of_a_config_go_by_their_other_names_too(capsys: pytest.CaptureFixture[str]) -> None:
+    aliases.say_once.cache_clear()
+    typed = ["hidden=64", "model.position=rope", "dropout=0.1", "vocab_size=100", "norm-first=true", "lr=1", "zzz=1"]
+    rates = ["embedding_dropout=0.1", "attention_dropout=0.1", "residual_dropout=0.1"]
+    plain = ["hidden_size=64", "position=rope", *rates, "vocab_size=100", "norm_first=true", "learning_rate=1", "zzz=1"]
+    assert resolve_for_config(typed) == plain
+    assert "qkv: hidden=64 is hidden_size=64" in capsys.readouterr().err.splitlines()
 
 
 def test_other_processes_are_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
