@@ -48,8 +48,7 @@ class Text:
         made (examples): Number of examples of synthetic data.
         symbols: Maximum number of symbols of copies and reversals, or of shapes.
         evaluated (examples): Examples scored of an evaluated split, the first ones; 0 is all.
-        column: Column of the texts, in `data=` that is no example data; `translation.en` is the English of a column of
-            translations.
+        column: Column of the texts of your own data; `translation.en` is the English of a column of translations.
         target: Column of the texts to be written, such as translations.
         pair: Column of a second text that is classified with the first.
         label: Column of the labels, which may be numbers or lists of tags.
@@ -74,8 +73,8 @@ class Data:
 
     Args:
         data: Example data, a file, a folder, or a data set of the Hub as `author/name`.
-        workers (processes): Processes that make batches ahead, and first the tokens of a table of texts, which
-            datasets' cache keeps then.
+        workers (processes): Processes that make batches ahead. With them a table of texts is tokenized once, into the
+            cache of datasets.
         shortest_edge (pixels): Size to which images of object detection are resized.
         holdout (share of the rows): Rows of the training data that become the validation split.
         test_size (share of the rows): Rows that become the test split, where the data have none. It is scored once, at
@@ -86,7 +85,8 @@ class Data:
         leaked_records (share of the rows): Rows of an evaluated split that the training split may hold as well; more of
             them end the run.
         streaming: Whether records are read as they are needed.
-        shards: Parts of a stream, whose number is that of no device but part of the order.
+        shards: Parts in which a stream is read. The order of its records follows from their number, not from that of
+            the processes.
         buffer (records): Records among which each shard is shuffled.
         documents: What a document of plain text is: a `line`, a `paragraph` or a `file`.
         encoding: Encoding of files of text that have no byte order mark, such as `latin-1`.
@@ -146,11 +146,12 @@ class Optimization:
         max_steps (optimizer steps): Length of the training.
         epochs (passes over the data): Length of the training, in place of `max_steps`.
         batch_size (examples): Examples of an optimizer step, however many processes share it and in however many parts.
-        accumulate (parts): Parts in which each process takes its share of a step: less memory, the same result.
+        accumulate (parts): Gradient accumulation: parts in which each process takes its share of a step; less memory,
+            the same result.
         group_by_length: Whether examples of like length come into one step.
         learning_rate: Greatest learning rate of the schedule.
-        weight_decay: Decay of matrices at each step, in learning rates.
-        max_grad_norm: Norm to which longer gradients are shortened.
+        weight_decay: Share of matrices that a step takes off, times the learning rate.
+        max_grad_norm: Norm to which gradients of a greater one are clipped.
         ema_decay: Decay of a moving average of the weights, which is then evaluated and kept.
     """
 
@@ -190,7 +191,7 @@ class Compute:
 
     Args:
         threads (CPU threads): Limit of torch's threads.
-        precision: `fp32`, or `bf16` for the products of matrices.
+        precision: `fp32`, or `bf16` for the products of matrices (autocast); weights stay in `fp32`.
         gradient_checkpointing: Whether each layer is computed twice and stored once: less memory, more time.
         compile: Whether torch's inductor fuses operations.
         strategy: Several processes each have a whole model (`ddp`) or shard its weights (`fsdp2`); `auto` does what the

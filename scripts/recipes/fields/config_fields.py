@@ -47,7 +47,8 @@ def constants(node: ast.ClassDef) -> dict[str, ast.expr]:
 @cache
 def parts(name: str) -> dict[str, str]:
     """Return the parts of a composite config, with the class of each."""
-    named = constants(config_classes()[name]).get("sub_configs_defaults")
+    node = config_classes().get(name)
+    named = constants(node).get("sub_configs_defaults") if node else None
     return {part: ast.unparse(one) for part, one in rows(named).items()} if named else {}
 
 

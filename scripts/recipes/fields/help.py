@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import Any
 
-from qkv.scripts.recipes.fields.config_fields import config_of, meanings
+from qkv.scripts.recipes.fields.config_fields import config_of, fields_of_config, parts
 from qkv.scripts.recipes.fields.recipe_fields import RecipeField, recipe_fields
 from qkv.scripts.recipes.keys import flat
 from qkv.scripts.recipes.schema import Fields, Recipe
@@ -21,24 +21,40 @@ def recipe_help(recipe: Recipe, typed: str) -> str:
     """Return the help of a recipe, as wide as the terminal; `typed` is the command with its recipe."""
     width = min(shutil.get_terminal_size().columns, 100)
     values = flat(recipe)
-    parts: dict[type, list[str]] = {}
+    groups: dict[type, list[str]] = {}
     for field in recipe_fields().values():
-        lines = parts.setdefault(field.part, ["", *wrap((field.part.__doc__ or "").splitlines()[0], width)])
+        lines = groups.setdefault(field.part, ["", *wrap((field.part.__doc__ or "").splitlines()[0], width)])
         if field.key in OPEN:
             lines += opened(field, values[field.key], recipe, width)
         elif not isinstance(value := value_of(values, field.key), dict):
-            lines += entry(f"{field.key}={spelled(value)}", f"{field.meaning} {aside(field, value)}", width)
+            default = value if field.required else field.default
+            lines += entry(
+                f"{field.key}={spelled(value)}", f"{field.meaning} {aside(field.takes, default, value)}", width
+            )
     head = [f"usage: {typed} [key=value ...]", *([""] if recipe.title else []), *wrap(recipe.title, width)]
     example = ["", f"example: {typed} learning_rate=1e-3 out=runs/mine"]
-    return "\n".join([*head, *(line for lines in parts.values() for line in lines), *example])
+    return "\n".join([*head, *(line for lines in groups.values() for line in lines), *example])
 
 
 def opened(field: RecipeField, values: Fields, recipe: Recipe, width: int) -> Iterator[str]:
     """Yield the lines of a field of fields."""
     yield from entry(f"{field.key}.NAME=VALUE", field.meaning, width)
-    known = meanings(config_of(recipe.model.architecture) or "") if field.key == "model" else {}
+    config = config_of(recipe.model.architecture) if field.key == "model" else None
+    yield from lines_of_config(f"{field.key}.", values, config or "", width)
+
+
+def lines_of_config(prefix: str, values: Fields, config: str, width: int) -> Iterator[str]:
+    """Yield the lines of a config's fields, those of its parts and those that its parts share among them."""
+    own, inner = fields_of_config(config), parts(config)
+    shared = {name: field for part in inner.values() for name, field in fields_of_config(part).items()}
     for name, value in values.items():
-        yield from entry(f"{field.key}.{name}={spelled(value)}", known.get(name, ""), width)
+        if name in inner and isinstance(value, dict):
+            yield from lines_of_config(f"{prefix}{name}.", value, inner[name], width)
+            continue
+        text = ""
+        if field := own.get(name) or shared.get(name):
+            text = f"{field.meaning} {aside(field.takes, field.default if name in own else value, value)}"
+        yield from entry(f"{prefix}{name}={spelled(value)}", text, width)
 
 
 def value_of(values: Fields, key: str) -> Any:
@@ -48,10 +64,9 @@ def value_of(values: Fields, key: str) -> Any:
     return values
 
 
-def aside(field: RecipeField, value: Any) -> str:
-    """Return type, unit and default in brackets; a default that is the value is not repeated."""
-    told = not field.required and field.default not in ("", value)
-    return f"({field.takes}; default {spelled(field.default)})" if told else f"({field.takes})"
+def aside(takes: str, default: Any, value: Any) -> str:
+    """Return what a field takes and its default in brackets; a default that is empty or the value is not told."""
+    return f"({takes})" if default in ("", value) else f"({takes}; default {spelled(default)})"
 
 
 def spelled(value: Any) -> str:

@@ -82,7 +82,7 @@ def part_fields(part: type, prefix: str = "") -> list[RecipeField]:
 @cache
 def recipe_fields() -> dict[str, RecipeField]:
     """Return every field of a recipe by its key."""
-    listed = [field for part in (Recipe, *PARTS.values()) for field in part_fields(part)]
+    listed = [field for part in (*PARTS.values(), Recipe) for field in part_fields(part)]
     return {field.key: field for field in listed}
 
 

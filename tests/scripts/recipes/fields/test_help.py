@@ -5,6 +5,7 @@ import re
 import pytest
 
 from qkv.scripts.cli import main
+from qkv.scripts.recipes.fields.config_fields import config_of, parts
 from qkv.scripts.recipes.fields.help import recipe_help, spelled
 from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
 from qkv.scripts.recipes.keys import GROUPS, flat
@@ -19,7 +20,10 @@ def test_every_field_has_its_value(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert max(map(len, text.splitlines())) <= 80
     keys = re.findall(r"^  ([\w.]+)=", text, re.M)
     values = flat(recipe)
-    config = [f"model.{key}" for key in values["model"]] + [f"stock.{key}" for key in values["stock"]]
+    own = parts(config_of(recipe.model.architecture))
+    inner = [f"model.{part}.{key}" for part in own for key in values["model"].get(part, {})]
+    config = [f"model.{key}" for key in values["model"] if key not in own] + inner
+    config += [f"stock.{key}" for key in values["stock"]]
     plain = recipe_fields().keys() - {"model", "stock", *GROUPS}
     assert sorted([key for key in keys if not key.endswith("NAME")]) == sorted([*plain, *config])
     for key in ("max_steps", "learning_rate", "schedule", "batch_size"):
@@ -35,6 +39,13 @@ def test_defaults_are_told_where_the_recipe_differs() -> None:
 def test_fields_of_the_config_are_explained_by_its_own_class() -> None:
     text = " ".join(recipe_help(load("digits"), "qkv train digits").split())
     assert "model.patch_size=2 Side of a patch in pixels" in text and "model.hidden_size=64 Width of the hidden" in text
+
+
+def test_fields_of_parts_are_explained_by_the_classes_of_the_parts() -> None:
+    text = " ".join(recipe_help(load("shapes-captions"), "qkv train shapes-captions").split())
+    assert "model.vision_config.patch_size=4 Side of a patch in pixels" in text
+    assert "model.projection_dim=64 Width of the shared space. (whole number; default 512)" in text
+    assert "model.hidden_size=64 Width of the hidden states. (whole number)" in text
 
 
 @pytest.mark.parametrize("command", ["train", "quickstart", "compare"])
