@@ -19,6 +19,7 @@ from checkout import PYTHONPATH, ROOT
 from endpoint import chosen
 from qkv.scripts import cli
 from qkv.scripts.common import extras
+from qkv.scripts.training.trackers import TRACKERS
 
 BASE = {"accelerate", "huggingface-hub", "numpy", "safetensors", "torch", "transformers"}
 # The extras that the modules of a room may import at their top. Nothing else needs one.
@@ -89,8 +90,8 @@ def test_the_extra_of_a_module_brings_it() -> None:
         assert canonicalize_name(package) in declared(extra) and distributions({module}) == {canonicalize_name(package)}
 
 
-def test_all_is_every_extra_for_users_but_the_one_under_another_license() -> None:
-    users = installation.EXTRAS.keys() - {"all", "speech", "test", "dev"}
+def test_all_is_every_extra_for_users_but_trackers_and_the_one_under_another_license() -> None:
+    users = installation.EXTRAS.keys() - {"all", "speech", "test", "dev", *TRACKERS}
     assert declared("all") == declared(*users)
 
 

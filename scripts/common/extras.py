@@ -13,12 +13,16 @@ EXTRAS = {
     "jiwer": "train",
     "matplotlib": "train",
     "mido": "audio",
+    "mlflow": "mlflow",
     "pyarrow": "train",
     "pycocotools": "vision",
     "sacrebleu": "train",
     "scipy": "audio",
     "seqeval": "train",
     "sklearn": "train",
+    "tensorboard": "tensorboard",
+    "trackio": "trackio",
+    "wandb": "wandb",
 }
 # Modules whose distribution has another name.
 DISTRIBUTIONS = {"PIL": "pillow", "espeakng_loader": "espeakng-loader", "sklearn": "scikit-learn"}

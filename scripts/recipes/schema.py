@@ -224,7 +224,7 @@ class Output:
         async_save: Whether checkpoints are written in the background.
         resume: `auto` goes on from the newest checkpoint of the same recipe in the same folder; `never` refuses a
             folder that is not empty.
-        tracker: Where logs go besides: one that Accelerate knows, such as tensorboard.
+        tracker: Where logs go besides: tensorboard, trackio, wandb or mlflow, or several of them, as in wandb,mlflow.
         watch: A metric, such as "validation loss", by which the weights of the best evaluation are kept instead of the
             last.
         patience (evaluations): Evaluations without a better one after which the training ends early.

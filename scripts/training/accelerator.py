@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, PartialState
-from accelerate.tracking import get_available_trackers
 from accelerate.utils import (
     DistributedType,
     FullyShardedDataParallelPlugin,
@@ -29,6 +28,7 @@ from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training import deepspeed
+from qkv.scripts.training.trackers import check_trackers, names_of
 
 PRECISIONS = {"fp32": "no", "bf16": "bf16"}
 # Variables that `accelerate launch --config_file` sets, and the strategy each asks for.
@@ -44,12 +44,13 @@ FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 def build_accelerator(recipe: Recipe) -> Accelerator:
     """Build the Accelerator that a recipe and the launcher ask for.
 
-    ValueError when they disagree, and for a number of processes or a tracker that is not available.
+    ValueError when they disagree, and for a number of processes or a tracker that is not available;
+    MissingExtraError for a tracker that is not installed.
     """
     # Without being told that there is only a CPU, several processes would each train alone.
     cpu = not torch.accelerator.is_available()
     check_strategies(recipe)
-    check_tracker(recipe.output.tracker)
+    check_trackers(recipe)
     if parse_flag_from_env("ACCELERATE_USE_DEEPSPEED"):
         deepspeed.check_installed()
     fsdp = fsdp_plugin(recipe)
@@ -57,7 +58,7 @@ def build_accelerator(recipe: Recipe) -> Accelerator:
         cpu=cpu,
         mixed_precision=PRECISIONS[recipe.compute.precision],
         dynamo_backend="inductor" if recipe.compute.compile else "no",
-        log_with=recipe.output.tracker,
+        log_with=names_of(recipe) or None,
         project_dir="runs",  # replaced by the run folder, which is opened later
         fsdp_plugin=fsdp,
     )
@@ -83,13 +84,6 @@ def check_parallelism_config(config: ParallelismConfig | None) -> None:
             "the launcher's parallelism config has tensor, context or sequence parallelism; leave it out, and set "
             "tensor_parallel=2 in the recipe"
         )
-
-
-def check_tracker(name: str | None) -> None:
-    """Raise ValueError for a tracker that is not installed."""
-    trackers = [str(getattr(tracker, "value", tracker)) for tracker in get_available_trackers()]
-    if name and name not in trackers:
-        raise ValueError(f"tracker={name!r} is not installed; available are {', '.join(trackers) or 'none'}")
 
 
 def check_strategies(recipe: Recipe) -> None:

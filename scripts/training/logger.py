@@ -11,6 +11,7 @@ from qkv.scripts.common.phases import say
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
 from qkv.scripts.training.progress import progress_display
+from qkv.scripts.training.trackers import running, start_trackers
 
 METRICS = "metrics.jsonl"
 
@@ -31,8 +32,15 @@ class MetricLogger:
         self.shown: dict[str, float] = {}
         self.best = ""
         self.learning_rate: float | None = None
+        # The runs in which trackers log it, as they name them.
+        self.runs: dict[str, str] = {}
         is_main = accelerator.is_main_process
         self.progress = progress_display(recipe.name, recipe.optimization.max_steps, is_main=is_main)
+
+    def start(self, done: int) -> None:
+        """Start the trackers, or go on in the runs in which they have logged the steps that are done."""
+        start_trackers(self.accelerator, self.recipe, self.path.parent, self.runs, done)
+        self.runs = running(self.accelerator, self.recipe)
 
     def log_step(self, step: Step) -> None:
         """Log a step, every `log_every` of them; FloatingPointError when its loss is not finite."""
@@ -64,12 +72,13 @@ class MetricLogger:
         self.show(number)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is not yet written, as JSON."""
-        return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown}
+        """Return what is not yet written, and where trackers log, as JSON."""
+        return {"losses": self.losses, "tokens": self.tokens, "shown": self.shown, "runs": self.runs}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state."""
         self.losses, self.tokens, self.shown = state["losses"], state["tokens"], state["shown"]
+        self.runs = state.get("runs", {})  # checkpoints of earlier versions have none
 
     def print(self, sentence: str) -> None:
         """Print a sentence."""

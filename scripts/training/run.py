@@ -36,7 +36,6 @@ from qkv.scripts.training.resume import CheckpointManager, finished_record, open
 from qkv.scripts.training.signals import SignalHandler
 from qkv.scripts.training.state import load_kept_weights
 from qkv.scripts.training.stock_model import model_class, stock_model
-from qkv.scripts.training.trackers import start_trackers
 
 # Models that are trained without a head.
 HEADLESS = ("QkvDualEncoderModel",)
@@ -115,7 +114,7 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
     earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
     if earlier is not None:
         return run.load(earlier, model_class(recipe, model))
-    start_trackers(accelerator, recipe, folder)
+    task.data.invalid_records.open(folder, is_main=run.is_main)
     plan = plan_steps(loop)
     seed_ranks(accelerator, recipe.seed)
     fit(loop, run, plan)
@@ -181,12 +180,12 @@ def config_factory(recipe: Recipe, architecture: Any) -> Callable[..., PreTraine
 
 def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
     """Take the steps that are left, evaluate, and put the results into the run's record."""
-    run.task.data.invalid_records.open(run.folder, is_main=run.is_main)
     logger = MetricLogger(run.folder, loop.recipe, loop.accelerator)
     early_stopping = EarlyStopping(loop.recipe.output.watch, loop.recipe.output.patience)
     manager = CheckpointManager(loop, logger, early_stopping, run.record)
     with phase(f"looking for checkpoints in {run.folder}"):
         logger.print(manager.resume())
+        logger.start(loop.done)
     run.clock.add(manager.earlier)
     energy = EnergyMeter.of(loop.accelerator)
     plan.follow(lambda: take_steps(manager, energy))

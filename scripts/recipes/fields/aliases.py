@@ -34,7 +34,7 @@ NAMES = {
     "eval_every": "eval_steps eval_interval",
     "log_every": "logging_steps log_interval log_steps",
     "keep": "save_total_limit",
-    "tracker": "report_to logger",
+    "tracker": "trackers report_to log_with logger",
     "watch": "metric_for_best_model monitor",
     "patience": "early_stopping_patience",
     "ema_decay": "ema",

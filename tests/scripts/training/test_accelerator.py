@@ -99,7 +99,7 @@ def test_empty_models_have_shapes_and_ties() -> None:
         ({"strategy": "ddp"}, "ACCELERATE_USE_FSDP", "strategy=ddp and the launcher's FSDP"),
         ({"tensor_parallel": 2}, "ACCELERATE_USE_DEEPSPEED", "tensor_parallel=2 and the launcher's DeepSpeed"),
         ({"tensor_parallel": 2}, None, "tensor_parallel=2 takes 2 processes, or a multiple; got 1"),
-        ({"tracker": "abacus"}, None, "tracker='abacus' is not installed"),
+        ({"tracker": "abacus"}, None, "tracker='abacus' is not known; the trackers are tensorboard, trackio"),
     ],
 )
 def test_what_contradicts_itself_is_refused(

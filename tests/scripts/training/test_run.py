@@ -116,7 +116,7 @@ def test_the_average_is_what_is_kept(finished: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("tracker=tensorbord", "tracker='tensorbord' is not installed; available are"),
+        ("tracker=tensorbord", "tracker='tensorbord' is not known; did you mean 'tensorboard'?"),
         ("ema_decay=1.0", "ema_decay=1.0 never forgets the random start; give a share below 1"),
         ("architecture=QkvImageEncoderForImageClasification", "did you mean 'QkvImageEncoderForImageClassification'?"),
         ("model.hiden_size=8", "unknown key 'model.hiden_size'; did you mean 'model.hidden_size'?"),
