@@ -1,6 +1,7 @@
 """The numbers of recipes: whole or not, and the values that they may take."""
 
 from dataclasses import dataclass
+from math import isinf
 from typing import Annotated
 
 
@@ -14,6 +15,8 @@ class Range:
 
     def check(self, key: str, value: float) -> None:
         """Raise ValueError for a number out of range."""
+        if isinf(value):
+            raise ValueError(f"{key}={value} must be finite")
         if value < self.least or (self.above and value == self.least):
             bound = "0 or more" if self.least == 0 else f"at least {self.least:g}"
             raise ValueError(f"{key}={value} must be {'above 0' if self.above else bound}")

@@ -116,7 +116,7 @@ def fields_of(typed: str) -> list[str]:
     key = typed.replace("-", "_")
     first, _, last = key.partition(".")
     own = recipe_fields()
-    if first in own and last in ALIASES and first == "model" and last not in config_fields():
+    if first == "model" and last in ALIASES and last not in config_fields():
         return [field for field in ALIASES[last] if field.startswith("model.")] or [key]
     if first in own:
         return [key]
