@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 
-def nearest(word: str, known: Sequence[str]) -> str | None:
+def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str | None:
     """Return the nearest known word, if one is near."""
-    return next(iter(get_close_matches(word, known, n=1)), None)
+    return next(iter(get_close_matches(word, known, n=1, cutoff=cutoff)), None)
 
 
 def did_you_mean(word: str, known: Sequence[str], what: str) -> str:

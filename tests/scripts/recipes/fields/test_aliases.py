@@ -91,6 +91,22 @@ def test_a_letter_too_few_is_suggested(key: str) -> None:
         fields_of(wrong)
 
 
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("positon", "did you mean 'model.position'?"),
+        ("nlayers", "did you mean 'model.num_hidden_layers'?"),
+        ("optimzer", "did you mean 'optimizer'?"),
+        ("folder", "lists the fields"),  # like `encoder`, which is another thing
+        ("size", "lists the fields"),
+    ],
+)
+def test_only_what_is_much_alike_is_suggested(typed: str, hint: str) -> None:
+    with pytest.raises(ValueError) as error:
+        fields_of(typed)
+    assert str(error.value).endswith(hint)
+
+
 def test_options_that_a_command_does_not_know_are_fields() -> None:
     words = ["--debug", "digits", "--lr", "1e-3", "seed=1", "--epochs=2", "--streaming", "--also", "a", "init=b"]
     assert options_as_words(words, ["--debug", "--also"]) == [
