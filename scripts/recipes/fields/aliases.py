@@ -90,7 +90,7 @@ INSTEAD = {
     "the same command goes on from its last checkpoint; init=RUN starts from a trained model": "resume_from_checkpoint",
     "train first; then qkv publish RUN user/name": "push_to_hub hub_model_id",
     "the classes follow from the data": "num_labels num_classes classes",
-    "split=random draws from each class its share": "stratify",
+    "each class has its share of every split (split=random)": "stratify",
     "warm-up is counted in steps, write warmup_steps=100": "warmup_ratio",
     "the log is metrics.jsonl in the run folder, with a line every log_every steps": "verbose",
     "the task follows from the architecture: write architecture=QkvDecoderForCausalLM, for example": "task",
