@@ -86,7 +86,7 @@ INSTEAD = {
     ADAMW: "optimizer optim adam adamw sgd momentum betas adam_beta1 adam_beta2 adam_epsilon eps",
     SHARED: "ddp fsdp deepspeed zero",
     BEST: "early_stopping load_best_model_at_end",
-    "the field is tracker: write tracker=tensorboard": "tensorboard wandb trackio mlflow",
+    "write tracker=wandb, or tensorboard, trackio or mlflow": "tensorboard wandb trackio mlflow",
     "the same command goes on from its last checkpoint; init=RUN starts from a trained model": "resume_from_checkpoint",
     "train first; then qkv publish RUN user/name": "push_to_hub hub_model_id",
     "the classes follow from the data": "num_labels num_classes classes",
