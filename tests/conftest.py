@@ -20,6 +20,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 import checkout  # noqa: E402
+import sampling  # noqa: E402
 from qkv.scripts.common import phases  # noqa: E402
 
 os.environ["PYTHONPATH"] = checkout.PYTHONPATH
@@ -32,6 +33,12 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
 # Memory that nothing wrote reads as NaN, so a value that loading left uninitialised fails instead of passing by luck.
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave slow cases of sweeps uncollected where they would be deselected."""
+    expression = config.option.markexpr
+    sampling.collect_slow = not expression.startswith("not slow") or " or " in expression
 
 
 def pytest_collection() -> None:
@@ -55,4 +62,5 @@ def seed() -> None:
     """Start every test from the same random state, whatever ran before it."""
     random.seed(0)
     np.random.seed(0)
-    torch.manual_seed(0)
+    # That of torch formats the stack each time, for devices that may come.
+    torch.manual_seed(0) if torch.accelerator.is_available() else torch.default_generator.manual_seed(0)

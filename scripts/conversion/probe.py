@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 from transformers import PreTrainedModel
 
 from qkv.configuration.axes import TABLE_POSITIONS
@@ -29,8 +28,7 @@ class DoublePrecision(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         func = Tensor.double if func is Tensor.float else func
-        args, kwargs = tree_map(widened, (args, kwargs or {}))
-        return func(*args, **kwargs)
+        return func(*map(widened, args), **{name: widened(value) for name, value in (kwargs or {}).items()})
 
 
 def widened(value: Any) -> Any:

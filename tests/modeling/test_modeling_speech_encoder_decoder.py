@@ -86,7 +86,9 @@ def test_forced_ids_of_old_checkpoints_are_forced() -> None:
     assert torch.equal(*found)
 
 
-@pytest.mark.parametrize("conditioned", sampled([True, False], 2), ids=["windows know what was said", "each alone"])
+@pytest.mark.parametrize(
+    "conditioned", sampled([True, False], 2), ids={True: "windows know what was said", False: "each alone"}.get
+)
 def test_long_sound_is_written_window_by_window(conditioned: bool) -> None:
     features, mask = sound(60), (torch.arange(60) < torch.tensor([[60], [35]])).long()
     options = {"return_timestamps": True, "language": "en", "condition_on_prev_tokens": conditioned}

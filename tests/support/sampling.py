@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+# Whether slow cases are collected: twenty thousand take a while that a run without them need not wait.
+collect_slow = True
+
 
 def sampled(cases: Iterable[Any], step: int, start: int = 0) -> list[Any]:
     """Return the cases for `parametrize`, all but every `step`-th marked slow.
@@ -14,5 +17,8 @@ def sampled(cases: Iterable[Any], step: int, start: int = 0) -> list[Any]:
     params = []
     for number, case in enumerate(cases):
         values = case if isinstance(case, tuple) and not hasattr(case, "_fields") else (case,)
-        params.append(case if (number - start) % step == 0 else pytest.param(*values, marks=pytest.mark.slow))
+        if (number - start) % step == 0:
+            params.append(case)
+        elif collect_slow:
+            params.append(pytest.param(*values, marks=pytest.mark.slow))
     return params
