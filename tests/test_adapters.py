@@ -1,6 +1,7 @@
 """PEFT on every head: an adapter starts as nothing, learns, comes back from its file and melts into the weights."""
 
 import copy
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,11 @@ def comes_back(model: PreTrainedModel, adapted: Any, inputs: dict[str, Tensor], 
     return loaded
 
 
-@pytest.mark.parametrize("targets", ["all-linear", NAMED], ids=["all", "named"])
-@pytest.mark.parametrize("case", sampled(LOSSES, 5), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    ("case", "targets"),
+    sampled(itertools.product(LOSSES, ("all-linear", NAMED)), 9),
+    ids=lambda value: getattr(value, "name", "all" if value == "all-linear" else "named"),
+)
 def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> None:
     model, inputs = prepared(case)
     adapted = adapt(model, LoraConfig(r=2, target_modules=targets))

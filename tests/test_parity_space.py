@@ -11,6 +11,7 @@ from families import FAMILIES
 from families.base import Family, Row
 from families.space import SPACES, configs
 from qkv.modeling.conversion.convert import from_transformers, to_transformers
+from sampling import sampled
 
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 EVERYTHING = tuple(HealthCheck)
@@ -50,7 +51,7 @@ def test_every_family_has_a_space() -> None:
     assert SPACES.keys() == FAMILIES.keys()
 
 
-@each_family
+@pytest.mark.parametrize("family", sampled(FAMILIES.values(), 2), ids=lambda family: family.model_type)
 def test_a_few_configs(family: Family) -> None:
     search(family, 1)
 

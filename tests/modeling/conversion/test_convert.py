@@ -24,7 +24,7 @@ LANGUAGE_MODELS = [row for row in ROWS if row.generates and not row.name]
 # One head of each architecture, the one with the most of its own.
 ONES = ("ForMaskedLM", "ForImageClassification")
 HEADED = [*LANGUAGE_MODELS, *(row for row in ROWS if "tied" in row.name or (row.head in ONES and not row.name))]
-each_head = pytest.mark.parametrize("row", sampled(HEADED, 2), ids=str)
+each_head = pytest.mark.parametrize("row", sampled(HEADED, 3), ids=str)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -49,7 +49,7 @@ def test_labels_and_special_tokens_are_kept(row: Row) -> None:
                 assert getattr(config, name) == getattr(official.config, name), name
 
 
-@pytest.mark.parametrize("row", LANGUAGE_MODELS, ids=str)
+@pytest.mark.parametrize("row", sampled(LANGUAGE_MODELS, 2, 1), ids=str)
 def test_generation_settings_are_kept(row: Row) -> None:
     official = row.build()
     official.generation_config.update(num_beams=3, length_penalty=0.7, max_new_tokens=5, forced_eos_token_id=7)

@@ -344,7 +344,8 @@ def published(name: str, folder: Path) -> tuple[PreTrainedModel, str]:
 @pytest.fixture(scope="module")
 def cards(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     """The programs of every card that is asked for, run one after the other where only folders and a picture are."""
-    chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    own = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    chosen = {item.callspec.params.get("name") for item in own}
     place = tmp_path_factory.mktemp("cards")
     IMAGE.save(place / "image.png")
     with wave.open(str(place / "speech.wav"), "wb") as file:
