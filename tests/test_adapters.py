@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from transformers import PreTrainedModel, default_data_collator
 
 import gradient_worker as worker
+import qkv
 import tiny
 from sampling import sampled
 
@@ -71,7 +72,7 @@ def comes_back(model: PreTrainedModel, adapted: Any, inputs: dict[str, Tensor], 
 
 @pytest.mark.parametrize(
     ("case", "targets"),
-    sampled(itertools.product(LOSSES, ("all-linear", NAMED)), 9),
+    sampled(itertools.product(LOSSES, ("all-linear", NAMED)), 9, 4),
     ids=lambda value: getattr(value, "name", "all" if value == "all-linear" else "named"),
 )
 def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> None:
@@ -79,6 +80,11 @@ def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> No
     adapted = adapt(model, LoraConfig(r=2, target_modules=targets))
     assert_equal(scores(adapted, inputs), scores(model, inputs))
     learn(adapted, inputs)
+    idle = [name for name, value in adapted.named_parameters() if "lora_B" in name and not value.any()]
+    # The queries of a detector start from zeros, of which its first layer makes values.
+    assert all(
+        case.model_class is qkv.QkvDetectionForObjectDetection and "layers.0.self_attn.v" in name for name in idle
+    )
     expected = scores(adapted, inputs)
     merged = comes_back(model, adapted, inputs, tmp_path).merge_and_unload()
     assert type(merged) is case.model_class

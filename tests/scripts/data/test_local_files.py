@@ -34,6 +34,14 @@ def test_two_files_are_sources_and_targets(tmp_path: Path) -> None:
     assert read(where)["target"][2] == "changed" and identity(where) != before
 
 
+def test_both_files_have_the_encoding_that_is_given(tmp_path: Path) -> None:
+    one, other = parallel(tmp_path, ("a.txt", "b.txt"))
+    for path in (one, other):
+        path.write_bytes("ä\n".encode("latin-1"))
+    (row,) = read(f"{one},{other}", encoding="latin-1")
+    assert (row["source"], row["target"]) == ("ä", "ä")
+
+
 def test_a_folder_names_its_sides(tmp_path: Path) -> None:
     for split in ("train", "test"):
         parallel(tmp_path, (f"{split}.target.txt", f"{split}.source.txt"))
