@@ -46,8 +46,8 @@ class AttentionConfig(QkvConfig):
         attention_dropout: Dropout probability of the attention weights.
         position: Position encoding: `learned`, a table (GPT-2); `grid`, a table each for text, rows and columns
             (DALL-E); `sinusoidal`, sines and cosines interleaved (Transformer), `sinusoidal_concat`, sines before
-            cosines (Marian), `sinusoidal_t2t`, the same with the frequencies of Tensor2Tensor (M2M100); `rope`, rotated
-            queries and keys (Llama); `alibi` and `t5`, a bias on the attention scores; `none`.
+            cosines (Marian), `sinusoidal_t2t`, the same with the frequencies of Tensor2Tensor (M2M100); `rope` and
+            `xpos`, rotated queries and keys (Llama); `alibi`, `t5` and `kerple`, a bias on the scores; `none`.
         max_position_embeddings: Longest sequence in tokens, for encodings that look positions up in a table.
         position_offset: Number of the first position in a table or a sinusoid; RoBERTa, BART and M2M100 start at 2.
         rope_parameters: Parameters of `position="rope"` as in transformers: `rope_type`, `rope_theta` and those of its

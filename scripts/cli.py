@@ -100,7 +100,7 @@ def overview() -> str:
     for name in COMMANDS:
         first = about(name)[0].splitlines()[0]
         lines += wrap(first, 80, initial_indent=f"  {name:17}", subsequent_indent=" " * 19)
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"example: {about('quickstart')[1]}"])
 
 
 if __name__ == "__main__":

@@ -53,3 +53,11 @@ def test_families_and_parts_are_those_of_the_package() -> None:
 )
 def test_a_type_is_said_in_words(config: str, field: str, takes: str) -> None:
     assert fields_of_config(config)[field].takes == takes
+
+
+@each_config
+def test_the_words_of_a_field_are_named_where_it_is_explained(config: type[QkvConfig]) -> None:
+    fields = fields_of_config(config.__name__).values()
+    unnamed = {field.name: {word for word in field.words if f"`{word}`" not in field.meaning} for field in fields}
+    listed = {"attention_bias", *(name for name in unnamed if name.endswith("_act"))}  # in `takes` alone
+    assert {name: words for name, words in unnamed.items() if words and name not in listed} == {}
