@@ -96,6 +96,20 @@ def compare(parser: ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
 
 
+def sweep(parser: ArgumentParser) -> None:
+    """Train a recipe with several values of its fields, and say which are the best.
+
+    A field takes a list, as in `learning_rate=1e-3,3e-3`, or a range, as in `learning_rate=1e-4..1e-2`. Lists alone
+    make a grid; with a range, optuna chooses each next trial by what the earlier ones reached. The validation split
+    decides, by the metric of `watch` or the task's own, and never the test split. Every trial is a run folder in OUT;
+    the same command goes on with what is missing.
+
+    Example: qkv sweep digits lr=1e-4..1e-2 batch_size=16,32 --trials 12 out=runs/sweep
+    """
+    add_recipe(parser, "a recipe (qkv recipes lists them), a YAML file, or data; with --help: its fields")
+    parser.add_argument("--trials", type=int, metavar="N", help="trainings, where a field has a range (20)")
+
+
 def compare_history(parser: ArgumentParser) -> None:
     """Compare an RNN, an RNN with attention and a Transformer, and test the claims about them.
 
@@ -260,6 +274,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "train": train,
     "quickstart": quickstart,
     "compare": compare,
+    "sweep": sweep,
     "compare-history": compare_history,
     "predict": predict,
     "plan": plan,
@@ -273,8 +288,8 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
 
 
 # Commands that take a recipe and its fields.
-OF_RECIPES = ("train", "quickstart", "compare")
-OF_DATA = ("train", "quickstart")
+OF_RECIPES = ("train", "quickstart", "compare", "sweep")
+OF_DATA = ("train", "quickstart", "sweep")
 # Commands that take a model, an input and options.
 OF_MODELS = ("predict",)
 

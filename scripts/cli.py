@@ -16,6 +16,7 @@ from qkv.scripts.recipes import loading as recipes
 from qkv.scripts.recipes.fields.aliases import options_as_words
 from qkv.scripts.recipes.fields.help import recipe_help
 from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.sweeps.space import every_value
 from qkv.scripts.training.signals import Interrupted
 
 # Errors of input and environment; anything else is a bug, and shows its traceback.
@@ -88,7 +89,9 @@ def parse(name: str, words: Sequence[str]) -> Namespace:
     words = options_as_words(words, parser.options) if name in OF_RECIPES + OF_MODELS else words
     arguments = parser.parse_intermixed_args(words)
     if name in OF_RECIPES and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
-        recipes.load(arguments.recipe, arguments.overrides)  # a mistake is answered before torch is imported
+        # A mistake is answered before torch is imported.
+        for overrides in every_value(arguments.overrides) if name == "sweep" else [arguments.overrides]:
+            recipes.load(arguments.recipe, overrides)
     if name in OF_MODELS:
         arguments.input, arguments.options = read_words(name, arguments.given)
     return arguments

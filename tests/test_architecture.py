@@ -170,7 +170,7 @@ ROOMS = [
     {"example_data"},
     {"tasks"},
     {"training"},
-    {"planning", "publishing", "history", "prediction"},
+    {"planning", "publishing", "history", "sweeps", "prediction"},
     {"explanation"},
     {"commands"},
 ]

@@ -14,6 +14,7 @@ EXTRAS = {
     "matplotlib": "train",
     "mido": "audio",
     "mlflow": "mlflow",
+    "optuna": "sweep",
     "pyarrow": "train",
     "pycocotools": "vision",
     "sacrebleu": "train",
