@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from qkv.scripts.recipes.fields.aliases import fields_of, resolve_word
+from qkv.scripts.recipes.fields.aliases import fields_of, resolve
 from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
 from qkv.scripts.recipes.loading import TEXTS
 
@@ -57,7 +57,7 @@ def read_space(words: Sequence[str]) -> tuple[list[str], list[Dimension]]:
     for word in words:
         dimension = read_dimension(word)
         if dimension is None:
-            fixed += resolve_word(word)
+            fixed += resolve([word])
         else:
             dimensions.append(dimension)
     if not dimensions:
