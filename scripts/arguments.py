@@ -104,7 +104,7 @@ def sweep(parser: ArgumentParser) -> None:
     decides, by the metric of `watch` or the task's own, and never the test split. Every trial is a run folder in OUT;
     the same command goes on with what is missing.
 
-    Example: qkv sweep digits lr=1e-4..1e-2 batch_size=16,32 --trials 12 out=runs/sweep
+    Example: qkv sweep digits learning_rate=1e-4..1e-2 batch_size=16,32 --trials 12 out=runs/sweep
     """
     add_recipe(parser, "a recipe (qkv recipes lists them), a YAML file, or data; with --help: its fields")
     parser.add_argument("--trials", type=int, metavar="N", help="trainings, where a field has a range (20)")
