@@ -16,6 +16,7 @@ from qkv.scripts.common.words import nearest
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
 from qkv.scripts.prediction.arguments import predict
+from qkv.scripts.sweeps.arguments import sweep
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
@@ -94,20 +95,6 @@ def compare(parser: ArgumentParser) -> None:
     help = "name and key=value overrides of another model to compare with; may be repeated"
     parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", "key=value"), help=help)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
-
-
-def sweep(parser: ArgumentParser) -> None:
-    """Train a recipe with several values of its fields, and say which are the best.
-
-    A field takes a list, as in `learning_rate=1e-3,3e-3`, or a range, as in `learning_rate=1e-4..1e-2`. Lists alone
-    make a grid; with a range, optuna chooses each next trial by what the earlier ones reached. The validation split
-    decides, by the metric of `watch` or the task's own, and never the test split. Every trial is a run folder in OUT;
-    the same command goes on with what is missing.
-
-    Example: qkv sweep digits learning_rate=1e-4..1e-2 batch_size=16,32 --trials 12 out=runs/sweep
-    """
-    add_recipe(parser, "a recipe (qkv recipes lists them), a YAML file, or data; with --help: its fields")
-    parser.add_argument("--trials", type=int, metavar="N", help="trainings, where a field has a range (20)")
 
 
 def compare_history(parser: ArgumentParser) -> None:
