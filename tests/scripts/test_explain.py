@@ -13,11 +13,11 @@ from qkv.modeling.conversion.convert import ARCHITECTURES
 from qkv.scripts.arguments import COMMANDS, parser_of
 from qkv.scripts.cli import main
 from qkv.scripts.explain import all_entries, explanations, spelled
+from qkv.scripts.explanation import examples
 from qkv.scripts.explanation.entries import prose, source
-from qkv.scripts.explanation.examples import OWN_DATA
 from qkv.scripts.planning.choices import Strategy
 from qkv.scripts.recipes.fields.aliases import ALIASES, ANSWERS
-from qkv.scripts.recipes.fields.config_fields import fields_of_config
+from qkv.scripts.recipes.fields.config_fields import config_fields, fields_of_config
 from qkv.scripts.recipes.fields.recipe_fields import recipe_fields
 from qkv.scripts.recipes.loading import load, names
 from qkv.scripts.tasks.metrics import METRICS
@@ -71,7 +71,7 @@ def try_line(line: str) -> None:
         arguments = parser_of(command).parse_intermixed_args(words)
         assert program == "qkv" and (command != "plan" or arguments.subject in {*names(), *presets.names()})
         if command == "train":
-            recipe = load("digits" if arguments.recipe == OWN_DATA else arguments.recipe, arguments.overrides)
+            recipe = load("digits" if arguments.recipe == examples.OWN_DATA else arguments.recipe, arguments.overrides)
             config_factory(recipe, getattr(modeling, recipe.model.architecture))(**recipe.model.config)
 
 
@@ -83,6 +83,13 @@ def test_every_line_to_type_works() -> None:
         except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
             wrong[line] = error
     assert wrong == {}
+
+
+def test_values_of_examples_are_of_fields_there_are() -> None:
+    assert {*examples.RECIPE_VALUES, *examples.OPEN, *examples.OF_OWN_DATA} <= recipe_fields().keys()
+    assert {*examples.OF_SEVERAL_PROCESSES} <= recipe_fields().keys() and examples.VALUES.keys() <= config_fields()
+    shown = " ".join(entry.example for entry in ENTRIES)
+    assert [word for word in examples.NEEDED if word not in shown] == []
 
 
 @pytest.mark.parametrize(
