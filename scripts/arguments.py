@@ -15,7 +15,7 @@ from typing import NoReturn, get_args
 from qkv.scripts.common.words import nearest
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
-from qkv.scripts.prediction.arguments import predict
+from qkv.scripts.prediction.arguments import evaluate, generate, predict
 from qkv.scripts.sweeps.arguments import sweep
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -264,6 +264,8 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "sweep": sweep,
     "compare-history": compare_history,
     "predict": predict,
+    "evaluate": evaluate,
+    "generate": generate,
     "plan": plan,
     "convert": convert,
     "publish": publish,
@@ -278,7 +280,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
 OF_RECIPES = ("train", "quickstart", "compare", "sweep")
 OF_DATA = ("train", "quickstart", "sweep")
 # Commands that take a model, an input and options.
-OF_MODELS = ("predict",)
+OF_MODELS = ("predict", "evaluate", "generate")
 
 
 def about(name: str) -> tuple[str, str]:

@@ -34,7 +34,7 @@ ROOMS = {
     "scripts/training": ("train",),
     "scripts/publishing/card": ("hub",),
 }
-NEED_TRAIN = {"compare", "compare-history", "plan", "predict", "quickstart", "sweep", "train"}
+NEED_TRAIN = {"compare", "compare-history", "evaluate", "generate", "plan", "predict", "quickstart", "sweep", "train"}
 OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
 SOURCES = [path for room in ("configuration", "modeling", "scripts") for path in sorted((ROOT / room).rglob("*.py"))]
 

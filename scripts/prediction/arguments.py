@@ -19,6 +19,32 @@ def predict(parser: ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="TABLE", help="write the rows there, in the form of its ending")
 
 
+def generate(parser: ArgumentParser) -> None:
+    """Generate text after a prompt, with a language model, a translation model or another that writes.
+
+    INPUT is a prompt between quotation marks, whose text is printed, token by token on a terminal, or a table, whose
+    rows come out with the texts in a column `prediction`. The most probable tokens are written unless a temperature,
+    `top_k` or `top_p` is given, or the model samples by itself.
+
+    Example: qkv generate runs/tales "Once upon a time" temperature=0.8 max_new_tokens=60
+    """
+    add_source(parser, "generate")
+    parser.add_argument("--out", type=Path, metavar="TABLE", help="write the rows there, in the form of its ending")
+
+
+def evaluate(parser: ArgumentParser) -> None:
+    """Evaluate a trained model on the test split of its run, or on a table.
+
+    Metrics are printed with 95 % intervals, from a bootstrap over rows. A folder gets them as a record, every row with
+    what was predicted for it, the worst and the most uncertain rows, and for classes a confusion matrix and a
+    reliability diagram.
+
+    Example: qkv evaluate runs/reviews new-reviews.csv label=opinion --out evaluation
+    """
+    add_source(parser, "evaluate")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="a folder that is new or empty")
+
+
 def add_source(parser: ArgumentParser, command: str) -> None:
     """Add a model, its input and the options of a command that uses both."""
     parser.add_argument("source", metavar="SOURCE", help="a run, a model folder or a Hub id")

@@ -37,6 +37,16 @@ def write_batch(source: Source, texts: Sequence[str], options: Options) -> Itera
         yield {"prediction": source.tokenizer.decode(row, skip_special_tokens=True), "score": score}
 
 
+@torch.no_grad()
+def stream_text(source: Source, prompt: str, options: Options, streamer: Any) -> str:
+    """Write a text for a prompt, and hand over its tokens as they come where something takes them."""
+    tokens = prepared(source, [prompt], options)
+    length = tokens["input_ids"].shape[1]
+    made = source.model.generate(**tokens, **arguments(source, options, length), streamer=streamer)[0]
+    new = made[length:] if source.task == "text-generation" else made
+    return str(source.tokenizer.decode(new, skip_special_tokens=True))
+
+
 def length_of(row: torch.Tensor, source: Source) -> int:
     """Return the number of tokens that were written, the end among them and what pads the row after it not."""
     ends = source.model.generation_config.eos_token_id

@@ -36,12 +36,35 @@ MEDIA = {
     "labels": Option(str, "for images and texts: what to choose from, as a,b,c or a file of lines"),
     "threshold": Option(float, "least score of an object (0.5)", 0, 1),
 }
-OPTIONS = {"predict": READING | MEDIA | WRITING}
+SAMPLING = {
+    "temperature": Option(float, "how freely tokens are drawn, 1 as the model says; without it the best ones", 1e-6),
+    "top_k": Option(int, "draw among so many tokens", 1),
+    "top_p": Option(float, "draw among tokens of this share of the probability", 1e-6, 1),
+    "repetition_penalty": Option(float, "what tokens that were written lose, 1 is nothing", 1e-6),
+    "seed": Option(int, "seed of what is drawn (0)", 0),
+}
+TESTING = {
+    "label": Option(str, "column of what is right: classes, numbers, tags"),
+    "target": Option(str, "column of the texts to be written"),
+    "pair": MEDIA["pair"],
+    "image": MEDIA["image"],
+    "audio": MEDIA["audio"],
+    "data": Option(str, "where the data of the run are now"),
+    "resamples": Option(int, "resamples of the bootstrap (1000)", 10),
+    "seed": Option(int, "seed of the bootstrap (0)", 0),
+}
+OPTIONS = {
+    "predict": READING | MEDIA | WRITING,
+    "generate": READING | WRITING | SAMPLING,
+    "evaluate": {"text": READING["text"], "encoding": READING["encoding"]} | TESTING,
+}
 # Other names that people type; those with a dot are the words of `qkv train`.
 ALIASES = {
     "text.column": "text",
     "column": "text",
     "text.pair": "pair",
+    "text.label": "label",
+    "text.target": "target",
     "candidate_labels": "labels",
     "bs": "batch_size",
     "max_tokens": "max_new_tokens",

@@ -1,0 +1,125 @@
+"""`qkv evaluate`: the metrics of the record on the run's own test, every kind on a table, and what is left in the folder."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import own_runs
+from qkv.scripts.cli import main
+
+Runs = Callable[[str], Path]
+FAST = ("classes", "tags", "texts", "images")
+FEW = "resamples=20"
+kinds = pytest.mark.parametrize(
+    "kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS]
+)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tiny runs."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def run_of(base: Path) -> Runs:
+    """Train a kind of run, once in a session."""
+    return lambda kind: own_runs.trained(kind, base)
+
+
+def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The facts and the rows of an evaluation."""
+    with (folder / "rows.csv").open(encoding="utf-8") as file:
+        return json.loads((folder / "metrics.json").read_text(encoding="utf-8")), list(csv.DictReader(file))
+
+
+@kinds
+def test_the_metrics_of_a_run_are_those_of_its_record(kind: str, run_of: Runs, base: Path, tmp_path: Path) -> None:
+    run, table = run_of(kind), base / f"data-{kind}" / f"{kind}.jsonl"
+    assert main(["evaluate", str(run), f"data={table}", FEW, "--out", str(tmp_path / "out")]) == 0
+    facts, rows = read(tmp_path / "out")
+    record = json.loads((run / "record.json").read_text())
+    expected = {name: value for name, value in record["metrics"]["test"].items()}
+    if kind == "captions":
+        expected.pop("loss")  # of all pairs of a batch together
+    if kind in ("speech", "targets"):
+        expected = {name: expected[name] for name in ("loss", "exact_match")}
+    values = {name: own["value"] for name, own in facts["metrics"].items()}
+    assert {name: values[name] for name in expected} == pytest.approx(expected, rel=1e-4, abs=1e-6)
+    assert facts["rows"] == len(rows) == record["data"]["sizes"]["test"] and facts["seed"] == 0
+    assert facts["data"]["sha256"] == record["data"]["sha256"] and facts["command"].startswith("qkv evaluate run")
+
+
+@kinds
+def test_a_table_is_evaluated_row_by_row(kind: str, run_of: Runs, tmp_path: Path) -> None:
+    run, table = run_of(kind), own_runs.data(kind, tmp_path, 6, seed=0)
+    assert main(["evaluate", str(run), str(table), FEW, "--out", str(tmp_path / "out")]) == 0
+    facts, rows = read(tmp_path / "out")
+    for own in facts["metrics"].values():
+        assert own["interval"] is None or own["interval"][0] <= own["interval"][1]
+    assert [int(row["row"]) for row in rows] == list(range(1, len(rows) + 1)) and len(rows) >= 6
+    if kind == "images":
+        assert [row["reference"] for row in rows] == ["good", "bad"] * 3
+    if "accuracy" in facts["metrics"] and "correct" in rows[0] and kind != "tags":
+        share = sum(row["correct"] == "true" for row in rows) / len(rows)
+        assert share == pytest.approx(facts["metrics"]["accuracy"]["value"])
+
+
+def test_pictures_and_tables_of_classes(run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = own_runs.data("classes", tmp_path, 60, seed=5)
+    assert main(["evaluate", str(run_of("classes")), str(table), FEW, "--out", str(tmp_path / "out")]) == 0
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"metrics.json", "rows.csv", "worst.csv", "uncertain.csv", "confusion.png", "reliability.png"}
+    for picture in ("confusion.png", "reliability.png"):
+        assert min(Image.open(tmp_path / "out" / picture).size) > 300
+    with (tmp_path / "out" / "worst.csv").open(encoding="utf-8") as file:
+        losses = [float(row["loss"]) for row in csv.DictReader(file)]
+    with (tmp_path / "out" / "uncertain.csv").open(encoding="utf-8") as file:
+        scores = [float(row["score"]) for row in csv.DictReader(file)]
+    assert losses == sorted(losses, reverse=True) and scores == sorted(scores) and len(scores) == 50
+    printed = capsys.readouterr().out
+    assert "calibration_error" in printed and "95 %" in printed and "confusion.png" in printed
+
+
+def test_a_table_of_one_class(run_of: Runs, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\nwarm bright,good\nwarm,good\n,good\n")
+    assert main(["evaluate", str(run_of("classes")), str(tmp_path / "a.csv"), FEW, "--out", str(tmp_path / "o")]) == 0
+    facts, rows = read(tmp_path / "o")
+    assert facts["rows"] == 2 and [row["reference"] for row in rows] == ["good", "good"]
+
+
+def test_a_column_of_another_name(run_of: Runs, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("body;kind\nwarm, bright;good\nwarm;bad\n")
+    words = ["evaluate", str(run_of("classes")), str(tmp_path / "a.csv"), FEW]
+    assert main([*words, "text=body", "label=kind", "--out", str(tmp_path / "out")]) == 0
+    assert [row["reference"] for row in read(tmp_path / "out")[1]] == ["good", "bad"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("{run}", "the data of {run}, 'classes.jsonl', are not here; say where, as in data=path/classes.jsonl"),
+        ("{run} data={other}", "is no longer what {run} was trained on"),
+        ("{run} {other} --out {base}", "is not empty"),
+        (
+            "{run} {missing}",
+            "has no column 'label' with the label; the columns are text, kind; name it, as in label=kind",
+        ),
+        ("{run} {missing} label=kind", "does not know the class 'odd'; the classes are bad, good"),
+        ("{run} hello", "'hello' is no table; evaluate needs one"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    words: str, message: str, run_of: Runs, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b.csv").write_text("text,kind\nwarm,odd\ndull,good\n")
+    places = {"run": run_of("classes"), "base": base, "missing": tmp_path / "b.csv"}
+    places["other"] = own_runs.data("classes", tmp_path, 30, seed=9)
+    capsys.readouterr()
+    assert main(["evaluate", *words.format(**places).split()]) == 1
+    assert message.format(**places) in capsys.readouterr().err.splitlines()[-1]
