@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from inspect import signature
 from typing import Any
 
@@ -32,11 +33,17 @@ class Evaluation:
     rows: list[Record]
     labels: list[str]
 
+    @cached_property
+    def table(self) -> tuple[list[str], NDArray[np.float64]]:
+        """Return the names of the sums, and those of each row."""
+        names = sorted({name for own in self.sums for name in own})
+        return names, np.array([[own.get(name, 0.0) for name in names] for own in self.sums])
+
     def metrics(self, chosen: Sequence[int] | None = None) -> dict[str, float]:
         """Return the metrics of the task over some rows, which may be there several times, or over all of them."""
         numbers = range(len(self.rows)) if chosen is None else chosen
-        names = sorted({name for own in self.sums for name in own})
-        totals = {name: float(sum(self.sums[number].get(name, 0.0) for number in numbers)) for name in names}
+        names, values_of_rows = self.table
+        totals = dict(zip(names, values_of_rows[list(numbers)].sum(0).tolist(), strict=True))
         values = self.task.measure(totals, [answer for number in numbers for answer in self.answers[number]])
         if self.task.in_batch_negatives:
             values.pop("loss")  # of one pair alone there is none

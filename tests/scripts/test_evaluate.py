@@ -103,7 +103,7 @@ def test_a_column_of_another_name(run_of: Runs, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("{run}", "the data of {run}, 'classes.jsonl', are not here; say where, as in data=path/classes.jsonl"),
+        ("{run}", "the data of {run} are 'classes.jsonl', which is not here; say where, as in data=path/classes.jsonl"),
         ("{run} data={other}", "is no longer what {run} was trained on"),
         ("{run} {other} --out {base}", "is not empty"),
         (

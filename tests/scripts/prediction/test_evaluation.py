@@ -27,18 +27,18 @@ def test_metrics_of_chosen_rows_are_those_of_a_smaller_test() -> None:
 
 
 def test_the_interval_covers_the_truth_nineteen_times_in_twenty() -> None:
-    random, covered, share, rounds = np.random.default_rng(0), 0, 0.7, 150
+    random, covered, rounds = np.random.default_rng(0), 0, 150
     for number in range(rounds):
-        right = random.random(80) < share
-        drawn = evaluation([(int(one), 1) for one in right], "accuracy")
-        low, high = intervals(drawn, 200, seed=number)["accuracy"]
-        covered += low <= share <= high
+        losses = random.exponential(2.0, 60)
+        drawn = evaluation([("a", "a")] * 60, losses=losses.tolist())
+        low, high = intervals(drawn, 200, seed=number)["loss"]
+        covered += low <= 2.0 <= high
     assert 0.88 <= covered / rounds <= 0.99
 
 
 def test_the_interval_of_a_mean_is_near_the_formula() -> None:
     losses = np.random.default_rng(1).exponential(2.0, 400)
-    drawn = evaluation([("a", "a")] * 400, "accuracy", losses=losses.tolist())
+    drawn = evaluation([("a", "a")] * 400, losses=losses.tolist())
     low, high = intervals(drawn, 1000, seed=0)["loss"]
     error = 1.96 * losses.std(ddof=1) / 20
     assert (low, high) == pytest.approx((losses.mean() - error, losses.mean() + error), rel=0.03)
