@@ -25,7 +25,7 @@ NATS = "loss"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a model did on the rows of a test: sums and answers of each, and how they are shown in a table."""
+    """The sums and answers of a model for each row of a test, and the rows as a table shows them."""
 
     task: Task
     sums: list[dict[str, float]]
