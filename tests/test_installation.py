@@ -175,7 +175,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         paths = {"PYTHONPATH": os.pathsep.join([str(folder), PYTHONPATH])}
         words = [sys.executable, "-S", "-c", PROGRAM.replace("NEED_TRAIN", repr(sorted(NEED_TRAIN)))]
         environment = endpoint.environment(place / "home") | paths
-        result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+        result = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr[-2000:]
     return json.loads(result.stdout.splitlines()[-1])
 
