@@ -1,6 +1,6 @@
 """Evaluate a model row by row: what it answers, what is right, how certain it is, and the metrics of any rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
@@ -129,22 +129,33 @@ def certainty(logits: Any, batch: Any) -> float | None:
 
 
 def intervals(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, tuple[float, float]]:
-    """Return the 95 % interval of each metric, by a bootstrap over rows.
+    """Return the 95 % interval of each metric, by a bootstrap over rows; none for a single row.
 
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, §13.3, percentile intervals
     """
-    count = len(evaluation.rows)
-    if count < 2:
+    if len(evaluation.rows) < 2:
         return {}
-    measure = resampled(evaluation)
+    return intervals_of(own for (own,) in bootstrap([evaluation], resamples, seed))
+
+
+def bootstrap(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> Iterator[list[dict[str, float]]]:
+    """Draw rows with replacement, the same ones of each evaluation, and yield the metrics of each over them."""
+    count, measures = len(evaluations[0].rows), [resampled(each) for each in evaluations]
     draws = np.random.default_rng(seed).integers(0, count, (resamples, count))
-    values: dict[str, list[float]] = {}
     with progress_display("resamples", resamples, is_main=True, unit="resample") as progress:
         for number, chosen in enumerate(draws, 1):
-            for name, value in measure(chosen).items():
-                values.setdefault(name, []).append(value)
+            yield [measure(chosen) for measure in measures]
             progress.update(number, "")
-    return {name: interval(own) for name, own in values.items() if len(own) == resamples}
+
+
+def intervals_of(resamples: Iterable[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+    """Return the interval of each value but those that some resamples lack."""
+    values: dict[str, list[float]] = {}
+    for own in resamples:
+        for name, value in own.items():
+            values.setdefault(name, []).append(value)
+    most = max(map(len, values.values()), default=0)
+    return {name: interval(own) for name, own in values.items() if len(own) == most}
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

@@ -125,3 +125,15 @@ def test_a_mistake_is_one_sentence(
     capsys.readouterr()
     assert main(["evaluate", *words.format(**places).split()]) == 1
     assert message.format(**places) in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_two_models_are_compared_on_the_same_rows(run_of: Runs, tmp_path: Path, capsys: Any) -> None:
+    run, table = run_of("classes"), own_runs.data("classes", tmp_path, 20, seed=5)
+    words = ["evaluate", str(run), str(table), FEW, "--out", str(tmp_path / "out")]
+    assert main([*words, "--against", str(run)]) == 0
+    facts, _ = read(tmp_path / "out")
+    assert facts["against"]["p_value"] == 1.0 and facts["against"]["right_alone"] == [0, 0]
+    assert all(own["value"] == 0 for own in facts["against"]["differences"].values())
+    assert "p = 1 by McNemar's exact test" in capsys.readouterr().out
+    other = ["evaluate", str(run), str(table), "--against", str(run_of("texts")), "--out", str(tmp_path / "no")]
+    assert main(other) == 1 and "compare two of a task" in capsys.readouterr().err

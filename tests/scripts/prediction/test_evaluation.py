@@ -6,18 +6,9 @@ import numpy as np
 import pytest
 from sacrebleu import corpus_bleu, corpus_chrf
 
-from qkv.scripts.prediction.evaluation import Evaluation, calibration_error, interval, intervals, reliability, resampled
+from evaluations import evaluation
+from qkv.scripts.prediction.evaluation import calibration_error, interval, intervals, reliability, resampled
 from qkv.scripts.prediction.report import worst, write_report
-from qkv.scripts.tasks.task import Task
-from tiny_training import DATA
-
-
-def evaluation(answers: list[tuple[object, object]], *metrics: str, losses: list[float] | None = None) -> Evaluation:
-    """An evaluation of these answers, one of each row."""
-    task = Task(DATA, {"train": []}, None, metrics=metrics)
-    sums = [{"targets": 1.0, "loss": loss} for loss in losses or [0.0] * len(answers)]
-    rows = [{"row": number + 1} for number in range(len(answers))]
-    return Evaluation(task, sums, [[answer] for answer in answers], rows, [])
 
 
 def test_metrics_of_chosen_rows_are_those_of_a_smaller_test() -> None:
