@@ -1,10 +1,10 @@
 """Compare two models on the same rows: differences with intervals, and how likely chance alone gives them."""
 
 from collections.abc import Mapping, Sequence
+from math import comb
 from typing import Any
 
 import numpy as np
-from scipy.stats import binomtest
 
 from qkv.scripts.prediction.evaluation import Evaluation, bootstrap, intervals_of
 
@@ -54,7 +54,8 @@ def mcnemar(right: Sequence[bool], others: Sequence[bool]) -> dict[str, Any]:
         https://doi.org/10.1007/BF02295996
     """
     alone = [sum(a and not b for a, b in zip(*pair, strict=True)) for pair in ((right, others), (others, right))]
-    p_value = float(binomtest(alone[0], sum(alone), 0.5).pvalue) if sum(alone) else 1.0
+    as_unlikely = 2 * sum(comb(sum(alone), number) for number in range(min(alone) + 1))
+    p_value = min(as_unlikely / 2 ** sum(alone), 1.0)
     return {"test": "McNemar's exact test", "p_value": p_value, "right_alone": alone}
 
 

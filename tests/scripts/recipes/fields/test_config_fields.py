@@ -8,7 +8,8 @@ from qkv.configuration.configuration_base import QkvConfig, literal_words, model
 from qkv.configuration.docstrings import EXPLAINED
 from qkv.scripts.recipes.fields.config_fields import config_of, families, fields_of_config, parts
 
-each_config = pytest.mark.parametrize("config", model_configs(), ids=lambda config: config.__name__)
+CONFIGS = model_configs()  # now, before other tests make configs of their own
+each_config = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)
 
 
 def default(field: Field) -> object:
@@ -35,8 +36,8 @@ def test_every_field_that_may_be_set_is_read_with_its_meaning(config: type[QkvCo
 
 
 def test_families_and_parts_are_those_of_the_package() -> None:
-    assert set(families()) == {config.__name__ for config in model_configs()}
-    for config in model_configs():
+    assert set(families()) == {config.__name__ for config in CONFIGS}
+    for config in CONFIGS:
         assert parts(config.__name__) == {name: part.__name__ for name, part in config.sub_configs.items()}
     assert config_of("QkvSpeechEncoderDecoderForSpeechSeq2Seq") == "QkvSpeechEncoderDecoderConfig"
 
