@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from qkv.scripts.data.examples import Record, model_inputs
 from qkv.scripts.prediction.source import Source
 from qkv.scripts.tasks.metrics import SCORERS
 from qkv.scripts.tasks.task import Answer, Task
+from qkv.scripts.training.evaluation import no_cache
 from qkv.scripts.training.progress import progress_display
 
 NATS = "loss"
@@ -39,12 +39,15 @@ class Evaluation:
         names = sorted({name for own in self.sums for name in own})
         return names, np.array([[own.get(name, 0.0) for name in names] for own in self.sums])
 
-    def metrics(self, chosen: Sequence[int] | None = None) -> dict[str, float]:
-        """Return the metrics of the task over some rows, which may be there several times, or over all of them."""
+    def metrics(self, chosen: Sequence[int] | None = None, wanted: Sequence[str] | None = None) -> dict[str, float]:
+        """Return the metrics of the task over some rows, which may be there several times, or over all of them.
+
+        `wanted` are those of the task's named metrics that are computed, all by default.
+        """
         numbers = range(len(self.rows)) if chosen is None else chosen
         names, values_of_rows = self.table
         totals = dict(zip(names, values_of_rows[list(numbers)].sum(0).tolist(), strict=True))
-        values = self.task.measure(totals, [answer for number in numbers for answer in self.answers[number]])
+        values = self.task.measure(totals, [answer for number in numbers for answer in self.answers[number]], wanted)
         if self.task.in_batch_negatives:
             values.pop("loss")  # of one pair alone there is none
         return {name: value for name, value in values.items() if not name.startswith("_")}
@@ -63,7 +66,7 @@ def evaluate_rows(source: Source, task: Task) -> Evaluation:
             records = split.__getitems__(range(start, min(start + size, len(split))))
             together = generated(task, model, records)
             for place, record in enumerate(records):
-                batch = to_device(task.collate([record], None), model.device)
+                batch = send_to_device(task.collate([record], None), model.device)
                 outputs = model(**model_inputs(batch), **no_cache(model))
                 targets = int(torch.as_tensor(task.count(batch)).flatten()[-1])
                 own = task.answer(model, outputs, batch) if together is None else [together[place]]
@@ -83,18 +86,8 @@ def generated(task: Task, model: Any, records: Sequence[Record]) -> list[Answer]
     """Return what is generated for a batch of rows; None where nothing is."""
     if not hasattr(task, "limit") and not task.generation:
         return None
-    batch = to_device(task.collate(records, None), model.device)
+    batch = send_to_device(task.collate(records, None), model.device)
     return task.answer(model, None, batch)
-
-
-def no_cache(model: Any) -> dict[str, bool]:
-    """Return the keyword that keeps a generative model from caching what is read once."""
-    return {"use_cache": False} if "use_cache" in signature(type(model).forward).parameters else {}
-
-
-def to_device(batch: Mapping[str, Any], device: Any) -> Any:
-    """Move a batch."""
-    return send_to_device(dict(batch), device)
 
 
 def described(task: Task, record: Record, outputs: Any, batch: Any, answers: Sequence[Answer]) -> Record:
@@ -172,11 +165,7 @@ def resampled(evaluation: Evaluation) -> Any:
     others = [name for name in evaluation.task.metrics if name not in SCORERS]
 
     def measure(chosen: NDArray[np.int64]) -> dict[str, float]:
-        kept, evaluation.task.metrics = evaluation.task.metrics, others
-        try:
-            values = evaluation.metrics(chosen.tolist())
-        finally:
-            evaluation.task.metrics = kept
+        values = evaluation.metrics(chosen.tolist(), others)
         sums = {name: own[chosen].sum(0).tolist() for name, (_, own) in counts.items()}
         return values | {name: counts[name][0]._compute_score_from_stats(own).score for name, own in sums.items()}
 

@@ -109,10 +109,12 @@ class Task:
         """Leave what the model generates in a run's folder, and return {file: caption}."""
         return {}
 
-    def measure(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
-        """Compute all metrics of a split."""
+    def measure(
+        self, sums: dict[str, float], answers: Sequence[Answer], names: Sequence[str] | None = None
+    ) -> dict[str, float]:
+        """Compute all metrics of a split, of the named ones those in `names` if it is given."""
         predictions, references = zip(*answers, strict=True) if answers else ((), ())
-        return self.reduce(sums, answers) | measure(self.metrics, predictions, references)
+        return self.reduce(sums, answers) | measure(self.metrics if names is None else names, predictions, references)
 
     def examples(self) -> Examples:
         """Return the training examples by index; TypeError where they are a stream."""
@@ -137,5 +139,4 @@ class Task:
 
     def sizes(self) -> dict[str, int | None]:
         """Return the number of examples in each split, None for a stream."""
-        splits = {"train": self.train, **self.splits}
-        return {name: len(split) if isinstance(split, Sized) else None for name, split in splits.items()}
+        return {s: len(e) if isinstance(e, Sized) else None for s, e in {"train": self.train, **self.splits}.items()}

@@ -14,10 +14,9 @@ from qkv.scripts.tasks.task import Answer, Task
 from qkv.scripts.training.accelerator import data_parallel, reshard, tensor_parallel_size
 
 
-def no_cache(accelerator: Accelerator, model: nn.Module) -> dict[str, bool]:
+def no_cache(model: nn.Module) -> dict[str, bool]:
     """Return the keyword that keeps a generative model from caching keys and values of a text that is read once."""
-    plain = accelerator.unwrap_model(model, keep_torch_compile=False)
-    return {"use_cache": False} if "use_cache" in signature(type(plain).forward).parameters else {}
+    return {"use_cache": False} if "use_cache" in signature(type(model).forward).parameters else {}
 
 
 @torch.no_grad()
@@ -26,7 +25,8 @@ def evaluate(accelerator: Accelerator, model: nn.Module, task: Task, split: Exam
     rank, processes = data_parallel(accelerator)
     sums: dict[str, float] = defaultdict(float)
     answers: list[Answer] = []
-    was_training, options = model.training, no_cache(accelerator, model)
+    was_training = model.training
+    options = no_cache(accelerator.unwrap_model(model, keep_torch_compile=False))
     model.eval()
     for first in range(0, len(split), size)[::processes]:
         # Idle ranks run a dummy batch, so that the collectives of sharded models match.

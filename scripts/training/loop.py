@@ -99,7 +99,7 @@ class Loop:
         *counts, tokens, stop, save = reduce_sum(accelerator, own)
         num_items_in_batch = torch.stack(counts) if len(counts) > 1 else counts[0]
         losses = []
-        options = no_cache(accelerator, self.model)
+        options = no_cache(accelerator.unwrap_model(self.model, keep_torch_compile=False))
         _, processes = data_parallel(accelerator)
         for index, batch in enumerate(batches):
             # DeepSpeed takes its step within the backward pass that it is told is the last.

@@ -1,10 +1,12 @@
-"""Tables that tests make are kept nowhere."""
+"""Tables that tests make are kept nowhere; tiny runs and a published decoder are made once."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import datasets
 import pytest
 
+import own_runs
 from published import published, stock
 
 
@@ -21,3 +23,15 @@ def no_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
 def native(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A published decoder of transformers; do not change it."""
     return published(stock(), tmp_path_factory.mktemp("native") / "hub")
+
+
+@pytest.fixture(scope="session")
+def runs_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tiny runs."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture
+def run_of(runs_folder: Path) -> Callable[[str], Path]:
+    """Train a kind of run, once in a session."""
+    return lambda kind: own_runs.trained(kind, runs_folder)

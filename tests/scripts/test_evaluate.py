@@ -20,18 +20,6 @@ kinds = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tiny runs."""
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture
-def run_of(base: Path) -> Runs:
-    """Train a kind of run, once in a session."""
-    return lambda kind: own_runs.trained(kind, base)
-
-
 def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
     """The facts and the rows of an evaluation."""
     with (folder / "rows.csv").open(encoding="utf-8") as file:
@@ -39,8 +27,10 @@ def read(folder: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
 
 
 @kinds
-def test_the_metrics_of_a_run_are_those_of_its_record(kind: str, run_of: Runs, base: Path, tmp_path: Path) -> None:
-    run, table = run_of(kind), base / f"data-{kind}" / f"{kind}.jsonl"
+def test_the_metrics_of_a_run_are_those_of_its_record(
+    kind: str, run_of: Runs, runs_folder: Path, tmp_path: Path
+) -> None:
+    run, table = run_of(kind), runs_folder / f"data-{kind}" / f"{kind}.jsonl"
     assert main(["evaluate", str(run), f"data={table}", FEW, "--out", str(tmp_path / "out")]) == 0
     facts, rows = read(tmp_path / "out")
     record = json.loads((run / "record.json").read_text())
@@ -117,10 +107,10 @@ def test_a_column_of_another_name(run_of: Runs, tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(
-    words: str, message: str, run_of: Runs, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, message: str, run_of: Runs, runs_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "b.csv").write_text("text,kind\nwarm,odd\ndull,good\n")
-    places = {"run": run_of("classes"), "base": base, "missing": tmp_path / "b.csv"}
+    places = {"run": run_of("classes"), "base": runs_folder, "missing": tmp_path / "b.csv"}
     places["other"] = own_runs.data("classes", tmp_path, 30, seed=9)
     capsys.readouterr()
     assert main(["evaluate", *words.format(**places).split()]) == 1

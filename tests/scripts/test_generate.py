@@ -7,23 +7,10 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import own_runs
 from qkv.scripts.cli import main
 
 Runs = Callable[[str], Path]
 PROMPT = "warm naïve façade"
-
-
-@pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tiny runs."""
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture
-def run_of(base: Path) -> Runs:
-    """Train a kind of run, once in a session."""
-    return lambda kind: own_runs.trained(kind, base)
 
 
 def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

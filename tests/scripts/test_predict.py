@@ -24,18 +24,6 @@ OPTIONS: dict[str, list[str]] = {
 PLAIN = ("numbers", "speech", "ctc")  # which have no score
 
 
-@pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the tiny runs."""
-    return tmp_path_factory.mktemp("runs")
-
-
-@pytest.fixture
-def run_of(base: Path) -> Runs:
-    """Train a kind of run, once in a session."""
-    return lambda kind: own_runs.trained(kind, base)
-
-
 @pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS])
 def test_every_kind(kind: str, run_of: Runs, tmp_path: Path) -> None:
     run, table = run_of(kind), own_runs.data(kind, tmp_path, 5, seed=1)
@@ -88,9 +76,9 @@ def test_a_text_is_answered_on_the_screen(run_of: Runs, capsys: pytest.CaptureFi
     assert rows[0]["text"] == "warm, naïve" and rows[0]["prediction"] in ("good", "bad")
 
 
-def test_a_folder_of_pictures(run_of: Runs, base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_pictures(run_of: Runs, runs_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of("images")
-    assert main(["predict", str(run), str(base / "data-images" / "files")]) == 0
+    assert main(["predict", str(run), str(runs_folder / "data-images" / "files")]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [row["image"] for row in rows] == sorted(f"{number}.png" for number in range(30))
 
@@ -109,9 +97,9 @@ def test_a_folder_of_pictures(run_of: Runs, base: Path, capsys: pytest.CaptureFi
     ],
 )
 def test_a_mistake_is_one_sentence(
-    words: list[str], message: str, run_of: Runs, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, run_of: Runs, runs_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places: dict[str, Any] = {"run": run_of("classes"), "base": base}
+    places: dict[str, Any] = {"run": run_of("classes"), "base": runs_folder}
     for name, content in {"done": "text,prediction\na,b\n", "empty": "id,text\n1,\n"}.items():
         places[name] = tmp_path / f"{name}.csv"
         places[name].write_text(content)
