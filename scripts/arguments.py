@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import fill, wrap
 from typing import NoReturn, get_args
 
+from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
@@ -212,18 +213,6 @@ def card(parser: ArgumentParser) -> None:
     help = "a run folder, whose README.md it becomes, or a record file, beside which card.md is written"
     parser.add_argument("record", type=Path, nargs="?", help=help)
     parser.add_argument("--all", action="store_true", help="every record in model_cards")
-
-
-def benchmark(parser: ArgumentParser) -> None:
-    """Time loading a published decoder with its own code against the installed qkv.
-
-    In turns and with equal outputs. Every load is a new process. The printed ratios are of one turn: both sides run on
-    the same machine at the same time.
-
-    Example: qkv benchmark --runs 9
-    """
-    parser.add_argument("--runs", type=int, default=9, help="loads of each kind (9)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file, too")
 
 
 def list_recipes(parser: ArgumentParser) -> None:

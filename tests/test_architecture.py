@@ -171,7 +171,7 @@ ROOMS = [
     {"tasks"},
     {"training"},
     {"planning", "publishing", "history", "sweeps", "prediction"},
-    {"explanation"},
+    {"explanation", "benchmarking"},
     {"commands"},
 ]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))

@@ -1,64 +1,108 @@
-"""Timing: turns alternate, a difference stops it, and what is printed is ratios of the same turn."""
+"""`qkv benchmark`: measures what is asked for, writes record, page and plot, and keeps what was measured before."""
 
 import json
 from pathlib import Path
 
 import pytest
-import torch
 
-import qkv
 from qkv.scripts import benchmark
+from qkv.scripts.benchmarking.equality import UnequalError
 from qkv.scripts.cli import main
-from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.clean_process import Loaded
+from tiny_workloads import MACHINE, measured, tiny
+
+WORKLOADS = ("encode-small-128", "decode-small-1", "load")
+LAPS = {"qkv": [1.0, 2.0], "transformers": [4.0, 4.0]}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny workloads on a machine whose limits are known."""
+    monkeypatch.setattr(benchmark, "read_workloads", lambda: {name: tiny(name) for name in WORKLOADS})
+    monkeypatch.setattr(benchmark, "describe", lambda device, dtype: MACHINE | {"dtype": str(dtype)[6:]})
 
 
 @pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    make = qkv.presets.gpt2
-    monkeypatch.setattr(qkv.presets, "gpt2", lambda: make(hidden_size=8, num_hidden_layers=1, num_attention_heads=2))
+def pretended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Measurements that take no time; what was measured."""
+    names: list[str] = []
+
+    def measure(workload, settings, machine, report):
+        names.append(workload.name)
+        return measured(LAPS)
+
+    monkeypatch.setattr(benchmark, "measure", measure)
+    return names
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, answers: dict[str, float]) -> list[str]:
-    """Loads that take no time: remote ones twice as long as installed ones."""
-    asked = []
-
-    def load(folder: Path, auto_class: str, mode: str, home: Path) -> Loaded:
-        asked.append(mode)
-        seconds = {"first": {"installed": 1.0, "remote": 2.0}[mode], "again": 1.0}
-        return Loaded({"seconds": seconds}, {"logits": torch.tensor(answers[mode])})
-
-    monkeypatch.setattr(benchmark, "load", load)
-    return asked
+def test_a_workload_is_measured_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "times.json"
+    assert main(["benchmark", "encode", "--contenders", "qkv", "--rounds=2", "--device=cpu", f"--json={file}"]) == 0
+    printed = capsys.readouterr()
+    assert "encode-small-128" in printed.out and "transformers" in printed.out and "lap 6 of 6" in printed.err
+    record = json.loads(file.read_text())
+    workload = record["workloads"]["encode-small-128"]
+    assert len(workload["contenders"]["qkv"]["seconds"]) == workload["rounds"] == 2
+    assert record["machine"] == MACHINE and record["seed"] == 0 and "torch" in record["versions"]
 
 
-def test_ratios_are_of_the_same_turn(
-    tiny: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_a_page_keeps_what_was_measured_before(pretended: list[str], tmp_path: Path) -> None:
+    page = tmp_path / "speed"
+    assert main(["benchmark", "encode", "--device=cpu", f"--page={page}"]) == 0
+    assert main(["benchmark", "decode", "--device=cpu", f"--page={page}"]) == 0
+    assert sorted(path.name for path in page.iterdir()) == ["README.md", "record.json", "times.png"]
+    text = (page / "README.md").read_text()
+    assert pretended == [*WORKLOADS[:2]] and all(
+        f"| `{name}` | 1.5 s | 3.00 (2.00 to 4.00)" in text for name in pretended
+    )
+
+
+def test_pages_of_other_conditions_are_not_mixed(
+    pretended: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = pretend(monkeypatch, {"installed": 0.5, "remote": 0.5})
-    assert main(["benchmark", "--runs=2", f"--json={tmp_path / 'found.json'}"]) == 0
-    assert asked == ["installed", "remote", "remote", "installed", "installed", "remote"]
-    assert "2.00 (2.00 to 2.00)" in capsys.readouterr().out
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["remote over installed"]["first"] == [2.0, 2.0, 2.0] and len(found["seconds"]["remote"]) == 2
+    assert main(["benchmark", "encode", "--device=cpu", f"--page={tmp_path}"]) == 0
+    assert main(["benchmark", "decode", "--device=cpu", "--dtype=bfloat16", f"--page={tmp_path}"]) == 1
+    assert "was measured with dtype float32, not bfloat16; name another folder" in capsys.readouterr().err
+    assert pretended == ["encode-small-128"]
 
 
-def test_different_answers_are_not_timed(
-    tiny: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_inequality_stops_its_workload_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretend(monkeypatch, {"installed": 0.5, "remote": 0.25})
-    assert main(["benchmark", "--runs=1"]) == 1
-    assert "there is nothing to time" in capsys.readouterr().err
+    def measure(workload, settings, machine, report):
+        if workload.name == "encode-small-128":
+            raise UnequalError("other differs; there is nothing to time")
+        return measured(LAPS)
+
+    monkeypatch.setattr(benchmark, "measure", measure)
+    assert main(["benchmark", "--device=cpu"]) == 1
+    printed = capsys.readouterr()
+    assert "qkv: encode-small-128: other differs; there is nothing to time" in printed.err
+    assert "decode-small-1" in printed.out
 
 
-def test_no_runs_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["benchmark", "--runs=0"]) == 1
-    assert "--runs=0 measures nothing" in capsys.readouterr().err
+def test_absent_contenders_are_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    record = measured(LAPS, absent={"timm": "it is not installed"})
+    monkeypatch.setattr(benchmark, "measure", lambda *_: record)
+    assert main(["benchmark", "load", "--device=cpu"]) == 0
+    assert "timm is absent from load: it is not installed" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_both_processes_load_the_same_model(tiny: None, tmp_path: Path) -> None:
-    folder = build_folder(qkv.QkvDecoderForCausalLM(qkv.presets.gpt2()), tmp_path / "gpt2")
-    found = [benchmark.load(folder, "AutoModelForCausalLM", mode, tmp_path) for mode in benchmark.MODES]
-    assert torch.equal(found[0].outputs["logits"], found[1].outputs["logits"])
-    assert all(lap.report["seconds"]["first"] > 0 for lap in found)
+def test_the_list_runs_nothing(pretended: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["benchmark", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in (*WORKLOADS, "transformers-compiled")) and pretended == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rounds=0"], "--rounds=0 measures nothing; use at least 1"),
+        (["encod"], "there is no workload 'encod'; did you mean 'encode'?"),
+        (["--contenders", "hf"], "there is no contender 'hf'; the contenders are qkv, transformers"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    words: list[str], message: str, pretended: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["benchmark", *words]) == 1
+    assert message in capsys.readouterr().err and pretended == []

@@ -1,0 +1,83 @@
+"""Seeded batches of realistic lengths: what a model reads, and which of its outputs are of real tokens."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qkv.scripts.benchmarking.workloads import Workload
+from qkv.scripts.data.collate import IGNORED
+
+Inputs = dict[str, Tensor]
+# Ids below are special ones, padding among them; of real tokens, this share is to be predicted.
+SPECIAL, MASKED = 10, 0.15
+# Spread of the logarithm of lengths, as in collections of sentences and of paragraphs.
+SPREAD = 0.6
+
+
+def lengths(rows: int, longest: int, real: float, generator: torch.Generator) -> Tensor:
+    """Draw lengths with a long tail, of which one fills the batch, and whose mean is a share of the longest."""
+    drawn = torch.exp(SPREAD * torch.randn(rows, generator=generator))
+    low, high = 0.0, 1e3 * longest
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if clipped(drawn * middle, longest).float().mean() < real * longest else (low, middle)
+        )
+    return clipped(drawn * high, longest)
+
+
+def clipped(drawn: Tensor, longest: int) -> Tensor:
+    """Round lengths to what fits, the greatest to the whole length."""
+    rounded = drawn.round().clamp(2, longest).long()
+    rounded[drawn.argmax()] = longest
+    return rounded
+
+
+def tokens(shape: tuple[int, ...], config: Any, generator: torch.Generator) -> Tensor:
+    """Draw ids that are no special ones."""
+    return torch.randint(SPECIAL, config.vocab_size, shape, generator=generator)
+
+
+def padded(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
+    """Return right-padded texts and their mask."""
+    real = lengths(workload.batch, workload.length, workload.real, generator)
+    mask = torch.arange(workload.length) < real[:, None]
+    ids = tokens((workload.batch, workload.length), config, generator)
+    return {"input_ids": ids.masked_fill(~mask, config.pad_token_id), "attention_mask": mask.long()}
+
+
+def masked(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
+    """Return padded texts of which some tokens are masked, and these as labels."""
+    inputs = padded(workload, config, generator)
+    drawn = torch.rand(inputs["input_ids"].shape, generator=generator) < MASKED
+    hidden = drawn & inputs["attention_mask"].bool()
+    labels = inputs["input_ids"].masked_fill(~hidden, IGNORED)
+    return inputs | {"input_ids": inputs["input_ids"].masked_fill(hidden, SPECIAL - 1), "labels": labels}
+
+
+def text(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
+    """Return texts of one length, as packing makes them, or prompts; trained on, they are their own labels."""
+    ids = tokens((workload.batch, workload.length), config, generator)
+    if workload.step == "train":
+        return {"input_ids": ids, "labels": ids}
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+READS: dict[str, Callable[[Workload, Any, torch.Generator], Inputs]] = {
+    "padded": padded,
+    "masked": masked,
+    "text": text,
+}
+
+
+def batch(workload: Workload, config: Any, seed: int) -> Inputs:
+    """Return the batch of a workload for a model of that config."""
+    return READS[workload.model.reads](workload, config, torch.Generator().manual_seed(seed))
+
+
+def real_tokens(inputs: Inputs) -> Tensor | None:
+    """Return which outputs are of real tokens; None where all are."""
+    mask = inputs.get("attention_mask")
+    return None if mask is None else mask.bool()
