@@ -159,7 +159,7 @@ def test_gradients_are_equal(row: Row) -> None:
                 loss.backward()
     trained = {name: weight for name, weight in official.state_dict(keep_vars=True).items() if weight.requires_grad}
     theirs = {name: weight.grad for name, weight in trained.items() if weight.grad is not None}
-    table = rows(*chosen(official_pairs(official), official, lost_on_reading))
+    table = rows(*chosen(official_pairs(official), official.config, lost_on_reading))
     theirs = convert(table, theirs, ours.config, reading=True)
     for name, gradient in theirs.items():
         assert (ours.get_parameter(name).grad - gradient).abs().max() <= DOUBLE, name

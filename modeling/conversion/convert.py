@@ -73,7 +73,7 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
 
 def read(model: PreTrainedModel, *, copies: bool) -> QkvPreTrainedModel:
     """Convert an official model to ours; without `copies` it gives up its tensors."""
-    pair = chosen(official_pairs(model), model, lost_on_reading)
+    pair = chosen(official_pairs(model), model.config, lost_on_reading)
     config = read_config(*pair, model.config)
     weights = convert(rows(*pair), model.state_dict(keep_vars=True), config, reading=True)
     observe(config, weights)
@@ -82,7 +82,7 @@ def read(model: PreTrainedModel, *, copies: bool) -> QkvPreTrainedModel:
 
 def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
     """Convert our model to the official one; without `copies` it gives up its tensors."""
-    _, head = pair = chosen(our_pairs(model), model, lost_on_writing)
+    _, head = pair = chosen(our_pairs(model), model.config, lost_on_writing)
     config = write_config(*pair, model.config)
     weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
     weights = owned(convert(rows(*pair), weights, model.config, reading=False), model, copies=copies)
@@ -194,9 +194,9 @@ def has_pooler(model: PreTrainedModel) -> bool:
     return any(name.startswith("pooler.") for name, _ in model.named_parameters())
 
 
-def chosen(pairs: list[Pair], model: PreTrainedModel, lost: Callable[..., list[str]]) -> Pair:
+def chosen(pairs: list[Pair], config: PreTrainedConfig, lost: Callable[..., list[str]]) -> Pair:
     """Choose the first row that loses nothing of the config; else an error says what the nearest one would lose."""
-    tried = [(*attempted(lost, *pair, model.config), pair) for pair in pairs]
+    tried = [(*attempted(lost, *pair, config), pair) for pair in pairs]
     _, losses, nearest = min(tried, key=lambda result: (result[0], len(result[1])))
     if not losses:
         return nearest

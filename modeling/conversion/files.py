@@ -34,13 +34,17 @@ def located(
     revision: str | None = None,
     fetch: Callable[[str, str | None], Path] | None = None,
 ) -> Path:
-    """Return the folder of a checkpoint; a Hub id is fetched into the cache, as a rule without pickles and code."""
+    """Return the folder of a checkpoint; a Hub id is fetched into the cache, as a rule without pickles and code.
+
+    A revision may stand behind the id, as in `user/name@v1`.
+    """
     folder = Path(os.path.expanduser(source))
     if folder.is_dir():
         return folder
     name = os.fspath(source)
     if isinstance(source, os.PathLike) or name.startswith((".", "~", os.sep)):
         raise ValueError(f"folder {folder} does not exist")
+    name, revision = at_revision(name, revision)
     try:
         return (fetch or fetched)(name, revision)
     except HFValidationError:
@@ -52,6 +56,12 @@ def located(
     except FileNotFoundError:
         why = "it is not in the cache and the Hub cannot be reached"
     raise ValueError(f"{name} is neither a folder here nor a checkpoint that the Hub gives: {why}")
+
+
+def at_revision(name: str, revision: str | None) -> tuple[str, str | None]:
+    """Return a Hub id and its revision, which may stand behind an @ if it is not given apart."""
+    own, _, behind = name.partition("@")
+    return (own, behind) if behind and revision is None else (name, revision)
 
 
 def fetched(name: str, revision: str | None) -> Path:

@@ -1,12 +1,24 @@
 """The model that a training starts from, as data and tasks read it: its folder, config, classes and processors."""
 
 import json
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from qkv.modeling.conversion.files import located
+from transformers import AutoConfig
+
+from qkv.configuration.axes import TABLE_POSITIONS
+from qkv.modeling.conversion.config import lost_on_reading, read_config
+from qkv.modeling.conversion.convert import chosen, is_ours, official_heads
+from qkv.modeling.conversion.files import located, named
+
+# Fields that change how a model is trained or what its head does; all others are those of the pretrained model.
+OWN_FIELDS = re.compile(
+    "dropout|drop_path|layerdrop|smoothing|initializer|pooling|problem_type|num_labels|id2label|label2id|"
+    "head_(act|bias|transform)|ctc_|apply_spec_augment|mask_(time|feature)|auxiliary_loss|_cost|_coefficient"
+)
 
 
 @cache
@@ -26,6 +38,38 @@ def pretrained_values(init: str) -> dict[str, Any]:
     """Return the fields of a pretrained model's config."""
     values: dict[str, Any] = json.loads((pretrained_folder(init) / "config.json").read_text(encoding="utf-8"))
     return values
+
+
+@cache
+def config_of_init(init: str) -> Any:
+    """Return the config of a pretrained model, of a stock one as it is converted, with the name of our class.
+
+    ValueError for a model that cannot be converted.
+    """
+    folder = pretrained_folder(init)
+    try:
+        config = AutoConfig.from_pretrained(folder)
+        if is_ours(folder):
+            return config
+        architecture, head = chosen(official_heads(*named(folder)), config, lost_on_reading)
+    except ValueError as error:
+        raise ValueError(f"init={init!r}: {error}") from None
+    config = read_config(architecture, head, config)
+    config.architectures = [head.ours.__name__]
+    return config
+
+
+def text_configs(config: Any) -> list[Any]:
+    """Return the configs of those parts of a model that have positions for the tokens of a text."""
+    parts = [getattr(config, name) for name in config.sub_configs] or [config]
+    texts = [part for part in parts if getattr(part, "frontend", "tokens") == "tokens"]
+    return [part for part in texts if hasattr(part, "max_position_embeddings")]
+
+
+def most_tokens(config: Any) -> int | None:
+    """Return the tokens of the longest text that a model has positions for; None where no table of them ends."""
+    tables = [part.max_position_embeddings for part in text_configs(config) if part.position in TABLE_POSITIONS]
+    return min(tables, default=None)
 
 
 def is_regression(init: str | None) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.configuration.axes import TABLE_POSITIONS
 from qkv.scripts.common.resources import table
+from qkv.scripts.data.pretrained import most_tokens, text_configs
 
 Sizes = Mapping[str, int]
 Inputs = dict[str, Any]
@@ -46,17 +46,11 @@ def part_configs(config: Any) -> list[Any]:
     return [getattr(config, name) for name in config.sub_configs] or [config]
 
 
-def text_configs(config: Any) -> list[Any]:
-    """Return the configs of those parts that have positions for the tokens of a text."""
-    parts = [part for part in part_configs(config) if getattr(part, "frontend", "tokens") == "tokens"]
-    return [part for part in parts if hasattr(part, "max_position_embeddings")]
-
-
 def check_length(config: Any, length: int) -> None:
     """Raise ValueError where a table of positions ends before a text of that many tokens."""
-    tables = [part.max_position_embeddings for part in text_configs(config) if part.position in TABLE_POSITIONS]
-    if tables and length > min(tables):
-        raise ValueError(f"--length={length} is more than max_position_embeddings={min(tables)}; change one of them")
+    limit = most_tokens(config)
+    if limit is not None and length > limit:
+        raise ValueError(f"--length={length} is more than max_position_embeddings={limit}; change one of them")
 
 
 def padding_mask(*shape: int) -> Tensor:

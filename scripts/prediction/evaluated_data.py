@@ -34,16 +34,37 @@ def own_test(source: Source, options: Options) -> Task:
         raise ValueError(
             f"the data of {source.name} are {where!r}, which is not here; say where, as in data=path/{where}"
         )
-    task = registry.load(recipe)
+    task = loaded(recipe, source)
     if "test" not in task.splits:
         raise ValueError(f"{source.name} has no test split; {mend}")
-    recorded_hash = source.record["data"]["sha256"]
-    if task.fingerprint() != recorded_hash:
-        raise ValueError(
-            f"{where} is no longer what {source.name} was trained on, so rows of its test may have been learned; give "
-            f"the file as it was, or other rows as an input: qkv evaluate {source.name} test.csv"
-        )
     return task
+
+
+def loaded(recipe: Recipe, source: Source) -> Task:
+    """Load the data that a run was trained on; of files here and example data of one name those that are the same.
+
+    ValueError where they are others.
+    """
+    where = recipe.data.source
+    is_example, is_here = where in registry.NAMES, bool(local_files(where))
+    for place in [f"./{where}"] * (is_example and is_here) + [where]:
+        try:
+            task = registry.load(changed(recipe, data=place))
+        except ValueError:
+            if not is_example:
+                raise
+            continue
+        if task.fingerprint() == source.record["data"]["sha256"]:
+            return task
+    if is_example and not is_here and not recipe.title:
+        raise ValueError(
+            f"the data of {source.name} are called {where!r}, as example data of qkv that are not the same; say where "
+            f"yours are, as in data=path/{where}"
+        )
+    raise ValueError(
+        f"{where} is no longer what {source.name} was trained on, so rows of its test may have been learned; give "
+        f"the file as it was, or other rows as an input: qkv evaluate {source.name} test.csv"
+    )
 
 
 def recorded(source: Source, options: Options) -> Recipe:
@@ -86,7 +107,9 @@ def recipe_for(folder: Path, table: Table, source: Source, options: Options) -> 
     else:
         recipe, _ = infer(str(folder), words)
         text = {key: getattr(recipe.text, key) for key in ROLES.values()}
-    known = source.model.config.architectures[0]
+        if source.medium == "text":
+            text["length"] = min(recipe.text.length, source.most_tokens or recipe.text.length)
+        recipe = changed(recipe, architecture=f"Qkv{source.head}")
     limits = {
         "holdout": 0.0,
         "leaked_records": 1.0,
@@ -95,7 +118,7 @@ def recipe_for(folder: Path, table: Table, source: Source, options: Options) -> 
         "streaming": False,
         "bad_records": 0.99,
     }
-    fields = {"text": vars(recipe.text) | text, "data": str(folder), "init": str(source.folder), "architecture": known}
+    fields = {"text": vars(recipe.text) | text, "data": str(folder), "init": str(source.folder)}
     return changed(recipe, **limits, **fields)
 
 

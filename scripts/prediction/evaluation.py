@@ -70,7 +70,8 @@ def evaluate_rows(source: Source, task: Task) -> Evaluation:
                 outputs = model(**model_inputs(batch), **no_cache(model))
                 targets = int(torch.as_tensor(task.count(batch)).flatten()[-1])
                 own = task.answer(model, outputs, batch) if together is None else [together[place]]
-                loss = float(outputs.loss) * targets if outputs.loss is not None else 0.0
+                # A text of which nothing is masked has no targets, and a mean over none of them is no number.
+                loss = float(outputs.loss) * targets if outputs.loss is not None and targets else 0.0
                 scored = {name: float(value) for name, value in task.score(outputs, batch).items()}
                 sums.append({"targets": targets, NATS: loss} | scored)
                 answers.append(own)

@@ -11,7 +11,7 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer
 
 import qkv  # noqa: F401  registers our classes
-from qkv.modeling.conversion.files import CONFIG, located
+from qkv.modeling.conversion.files import CONFIG, at_revision, located
 from qkv.scripts.common.files import RECORD, model_folder
 from qkv.scripts.common.words import either
 
@@ -26,6 +26,11 @@ TASKS: dict[str, tuple[str, ...]] = {
     "object-detection": ("AutoModelForObjectDetection",),
     "zero-shot-image-classification": ("AutoModelForZeroShotImageClassification",),
     "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC"),
+}
+# Heads whose names do not end as their Auto class.
+HEADS = {
+    "AutoModelForSeq2SeqLM": "ForConditionalGeneration",
+    "AutoModelForZeroShotImageClassification": "DualEncoderModel",
 }
 IMAGES = ("image-classification", "object-detection", "zero-shot-image-classification")
 
@@ -42,6 +47,11 @@ class Source:
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def head(self) -> str:
+        """Return how the names of our architectures with its head end."""
+        return HEADS.get(self.auto_class) or self.auto_class.removeprefix("AutoModel")
+
+    @property
     def medium(self) -> str:
         """Return the kind of its inputs: text, image or audio."""
         return "image" if self.task in IMAGES else "audio" if "speech" in self.task else "text"
@@ -50,7 +60,10 @@ class Source:
     def pipeline(self) -> Any:
         """Load the pipeline of transformers for its task."""
         make: Any = transformers.pipeline
-        return make(self.task, model=self.where, **self.options)
+        made = make(self.task, model=self.where, **self.options)
+        if getattr(made, "tokenizer", None) is not None:
+            made.tokenizer.model_max_length = read_by(made.model, made.tokenizer) or made.tokenizer.model_max_length
+        return made
 
     @cached_property
     def model(self) -> Any:
@@ -64,10 +77,16 @@ class Source:
         """Load the tokenizer."""
         return AutoTokenizer.from_pretrained(self.where, **self.options)
 
+    @cached_property
+    def most_tokens(self) -> int | None:
+        """Return the tokens of the longest text that it reads; None where nothing says so."""
+        return read_by(self.model, self.tokenizer)
+
     @property
     def where(self) -> str:
         """Return what transformers loads: the folder, or the Hub id where its own code is to run."""
-        return self.name if "trust_remote_code" in self.options and not Path(self.name).is_dir() else str(self.folder)
+        on_hub = "trust_remote_code" in self.options and not Path(self.name).is_dir()
+        return at_revision(self.name, None)[0] if on_hub else str(self.folder)
 
     @property
     def columns(self) -> Mapping[str, str]:
@@ -76,19 +95,31 @@ class Source:
         return {role: text[key] for role, key in ROLES.items() if text.get(key)}
 
 
+UNLIMITED = 10**9  # what a tokenizer that knows no limit says is more
+
+
+def read_by(model: Any, tokenizer: Any) -> int | None:
+    """Return the tokens of the longest text that a model and its tokenizer read; None where neither says so."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    limits = [limit for limit in (positions, tokenizer.model_max_length) if limit and 0 < limit < UNLIMITED]
+    return min(limits, default=None)
+
+
 ROLES = {"text": "column", "pair": "pair", "label": "label", "target": "target"}
 
 
 def open_source(name: str, revision: str | None = None, *, trust_remote_code: bool = False) -> Source:
     """Open a model without loading its weights; ValueError where there is none, or it has no task."""
-    folder = located(name, revision) if not Path(name).is_dir() else model_folder(Path(name))
+    is_here = Path(name).expanduser().is_dir()
+    folder = model_folder(Path(name)) if is_here else located(name, revision)
     if not (folder / CONFIG).is_file():
         mend = "give a run such as runs/first, a model folder or a Hub id"
         if (folder / "checkpoints").is_dir():
             mend = "it is no finished run; the command that trained it goes on from its last checkpoint"
         raise ValueError(f"{name} holds no {CONFIG}; {mend}")
     options: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
-    options |= {"revision": revision} if revision and trust_remote_code else {}
+    if trust_remote_code and not is_here and (commit := at_revision(name, revision)[1]):
+        options["revision"] = commit
     task, auto_class = task_of(name, folder, options)
     record = Path(name).expanduser() / RECORD
     known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}

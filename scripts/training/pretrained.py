@@ -1,25 +1,20 @@
 """Start a training from a pretrained model, of qkv or of stock transformers: its config and its weights."""
 
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
+from qkv import modeling
 from qkv.modeling.conversion.convert import is_ours
+from qkv.modeling.conversion.files import quiet
 from qkv.scripts.common.phases import say
 from qkv.scripts.conversion.checkpoint import CERTIFICATE, certified_copy
-from qkv.scripts.data.pretrained import pretrained_folder
+from qkv.scripts.data.pretrained import OWN_FIELDS, most_tokens, pretrained_folder
 from qkv.scripts.recipes.keys import merged
 from qkv.scripts.recipes.schema import Fields, Recipe
 from qkv.scripts.training.distributed import local_main_first
-
-# Fields that change how a model is trained or what its head does; all others are those of the pretrained model.
-OWN_FIELDS = re.compile(
-    "dropout|drop_path|layerdrop|smoothing|initializer|pooling|problem_type|num_labels|id2label|label2id|"
-    "head_(act|bias|transform)|ctc_|apply_spec_augment|mask_(time|feature)|auxiliary_loss|_cost|_coefficient"
-)
 
 
 @cache
@@ -43,13 +38,24 @@ def pretrained_config(recipe: Recipe, architecture: Any, fields: dict[str, Any])
     if not isinstance(config, architecture.config_class):
         raise ValueError(
             f"init={init!r} is a model with a {type(config).__name__}, and {recipe.model.architecture} takes a "
-            f"{architecture.config_class.__name__}; give another architecture or another init"
+            f"{architecture.config_class.__name__}; give another init, or an architecture that takes it: "
+            f"{', '.join(architectures_with(config))}"
+        )
+    limit, wanted = most_tokens(config), fields.get("max_position_embeddings", 0)
+    if limit is not None and wanted > limit:
+        raise ValueError(
+            f"init={init!r} has {limit} positions, and texts may have {wanted} tokens; write text.length={limit}"
         )
     if kept := kept_fields(config, recipe.model.config):
         say(f"the config is that of init: {', '.join(kept)}")
     own = own_fields(config, merged(fields, recipe.model.config))
     result: PreTrainedConfig = type(config)(**{**config.to_dict(), **own})
     return result
+
+
+def architectures_with(config: PreTrainedConfig) -> list[str]:
+    """Return the names of the architectures with a head that take a config."""
+    return [name for name in modeling.__all__ if "For" in name and getattr(modeling, name).config_class is type(config)]
 
 
 def own_fields(config: PreTrainedConfig, wanted: Fields) -> Fields:
@@ -82,9 +88,10 @@ def load_pretrained(recipe: Recipe, architecture: Any, config: PreTrainedConfig)
     A head that it lacks starts at random. ValueError where a tensor below the head does, unless `partial_init` allows.
     """
     init = str(recipe.model.init)
-    model, report = architecture.from_pretrained(
-        own_folder(init), config=config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
-    )
+    with quiet():
+        model, report = architecture.from_pretrained(
+            own_folder(init), config=config, dtype="float32", output_loading_info=True, ignore_mismatched_sizes=True
+        )
     tied = model.get_expanded_tied_weights_keys()
     wanted = [name for name in model.state_dict() if name not in tied]
     new = sorted({*report["missing_keys"], *(entry[0] for entry in report["mismatched_keys"])} - set(tied))
@@ -101,5 +108,7 @@ def load_pretrained(recipe: Recipe, architecture: Any, config: PreTrainedConfig)
             "partial_init=true to start the others at random"
         )
     said = f"; new, and random: {', '.join(new)}" if new else ""
+    if unused := sorted(report["unexpected_keys"]):
+        said += f"; not used: {', '.join(unused)}"
     say(f"{taken} taken over from {init}{said}")
     return model

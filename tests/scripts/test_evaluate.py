@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import own_runs
+import stock_folders
 from qkv.scripts.cli import main
 
 Runs = Callable[[str], Path]
@@ -115,6 +116,53 @@ def test_a_mistake_is_one_sentence(
     capsys.readouterr()
     assert main(["evaluate", *words.format(**places).split()]) == 1
     assert message.format(**places) in capsys.readouterr().err.splitlines()[-1]
+
+
+STOCK: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "a classifier": (stock_folders.bert, "classes"),
+    "a masked language model": (stock_folders.masked_bert, "texts"),
+    "a language model": (stock_folders.gpt2, "texts"),
+    "an image classifier": (stock_folders.vit, "images"),
+}
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_a_stock_model_is_evaluated(name: str, tmp_path: Path) -> None:
+    make, kind = STOCK[name]
+    table = own_runs.data(kind, tmp_path / "data", 8)  # whose texts are longer than its positions
+    words = ["evaluate", str(make(tmp_path / "model")), str(table), FEW, "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    facts, rows = read(tmp_path / "out")
+    assert facts["metrics"]["loss"]["value"] > 0 and len(rows) == facts["rows"] > 0
+
+
+def test_a_folder_of_classes_is_evaluated(run_of: Runs, tmp_path: Path) -> None:
+    files = own_runs.data("images", tmp_path / "data", 6).parent / "files"
+    for number in range(6):
+        place = tmp_path / "pictures" / ("good", "bad")[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        (files / f"{number}.png").rename(place / f"{number}.png")
+    words = ["evaluate", str(run_of("images")), str(tmp_path / "pictures"), FEW, "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    assert [row["reference"] for row in read(tmp_path / "out")[1]] == ["bad"] * 3 + ["good"] * 3
+
+
+def test_own_data_called_as_example_data(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    own_runs.data("images", tmp_path / "digits", 30)
+    assert main(["train", "./digits", *own_runs.KINDS["images"], "holdout=0", f"out={tmp_path / 'run'}"]) == 0
+    for number, words in enumerate(([], ["data=digits"], ["data=./digits"], [f"data={tmp_path}/digits"])):
+        assert main(["evaluate", "run", *words, FEW, "--out", f"out{number}"]) == 0
+    assert len({json.dumps(read(tmp_path / f"out{number}")[0]["data"]) for number in range(4)}) == 1
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    capsys.readouterr()
+    assert main(["evaluate", "../run", FEW]) == 1
+    expected = (
+        "called 'digits', as example data of qkv that are not the same; say where yours are, as in data=path/digits"
+    )
+    assert expected in capsys.readouterr().err
+    assert main(["evaluate", "../run", "data=../digits", FEW, "--out", "out"]) == 0
 
 
 def test_two_models_are_compared_on_the_same_rows(run_of: Runs, tmp_path: Path, capsys: Any) -> None:

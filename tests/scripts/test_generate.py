@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import stock_folders
 from qkv.scripts.cli import main
 
 Runs = Callable[[str], Path]
@@ -55,6 +56,15 @@ def test_rows_of_a_table_are_those_of_single_prompts(
     alone = [printed([str(run), prompt, "max_new_tokens=4"], capsys) for prompt in prompts]
     assert [f"{row['text']}{row['prediction']}\n" for row in rows] == alone
     assert [row["id"] for row in rows] == ["00", "01", "02"] and all(0 < row["score"] <= 1 for row in rows)
+
+
+def test_a_stock_model_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = stock_folders.gpt2(tmp_path)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer("warm", return_tensors="pt")
+    tokens = model.generate(**inputs, max_new_tokens=3, do_sample=False)[0]
+    expected = tokenizer.decode(tokens, skip_special_tokens=True)
+    assert printed([str(folder), "warm", "max_new_tokens=3"], capsys) == f"{expected}\n"
 
 
 def test_a_model_that_writes_nothing(run_of: Runs, capsys: pytest.CaptureFixture[str]) -> None:

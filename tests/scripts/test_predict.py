@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import own_runs
+import stock_folders
 from qkv.scripts.cli import main
 
 Runs = Callable[[str], Path]
@@ -74,6 +75,17 @@ def test_a_text_is_answered_on_the_screen(run_of: Runs, capsys: pytest.CaptureFi
     assert main(["predict", str(run_of("classes")), "warm, naïve"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert rows[0]["text"] == "warm, naïve" and rows[0]["prediction"] in ("good", "bad")
+
+
+@pytest.mark.parametrize("kind", ["classes", "images"])
+def test_a_stock_model_predicts(kind: str, tmp_path: Path) -> None:
+    model = {"classes": stock_folders.bert, "images": stock_folders.vit}[kind](tmp_path / "model")
+    table = own_runs.data(kind, tmp_path / "data", 5)
+    if kind == "classes":  # of more tokens than the model has positions
+        table.write_text(json.dumps({"text": "warm " * 30}) + "\n" + table.read_text())
+    assert main(["predict", str(model), str(table), "--out", str(tmp_path / "out.jsonl")]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {row["prediction"] for row in rows} <= {"bad", "good"} and all(0.5 <= row["score"] <= 1 for row in rows)
 
 
 def test_a_folder_of_pictures(run_of: Runs, runs_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from qkv.scripts.common.tables import print_table
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.encoding import UTF_8
 from qkv.scripts.data.inference.columns import PAIRS, Column, describe, first, is_image, longest
+from qkv.scripts.data.inference.pretrained_start import fitted
 from qkv.scripts.data.loading import read, splits
 from qkv.scripts.data.validation import check_image
 from qkv.scripts.recipes.fields.aliases import resolve
@@ -68,6 +69,7 @@ def infer(where: str, words: Sequence[str] = ()) -> tuple[Recipe, dict[str, str]
     name = re.sub(r"[^\w.-]+", "-", "-".join(path.stem for path in local_files(where)) or where)
     own = {"name": name, "title": "", "data": where, "holdout": 0.0 if "validation" in splits(where) else 0.1}
     values = merged(merged(own, yaml.safe_load(SETTINGS.read_text(encoding="utf-8"))[guess.task]), guess.fields)
+    values = fitted(values, given)
     usual = values.pop("epochs")
     checked = flat(build(merged(values, given)))
     typed = {key: checked[key] for key in given if key in checked}
@@ -200,12 +202,17 @@ def shown(guess: Guess, columns: Sequence[Column], recipe: Recipe, rows: int) ->
     """Return what was inferred, to be shown before a training; rows are named by the word that overrides them."""
     data, optimization = recipe.data, recipe.optimization
     lines = {"data": f"{data.source}, {'at least ' * (rows == SAMPLE)}{rows:,} rows", "task": guess.task}
+    if recipe.model.architecture.endswith("ForMaskedLM"):
+        lines["task"] = "masked-lm"
     lines |= {f"column of {role}": f"{column.name} ({column.kind})" for role, column in guess.roles.items()}
     used = {column.name for column in guess.roles.values()}
     lines["columns not used"] = ", ".join(column.name for column in columns if column.name not in used)
     classes = Counter(str(value) for value in guess.roles["class"].values) if "class" in guess.roles else {}
     lines["classes"] = ", ".join(f"{name} {count}" for name, count in sorted(classes.items())[:12])
     lines["architecture"] = recipe.model.architecture
+    if recipe.model.init is not None:
+        lines["init"] = recipe.model.init
+        lines["learning_rate"] = f"{optimization.learning_rate:g}, as of a pretrained model"
     image = recipe.model.config.get("vision_config", recipe.model.config)
     if "patch_size" in image:
         lines["model.image_size"] = f"{image['image_size']}, in patches of {image['patch_size']}"

@@ -133,7 +133,7 @@ def counterpart(config: Config, architecture: str) -> tuple[str, str] | None:
     with torch.device("meta"):  # names of weights are asked for, never their numbers
         model = model_class(model_class.config_class.from_dict(config))
     try:
-        official, head = chosen(our_pairs(model), model, lost_on_writing)
+        official, head = chosen(our_pairs(model), model.config, lost_on_writing)
     except ValueError:
         return None
     return official.model_type, head.theirs

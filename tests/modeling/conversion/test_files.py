@@ -15,6 +15,7 @@ from test_parity import assert_identical
 
 import qkv
 from families import variant
+from qkv.modeling.conversion.files import located
 
 BERT, GPT2, BART = (
     variant(*names, "")
@@ -224,6 +225,9 @@ def test_a_hub_id_is_read_from_the_cache(folder: Path, tmp_path: Path, monkeypat
     ours = qkv.from_transformers("me/gpt2", revision="main")
     assert_identical(qkv.to_transformers(ours), GPT2.build())
     assert ours.config.name_or_path == "me/gpt2"
+    assert located("me/gpt2@main") == located("me/gpt2") == tmp_path / "hub/models--me--gpt2/snapshots" / ("a" * 40)
+    with pytest.raises(ValueError, match=r"me/gpt2 is neither .* cannot be reached"):
+        located("me/gpt2@v2")
     for name, why in (("me/other", "it is not in the cache and the Hub cannot be reached"), ("a b", "its form is not")):
         with pytest.raises(ValueError, match=f"{name} is neither a folder here nor a checkpoint .*: {why}"):
             qkv.from_transformers(name)

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from transformers import WhisperFeatureExtractor
 
+import qkv
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.pretrained import is_regression, pretrained_classes
 from qkv.scripts.tasks import registry
@@ -19,7 +20,9 @@ CTC = ["architecture=QkvAudioEncoderForCTC", "model.conv_strides=[2,1]", "holdou
 
 def pretrained(folder: Path, head: str, *names: str) -> Path:
     folder.mkdir(exist_ok=True)
-    values = {"architectures": [f"Qkv{head}"], "id2label": {str(number): name for number, name in enumerate(names)}}
+    model_class = getattr(qkv, f"Qkv{head}")
+    values = {"architectures": [model_class.__name__], "model_type": model_class.config_class.model_type}
+    values["id2label"] = {str(number): name for number, name in enumerate(names)}
     (folder / "config.json").write_text(json.dumps(values))
     return folder
 

@@ -97,8 +97,22 @@ def test_a_part_is_refused_unless_it_is_asked_for(tmp_path: Path, capsys) -> Non
 
 def test_a_model_of_another_family_is_refused(tmp_path: Path) -> None:
     qkv.QkvDecoderForCausalLM(qkv.QkvDecoderConfig(**SIZE)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=f"a model with a QkvDecoderConfig, and {CLASSIFIER} takes a QkvEncoderConfig"):
+    expected = f"with a QkvDecoderConfig, and {CLASSIFIER} takes a QkvEncoderConfig; .* QkvDecoderForCausalLM, QkvDeco"
+    with pytest.raises(ValueError, match=expected):
         start(recipe(tmp_path))
+
+
+def test_what_is_not_used_is_named(tmp_path: Path, capsys) -> None:
+    saved(tmp_path, "SequenceClassification", **HEAD, pooling="dense")
+    start(recipe(tmp_path, model={"pooling": "mean"}))
+    assert "not used: model.pooler.dense.bias, model.pooler.dense.weight\n" in capsys.readouterr().err
+
+
+def test_texts_longer_than_all_positions_are_refused(tmp_path: Path) -> None:
+    saved(tmp_path, position="learned", max_position_embeddings=20)
+    assert start(recipe(tmp_path), max_position_embeddings=20).config.max_position_embeddings == 20
+    with pytest.raises(ValueError, match=r"has 20 positions, and texts may have 21 tokens; write text\.length=20"):
+        start(recipe(tmp_path), max_position_embeddings=21)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
