@@ -1,8 +1,8 @@
 """Time workloads against what people would use instead: the same weights, equal results, laps in turns."""
 
 import json
+import warnings
 from argparse import Namespace
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from qkv.modeling.conversion.files import write_json
 from qkv.scripts.benchmarking import run as measuring
 from qkv.scripts.benchmarking.contenders import CONTENDERS, chosen_contenders, stock_model
 from qkv.scripts.benchmarking.equality import UnequalError
-from qkv.scripts.benchmarking.loading import measure_loading
+from qkv.scripts.benchmarking.loading import MODULES, measure_loading
 from qkv.scripts.benchmarking.machine import describe
 from qkv.scripts.benchmarking.report import columns, page
-from qkv.scripts.benchmarking.run import Settings
+from qkv.scripts.benchmarking.run import Settings, contenders_of
 from qkv.scripts.benchmarking.workloads import STEPS, Workload, chosen, read_workloads
 from qkv.scripts.common.environment import commit, public_command, versions
 from qkv.scripts.common.extras import require
@@ -31,27 +31,28 @@ def run(arguments: Namespace) -> None:
     if arguments.list:
         show_list()
         return
-    logging.set_verbosity_error()  # of stock classes it says what everybody is used to
+    # What libraries say of stock classes and of prototypes would stand between the lines of the progress bar.
+    logging.set_verbosity_error()
+    warnings.filterwarnings("ignore", module="torch|transformers")
     workloads = read_workloads()
     names, settings = chosen(arguments.workloads, [*workloads]), read_settings(arguments)
+    check_all_run(arguments.contenders, [workloads[name] for name in names])
     before = earlier(arguments.page) if arguments.page else {}
     with phase("measuring what this machine can do"):
         record = provenance(arguments, settings)
     check_same_machine(before, record, arguments.page)
     record["workloads"] = before.get("workloads", {})
     failures = []
-    with progress_display("laps", laps(names, settings), is_main=True, unit="lap") as shown:
-        report = Reporter(shown.update)
-        for name in names:
-            report.workload = name
-            try:
-                measured = measure(workloads[name], settings, record["machine"], report)
-            except UnequalError as error:
-                failures.append(f"{name}: {error}")
-                continue
-            record["workloads"][name] = measured | {"rounds": settings.rounds, "commit": record["commit"]}
-            write(record, arguments)
-    show(record, names)
+    for place, name in enumerate(names, start=1):
+        title = f"{name} ({place} of {len(names)})"
+        try:
+            measured = measure(title, workloads[name], settings, record["machine"])
+        except UnequalError as error:
+            failures.append(f"{name}: {error}")
+            continue
+        record["workloads"][name] = measured | {"rounds": settings.rounds, "commit": record["commit"]}
+        write(record, arguments)
+        show(name, measured)
     if failures:
         raise RuntimeError("; ".join(failures))
 
@@ -68,6 +69,13 @@ def read_settings(arguments: Namespace) -> Settings:
     precision = arguments.dtype or ("float32" if device.type == "cpu" else "bfloat16")
     names = chosen_contenders(arguments.contenders)
     return Settings(names, arguments.rounds, arguments.seed, device, getattr(torch, precision))
+
+
+def check_all_run(contenders: list[str], workloads: list[Workload]) -> None:
+    """Raise ValueError for a contender that is asked for and runs none of the workloads."""
+    for name in contenders:
+        if not any(CONTENDERS[name].has(workload) for workload in workloads):
+            raise ValueError(f"{name} runs none of these workloads; qkv benchmark --list says what it is")
 
 
 def provenance(arguments: Namespace, settings: Settings) -> dict[str, Any]:
@@ -96,29 +104,22 @@ def check_same_machine(before: dict[str, Any], now: dict[str, Any], folder: Path
             raise ValueError(f"{folder}/{RECORD} was measured with {name} {was}, not {is_now}; name another folder")
 
 
-class Reporter:
-    """Count laps, and say whose they are."""
+def measure(title: str, workload: Workload, settings: Settings, machine: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a workload, and show how far its laps are, those of the warm-up among them."""
+    loads = workload.step.startswith("load")
+    runners = [*MODULES] if loads else contenders_of(workload, settings)
+    done = 0
+    with progress_display(title, (settings.rounds + 1) * len(runners), is_main=True, unit="lap") as shown:
 
-    def __init__(self, update: Callable[[int, str], None]) -> None:
-        self.update, self.done, self.workload = update, 0, ""
+        def report(contender: str, laps: int) -> None:
+            nonlocal done
+            done += laps
+            shown.update(done, f"{title}, {contender}")
 
-    def __call__(self, contender: str, laps: int) -> None:
-        self.done += laps
-        self.update(self.done, f"{self.workload}, {contender}")
-
-
-def laps(names: list[str], settings: Settings) -> int:
-    """Return how many laps there are, those of the warm-up among them."""
-    loading = sum(name.startswith("load") for name in names)
-    return (settings.rounds + 1) * (len(settings.contenders) * (len(names) - loading) + 3 * loading)
-
-
-def measure(workload: Workload, settings: Settings, machine: dict[str, Any], report: Reporter) -> dict[str, Any]:
-    """Return the record of a workload."""
-    if workload.step in ("load", "load again"):
+        if not loads:
+            return measuring.measure(workload, settings, machine, report)
         stock = stock_model(workload, settings.seed, torch.device("cpu"), torch.float32)
         return measure_loading(workload, stock, settings.rounds, report)
-    return measuring.measure(workload, settings, machine, report)
 
 
 def write(record: dict[str, Any], arguments: Namespace) -> None:
@@ -134,13 +135,11 @@ def write(record: dict[str, Any], arguments: Namespace) -> None:
         draw(record, arguments.page / "times.png")
 
 
-def show(record: dict[str, Any], names: list[str]) -> None:
-    """Print a table for each workload, and who is absent."""
-    for name in names:
-        if workload := record["workloads"].get(name):
-            print_columns(name, columns(workload), "times as fast as transformers: median of rounds (range)")
-            for contender, reason in workload["absent"].items():
-                say(f"{contender} is absent from {name}: {reason}")
+def show(name: str, workload: dict[str, Any]) -> None:
+    """Print the table of a workload, and who is absent."""
+    print_columns(name, columns(workload), "times as fast as transformers: median of rounds (range)")
+    for contender, reason in workload["absent"].items():
+        say(f"{contender} is absent from {name}: {reason}")
 
 
 def show_list() -> None:

@@ -56,7 +56,7 @@ def packages() -> dict[str, str]:
 
 
 def distributions(modules: set[str]) -> set[str]:
-    return {packages().get(module, module) for module in modules}
+    return {packages().get(module, canonicalize_name(module)) for module in modules}
 
 
 @cache
@@ -80,7 +80,9 @@ def test_a_room_imports_what_its_extras_declare() -> None:
         names = next((names for room, names in ROOMS.items() if place.startswith(room)), ())
         names = ("train", "vision") if path.stem.replace("_", "-") in NEED_TRAIN else names
         undeclared[place] = distributions(imported(path, anywhere=False)) - brought() - declared(*names)
-        undeclared[place] |= distributions(imported(path, anywhere=True)) - brought() - declared("all", "speech")
+        undeclared[place] |= (
+            distributions(imported(path, anywhere=True)) - brought() - declared("all", "speech", "benchmark")
+        )
     assert {place: names for place, names in undeclared.items() if names} == {}
 
 
@@ -93,7 +95,7 @@ def test_the_extra_of_a_module_brings_it() -> None:
 
 
 def test_all_is_every_extra_for_users_but_trackers_and_the_one_under_another_license() -> None:
-    users = installation.EXTRAS.keys() - {"all", "speech", "test", "dev", *TRACKERS}
+    users = installation.EXTRAS.keys() - {"all", "speech", "benchmark", "test", "dev", *TRACKERS}
     assert declared("all") == declared(*users)
 
 

@@ -65,10 +65,38 @@ def text(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
+def pairs(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
+    """Return padded sources, and to train on padded targets, drawn by lengths of their own."""
+    inputs = padded(workload, config, generator)
+    if workload.step != "train":
+        return inputs
+    real = lengths(workload.batch, workload.target_length, workload.target_real, generator)
+    targets = tokens((workload.batch, workload.target_length), config, generator)
+    return inputs | {"labels": targets.masked_fill(torch.arange(workload.target_length) >= real[:, None], IGNORED)}
+
+
+def images(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
+    """Return images, and to train on their classes."""
+    shape = (workload.batch, config.num_channels, config.image_size, config.image_size)
+    inputs = {"pixel_values": torch.randn(shape, generator=generator)}
+    if workload.step == "train":
+        inputs["labels"] = torch.randint(0, config.num_labels, (workload.batch,), generator=generator)
+    return inputs
+
+
+def sound(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
+    """Return spectrograms of half a minute."""
+    shape = (workload.batch, config.num_mel_bins, 2 * config.max_source_positions)
+    return {"input_features": torch.randn(shape, generator=generator)}
+
+
 READS: dict[str, Callable[[Workload, Any, torch.Generator], Inputs]] = {
     "padded": padded,
     "masked": masked,
     "text": text,
+    "pairs": pairs,
+    "images": images,
+    "sound": sound,
 }
 
 
@@ -77,7 +105,22 @@ def batch(workload: Workload, config: Any, seed: int) -> Inputs:
     return READS[workload.model.reads](workload, config, torch.Generator().manual_seed(seed))
 
 
-def real_tokens(inputs: Inputs) -> Tensor | None:
+def without_labels(inputs: Inputs, config: Any = None) -> Inputs:
+    """Return inputs without labels; a decoder beside an encoder reads those before each place, or a first token."""
+    given = {name: value for name, value in inputs.items() if name != "labels"}
+    if not getattr(config, "is_encoder_decoder", False):
+        return given
+    rows = next(iter(given.values()))
+    start = torch.full((len(rows), 1), config.decoder_start_token_id, device=rows.device)
+    if "labels" not in inputs:
+        return given | {"decoder_input_ids": start}
+    before = inputs["labels"][:, :-1].masked_fill(inputs["labels"][:, :-1] == IGNORED, config.pad_token_id)
+    return given | {"decoder_input_ids": torch.cat([start, before], 1)}
+
+
+def real_tokens(workload: Workload, inputs: Inputs) -> Tensor | None:
     """Return which outputs are of real tokens; None where all are."""
+    if workload.model.reads == "pairs":
+        return inputs["labels"] != IGNORED if "labels" in inputs else None
     mask = inputs.get("attention_mask")
     return None if mask is None else mask.bool()

@@ -1,44 +1,45 @@
 """The contenders: programs that run the same weights on the same batch."""
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 import qkv
 from qkv.modeling.conversion.config import lost_on_reading
 from qkv.modeling.conversion.convert import chosen, official_pairs, rows
 from qkv.modeling.conversion.weights import convert
-from qkv.scripts.benchmarking.workloads import Workload
+from qkv.scripts.benchmarking.candidate import Candidate
+from qkv.scripts.benchmarking.plain_decoder import plain_decoder
+from qkv.scripts.benchmarking.timm_vit import timm_vit
+from qkv.scripts.benchmarking.torch_encoder import torch_encoder
+from qkv.scripts.benchmarking.workloads import Step, Workload
+from qkv.scripts.benchmarking.x_transformers_models import x_transformers
 from qkv.scripts.common.words import did_you_mean
 
-Tensors = dict[str, Tensor]
 OURS, THEIRS = "qkv", "transformers"
-
-
-class AbsentError(Exception):
-    """A contender cannot run a workload here; the message says why."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A model with the stock model's weights, and how gradients of those are named and laid out in it."""
-
-    model: nn.Module
-    translated: Callable[[Tensors], Tensors]
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A program, how it takes over a stock model, and whether its model is compiled."""
+    """A program, how it takes over a stock model, the models it has (all, where none is named), and if it compiles."""
 
     about: str
     take_over: Callable[[PreTrainedModel, Workload], Candidate]
+    runs: Mapping[str, Sequence[Step]] = field(default_factory=dict)
     compiled: bool = False
+
+    def has(self, workload: Workload) -> bool:
+        """Tell whether it can run a workload."""
+        if workload.step.startswith("load"):
+            return False  # who loads is said in loading.py
+        return not self.runs or workload.step in self.runs.get(workload.model.official, ())
+
+
+BERTS: Mapping[str, Sequence[Step]] = {"BertForMaskedLM": ["train"], "BertModel": ["encode"]}
 
 
 def ours(stock: PreTrainedModel, workload: Workload) -> Candidate:
@@ -58,6 +59,20 @@ CONTENDERS = {
     THEIRS: Contender("transformers' own class, with sdpa", theirs),
     "qkv-compiled": Contender("this package under torch.compile", ours, compiled=True),
     "transformers-compiled": Contender("transformers' own class under torch.compile", theirs, compiled=True),
+    "x-transformers": Contender(
+        "the library, installed with qkv[benchmark]",
+        x_transformers,
+        {**BERTS, "GPT2LMHeadModel": ["train", "generate"]},
+    ),
+    "torch-encoder": Contender(
+        "torch.nn.TransformerEncoder; nested tensors skip padding in inference", torch_encoder, BERTS
+    ),
+    "plain-decoder": Contender(
+        "nanoGPT's shape, written with plain modules", plain_decoder, {"GPT2LMHeadModel": ["train"]}
+    ),
+    "timm": Contender(
+        "the library's ViT, installed with qkv[benchmark]", timm_vit, {"ViTForImageClassification": ["train", "encode"]}
+    ),
 }
 
 
@@ -81,7 +96,8 @@ def stock_model(workload: Workload, seed: int, device: torch.device, dtype: torc
     model = official(config, **shape.options)
     if model.can_generate():
         settings = model.generation_config
-        settings.eos_token_id, settings.pad_token_id = None, 0
+        settings.eos_token_id = settings.forced_eos_token_id = None
+        settings.pad_token_id = config.pad_token_id or 0
     # Training keeps its weights in single precision, and computes in a lower one.
     return model.to(device, torch.float32 if workload.step == "train" else dtype)
 

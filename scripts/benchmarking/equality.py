@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qkv.scripts.benchmarking.batches import Inputs, real_tokens
-from qkv.scripts.benchmarking.contenders import Candidate, Tensors
+from qkv.scripts.benchmarking.batches import Inputs, real_tokens, without_labels
+from qkv.scripts.benchmarking.candidate import Candidate, Tensors
 from qkv.scripts.benchmarking.steps import generate, mixed_precision
 from qkv.scripts.benchmarking.workloads import Workload
 
@@ -25,10 +25,10 @@ class UnequalError(RuntimeError):
 def evidence(model: Any, workload: Workload, inputs: Inputs, dtype: torch.dtype) -> Tensors:
     """Return what a model computes of a batch: outputs of real tokens, and the loss or the tokens it generates."""
     model.train(workload.step == "train")
-    given = {name: value for name, value in inputs.items() if name != "labels"}
+    given = without_labels(inputs, getattr(model, "config", None))
     with torch.no_grad(), mixed_precision(model, dtype):
         output = model(**given)
-    real = real_tokens(inputs)
+    real = real_tokens(workload, inputs)
     name = "logits" if "logits" in output else "last_hidden_state"
     results = {name: output[name] if real is None else output[name][real]}
     if workload.step == "generate":

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from qkv.scripts.benchmarking.batches import Inputs, batch
-from qkv.scripts.benchmarking.contenders import CONTENDERS, THEIRS, AbsentError, Candidate, candidate, stock_model
+from qkv.scripts.benchmarking.candidate import AbsentError, Candidate
+from qkv.scripts.benchmarking.contenders import CONTENDERS, THEIRS, candidate, stock_model
 from qkv.scripts.benchmarking.equality import UnequalError, check_equal, evidence, gradients
 from qkv.scripts.benchmarking.memory import peak_bytes
 from qkv.scripts.benchmarking.steps import step_of
@@ -61,13 +62,18 @@ def timed(name: str, step: Callable[[], Any], report: Report) -> float:
     return took
 
 
+def contenders_of(workload: Workload, settings: Settings) -> list[str]:
+    """Return who runs a workload, of the contenders that are asked for."""
+    return [name for name in settings.contenders if CONTENDERS[name].has(workload)]
+
+
 def compare(
     workload: Workload, settings: Settings, stock: Any, inputs: Inputs, report: Report
 ) -> dict[str, tuple[Candidate, dict[str, float]] | AbsentError]:
     """Return every contender with its differences from the stock model, or why it is absent."""
     wanted = (evidence(stock, workload, inputs, settings.dtype), gradients(stock))
     results: dict[str, tuple[Candidate, dict[str, float]] | AbsentError] = {}
-    for name in settings.contenders:
+    for name in contenders_of(workload, settings):
         report(f"{name}: outputs and gradients", 0)
         try:
             taken = candidate(name, stock, workload)

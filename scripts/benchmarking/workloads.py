@@ -64,7 +64,7 @@ def chosen(words: Sequence[str], known: Sequence[str]) -> list[str]:
 
     A word is a name, a pattern such as `decode-*`, or how names begin. ValueError for any other.
     """
-    meant = {word: [name for name in known if means(word, name)] for word in words}
+    meant = {word: [name for name in known if means(word, name, known)] for word in words}
     for word, matches in meant.items():
         if not matches:
             close = nearest(word, [*known, *(beginning for name in known for beginning in beginnings(name))])
@@ -79,6 +79,6 @@ def beginnings(name: str) -> Iterator[str]:
     return ("-".join(parts[:count]) for count in range(1, len(parts)))
 
 
-def means(word: str, name: str) -> bool:
-    """Tell whether a word means a workload."""
-    return fnmatchcase(name, word) or name.startswith(f"{word}-")
+def means(word: str, name: str, known: Sequence[str]) -> bool:
+    """Tell whether a word means a workload: a name means itself alone."""
+    return name == word if word in known else fnmatchcase(name, word) or name.startswith(f"{word}-")

@@ -22,11 +22,18 @@ EXTRAS = {
     "seqeval": "train",
     "sklearn": "train",
     "tensorboard": "tensorboard",
+    "timm": "benchmark",
     "trackio": "trackio",
     "wandb": "wandb",
+    "x_transformers": "benchmark",
 }
 # Modules whose distribution has another name.
-DISTRIBUTIONS = {"PIL": "pillow", "espeakng_loader": "espeakng-loader", "sklearn": "scikit-learn"}
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "espeakng_loader": "espeakng-loader",
+    "sklearn": "scikit-learn",
+    "x_transformers": "x-transformers",
+}
 
 
 class MissingExtraError(ModuleNotFoundError):

@@ -26,7 +26,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Measurements that take no time; what was measured."""
     names: list[str] = []
 
-    def measure(workload, settings, machine, report):
+    def measure(title, workload, settings, machine):
         names.append(workload.name)
         return measured(LAPS)
 
@@ -68,7 +68,7 @@ def test_pages_of_other_conditions_are_not_mixed(
 def test_an_inequality_stops_its_workload_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measure(workload, settings, machine, report):
+    def measure(title, workload, settings, machine):
         if workload.name == "encode-small-128":
             raise UnequalError("other differs; there is nothing to time")
         return measured(LAPS)
@@ -98,6 +98,7 @@ def test_the_list_runs_nothing(pretended: list[str], capsys: pytest.CaptureFixtu
     [
         (["--rounds=0"], "--rounds=0 measures nothing; use at least 1"),
         (["encod"], "there is no workload 'encod'; did you mean 'encode'?"),
+        (["decode-small-1", "--contenders", "timm"], "timm runs none of these workloads; qkv benchmark --list"),
         (["--contenders", "hf"], "there is no contender 'hf'; the contenders are qkv, transformers"),
     ],
 )

@@ -5,21 +5,37 @@ from typing import Any
 
 import torch
 
+from qkv.scripts.benchmarking.contenders import stock_model
 from qkv.scripts.benchmarking.run import Settings
 from qkv.scripts.benchmarking.workloads import Workload, read_workloads
 
 BERT = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 GPT2 = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+VIT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "image_size": 32}
+WHISPER = {
+    "vocab_size": 60, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_source_positions": 20,
+    "num_mel_bins": 8, "pad_token_id": 50, "bos_token_id": 50, "eos_token_id": 50, "decoder_start_token_id": 51,
+    "begin_suppress_tokens": None,
+}  # fmt: skip
 LLAMA = BERT | {"num_key_value_heads": 1}
 SIZES: dict[str, dict[str, Any]] = {
     "BertForMaskedLM": BERT,
     "BertModel": BERT,
     "GPT2LMHeadModel": GPT2,
     "LlamaForCausalLM": LLAMA,
+    "LlamaModel": LLAMA,
+    "MistralModel": LLAMA | {"sliding_window": 4},
+    "BartForConditionalGeneration": {"vocab_size": 40, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32},
+    "ViTForImageClassification": VIT,
+    "WhisperForConditionalGeneration": WHISPER,
 }
 WORKLOADS = read_workloads()
 # One for each class and step.
-KINDS = {(workload.model.official, workload.step): name for name, workload in reversed(WORKLOADS.items())}
+KINDS = {
+    (workload.model.official, workload.step, workload.beams): name for name, workload in reversed(WORKLOADS.items())
+}
+RUN = [name for name in KINDS.values() if not name.startswith("load")]
 MACHINE = {
     "device": "cpu", "name": "a processor", "cores": 2, "threads": 2, "dtype": "float32",
     "gemm_flops": 1e11, "bandwidth_bytes": 2e10,
@@ -33,6 +49,11 @@ def tiny(name: str) -> Workload:
     shape = replace(workload.model, config=workload.model.config | SIZES[workload.model.official])
     small = {key: min(value, getattr(workload, key)) for key, value in LENGTHS.items()}
     return replace(workload, model=shape, **small)
+
+
+def stock(workload: Workload, seed: int = 0) -> Any:
+    """The stock model of a workload."""
+    return stock_model(workload, seed, torch.device("cpu"), torch.float32)
 
 
 def settings(*contenders: str, rounds: int = 2) -> Settings:

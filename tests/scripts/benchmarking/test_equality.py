@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from qkv.scripts.benchmarking import run
-from qkv.scripts.benchmarking.contenders import CONTENDERS, Candidate, Contender, theirs
+from qkv.scripts.benchmarking.candidate import Candidate
+from qkv.scripts.benchmarking.contenders import CONTENDERS, Contender, theirs
 from qkv.scripts.benchmarking.equality import UnequalError, check_equal, distance, gradients
 from tiny_workloads import MACHINE, settings, tiny
 

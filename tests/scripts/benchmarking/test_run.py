@@ -3,10 +3,9 @@
 import pytest
 
 from qkv.scripts.benchmarking import run
-from qkv.scripts.benchmarking.contenders import CONTENDERS, AbsentError, Contender, theirs
-from tiny_workloads import KINDS, MACHINE, settings, tiny
-
-RUN = [name for (_, step), name in KINDS.items() if not step.startswith("load")]
+from qkv.scripts.benchmarking.candidate import AbsentError
+from qkv.scripts.benchmarking.contenders import CONTENDERS, Contender, theirs
+from tiny_workloads import MACHINE, RUN, settings, tiny
 
 
 @pytest.mark.parametrize("name", RUN)
