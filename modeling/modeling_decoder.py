@@ -24,6 +24,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
+from .generation import FastGenerationMixin
 from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
 from .heads.loss import Count, causal_lm_loss, classification
 from .kernel import check_backend
@@ -92,7 +93,7 @@ class StaticMasks:
         return {**built.masks, "key_positions": built.key_positions}
 
 
-class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, GenerationMixin):
+class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, FastGenerationMixin, GenerationMixin):
     """Predict the next token and generate: `input_ids -> QkvDecoderModel -> lm_head -> logits (B, T, V)`."""
 
     config: QkvDecoderConfig

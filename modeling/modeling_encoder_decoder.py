@@ -18,6 +18,7 @@ from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig, Seq2SeqConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
+from .generation import FastGenerationMixin
 from .heads.head import last_token, scale_for_head
 from .heads.loss import IGNORED, Count, cross_entropy
 from .masking import GivenMask
@@ -220,7 +221,9 @@ class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
         return Seq2SeqLMOutput(loss=loss, logits=logits, **other_fields(outputs))
 
 
-class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyMixin, GenerationMixin):
+class QkvEncoderDecoderForConditionalGeneration(
+    Seq2SeqLMBase, SharedVocabularyMixin, FastGenerationMixin, GenerationMixin
+):
     """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvEncoderDecoderConfig

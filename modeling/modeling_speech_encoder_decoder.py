@@ -18,6 +18,7 @@ from transformers.models.whisper.generation_whisper import WhisperGenerationMixi
 
 from ..configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
+from .generation import FastGenerationMixin
 from .masking import GivenMask
 from .modeling_audio_encoder import QkvAudioEncoderModel
 from .modeling_encoder_decoder import EncoderOutputs, QkvCrossDecoderModel, Seq2SeqLMBase, StackEncoderDecoder
@@ -96,7 +97,7 @@ def generate_long_form(
 TRANSCRIPTIONS = {"short_form": generate_short_form, "long_form": generate_long_form}
 
 
-class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, WhisperGenerationMixin):
+class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, FastGenerationMixin, WhisperGenerationMixin):
     """Transcribe or translate speech: `input_features, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`.
 
     `generate` is transformers' own, with `transcription="long_form"` that of Whisper, which reads
@@ -118,7 +119,8 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, WhisperGenerationMi
         """Generate as transformers does, with Whisper's options where the config transcribes in long form."""
         named = (kwargs.pop("inputs", None), kwargs.pop("input_features", None))
         features = args or [value for value in named if value is not None][:1] or (None,)
-        return TRANSCRIPTIONS[self.config.transcription](self, *features, **kwargs)
+        with self.laid_out(kwargs.get("assistant_model")):
+            return TRANSCRIPTIONS[self.config.transcription](self, *features, **kwargs)
 
     def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         """Leave a prompt where Whisper has it, before the start token; transformers does so for its own class alone."""

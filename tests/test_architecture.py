@@ -29,7 +29,7 @@ RANKS = {
         {"presets", "backward_compatibility"},
     ],
     "modeling": [
-        {"checks.inputs"},
+        {"checks.inputs", "generation"},
         {"checks.sound", "checks.images", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "masking", "normalization"},
         {"position", "feed_forward", "heads.loss"},
@@ -71,7 +71,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 113,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2125, "modeling": 5750}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2125, "modeling": 6100}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:
