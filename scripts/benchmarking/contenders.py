@@ -45,7 +45,7 @@ BERTS: Mapping[str, Sequence[Step]] = {"BertForMaskedLM": ["train"], "BertModel"
 def ours(stock: PreTrainedModel, workload: Workload) -> Candidate:
     """Convert a stock model to qkv."""
     model = qkv.from_transformers(stock)
-    table = rows(*chosen(official_pairs(stock), stock, lost_on_reading))
+    table = rows(*chosen(official_pairs(stock), stock.config, lost_on_reading))
     return Candidate(model, lambda gradients: convert(table, gradients, model.config, reading=True))
 
 
