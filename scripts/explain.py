@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from functools import cache
 from textwrap import wrap
 
-from qkv.scripts.arguments import COMMANDS, about
+from qkv.scripts.arguments import COMMANDS, about, parser_of
 from qkv.scripts.common.words import nearest
 from qkv.scripts.explanation import models, trainings
 from qkv.scripts.explanation.entries import Entry
+from qkv.scripts.prediction.options import OPTIONS
 from qkv.scripts.recipes.fields.aliases import ALIASES
 
 INDENT = "  "
@@ -23,11 +24,28 @@ def explain_commands() -> Iterator[Entry]:
         yield Entry((name,), "command", description, example=example)
 
 
+OPTION = "option of qkv "
+
+
+def explain_options() -> Iterator[Entry]:
+    """Explain each option of commands, and of those that use a model also what is written without dashes."""
+    told: dict[tuple[tuple[str, ...], str], list[str]] = {}
+    for command in COMMANDS:
+        options = {tuple(action.option_strings): action.help for action in parser_of(command)._actions}
+        options |= {(name,): option.meaning for name, option in OPTIONS.get(command, {}).items()}
+        for names, meaning in options.items():
+            if names and meaning:
+                told.setdefault((names, meaning), []).append(command)
+    for (names, meaning), commands in told.items():
+        yield Entry(names, OPTION + ", ".join(commands), f"{meaning[:1].upper()}{meaning[1:]}.")
+
+
 SECTIONS = (
     explain_commands,
     trainings.explain_recipes,
     trainings.explain_fields,
     trainings.explain_answers,
+    explain_options,
     trainings.explain_tasks,
     trainings.explain_data,
     trainings.explain_metrics,
@@ -44,14 +62,19 @@ SECTIONS = (
 def run(arguments: Namespace) -> None:
     """Print all that a word means; ValueError, with the nearest word, where it means nothing."""
     width = min(shutil.get_terminal_size().columns, 100)
-    print("\n\n".join(spelled(entry, width) for entry in explanations(" ".join(arguments.word))))
+    joint = "=" if arguments.word[0].startswith("-") else " "  # --lr 1e-3 is lr=1e-3
+    print("\n\n".join(spelled(entry, width) for entry in explanations(joint.join(arguments.word))))
 
 
 def explanations(typed: str) -> list[Entry]:
-    """Return what a word means, or what it is another name of; of `key=value` what both mean."""
+    """Return what a word means, or what it is another name of; of `key=value` what both mean.
+
+    An option of a command is meant where a word begins with dashes, or means nothing else.
+    """
     wanted = {plain(name) for word in typed.split("=") for name in (word, *fields_named(word))}
     if entries := [entry for entry in all_entries() if wanted & set(map(plain, entry.names))]:
-        return entries
+        others = [entry for entry in entries if not entry.kind.startswith(OPTION)]
+        return entries if typed.startswith("-") else others or entries
     words = sorted({name for entry in all_entries() for name in entry.names} | ALIASES.keys())
     longer = (word for word in words if plain(word).startswith(plain(typed)))
     close = next(longer, None) or nearest(typed, words)

@@ -10,7 +10,7 @@ from accelerate.state import AcceleratorState
 from qkv.scripts.cli import EXPECTED
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.extras import require
-from qkv.scripts.common.files import RECORD
+from qkv.scripts.common.files import RECORD, check_empty
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import format_metric, print_columns
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
@@ -63,8 +63,7 @@ def opened(folder: Path, wanted: SweepRecord) -> SweepRecord:
     """Return the sweep of a folder, new or to go on with; ValueError where it holds another, or something else."""
     saved = read_sweep(folder)
     if saved is None:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise FileExistsError(f"{folder} is not empty; give another out=, or remove it")
+        check_empty(folder)
         folder.mkdir(parents=True, exist_ok=True)
         wanted.write(folder)
         return wanted

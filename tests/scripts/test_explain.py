@@ -103,6 +103,12 @@ def test_values_of_examples_are_of_fields_there_are() -> None:
         "dropout": ["embedding_dropout:", "attention_dropout:", "residual_dropout:"],
         "position=rope": ["position: field of a model's config", "rope: word of model.position"],
         "device": ["CUDA_VISIBLE_DEVICES"],
+        "--per_device_train_batch_size": ["batch_size: field of a recipe"],
+        "--learning-rate=1e-3": ["learning_rate: field of a recipe"],
+        "--trials": ["--trials: option of qkv sweep", "where a field has a range"],
+        "--seed": ["seed: field of a recipe", "--seed: option of qkv compare-history", "seed: option of qkv evaluate"],
+        "--debug": ["Show the traceback of an error", "train, quickstart"],
+        "resamples": ["resamples: option of qkv evaluate", "1000"],
         "wer": ["words", "qkv train spoken-digits"],
     }.items(),
 )
@@ -110,6 +116,15 @@ def test_an_explanation_holds(word: str, sentences: list[str], capsys: pytest.Ca
     assert main(["explain", word]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert [sentence for sentence in sentences if sentence not in printed] == []
+
+
+def test_an_option_and_its_value_are_explained_as_they_are_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--lr", "1e-3"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("learning_rate: field") and main(["explain", "lr"]) == 0 and capsys.readouterr().out == told
+    assert main(["explain", "seed"]) == 0 and "option" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["explain", "--lr", "--help"])
 
 
 def test_a_field_that_families_have_with_other_words_is_explained_for_each() -> None:
@@ -121,6 +136,7 @@ def test_a_field_that_families_have_with_other_words_is_explained_for_each() -> 
 def test_a_near_miss_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "roep"]) == 1 and "did you mean 'rope'?" in capsys.readouterr().err
     assert main(["explain", "qqqqqq"]) == 1 and "qkv --help" in capsys.readouterr().err
+    assert main(["explain", "--resample"]) == 1 and "did you mean 'resamples'?" in capsys.readouterr().err
     assert main(["explain", "f1"]) == 1 and "did you mean 'f1_macro'?" in capsys.readouterr().err
 
 
