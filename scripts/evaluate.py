@@ -9,9 +9,10 @@ from qkv.scripts.common.environment import commit, public_command, versions, wit
 from qkv.scripts.common.files import check_empty, staged
 from qkv.scripts.common.phases import phase
 from qkv.scripts.common.tables import format_metric, print_table
+from qkv.scripts.prediction.bootstrap import intervals
 from qkv.scripts.prediction.comparison import compare, conclusion
 from qkv.scripts.prediction.evaluated_data import own_test, table_test
-from qkv.scripts.prediction.evaluation import Evaluation, calibration_error, evaluate_rows, intervals
+from qkv.scripts.prediction.evaluation import Evaluation, calibration_error, evaluate_rows
 from qkv.scripts.prediction.report import is_classification, write_report
 from qkv.scripts.prediction.source import Source, open_source
 from qkv.scripts.tasks.task import Task

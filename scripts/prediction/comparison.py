@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from qkv.scripts.prediction.evaluation import Evaluation, bootstrap, intervals_of
+from qkv.scripts.prediction.bootstrap import bootstrap, intervals_of
+from qkv.scripts.prediction.evaluation import Evaluation
 
 
 def compare(one: Evaluation, other: Evaluation, resamples: int, seed: int) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Evaluate a model row by row: what it answers, what is right, how certain it is, and the metrics of any rows."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,15 +9,13 @@ import numpy as np
 import torch
 from accelerate.utils import send_to_device
 from numpy.typing import NDArray
-from sacrebleu.metrics.base import Metric
 from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED
-from qkv.scripts.data.examples import Record, model_inputs
+from qkv.scripts.data.examples import Batch, Record
+from qkv.scripts.prediction.row_outputs import row_outputs
 from qkv.scripts.prediction.source import Source
-from qkv.scripts.tasks.metrics import SCORERS
 from qkv.scripts.tasks.task import Answer, Task
-from qkv.scripts.training.evaluation import no_cache
 from qkv.scripts.training.progress import progress_display
 
 NATS = "loss"
@@ -55,32 +53,35 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate_rows(source: Source, task: Task) -> Evaluation:
-    """Evaluate each row of a test by itself; only what is generated is generated in batches, as in training."""
+    """Evaluate each row of a test, those of about one length together; what is generated is so in batches, too."""
     split, model = task.splits["test"], source.model.eval()
     size = source.record.get("recipe", {}).get("batch_size", 16)
-    sums: list[dict[str, float]] = []
-    answers: list[list[Answer]] = []
-    rows: list[Record] = []
+    lengths = getattr(split, "lengths", None) or [0] * len(split)
+    order = sorted(range(len(split)), key=lambda number: lengths[number])
+    evaluated: dict[int, tuple[dict[str, float], list[Answer], Record]] = {}
     with progress_display("rows", len(split), is_main=True, unit="row") as progress:
         for start in range(0, len(split), size):
-            records = split.__getitems__(range(start, min(start + size, len(split))))
+            numbers = order[start : start + size]
+            records = split.__getitems__(numbers)
             together = generated(task, model, records)
-            for place, record in enumerate(records):
-                batch = send_to_device(task.collate([record], None), model.device)
-                outputs = model(**model_inputs(batch), **no_cache(model))
-                targets = int(torch.as_tensor(task.count(batch)).flatten()[-1])
+            for place, (outputs, batch) in enumerate(row_outputs(source, task, records)):
                 own = task.answer(model, outputs, batch) if together is None else [together[place]]
-                # A text of which nothing is masked has no targets, and a mean over none of them is no number.
-                loss = float(outputs.loss) * targets if outputs.loss is not None and targets else 0.0
-                scored = {name: float(value) for name, value in task.score(outputs, batch).items()}
-                sums.append({"targets": targets, NATS: loss} | scored)
-                answers.append(own)
-                row = {"row": start + place + 1, **described(task, record, outputs, batch, own)}
+                sums = sums_of(task, outputs, batch)
+                row = {"row": numbers[place] + 1, **described(task, records[place], outputs, batch, own)}
                 if not task.in_batch_negatives:
-                    row["loss"] = sums[-1][NATS] / max(targets, 1)
-                rows.append(row)
+                    row["loss"] = sums[NATS] / max(sums["targets"], 1)
+                evaluated[numbers[place]] = sums, own, row
             progress.update(start + len(records), "")
-    return Evaluation(task, sums, answers, rows, list(task.labels))
+    sums_of_rows, answers, rows = (list(column) for column in zip(*map(evaluated.get, range(len(split))), strict=True))
+    return Evaluation(task, sums_of_rows, answers, rows, list(task.labels))
+
+
+def sums_of(task: Task, outputs: Any, batch: Batch) -> dict[str, float]:
+    """Return what a row adds to the sums of a test: its targets, their losses, and scores."""
+    targets = int(torch.as_tensor(task.count(batch)).flatten()[-1])
+    # A text of which nothing is masked has no targets, and a mean over none of them is no number.
+    loss = float(outputs.loss) * targets if outputs.loss is not None and targets else 0.0
+    return {"targets": targets, NATS: loss} | {name: float(own) for name, own in task.score(outputs, batch).items()}
 
 
 def generated(task: Task, model: Any, records: Sequence[Record]) -> list[Answer] | None:
@@ -116,67 +117,11 @@ def certainty(logits: Any, batch: Any) -> float | None:
     if not isinstance(logits, Tensor) or logits.dim() not in (2, 3) or logits.shape[-1] == 1:
         return None
     best = logits.float().softmax(-1).amax(-1)[0]
-    labels = batch.get("labels") if logits.dim() == 3 else None
-    if isinstance(labels, Tensor) and labels.shape[1:] == best.shape and (labels[0] != IGNORED).any():
-        best = best[labels[0] != IGNORED]
+    for name, ignored in (("labels", IGNORED), ("attention_mask", 0)) if logits.dim() == 3 else ():
+        column = batch.get(name)
+        if isinstance(column, Tensor) and column.shape[1:] == best.shape and (column[0] != ignored).any():
+            return float(best[column[0] != ignored].mean())
     return float(best.mean())
-
-
-def intervals(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, tuple[float, float]]:
-    """Return the 95 % interval of each metric, by a bootstrap over rows; none for a single row.
-
-    Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, §13.3, percentile intervals
-    """
-    if len(evaluation.rows) < 2:
-        return {}
-    return intervals_of(own for (own,) in bootstrap([evaluation], resamples, seed))
-
-
-def bootstrap(evaluations: Sequence[Evaluation], resamples: int, seed: int) -> Iterator[list[dict[str, float]]]:
-    """Draw rows with replacement, the same ones of each evaluation, and yield the metrics of each over them."""
-    count, measures = len(evaluations[0].rows), [resampled(each) for each in evaluations]
-    draws = np.random.default_rng(seed).integers(0, count, (resamples, count))
-    with progress_display("resamples", resamples, is_main=True, unit="resample") as progress:
-        for number, chosen in enumerate(draws, 1):
-            yield [measure(chosen) for measure in measures]
-            progress.update(number, "")
-
-
-def intervals_of(resamples: Iterable[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
-    """Return the interval of each value but those that some resamples lack."""
-    values: dict[str, list[float]] = {}
-    for own in resamples:
-        for name, value in own.items():
-            values.setdefault(name, []).append(value)
-    most = max(map(len, values.values()), default=0)
-    return {name: interval(own) for name, own in values.items() if len(own) == most}
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return what the middle 95 % of values lie between."""
-    low, high = np.quantile(np.asarray(values, dtype=np.float64), (0.025, 0.975))
-    return float(low), float(high)
-
-
-def resampled(evaluation: Evaluation) -> Any:
-    """Return the function that measures chosen rows; scores of corpora from what each text adds to them."""
-    names = [name for name in evaluation.task.metrics if name in SCORERS]
-    pairs = [own[0] for own in evaluation.answers] if names else []
-    counts = {name: corpus_counts(SCORERS[name](), pairs) for name in names}
-    others = [name for name in evaluation.task.metrics if name not in SCORERS]
-
-    def measure(chosen: NDArray[np.int64]) -> dict[str, float]:
-        values = evaluation.metrics(chosen.tolist(), others)
-        sums = {name: own[chosen].sum(0).tolist() for name, (_, own) in counts.items()}
-        return values | {name: counts[name][0]._compute_score_from_stats(own).score for name, own in sums.items()}
-
-    return measure
-
-
-def corpus_counts(scorer: Metric, pairs: Sequence[Answer]) -> tuple[Any, NDArray[np.int64]]:
-    """Return a scorer of sacrebleu and what each text adds to its score, from which its own bootstrap resamples."""
-    texts, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return scorer, np.asarray(scorer._extract_corpus_statistics(texts, [references]), dtype=np.int64)
 
 
 def calibration_error(scores: Sequence[float], correct: Sequence[bool], bins: int = 10) -> float:
