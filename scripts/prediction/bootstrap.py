@@ -83,7 +83,7 @@ def confusions(answers: Sequence[Sequence[Answer]]) -> Callable[[Chosen], NDArra
 
     def confusion(chosen: Chosen) -> NDArray[np.float64]:
         times = np.bincount(chosen, minlength=len(answers))
-        return np.bincount(cells, times[rows], len(numbers) ** 2).reshape(len(numbers), -1)
+        return np.bincount(cells, times[rows].astype(np.float64), len(numbers) ** 2).reshape(len(numbers), -1)
 
     return confusion
 
