@@ -74,21 +74,21 @@ def resampled(evaluation: Evaluation) -> Callable[[Chosen], dict[str, float]]:
     return measure
 
 
-def confusions(answers: Sequence[Sequence[Answer]]) -> Callable[[Chosen], NDArray[np.float64]]:
+def confusions(answers: Sequence[Sequence[Answer]]) -> Callable[[Chosen], NDArray[Any]]:
     """Return the function that counts how often each true class of chosen rows was taken for each."""
     pairs = [pair for own in answers for pair in own]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(name for pair in pairs for name in pair))}
     cells = np.array([numbers[true] * len(numbers) + numbers[predicted] for predicted, true in pairs], dtype=np.int64)
     rows = np.repeat(np.arange(len(answers)), [len(own) for own in answers])
 
-    def confusion(chosen: Chosen) -> NDArray[np.float64]:
+    def confusion(chosen: Chosen) -> NDArray[Any]:
         times = np.bincount(chosen, minlength=len(answers))
-        return np.bincount(cells, times[rows].astype(np.float64), len(numbers) ** 2).reshape(len(numbers), -1)
+        return np.bincount(cells, times[rows], len(numbers) ** 2).reshape(len(numbers), -1)
 
     return confusion
 
 
-def class_scores(confusion: NDArray[np.float64]) -> dict[str, float]:
+def class_scores(confusion: NDArray[Any]) -> dict[str, float]:
     """Return accuracy and mean F1 of true classes (rows) and predicted ones (columns); a class without any is none."""
     right, true = confusion.diagonal(), confusion.sum(1)
     there = true + confusion.sum(0)

@@ -1,4 +1,4 @@
-"""What a model gives for each row: of a batch where it gives each the same there, else of rows by themselves."""
+"""Compute the outputs for each row: in batches where a row gets the same there, else row by row."""
 
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
