@@ -3,6 +3,9 @@
 import json
 import warnings
 from argparse import Namespace
+from contextlib import suppress
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,8 @@ def run(arguments: Namespace) -> None:
     logging.set_verbosity_error()
     warnings.filterwarnings("ignore", module="torch|transformers")
     workloads = read_workloads()
+    if arguments.batch is not None:
+        workloads = {name: with_batch(workload, arguments.batch) for name, workload in workloads.items()}
     names, settings = chosen(arguments.workloads, [*workloads]), read_settings(arguments)
     check_all_run(arguments.contenders, [workloads[name] for name in names])
     before = earlier(arguments.page) if arguments.page else {}
@@ -55,6 +60,13 @@ def run(arguments: Namespace) -> None:
         show(name, measured)
     if failures:
         raise RuntimeError("; ".join(failures))
+
+
+def with_batch(workload: Workload, rows: int) -> Workload:
+    """Return a workload with so many rows; ValueError for none."""
+    if rows < 1:
+        raise ValueError(f"--batch={rows} must be at least 1")
+    return workload if workload.step.startswith("load") else replace(workload, batch=rows)
 
 
 def read_settings(arguments: Namespace) -> Settings:
@@ -84,9 +96,18 @@ def provenance(arguments: Namespace, settings: Settings) -> dict[str, Any]:
         "command": public_command(arguments.words),
         "seed": settings.seed,
         "commit": commit(),
-        "versions": versions(),
+        "versions": versions() | library_versions(),
         "machine": describe(settings.device, settings.dtype),
     }
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries that are contenders, of those that are installed."""
+    numbers = {}
+    for name in ("x-transformers", "timm"):
+        with suppress(PackageNotFoundError):
+            numbers[name] = version(name)
+    return numbers
 
 
 def earlier(folder: Path) -> dict[str, Any]:

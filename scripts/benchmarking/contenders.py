@@ -70,6 +70,9 @@ CONTENDERS = {
     "plain-decoder": Contender(
         "nanoGPT's shape, written with plain modules", plain_decoder, {"GPT2LMHeadModel": ["train"]}
     ),
+    "plain-decoder-compiled": Contender(
+        "the same under torch.compile, as nanoGPT trains", plain_decoder, {"GPT2LMHeadModel": ["train"]}, compiled=True
+    ),
     "timm": Contender(
         "the library's ViT, installed with qkv[benchmark]", timm_vit, {"ViTForImageClassification": ["train", "encode"]}
     ),

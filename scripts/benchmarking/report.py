@@ -24,6 +24,7 @@ def columns(workload: Record) -> list[dict[str, str]]:
                 "contender": name,
                 "median": duration(median(own["seconds"])),
                 "times as fast": spread(own["times_as_fast"]),
+                "tokens/s": rate(workload, own),
                 "of the limit": share(workload, own),
                 "peak memory": scaled(own["peak_bytes"], "B") if "peak_bytes" in own else "",
             }
@@ -40,6 +41,11 @@ def spread(values: list[float]) -> str:
 def duration(seconds: float) -> str:
     """Format seconds with three digits."""
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def rate(workload: Record, contender: Mapping[str, Any]) -> str:
+    """Format the real tokens that a contender reads or writes in a second."""
+    return scaled(workload["work"]["tokens"] / median(contender["seconds"]), "").strip() if "work" in workload else ""
 
 
 def share(workload: Record, contender: Mapping[str, Any]) -> str:

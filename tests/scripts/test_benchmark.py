@@ -87,6 +87,26 @@ def test_absent_contenders_are_said(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert "timm is absent from load: it is not installed" in capsys.readouterr().err
 
 
+def test_rows_of_a_batch_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "times.json"
+    assert (
+        main(
+            [
+                "benchmark",
+                WORKLOADS[0],
+                "--batch=5",
+                "--contenders",
+                "qkv",
+                "--rounds=1",
+                "--device=cpu",
+                f"--json={file}",
+            ]
+        )
+        == 0
+    )
+    assert json.loads(file.read_text())["workloads"][WORKLOADS[0]]["batch"] == 5
+
+
 def test_the_list_runs_nothing(pretended: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["benchmark", "--list"]) == 0
     printed = capsys.readouterr().out
@@ -98,6 +118,7 @@ def test_the_list_runs_nothing(pretended: list[str], capsys: pytest.CaptureFixtu
     [
         (["--rounds=0"], "--rounds=0 measures nothing; use at least 1"),
         (["encod"], "there is no workload 'encod'; did you mean 'encode'?"),
+        (["--batch=0"], "--batch=0 must be at least 1"),
         (["decode-small-1", "--contenders", "timm"], "timm runs none of these workloads; qkv benchmark --list"),
         (["--contenders", "hf"], "there is no contender 'hf'; the contenders are qkv, transformers"),
     ],

@@ -18,6 +18,7 @@ def test_lines_are_ordered_by_time_and_say_the_ratio_the_limit_and_the_memory() 
         "contender": "qkv",
         "median": "1.5 s",
         "times as fast": "3.00 (2.00 to 4.00)",
+        "tokens/s": "66.7",
         "of the limit": "7 %",
         "peak memory": "3 kB",
     }
