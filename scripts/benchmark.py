@@ -18,7 +18,7 @@ from qkv.scripts.benchmarking.contenders import CONTENDERS, chosen_contenders, s
 from qkv.scripts.benchmarking.equality import UnequalError
 from qkv.scripts.benchmarking.loading import MODULES, measure_loading
 from qkv.scripts.benchmarking.machine import describe
-from qkv.scripts.benchmarking.report import columns, page
+from qkv.scripts.benchmarking.report import columns, page, short
 from qkv.scripts.benchmarking.run import Settings, contenders_of
 from qkv.scripts.benchmarking.workloads import STEPS, Workload, chosen, read_workloads
 from qkv.scripts.common.environment import commit, public_command, versions
@@ -46,18 +46,18 @@ def run(arguments: Namespace) -> None:
     with phase("measuring what this machine can do"):
         record = provenance(arguments, settings)
     check_same_machine(before, record, arguments.page)
-    record["workloads"] = before.get("workloads", {})
+    record = joined(before, record)
     failures = []
     for place, name in enumerate(names, start=1):
         title = f"{name} ({place} of {len(names)})"
         try:
-            measured = measure(title, workloads[name], settings, record["machine"])
+            measured = measure(title, workloads[name], settings)
         except UnequalError as error:
             failures.append(f"{name}: {error}")
             continue
         record["workloads"][name] = measured | {"rounds": settings.rounds, "commit": record["commit"]}
         write(record, arguments)
-        show(name, measured)
+        show(name, measured, record["machine"])
     if failures:
         raise RuntimeError("; ".join(failures))
 
@@ -125,7 +125,15 @@ def check_same_machine(before: dict[str, Any], now: dict[str, Any], folder: Path
             raise ValueError(f"{folder}/{RECORD} was measured with {name} {was}, not {is_now}; name another folder")
 
 
-def measure(title: str, workload: Workload, settings: Settings, machine: dict[str, Any]) -> dict[str, Any]:
+def joined(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with the workloads of an earlier one; a machine's limit is the most that was seen of it."""
+    machine = dict(now["machine"])
+    for name in ("gemm_flops", "bandwidth_bytes") if before else ():
+        machine[name] = max(machine[name], before["machine"][name])
+    return now | {"machine": machine, "workloads": before.get("workloads", {})}
+
+
+def measure(title: str, workload: Workload, settings: Settings) -> dict[str, Any]:
     """Return the record of a workload, and show how far its laps are, those of the warm-up among them."""
     loads = workload.step.startswith("load")
     runners = [*MODULES] if loads else contenders_of(workload, settings)
@@ -138,7 +146,7 @@ def measure(title: str, workload: Workload, settings: Settings, machine: dict[st
             shown.update(done, f"{title}, {contender}")
 
         if not loads:
-            return measuring.measure(workload, settings, machine, report)
+            return measuring.measure(workload, settings, report)
         stock = stock_model(workload, settings.seed, torch.device("cpu"), torch.float32)
         return measure_loading(workload, stock, settings.rounds, report)
 
@@ -156,9 +164,9 @@ def write(record: dict[str, Any], arguments: Namespace) -> None:
         draw(record, arguments.page / "times.png")
 
 
-def show(name: str, workload: dict[str, Any]) -> None:
+def show(name: str, workload: dict[str, Any], machine: dict[str, Any]) -> None:
     """Print the table of a workload, and who is absent."""
-    print_columns(name, columns(workload), "times as fast as transformers: median of rounds (range)")
+    print_columns(name, short(columns(workload, machine)), "times as fast as transformers: median of rounds (range)")
     for contender, reason in workload["absent"].items():
         say(f"{contender} is absent from {name}: {reason}")
 

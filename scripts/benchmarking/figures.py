@@ -5,14 +5,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from qkv.scripts.benchmarking.report import THEIRS
+from qkv.scripts.benchmarking.report import THEIRS, in_order
 
 HEIGHT, WIDTH = 0.32, 9.0
 
 
 def draw(record: dict[str, Any], path: Path) -> None:
     """Draw medians of ratios with their ranges, a row for each workload and a colour for each contender."""
-    workloads = record["workloads"]
+    workloads = in_order(record["workloads"])
     names = sorted({name for workload in workloads.values() for name in workload["contenders"]} - {THEIRS})
     figure = Figure(figsize=(WIDTH, 1.6 + HEIGHT * len(workloads)), layout="constrained")
     axis = figure.subplots()

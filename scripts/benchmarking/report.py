@@ -6,6 +6,8 @@ from statistics import median
 from typing import Any
 
 from qkv.scripts.benchmarking.timing import ratios
+from qkv.scripts.benchmarking.work import least_seconds
+from qkv.scripts.benchmarking.workloads import read_workloads
 from qkv.scripts.common.tables import scaled
 from qkv.scripts.common.templates import render
 
@@ -13,7 +15,7 @@ Record = dict[str, Any]
 OURS, THEIRS = "qkv", "transformers"
 
 
-def columns(workload: Record) -> list[dict[str, str]]:
+def columns(workload: Record, machine: Record) -> list[dict[str, str]]:
     """Return a line for every contender of a workload, the fastest first."""
     contenders = workload["contenders"]
     lines = []
@@ -25,11 +27,23 @@ def columns(workload: Record) -> list[dict[str, str]]:
                 "median": duration(median(own["seconds"])),
                 "times as fast": spread(own["times_as_fast"]),
                 "tokens/s": rate(workload, own),
-                "of the limit": share(workload, own),
-                "peak memory": scaled(own["peak_bytes"], "B") if "peak_bytes" in own else "",
+                "of limit": share(workload, own, machine),
+                "memory": scaled(own["peak_bytes"], "B") if "peak_bytes" in own else "",
+                "differs by": f"{max(own['differences'].values()):.1g}" if own.get("differences") else "",
             }
         )
     return lines
+
+
+def short(lines: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the columns that a screen has room for."""
+    return [{name: line[name] for name in line if name not in ("tokens/s", "differs by")} for line in lines]
+
+
+def in_order(workloads: Mapping[str, Record]) -> dict[str, Record]:
+    """Return workloads in the order of their table; a file has them by name."""
+    known = [*read_workloads()]
+    return {name: workloads[name] for name in sorted(workloads, key=lambda name: (*known, name).index(name))}
 
 
 def spread(values: list[float]) -> str:
@@ -48,11 +62,11 @@ def rate(workload: Record, contender: Mapping[str, Any]) -> str:
     return scaled(workload["work"]["tokens"] / median(contender["seconds"]), "").strip() if "work" in workload else ""
 
 
-def share(workload: Record, contender: Mapping[str, Any]) -> str:
+def share(workload: Record, contender: Mapping[str, Any], machine: Record) -> str:
     """Format the time of the machine at its limits as a share of a contender's."""
-    if "least_seconds" not in workload:
+    if "work" not in workload:
         return ""
-    return f"{100 * workload['least_seconds'] / median(contender['seconds']):.0f} %"
+    return f"{100 * least_seconds(workload['work'], machine) / median(contender['seconds']):.0f} %"
 
 
 def against_best(workload: Record) -> tuple[str, list[float]] | None:
@@ -68,7 +82,7 @@ def against_best(workload: Record) -> tuple[str, list[float]] | None:
 def summary(record: Record) -> list[list[str]]:
     """Return a row for every workload: qkv against transformers, against its better form, and against the machine."""
     rows = []
-    for name, workload in record["workloads"].items():
+    for name, workload in in_order(record["workloads"]).items():
         compared = against_best(workload)
         if compared is None:
             continue
@@ -77,7 +91,7 @@ def summary(record: Record) -> list[list[str]]:
         best, ratio = compared
         rows.append(
             [f"`{name}`", duration(median(own["seconds"])), spread(own["times_as_fast"]), f"{spread(ratio)}, {best}",
-             share(workload, own), memory]
+             share(workload, own, record["machine"]), memory]
         )  # fmt: skip
     return rows
 
@@ -88,7 +102,7 @@ def page(record: Record) -> str:
     limits = {
         name: scaled(machine[name], unit) for name, unit in (("gemm_flops", "FLOP/s"), ("bandwidth_bytes", "B/s"))
     }
-    tables = {name: columns(workload) for name, workload in record["workloads"].items()}
+    tables = {name: columns(workload, machine) for name, workload in in_order(record["workloads"]).items()}
     return render(
         Path(__file__).with_name("page.md.j2"), record=record, summary=summary(record), tables=tables, limits=limits
     )

@@ -14,7 +14,7 @@ from qkv.scripts.benchmarking.equality import UnequalError, check_equal, evidenc
 from qkv.scripts.benchmarking.memory import peak_bytes
 from qkv.scripts.benchmarking.steps import step_of
 from qkv.scripts.benchmarking.timing import in_turns, ratios, seconds
-from qkv.scripts.benchmarking.work import least_seconds, work
+from qkv.scripts.benchmarking.work import work
 from qkv.scripts.benchmarking.workloads import Workload
 
 Report = Callable[[str, int], None]
@@ -31,12 +31,11 @@ class Settings:
     dtype: torch.dtype
 
 
-def measure(workload: Workload, settings: Settings, machine: dict[str, Any], report: Report) -> dict[str, Any]:
+def measure(workload: Workload, settings: Settings, report: Report) -> dict[str, Any]:
     """Return the record of a workload; `report` is told what is being done, and the laps it is worth."""
     stock = stock_model(workload, settings.seed, settings.device, settings.dtype)
     inputs = {name: value.to(settings.device) for name, value in batch(workload, stock.config, settings.seed).items()}
     record: dict[str, Any] = {**workload.sizes, "work": work(stock, workload, inputs), "absent": {}, "contenders": {}}
-    record["least_seconds"] = least_seconds(record["work"], machine)
     steps: dict[str, Callable[[], Any]] = {}
     compared = compare(workload, settings, stock, inputs, report)
     for name, result in compared.items():

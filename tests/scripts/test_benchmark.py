@@ -26,7 +26,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Measurements that take no time; what was measured."""
     names: list[str] = []
 
-    def measure(title, workload, settings, machine):
+    def measure(title, workload, settings):
         names.append(workload.name)
         return measured(LAPS)
 
@@ -56,6 +56,16 @@ def test_a_page_keeps_what_was_measured_before(pretended: list[str], tmp_path: P
     )
 
 
+def test_a_limit_is_the_most_that_was_seen_of_the_machine(
+    pretended: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, flops in (("encode", 3e11), ("decode", 2e11)):
+        monkeypatch.setattr(benchmark, "describe", lambda *_, flops=flops: MACHINE | {"gemm_flops": flops})
+        assert main(["benchmark", name, "--device=cpu", f"--page={tmp_path}"]) == 0
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["machine"] == MACHINE | {"gemm_flops": 3e11} and len(record["workloads"]) == 2
+
+
 def test_pages_of_other_conditions_are_not_mixed(
     pretended: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,7 +78,7 @@ def test_pages_of_other_conditions_are_not_mixed(
 def test_an_inequality_stops_its_workload_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measure(title, workload, settings, machine):
+    def measure(title, workload, settings):
         if workload.name == "encode-small-128":
             raise UnequalError("other differs; there is nothing to time")
         return measured(LAPS)

@@ -96,9 +96,7 @@ def test_who_has_no_such_model_is_no_contender() -> None:
 @pytest.mark.parametrize("name", ["encode-small-128", "decode-small-1"])
 def test_a_compiled_model_has_the_same_results(name: str) -> None:
     from qkv.scripts.benchmarking import run
-    from tiny_workloads import MACHINE, settings
+    from tiny_workloads import settings
 
-    record = run.measure(
-        tiny(name), settings("transformers", "transformers-compiled", rounds=1), MACHINE, lambda *_: None
-    )
+    record = run.measure(tiny(name), settings("transformers", "transformers-compiled", rounds=1), lambda *_: None)
     assert [*record["contenders"]] == ["transformers", "transformers-compiled"], record["absent"]

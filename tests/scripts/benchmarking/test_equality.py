@@ -7,7 +7,7 @@ from qkv.scripts.benchmarking import run
 from qkv.scripts.benchmarking.candidate import Candidate
 from qkv.scripts.benchmarking.contenders import CONTENDERS, Contender, theirs
 from qkv.scripts.benchmarking.equality import UnequalError, check_equal, distance, gradients
-from tiny_workloads import MACHINE, settings, tiny
+from tiny_workloads import settings, tiny
 
 
 def changed(part: str, amount: float):
@@ -40,7 +40,7 @@ def test_another_weight_is_caught_before_anything_is_timed(
     monkeypatch.setitem(CONTENDERS, "other", changed(part, 0.5))
     monkeypatch.setattr(run, "in_turns", lambda *_: pytest.fail("it was timed"))
     with pytest.raises(UnequalError, match="other differs from transformers in .*there is nothing to time"):
-        run.measure(workload, settings("transformers", "other"), MACHINE, lambda *_: None)
+        run.measure(workload, settings("transformers", "other"), lambda *_: None)
 
 
 def linear(weight: float) -> torch.nn.Linear:

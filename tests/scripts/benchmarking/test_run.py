@@ -5,19 +5,18 @@ import pytest
 from qkv.scripts.benchmarking import run
 from qkv.scripts.benchmarking.candidate import AbsentError
 from qkv.scripts.benchmarking.contenders import CONTENDERS, Contender, theirs
-from tiny_workloads import MACHINE, RUN, settings, tiny
+from tiny_workloads import RUN, settings, tiny
 
 
 @pytest.mark.parametrize("name", RUN)
 def test_every_kind_of_workload_runs_with_equal_results(name: str) -> None:
     told: list[int] = []
-    record = run.measure(tiny(name), settings("qkv", "transformers"), MACHINE, lambda what, laps: told.append(laps))
+    record = run.measure(tiny(name), settings("qkv", "transformers"), lambda what, laps: told.append(laps))
     assert sum(told) == 6 and record["absent"] == {}
     for own in record["contenders"].values():
         assert len(own["seconds"]) == 2 and own["peak_bytes"] > 0
         assert max(own["differences"].values(), default=0.0) < 1e-5
     assert record["contenders"]["transformers"]["times_as_fast"] == [1.0, 1.0, 1.0]
-    assert record["least_seconds"] > 0
 
 
 def test_an_absent_contender_is_named_and_its_laps_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +26,7 @@ def test_an_absent_contender_is_named_and_its_laps_are_done(monkeypatch: pytest.
     monkeypatch.setitem(CONTENDERS, "other", Contender("elsewhere", absent))
     told: list[int] = []
     workload = tiny("encode-small-128")
-    record = run.measure(workload, settings("transformers", "other"), MACHINE, lambda what, laps: told.append(laps))
+    record = run.measure(workload, settings("transformers", "other"), lambda what, laps: told.append(laps))
     assert record["absent"] == {"other": "it is not installed"} and [*record["contenders"]] == ["transformers"]
     assert sum(told) == 6
 
@@ -47,8 +46,8 @@ def test_a_model_that_does_not_compile_is_absent(monkeypatch: pytest.MonkeyPatch
     workload = tiny("encode-small-128")
     monkeypatch.setattr("qkv.scripts.benchmarking.contenders.compile_model", lambda model, workload: None)
     monkeypatch.setitem(CONTENDERS, "other", Contender("compiled", take_over, compiled=True))
-    record = run.measure(workload, settings("transformers", "other"), MACHINE, lambda what, laps: None)
+    record = run.measure(workload, settings("transformers", "other"), lambda what, laps: None)
     assert record["absent"] == {"other": "it cannot be compiled here: no C++ compiler"}
     monkeypatch.setitem(CONTENDERS, "other", Contender("not compiled", take_over))
     with pytest.raises(NoCompilerError):
-        run.measure(workload, settings("transformers", "other"), MACHINE, lambda what, laps: None)
+        run.measure(workload, settings("transformers", "other"), lambda what, laps: None)
