@@ -74,37 +74,42 @@ class WeightCopy:
     """
 
     def __init__(self) -> None:
-        self.copied, self.seen, self.calls = 0, 0, 0
-        self.copy = self.probe = torch.empty(0)
+        self.seen, self.calls = 0, 0
+        # The rows that a copy is for and the copy, exchanged as one: other threads may generate with other batches.
+        self.laid_out = (0, torch.empty(0))
+        self.probe = torch.empty(0)
 
     def product(self, linear: nn.Linear, hidden: Tensor) -> Tensor:
         """Compute what the forward of `linear` does."""
         rows = hidden.numel() // max(hidden.shape[-1], 1)
-        if rows != self.copied and not self.make(linear, rows) or not is_plain(hidden):
+        copied, copy = self.laid_out
+        if rows != copied:
+            copied, copy = self.make(linear, rows)
+        if rows != copied or not is_plain(hidden):
             return F.linear(hidden, linear.weight, linear.bias)
         if rows > 1:
-            packed: Tensor = torch.ops.mkl._mkl_linear.default(hidden, self.copy, linear.weight, linear.bias, rows)
+            packed: Tensor = torch.ops.mkl._mkl_linear.default(hidden, copy, linear.weight, linear.bias, rows)
             return packed
-        product = torch.mm(hidden.reshape(1, -1), self.copy).view(*hidden.shape[:-1], -1)
+        product = torch.mm(hidden.reshape(1, -1), copy).view(*hidden.shape[:-1], -1)
         return product if linear.bias is None else product + linear.bias
 
-    def make(self, linear: nn.Linear, rows: int) -> bool:
-        """Copy the weight once enough calls in succession had as many rows; True where there is a copy for them."""
+    def make(self, linear: nn.Linear, rows: int) -> tuple[int, Tensor]:
+        """Copy the weight once enough calls in succession had as many rows; return the copy there is, and its rows."""
         wide = rows == 1 and linear.out_features >= WIDE * linear.in_features
         if not wide and not (rows in PACKED_ROWS and torch.backends.mkl.is_available()):
-            return False
+            return self.laid_out
         self.calls = self.calls + 1 if rows == self.seen else 1
         self.seen = rows
         if self.calls < PATIENCE:
-            return False
+            return self.laid_out
         weight = linear.weight.detach()
-        self.copy = weight.t().contiguous() if rows == 1 else torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
-        self.copied, self.probe = rows, probe(weight)
-        return True
+        copy = weight.t().contiguous() if rows == 1 else torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
+        self.probe, self.laid_out = probe(weight), (rows, copy)
+        return rows, copy
 
     def is_of(self, linear: nn.Linear) -> bool:
         """Return True unless the weight has changed; versions do not tell, for what is written to `.data` has none."""
-        return not self.copied or torch.equal(self.probe, probe(linear.weight.detach()))
+        return not self.laid_out[0] or torch.equal(self.probe, probe(linear.weight.detach()))
 
 
 def probe(weight: Tensor) -> Tensor:
@@ -147,7 +152,7 @@ def laid_out_weights(*models: nn.Module | None) -> Iterator[None]:
 
 
 class FastGenerationMixin:
-    """Generate as transformers does, with the same tokens, faster.
+    """Generate as transformers does, with the same tokens, from weights laid out for a few rows.
 
     `lay_out_weights = False` on a model forbids copies of its weights.
     """

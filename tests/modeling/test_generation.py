@@ -51,7 +51,7 @@ def assert_plain(model: PreTrainedModel, inputs: Tensor, **options: Any) -> None
 
 
 def copied_rows(model: PreTrainedModel) -> set[int]:
-    return {COPIES[module].copied for module in model.modules() if module in COPIES} - {0}
+    return {COPIES[module].laid_out[0] for module in model.modules() if module in COPIES} - {0}
 
 
 @pytest.mark.parametrize("kind", TEXT_DECODERS)
@@ -81,7 +81,7 @@ def test_a_batch_of_another_size_gets_copies_of_its_own() -> None:
     model = decoder()
     for rows in (1, 5, 1, 4):
         assert_plain(model, prompts(rows))
-        assert COPIES[model.lm_head].copied == rows
+        assert COPIES[model.lm_head].laid_out[0] == rows
 
 
 def step(model: PreTrainedModel) -> PreTrainedModel:
