@@ -86,7 +86,7 @@ class SelfAttention(Attention):
         **kwargs: object,
     ) -> tuple[Tensor, Tensor | None]:
         placed = add_position(hidden, position.query_key)
-        value, query, key = self.value(hidden), self.query(placed), self.key(placed)
+        value, query, key = self.value(hidden), self.query(position.selected(placed)), self.key(placed)
         query, key = apply_rotation(query, key, position.rotation)
         if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache

@@ -12,7 +12,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
 from ..configuration.configuration_stack import StackConfig
-from .masking import Mask
+from .fast_paths.unpadding import attend_in_documents
+from .masking import DocumentMask, Mask
 
 # Backends that take neither a score bias nor a predicate, and would drop both without a word.
 PLAIN_BACKENDS = ("flash", "paged")
@@ -65,6 +66,9 @@ def softmax_attention(
         # Flex indexes the bias by row, so a shared one is spread over the batch (a view).
         bias = bias.expand(query.shape[0], -1, -1, -1) if implementation == "flex_attention" else bias
     attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+    if isinstance(attention_mask, DocumentMask):
+        heads = (query, key, value)
+        return attend_in_documents(attend, module, *heads, mask=attention_mask, position_bias=bias, **kwargs), None
     return attend(module, query, key, value, attention_mask, position_bias=bias, **kwargs)
 
 

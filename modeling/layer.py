@@ -56,6 +56,7 @@ class Layer(GradientCheckpointingLayer):
             return hidden_states
         position, memory = PositionState(*state), (encoder_hidden_states, encoder_attention_mask)
         branch, _ = self.self_attn(self.self_attn_residual.input(hidden_states), attention_mask, position, **kwargs)
+        hidden_states = position.selected(hidden_states)
         hidden = self.self_attn_residual(hidden_states, branch)
         if self.cross_attn is not None and self.cross_attn_residual is not None:
             branch, _ = self.cross_attn(self.cross_attn_residual.input(hidden), *memory, position, **kwargs)

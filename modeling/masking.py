@@ -29,8 +29,22 @@ from .checks.inputs import (
 )
 from .pattern import PATTERNS, Predicate
 
-# A dense mask, flex attention's block mask, or None where the backend needs none.
-Mask = BlockMask | Tensor | None
+
+@dataclass
+class DocumentMask:
+    """The mask of documents packed in one row, each of which attends to its own keys alone.
+
+    `queries` and `keys` are the lengths of the documents, `masks` the mask inside each (1, 1, T, S), None where it sees
+    all keys or, in causal attention, all before.
+    """
+
+    queries: list[int]
+    keys: list[int]
+    masks: list[Tensor | None]
+
+
+# A dense mask, flex attention's block mask, a mask by document, or None where the backend needs none.
+Mask = BlockMask | DocumentMask | Tensor | None
 # What a caller may give as `attention_mask`: marks of real tokens, a finished mask, or finished masks by their names.
 GivenMask = Tensor | dict[str, Tensor] | None
 # A predicate, with what lets a backend go without the mask.
@@ -44,6 +58,23 @@ class AttentionMasks:
     positions: Tensor
     key_positions: Tensor
     masks: dict[str, Mask]
+
+    def compared(self, sizes: "MaskSizes", layer: int) -> tuple[Tensor, Tensor]:
+        """Return the positions of queries and of keys to whose scores a layer's bias is added."""
+        keys, first = sizes.keys(layer)
+        return self.positions, self.key_positions[:, first : first + keys]
+
+
+@dataclass
+class TokenLayout:
+    """The layout of tokens: real ones (B, S), their number in a document, the number of the document (B or 1, S).
+
+    `padding` is None without padding, `documents` where every row is one.
+    """
+
+    padding: Tensor | None
+    tokens: Tensor
+    documents: Tensor | None
 
 
 @dataclass
@@ -101,19 +132,15 @@ def build_masks(
     if isinstance(attention_mask, dict):
         return masks_from_generate(attention_mask, sizes, position_ids)
     finished = attention_mask if attention_mask is not None and attention_mask.ndim == 4 else None
-    padding = None if finished is not None else pad_to_keys(attention_mask, hidden, sizes)
-    tokens = count_tokens(hidden, sizes, padding)
-    check_position_ids(hidden, position_ids)
-    documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
-    if documents is not None:
-        tokens = restart_at_documents(tokens, documents)
-    positions, keys = token_positions(hidden, sizes, padding, tokens, position_ids)
+    layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, position_ids, **kwargs)
+    padding, documents = layout.padding, layout.documents
+    positions, keys = token_positions(hidden, sizes, padding, layout.tokens, position_ids)
     layers = first_layers(config)
     if finished is not None:
         check_finished_mask(finished, hidden, {sizes.keys(layer)[0] for layer in layers.values()})
         return AttentionMasks(positions, keys, dict.fromkeys(layers, finished))
     implementation = kwargs.get("attention_implementation") or config._attn_implementation
-    tokens = tokens.expand(hidden.shape[0], -1)
+    tokens = layout.tokens.expand(hidden.shape[0], -1)
     masks = {
         pattern: build_mask(
             implementation, hidden, sizes, layer, padding, mask_rule(config, pattern, tokens, documents)
@@ -121,6 +148,17 @@ def build_masks(
         for pattern, layer in layers.items()
     }
     return AttentionMasks(positions, keys, masks)
+
+
+def lay_out(
+    hidden: Tensor, sizes: MaskSizes, padding_mask: Tensor | None, position_ids: Tensor | None, **kwargs: Any
+) -> TokenLayout:
+    """Find padding and packed documents, and count the tokens of each document."""
+    padding = pad_to_keys(padding_mask, hidden, sizes)
+    tokens = count_tokens(hidden, sizes, padding)
+    check_position_ids(hidden, position_ids)
+    documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
+    return TokenLayout(padding, tokens if documents is None else restart_at_documents(tokens, documents), documents)
 
 
 def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, position_ids: Tensor) -> AttentionMasks:

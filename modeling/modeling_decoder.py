@@ -24,9 +24,10 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .generation import FastGenerationMixin
+from .fast_paths.generation import FastGenerationMixin
 from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
-from .heads.loss import Count, causal_lm_loss, classification
+from .heads.language_modeling import score_vocabulary, skips_logits
+from .heads.loss import Count, classification, next_tokens
 from .kernel import check_backend
 from .masking import GivenMask, Mask, MaskSizes, build_masks
 from .position.hooks import Embedded
@@ -55,7 +56,7 @@ class QkvDecoderModel(Stack):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` covers cached tokens too."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
@@ -154,22 +155,23 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, FastGenerationMixin
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         num_items_in_batch: Count = None,
+        skip_logits: bool | None = None,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
         """Predict the next tokens; `labels` (B, T) are the inputs themselves, -100 where no prediction is due.
 
         The model shifts `labels`; `shift_labels` are shifted before. They have no place in the signature, because
-        Trainer evaluates no batch that lacks one of the inputs named like labels.
+        Trainer evaluates no batch that lacks one of the inputs named like labels. In training with labels only the loss
+        is computed, without logits and cache, unless `skip_logits=False`.
         """
-        given = {"labels": labels, "shift_labels": kwargs.pop("shift_labels", None), "position_ids": position_ids}
+        targets = next_tokens(labels, kwargs.pop("shift_labels", None), position_ids, kwargs.get("cu_seq_lens_q"))
+        skip = skips_logits(self, targets, kwargs, skip_logits=skip_logits)
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
+        use_cache = False if skip else use_cache
         outputs = self.model(*inputs, use_cache=use_cache, **kwargs)  # by name, or its decorators pass it twice
-        hidden = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)
-        logits = self.lm_head(scale_for_head(hidden, self.config))
-        given["boundaries"] = kwargs.get("cu_seq_lens_q")
-        loss = causal_lm_loss(
-            logits, **given, num_items_in_batch=num_items_in_batch, label_smoothing=self.config.label_smoothing
-        )
+        hidden = scale_for_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep), self.config)
+        options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
+        loss, logits = score_vocabulary(self.lm_head, hidden, targets, skip_logits=skip, **options)
         return CausalLMOutputWithPast(loss=loss, logits=logits, **output_fields(outputs))
 
 

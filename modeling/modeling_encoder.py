@@ -19,6 +19,7 @@ from transformers.utils.output_capturing import capture_outputs
 from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
+from .fast_paths.first_tokens import tokens_to_read
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
 from .heads.loss import classification, cross_entropy
 from .position.hooks import Embedded
@@ -54,7 +55,8 @@ class TextStack(Stack):
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
         hidden = self.run(embedded, position_ids, **kwargs)
-        return BaseModelOutputWithPooling(hidden, self.pool(hidden, attention_mask, input_ids))
+        mask = attention_mask if hidden.shape[1] == embedded.hidden.shape[1] else None
+        return BaseModelOutputWithPooling(hidden, self.pool(hidden, mask, input_ids))
 
     def embed_types(self, hidden: Tensor, token_type_ids: Tensor | None) -> Tensor:
         """Add the token type embedding, that of type 0 unless given: (B, T, D) -> (B, T, D)."""
@@ -96,6 +98,13 @@ class PooledClassifier(QkvPreTrainedModel):
         self.classifier = POOLINGS[self.config.pooling].classifier(config)
         self.post_init()
 
+    def read(self, attention_mask: Any = None, **inputs: Any) -> BaseModelOutputWithPooling:
+        """Run the encoder, its last layer only at the tokens that the pooling reads."""
+        wanted = POOLINGS[self.config.pooling].tokens_read
+        tokens = tokens_to_read(self.model, wanted, attention_mask, inputs)
+        outputs: BaseModelOutputWithPooling = self.model(attention_mask=attention_mask, tokens_read=tokens, **inputs)
+        return outputs
+
     def classify(
         self, outputs: BaseModelOutputWithPooling, labels: Tensor | None, num_items_in_batch: Tensor | int | None
     ) -> tuple[Tensor | None, Tensor]:
@@ -123,7 +132,8 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
         **kwargs: object,
     ) -> SequenceClassifierOutput:
         """Score rows; `labels`: (B,) classes, (B,) or (B, V) numbers to regress, (B, V) floats for several labels."""
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
+        outputs = self.read(attention_mask, position_ids=position_ids, **given, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions

@@ -18,9 +18,10 @@ from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig, Seq2SeqConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
-from .generation import FastGenerationMixin
+from .fast_paths.generation import FastGenerationMixin
 from .heads.head import last_token, scale_for_head
-from .heads.loss import IGNORED, Count, cross_entropy
+from .heads.language_modeling import score_vocabulary, skips_logits
+from .heads.loss import IGNORED, Count
 from .masking import GivenMask
 from .modeling_decoder import QkvDecoderModel, StaticMasks
 from .modeling_encoder import QkvEncoderModel
@@ -193,7 +194,10 @@ def shift_right(ids: Tensor, config: QkvConfig) -> Tensor:
 
 
 class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
-    """Score the next token of a text, from an encoder-decoder's last hidden state."""
+    """Score the next token of a text, from an encoder-decoder's last hidden state.
+
+    In training with labels only the loss is computed, without logits and cache, unless `skip_logits=False`.
+    """
 
     config: Seq2SeqConfig
     # The encoder-decoder that the head stands on.
@@ -214,10 +218,19 @@ class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
         """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
         return shift_right(labels, self.config)
 
-    def scored(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Count) -> Seq2SeqLMOutput:
-        """Score the vocabulary at each token, with a loss where there are labels."""
-        logits = self.lm_head(scale_for_head(outputs.last_hidden_state, self.config.decoder))
-        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
+    def target_mask(self, labels: Tensor, given: GivenMask, *, skip_logits: bool) -> GivenMask:
+        """Return the mask of decoder inputs; without logits nobody reads inputs after a row's last label (B, T)."""
+        if given is not None or not skip_logits:
+            return given
+        return (labels != IGNORED).flip(1).cummax(1).values.flip(1)
+
+    def scored(
+        self, outputs: Any, labels: Tensor | None, num_items_in_batch: Count, *, skip_logits: bool
+    ) -> Seq2SeqLMOutput:
+        """Score the vocabulary at each token, with a loss where there are labels, or compute the loss alone."""
+        hidden = scale_for_head(outputs.last_hidden_state, self.config.decoder)
+        options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
+        loss, logits = score_vocabulary(self.lm_head, hidden, labels, skip_logits=skip_logits, **options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **other_fields(outputs))
 
 
@@ -244,12 +257,16 @@ class QkvEncoderDecoderForConditionalGeneration(
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        skip_logits: bool | None = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
+        skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            decoder_attention_mask = self.target_mask(labels, decoder_attention_mask, skip_logits=skip)
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
         embeds = (inputs_embeds, decoder_inputs_embeds)
+        use_cache = False if skip else use_cache
         outputs = self.model(*source, *target, encoder_outputs, past_key_values, *embeds, use_cache, **kwargs)
-        return self.scored(outputs, labels, num_items_in_batch)
+        return self.scored(outputs, labels, num_items_in_batch, skip_logits=skip)

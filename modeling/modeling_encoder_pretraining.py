@@ -10,7 +10,8 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
 from .heads.head import MaskedLMHead, ReplacedTokenHead
-from .heads.loss import IGNORED, cross_entropy, negative_log_likelihood, replaced_tokens
+from .heads.language_modeling import score_vocabulary, skips_logits
+from .heads.loss import IGNORED, Count, negative_log_likelihood, replaced_tokens
 from .modeling_encoder import QkvEncoderModel
 
 
@@ -28,6 +29,14 @@ class MaskedLMBase(QkvPreTrainedModel):
 
     def tied_parameters(self) -> dict[str, str]:
         return {"lm_head.decoder.weight": "model.embed_tokens.weight"} if self.config.tie_word_embeddings else {}
+
+    def score(
+        self, hidden: Tensor, labels: Tensor | None, num_items_in_batch: Count, *, skip_logits: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return (loss or None, logits or None) of hidden states (B, T, D)."""
+        smoothing = self.config.label_smoothing
+        options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": smoothing}
+        return score_vocabulary(self.lm_head, hidden, labels, skip_logits=skip_logits, **options)
 
     def get_output_embeddings(self) -> nn.Linear:
         return self.lm_head.decoder
@@ -53,12 +62,16 @@ class QkvEncoderForMaskedLM(MaskedLMBase):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        skip_logits: bool | None = None,
         **kwargs: object,
     ) -> MaskedLMOutput:
-        """Predict masked tokens; `labels` (B, T) hold them and -100 elsewhere."""
+        """Predict masked tokens; `labels` (B, T) hold them and -100 elsewhere.
+
+        In training with labels only the loss is computed, of masked tokens alone, unless `skip_logits=False`.
+        """
+        skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        logits = self.lm_head(outputs.last_hidden_state)
-        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
+        loss, logits = self.score(outputs.last_hidden_state, labels, num_items_in_batch, skip_logits=skip)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -86,14 +99,19 @@ class QkvEncoderForPreTraining(MaskedLMBase):
         labels: Tensor | None = None,
         next_sentence_label: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        skip_logits: bool | None = None,
         **kwargs: object,
     ) -> BertForPreTrainingOutput:
-        """Score whether the second segment follows the first: then `next_sentence_label` (B,) is 0."""
+        """Score whether the second segment follows the first: then `next_sentence_label` (B,) is 0.
+
+        In training with both labels no `prediction_logits` are computed unless `skip_logits=False`.
+        """
+        skip = next_sentence_label is not None and skips_logits(self, labels, kwargs, skip_logits=skip_logits)
         outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
-        scores, relation = self.lm_head(outputs.last_hidden_state), self.seq_relationship(outputs.pooler_output)
-        loss = None
-        if labels is not None and next_sentence_label is not None:
-            loss = negative_log_likelihood(scores, labels, num_items_in_batch, self.config.label_smoothing)
+        words = labels if next_sentence_label is not None else None
+        loss, scores = self.score(outputs.last_hidden_state, words, num_items_in_batch, skip_logits=skip)
+        relation = self.seq_relationship(outputs.pooler_output)
+        if loss is not None and labels is not None and next_sentence_label is not None:
             # The count of the step is one of tokens: each part's sentences weigh as much as its masked tokens do.
             share = 1.0 if num_items_in_batch is None else (labels != IGNORED).sum() / num_items_in_batch
             loss = loss + share * negative_log_likelihood(relation, next_sentence_label)

@@ -79,7 +79,7 @@ class QkvImageEncoderForImageClassification(PooledClassifier):
         **kwargs: object,
     ) -> ImageClassifierOutput:
         """Score images; `labels` (B,), `interpolate_pos_encoding` admits other sizes than the config's."""
-        outputs = self.model(pixel_values=pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **kwargs)
+        outputs = self.read(pixel_values=pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return ImageClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions

@@ -18,7 +18,8 @@ from transformers.models.whisper.generation_whisper import WhisperGenerationMixi
 
 from ..configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
-from .generation import FastGenerationMixin
+from .fast_paths.generation import FastGenerationMixin
+from .heads.language_modeling import skips_logits
 from .masking import GivenMask
 from .modeling_audio_encoder import QkvAudioEncoderModel
 from .modeling_encoder_decoder import EncoderOutputs, QkvCrossDecoderModel, Seq2SeqLMBase, StackEncoderDecoder
@@ -144,17 +145,21 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, FastGenerationMixin
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        skip_logits: bool | None = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
         """Predict the text; `attention_mask` (B, L) is 0 at padded frames, `labels` (B, T) -100 where none is due."""
+        skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            decoder_attention_mask = self.target_mask(labels, decoder_attention_mask, skip_logits=skip)
         target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
         target["decoder_position_ids"] = decoder_position_ids
+        use_cache = False if skip else use_cache
         cached = {"past_key_values": past_key_values, "use_cache": use_cache, "encoder_outputs": encoder_outputs}
         given = {"input_features": input_features, "decoder_inputs_embeds": decoder_inputs_embeds}
         outputs = self.model(attention_mask=attention_mask, **target, **cached, **given, **kwargs)
-        return self.scored(outputs, labels, num_items_in_batch)
+        return self.scored(outputs, labels, num_items_in_batch, skip_logits=skip)
 
 
 ONE_BY_ONE = SimpleNamespace(stride=(1,))

@@ -14,10 +14,12 @@ from ..configuration.configuration_stack import StackConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel
 from .checks.inputs import check_length, check_stack_inputs
+from .fast_paths.first_tokens import read_index, read_tokens
+from .fast_paths.unpadding import keep_padding, remove_padding
 from .frontend import FRONTENDS
 from .kernel import attention_backend
 from .layer import Layer
-from .masking import AttentionMasks, Mask, MaskSizes, build_masks, build_memory_mask, first_layers
+from .masking import AttentionMasks, MaskSizes, first_layers
 from .normalization import NORMS
 from .position import POSITIONS
 from .position.hooks import Embedded, PositionState
@@ -65,28 +67,36 @@ class Stack(QkvPreTrainedModel):
         embedded: Embedded,
         position_ids: Tensor | None = None,
         past_key_values: Cache | None = None,
+        tokens_read: int | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Run the layers on embedded tokens: (B, T, D) -> (B, T, D).
+        """Run the layers on embedded tokens: (B, T, D) -> (B, T, D), or (B, tokens_read, D) where that is less work.
 
         The mask of `embedded` may also be a finished one, or what `generate` and continuous batching prepared.
         """
         check_stack_inputs(self, self.config, embedded.hidden, past_key_values, kwargs)
         kwargs["attention_implementation"] = attention_backend(self.config, kwargs)
+        memory, memory_mask = kwargs.pop("encoder_hidden_states", None), kwargs.pop("encoder_attention_mask", None)
         sizes = MaskSizes.of(self.config, embedded.hidden.shape[1], past_key_values)
-        masks = build_masks(self.config, embedded.hidden, sizes, embedded.padding_mask, position_ids, **kwargs)
+        given = (embedded, sizes, position_ids, (memory, memory_mask))
+        inputs = remove_padding(self, *given, **kwargs) or keep_padding(self.config, *given, **kwargs)
+        embedded, masks = inputs.embedded, inputs.masks
         check_length(self.config, masks.positions, sizes.past, sizes.length, embedded.grid)
-        memory = self.memory(embedded.hidden, kwargs)
         hidden = self.position.embed(embedded._replace(hidden=self.project_in(embedded.hidden)), masks.positions)
         hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
         states = self.position_states(
             embedded._replace(hidden=hidden), masks, sizes, kwargs.pop("encoder_position_embeddings", None)
         )
         kwargs |= {"past_key_values": past_key_values, "position_ids": masks.positions}
-        for layer, pattern in zip(self.layers, self.config.layer_patterns, strict=True):
+        context = [(masks.masks[pattern], states[pattern]) for pattern in self.config.layer_patterns]
+        index = read_index(self.config, inputs, tokens_read, kwargs["attention_implementation"])
+        if index is not None and tokens_read:
+            context[-1] = read_tokens(*context[-1], index, tokens_read)
+        for layer, (mask, state) in zip(self.layers, context, strict=True):
             # What has gradients goes by place: reentrant checkpointing does not look at keywords.
-            hidden = layer(hidden, masks.masks[pattern], *memory, *states[pattern], **kwargs)
-        return self.project_out(self.final_dropout(self.norm(hidden)))
+            hidden = layer(hidden, mask, *inputs.memory, *state, **kwargs)
+        hidden = self.project_out(self.final_dropout(self.norm(hidden)))
+        return inputs.restore(hidden) if index is None else hidden.view(len(given[0].hidden), tokens_read, -1)
 
     def position_states(
         self, embedded: Embedded, masks: AttentionMasks, sizes: MaskSizes, memory_key: Tensor | None
@@ -95,16 +105,7 @@ class Stack(QkvPreTrainedModel):
         query_key = self.position.query_key(embedded)
         states = {}
         for pattern, layer in first_layers(self.config).items():
-            keys, first = sizes.keys(layer)
             rotation = self.position.rotation(masks.positions, embedded.hidden.dtype, pattern)
-            bias = self.position.bias(masks.positions, masks.key_positions[:, first : first + keys])
+            bias = self.position.bias(*masks.compared(sizes, layer))
             states[pattern] = PositionState(rotation, query_key, memory_key, bias)
         return states
-
-    def memory(self, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[Tensor | None, Mask]:
-        """Take what cross-attention reads out of `kwargs`, with the mask over it; both None without memory."""
-        memory = kwargs.pop("encoder_hidden_states", None)
-        mask = kwargs.pop("encoder_attention_mask", None)
-        if memory is None or not getattr(self.config, "cross_attention", False):
-            return None, None
-        return memory, build_memory_mask(kwargs["attention_implementation"], hidden, memory, mask)

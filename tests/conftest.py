@@ -21,12 +21,18 @@ import torch  # noqa: E402
 
 import checkout  # noqa: E402
 import sampling  # noqa: E402
+from qkv.modeling import modeling_encoder  # noqa: E402
+from qkv.modeling.fast_paths import unpadding  # noqa: E402
+from qkv.modeling.heads import language_modeling  # noqa: E402
 from qkv.scripts.common import phases  # noqa: E402
 
 os.environ["PYTHONPATH"] = checkout.PYTHONPATH
 
 # A phase is named after a second, which a busy machine takes for anything; test_phases.py sets its own time.
 phases.MOMENT = 3600.0
+
+# Tiny models take the ways of large ones, so that every test compares them with a reference, too.
+unpadding.CALL = language_modeling.LARGE = 0
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
 
@@ -64,3 +70,10 @@ def seed() -> None:
     np.random.seed(0)
     # That of torch formats the stack each time, for devices that may come.
     torch.manual_seed(0) if torch.accelerator.is_available() else torch.default_generator.manual_seed(0)
+
+
+@pytest.fixture
+def plain_paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all layers compute all tokens, padding and what no head reads too, for their outputs are compared."""
+    monkeypatch.setattr(unpadding, "CALL", float("inf"))
+    monkeypatch.setattr(modeling_encoder, "tokens_to_read", lambda *_: None)

@@ -29,11 +29,11 @@ RANKS = {
         {"presets", "backward_compatibility"},
     ],
     "modeling": [
-        {"checks.inputs", "generation"},
+        {"checks.inputs", "fast_paths.generation"},
         {"checks.sound", "checks.images", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "masking", "normalization"},
-        {"position", "feed_forward", "heads.loss"},
-        {"heads.matching"},
+        {"position", "feed_forward", "heads.loss", "fast_paths.unpadding"},
+        {"heads.matching", "fast_paths.first_tokens"},
         {"kernel"},
         {"attention"},
         {"layer"},
@@ -42,6 +42,7 @@ RANKS = {
         {"frontend"},
         {"stack"},
         {"heads.head"},
+        {"heads.language_modeling"},
         {"recurrent.cells", "recurrent.recurrent_cache"},
         {"recurrent.attention_decoder"},
         {"recurrent.recurrent_stack"},
@@ -71,7 +72,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 113,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2125, "modeling": 5950}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2125, "modeling": 6650}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

@@ -339,6 +339,7 @@ def found(output: Any, path: str) -> Any:
     return reduce(getitem, path.split("."), output)
 
 
+@pytest.mark.usefixtures("plain_paths")
 @each_case
 def test_hidden_states_are_those_of_each_layer(case: Case) -> None:
     model, inputs = case.build(), case.inputs()

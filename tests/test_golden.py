@@ -5,10 +5,12 @@
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
+    sys.path.append(str(Path(__file__).parent / "support"))
     import conftest  # noqa: F401  makes the checkout importable
 
 import pytest

@@ -746,12 +746,14 @@ COVERING = [
 LARGE = [*turns(name for name in FAMILIES if name not in SMALL)]
 
 
+@pytest.mark.usefixtures("plain_paths")
 @pytest.mark.parametrize("case", sampled(COVERING, 5), ids=str)
 @torch.no_grad()
 def test_one_graph(case: Case) -> None:
     compiled(case, "eager", num_hidden_layers=1)
 
 
+@pytest.mark.usefixtures("plain_paths")
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*product(*SMALL), *LARGE], ids=str)
 @torch.no_grad()

@@ -163,16 +163,16 @@ def check_masked_patches(masked: Tensor, patches: Tensor, mask_token: Tensor | N
     return mask_token
 
 
-def check_labels(scores: Tensor, labels: Tensor, ignored: int) -> None:
-    """Check labels: a class for each row of scores (..., V); dimensions of size 1 may be missing."""
-    shape = scores.shape[:-1]
+def check_labels(scores: tuple[int, ...], labels: Tensor, ignored: int) -> None:
+    """Check labels: a class for each row of scores of shape (..., V); dimensions of size 1 may be missing."""
+    shape = scores[:-1]
     if labels.is_floating_point() or [n for n in labels.shape if n != 1] != [n for n in shape if n != 1]:
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} and type {labels.dtype} do not fit scores of shape "
-            f"{tuple(scores.shape)}; give one class number for each of {tuple(shape)}"
+            f"{tuple(scores)}; give one class number for each of {tuple(shape)}"
         )
     given = labels.masked_fill(labels == ignored, 0)
-    check_range("labels", given, scores.shape[-1], "classes", f"set num_labels, or {ignored} where none is due")
+    check_range("labels", given, scores[-1], "classes", f"set num_labels, or {ignored} where none is due")
 
 
 def check_padding_mask(attention_mask: Tensor, hidden: Tensor, past: int | Tensor, length: int) -> None:

@@ -3,6 +3,8 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P patch_size.
 """
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput, TokenClassifierOutput
@@ -45,7 +47,11 @@ class MaskedLMHead(HeadTransform):
         self.decoder = nn.Linear(config.embedding_width, config.vocab_size, bias=config.lm_head_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.decoder(super().forward(hidden))
+        return self.decoder(self.features(hidden))
+
+    def features(self, hidden: Tensor) -> Tensor:
+        """Return what is compared with the embeddings of all words: (B, T, D) -> (B, T, embedding width)."""
+        return super().forward(hidden)
 
 
 class ReplacedTokenHead(HeadTransform):
@@ -79,6 +85,9 @@ class FirstTokenPooler(nn.Module):
     Source: Dosovitskiy et al. 2021, §3.1, eq. 4, https://arxiv.org/abs/2010.11929
     Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
     """
+
+    # How many of the first tokens are read, or None for all.
+    tokens_read: ClassVar[int | None] = 1
 
     def __init__(self, config: PooledStackConfig) -> None:
         super().__init__()
@@ -119,6 +128,8 @@ class MeanPooler(FirstTokenPooler):
     Shapes: hidden (B, T, D), keep (B, T) or None -> (B, D)
     """
 
+    tokens_read = None
+
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         if keep is None:
             return hidden[:, self.config.num_prefix_tokens :].mean(1)
@@ -132,6 +143,8 @@ class DistilledPooler(FirstTokenPooler):
     Source: Touvron et al. 2021, DeiT, §4, https://arxiv.org/abs/2012.12877
     Shapes: hidden (B, T, D), keep unused -> (B, 2, D)
     """
+
+    tokens_read = 2
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         return hidden[:, :2]
@@ -164,6 +177,8 @@ class FirstMeanPooler(FirstTokenPooler):
     Shapes: hidden (B, T, D), keep unused -> (B, 2 * D)
     """
 
+    tokens_read = None
+
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         return torch.cat((hidden[:, 0], hidden[:, self.config.num_prefix_tokens :].mean(1)), dim=-1)
 
@@ -195,6 +210,8 @@ class EndTokenPooler(FirstTokenPooler):
     Source: Radford et al. 2021, CLIP, §2.4, https://arxiv.org/abs/2103.00020
     Shapes: hidden (B, T, D), keep (B, T) or None, input_ids (B, T) or None -> (B, D)
     """
+
+    tokens_read = None
 
     def forward(self, hidden: Tensor, keep: Tensor | None = None, input_ids: Tensor | None = None) -> Tensor:
         if input_ids is None:

@@ -44,7 +44,7 @@ def negative_log_likelihood(
 
     Source: smoothing: Szegedy et al. 2016, §7, https://arxiv.org/abs/1512.00567
     """
-    check_labels(logits, labels, IGNORED)
+    check_labels(logits.shape, labels, IGNORED)
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, -2)
     labels = labels.to(logits.device).flatten()
     total = F.cross_entropy(logits, labels, ignore_index=IGNORED, label_smoothing=label_smoothing, reduction="sum")
@@ -61,6 +61,31 @@ def cross_entropy(
     return negative_log_likelihood(logits, labels, num_items_in_batch, label_smoothing)
 
 
+def next_tokens(
+    labels: Tensor | None,
+    shift_labels: Tensor | None = None,
+    position_ids: Tensor | None = None,
+    boundaries: Tensor | None = None,
+) -> Tensor | None:
+    """Return the token that each position predicts (B, T), from labels (B, T) that are shifted here.
+
+    `shift_labels` are used as they are. Where `position_ids` restart, or at `boundaries` (documents + 1,), a packed
+    document begins, and its first token is nobody's target.
+    """
+    if shift_labels is not None or labels is None:
+        return shift_labels
+    if labels.ndim != 2:  # refused where the shape of the scores is known
+        return labels
+    if position_ids is not None:
+        restarts = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0), value=False)
+        labels = labels.masked_fill(restarts.to(labels.device), IGNORED)
+    if boundaries is not None:
+        index = torch.arange(labels.shape[1], device=labels.device)
+        labels = labels.masked_fill(torch.isin(index, boundaries.to(index)), IGNORED)
+    # trf-ignore: TRF053  labels of packed documents were masked above
+    return F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+
+
 def causal_lm_loss(
     logits: Tensor,
     labels: Tensor | None = None,
@@ -69,22 +94,8 @@ def causal_lm_loss(
     boundaries: Tensor | None = None,
     **kwargs: Any,
 ) -> Tensor | None:
-    """Compute the causal language-modelling loss of logits (B, T, V) and labels (B, T), which are shifted here.
-
-    `shift_labels` are used as they are. Where `position_ids` restart, or at `boundaries` (documents + 1,), a packed
-    document begins, and its first token is nobody's target.
-    """
-    if shift_labels is None and labels is not None:
-        check_labels(logits, labels, IGNORED)
-        if position_ids is not None:
-            restarts = F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0), value=False)
-            labels = labels.masked_fill(restarts.to(labels.device), IGNORED)
-        if boundaries is not None:
-            index = torch.arange(labels.shape[1], device=labels.device)
-            labels = labels.masked_fill(torch.isin(index, boundaries.to(index)), IGNORED)
-        # trf-ignore: TRF053  labels of packed documents were masked above
-        shift_labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
-    return cross_entropy(logits, shift_labels, **kwargs)
+    """Compute the loss of logits (B, T, V) that predict the `next_tokens` of labels (B, T)."""
+    return cross_entropy(logits, next_tokens(labels, shift_labels, position_ids, boundaries), **kwargs)
 
 
 def classification(

@@ -64,7 +64,9 @@ def test_flops_of_gpt2_follow_the_formula() -> None:
 
 def test_flops_of_a_vision_transformer_follow_the_formula() -> None:
     found = flops_per_unit(find("vit_base_16", ["num_hidden_layers=3"], None))
-    layers, attention = 197 * 2 * 3 * 12 * 768**2, 4 * 3 * 197**2 * 768
+    # The last layer has keys and values of all tokens, everything else of the class token alone.
+    layers = 197 * 2 * (2 * 12 + 2) * 768**2 + 2 * 10 * 768**2
+    attention = 4 * (2 * 197**2 + 197) * 768
     patches, head = 2 * 196 * 768**2, 2 * 768 * 1000
     assert found["forward"] == layers + attention + patches + head
     # The first layer's input needs no gradient: nothing is computed for pixels.

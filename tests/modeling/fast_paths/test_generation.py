@@ -19,7 +19,7 @@ from qkv.modeling import (
     QkvEncoderDecoderForConditionalGeneration,
     QkvSpeechEncoderDecoderForSpeechSeq2Seq,
 )
-from qkv.modeling.generation import COPIES, PATIENCE, GrowingLayer, laid_out_weights
+from qkv.modeling.fast_paths.generation import COPIES, PATIENCE, GrowingLayer, laid_out_weights
 
 STEPS = 8
 # The head has enough outputs for its inputs that one row reads a transposed copy.

@@ -1,0 +1,90 @@
+"""Scores of a vocabulary with their loss, or the loss alone: then no logits are computed that nobody reads.
+
+Shapes: B batch, T tokens, N tokens with a label, D hidden_size, V vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..checks.inputs import check_labels
+from .head import MaskedLMHead
+from .loss import IGNORED, cross_entropy, negative_log_likelihood, normalise
+
+# Rows of logits that exist at once, and the size from which they are not made whole: memory that the allocator returns.
+CHUNK = 256
+LARGE = 2**23
+
+
+def skips_logits(model: nn.Module, labels: Tensor | None, asked: dict[str, Any], *, skip_logits: bool | None) -> bool:
+    """Return True where only the loss is wanted: by `skip_logits`, or else in training with labels.
+
+    Whoever asks for hidden states gets logits as well. The rule of transformers' Liger kernels, with its keyword.
+    """
+    if labels is None:
+        return False
+    recorded = any(asked.get(name) for name in ("output_hidden_states", "output_attentions"))
+    return model.training and not recorded if skip_logits is None else skip_logits
+
+
+def score_vocabulary(
+    head: nn.Module, hidden: Tensor, labels: Tensor | None, *, skip_logits: bool, **options: Any
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return (loss or None, logits or None) of hidden states (B, T, D); labels (B, T) are -100 where none is due.
+
+    `options` are those of `negative_log_likelihood`.
+    """
+    if skip_logits and labels is not None:
+        return loss_without_logits(head, hidden, labels, **options), None
+    logits = head(hidden)
+    return cross_entropy(logits, labels, **options), logits
+
+
+def loss_without_logits(head: nn.Module, hidden: Tensor, labels: Tensor, **options: Any) -> Tensor:
+    """Compute the loss of the tokens that have a label alone, and their logits a chunk at a time where they are many.
+
+    The loss and its gradients are those of `negative_log_likelihood`.
+    """
+    if torch.compiler.is_compiling():
+        return negative_log_likelihood(head(hidden), labels, **options)
+    decoder: Any = head.decoder if isinstance(head, MaskedLMHead) else head
+    check_labels((*hidden.shape[:-1], decoder.out_features), labels, IGNORED)
+    hidden, labels = hidden.flatten(0, -2), labels.to(hidden.device).flatten()
+    if type(labels) is Tensor and labels.device.type != "meta":
+        due = (labels != IGNORED).nonzero()[:, 0]
+        hidden, labels = hidden.index_select(0, due), labels[due]
+    smoothed = options.get("label_smoothing")
+    if smoothed or len(labels) * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
+        return negative_log_likelihood(head(hidden), labels, **options)
+    features = head.features(hidden) if isinstance(head, MaskedLMHead) else hidden
+    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
+    given: dict[str, Any] = {
+        "linear_bias": decoder.bias,
+        "ignore_index": IGNORED,
+        "reduction": "sum",
+        "options": chunks,
+    }
+    total = F.linear_cross_entropy(features, decoder.weight, labels.long(), **given)
+    return normalise(total, (labels != IGNORED).sum().clamp(min=1), options.get("num_items_in_batch"))
+
+
+def is_weight_alone(head: nn.Module, decoder: Any, hidden: Tensor) -> bool:
+    """Return True for a linear map of single or double precision whose weight is all there.
+
+    Sharded, quantised, adapted or hooked maps are called as modules.
+    """
+    weight = decoder.weight
+    hooks = [module._forward_pre_hooks or module._forward_hooks for module in (head, decoder)]
+    return (
+        hasattr(F, "linear_cross_entropy")
+        and getattr(type(decoder), "forward", None) is nn.Linear.forward
+        and type(weight) is nn.Parameter
+        and weight.shape == (decoder.out_features, decoder.in_features)
+        and weight.dtype == hidden.dtype
+        and weight.dtype in (torch.float32, torch.float64)
+        and not torch.is_autocast_enabled(hidden.device.type)
+        and not any(hooks)
+        and not any("forward" in vars(module) for module in (head, decoder))
+    )

@@ -1,0 +1,183 @@
+"""The loss alone is the loss beside logits, values and gradients, and is computed wherever only it is read."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tiny
+from comparison import EXACT, exact, jittered
+from qkv import modeling
+from qkv.modeling.heads import language_modeling
+from qkv.modeling.heads.language_modeling import loss_without_logits, score_vocabulary, skips_logits
+from qkv.modeling.heads.loss import IGNORED, negative_log_likelihood
+
+IDS = torch.randint(4, 61, (2, 9), generator=torch.Generator().manual_seed(0))
+LABELS = IDS.masked_fill(torch.tensor([[1, 0, 0, 1, 0, 0, 0, 0, 1], [0, 0, 1, 0, 0, 0, 0, 0, 0]]) == 0, IGNORED)
+FEATURES = torch.randn(2, 6, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+MODELS = {
+    "masked": (modeling.QkvEncoderForMaskedLM, tiny.encoder, {"input_ids": IDS, "labels": LABELS}),
+    "pre-training": (
+        modeling.QkvEncoderForPreTraining,
+        tiny.encoder,
+        {"input_ids": IDS, "labels": LABELS, "next_sentence_label": torch.tensor([0, 1])},
+    ),
+    "causal": (modeling.QkvDecoderForCausalLM, tiny.decoder, {"input_ids": IDS, "labels": IDS}),
+    "seq2seq": (
+        modeling.QkvEncoderDecoderForConditionalGeneration,
+        tiny.encoder_decoder,
+        {"input_ids": IDS, "labels": IDS.masked_fill(torch.arange(9) > torch.tensor([[4], [6]]), IGNORED)},
+    ),
+}
+models = pytest.mark.parametrize("kind", MODELS)
+
+
+def logits_of(outputs: Any) -> Tensor | None:
+    return outputs.prediction_logits if "prediction_logits" in dir(outputs) else outputs.logits
+
+
+@pytest.fixture(params=["chunks", "one piece"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits in chunks of three rows, or of all rows with a label at once."""
+    monkeypatch.setattr(language_modeling, "CHUNK", 3)
+    monkeypatch.setattr(language_modeling, "LARGE", 0 if request.param == "chunks" else 10**9)
+
+
+def step(model: Any, **inputs: Any) -> tuple[Tensor, list[Tensor]]:
+    model.zero_grad()
+    with exact():
+        loss = model(**inputs).loss
+        loss.backward()
+    return loss.detach(), [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+
+@models
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("count", [None, 17, torch.tensor(17)])
+def test_loss_and_gradients_are_those_with_logits(kind: str, smoothing: float, count: Any, size: None) -> None:
+    model_class, config, inputs = MODELS[kind]
+    model = jittered(model_class(config(label_smoothing=smoothing, **dict.fromkeys(tiny.DROPOUT, 0.0)))).train()
+    losses = [step(model, **inputs, num_items_in_batch=count, skip_logits=skip) for skip in (False, True, None)]
+    (expected, gradients), *others = losses
+    assert len(gradients) > 10
+    for loss, own in others:
+        assert (loss - expected).abs() <= EXACT * 10
+        for one, other in zip(own, gradients, strict=True):
+            assert (one - other).abs().max() <= 100 * EXACT * (1 + other.abs().max())
+
+
+@models
+def test_logits_are_there_for_whoever_asks(kind: str) -> None:
+    model_class, config, inputs = MODELS[kind]
+    model = model_class(config()).train()
+    without = {name: value for name, value in inputs.items() if "label" not in name}
+    if kind == "seq2seq":
+        without["decoder_input_ids"] = IDS
+    assert logits_of(model(**inputs)) is None
+    assert logits_of(model(**inputs, skip_logits=False)) is not None
+    assert logits_of(model(**inputs, output_hidden_states=True)) is not None
+    assert logits_of(model(**without)) is not None and logits_of(model(**without, skip_logits=True)) is not None
+    model.eval()
+    evaluated, alone = model(**inputs), model(**inputs, skip_logits=True)
+    assert logits_of(evaluated) is not None and logits_of(alone) is None
+    assert (evaluated.loss - alone.loss).abs() <= 1e-5
+
+
+@models
+def test_nothing_is_cached_where_only_the_loss_is_read(kind: str) -> None:
+    model_class, config, inputs = MODELS[kind]
+    outputs = model_class(config())(**inputs)
+    assert outputs.to_tuple()[0] is outputs.loss and getattr(outputs, "past_key_values", None) is None
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("labels", ["some", "none", "all"])
+def test_rows_without_a_label_are_left_out(labels: str, *, bias: bool, size: None) -> None:
+    seen = []
+    head = nn.Linear(7, 11, bias=bias, dtype=torch.float64)
+    targets = torch.full((2, 6), IGNORED) if labels == "none" else torch.arange(12).view(2, 6) % 11
+    targets = targets.masked_fill(torch.arange(6) % 2 == 0, IGNORED) if labels == "some" else targets
+    hidden = [FEATURES.clone().requires_grad_() for _ in range(2)]
+    expected = negative_log_likelihood(head(hidden[0]), targets)
+    head.register_forward_pre_hook(lambda _, given: seen.append(len(given[0])))
+    other = copy.deepcopy(head)
+    other._forward_pre_hooks.clear()
+    for one in (head, other):  # called as a module for its hook, and by its weight
+        actual = loss_without_logits(one, hidden[1], targets)
+        assert (actual - expected).abs() <= EXACT
+        gradients = torch.autograd.grad(actual, hidden[1])[0]
+        assert (gradients - torch.autograd.grad(expected, hidden[0], retain_graph=True)[0]).abs().max() <= EXACT
+    assert seen[-1] == {"some": 6, "none": 0, "all": 12}[labels]
+
+
+def test_labels_are_checked() -> None:
+    head = nn.Linear(7, 11, dtype=torch.float64)
+    for labels in (torch.full((2, 6), 11), torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 6)):
+        with pytest.raises(ValueError, match="labels"):
+            loss_without_logits(head, FEATURES, labels)
+
+
+class Adapted(nn.Linear):
+    """A map that computes something else than its weight says, as adapters and quantised maps do."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden) + 1000 * hidden.mean(-1, keepdim=True) * torch.arange(self.out_features)
+
+
+def adapted() -> nn.Linear:
+    return Adapted(7, 11, dtype=torch.float64)
+
+
+def hooked() -> nn.Linear:
+    head = nn.Linear(7, 11, dtype=torch.float64)
+    head.register_forward_hook(lambda _, __, output: output * 2)
+    return head
+
+
+def normalised() -> nn.Module:
+    return nn.utils.parametrizations.weight_norm(nn.Linear(7, 11, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("make", [adapted, hooked, normalised])
+def test_a_head_that_is_more_than_its_weight_is_called(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language_modeling, "LARGE", 0)
+    head, targets = make(), torch.arange(12).view(2, 6) % 11
+    expected = negative_log_likelihood(head(FEATURES), targets)
+    assert (loss_without_logits(head, FEATURES, targets) - expected).abs() <= EXACT * expected.abs()
+
+
+def test_autocast_is_that_of_the_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language_modeling, "LARGE", 0)
+    head, targets = nn.Linear(7, 11), torch.arange(12).view(2, 6) % 11
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = negative_log_likelihood(head(FEATURES.float()), targets)
+        actual = loss_without_logits(head, FEATURES.float(), targets)
+    assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("training", "labels", "asked", "given", "skipped"),
+    [
+        (True, True, {}, None, True),
+        (False, True, {}, None, False),
+        (True, False, {}, True, False),
+        (True, True, {}, False, False),
+        (False, True, {}, True, True),
+        (True, True, {"output_attentions": True}, None, False),
+        (True, True, {"output_attentions": False}, None, True),
+    ],
+)
+def test_who_skips_logits(
+    asked: dict[str, Any], *, training: bool, labels: bool, given: bool | None, skipped: bool
+) -> None:
+    model = nn.Identity().train(training)
+    assert skips_logits(model, LABELS if labels else None, asked, skip_logits=given) is skipped
+
+
+def test_without_labels_there_is_no_loss() -> None:
+    head = nn.Linear(7, 11, dtype=torch.float64)
+    for skip in (True, False):
+        loss, logits = score_vocabulary(head, FEATURES, None, skip_logits=skip)
+        assert loss is None and torch.equal(logits, head(FEATURES))
