@@ -133,7 +133,8 @@ def outputs(model: Any, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     # Copied, because memory alignment decides the last bits of matrix products.
     model = copy.deepcopy(model).cpu().eval()
     given = {name: value.to(model.dtype) if value.is_floating_point() else value for name, value in inputs.items()}
-    output = model(**{name: value.cpu() for name, value in given.items()})
+    # With hidden states nothing is left out that nobody reads: padding, logits, tokens of the last layer.
+    output = model(**{name: value.cpu() for name, value in given.items()}, output_hidden_states=True)
     return {name: value.clone().contiguous() for name, value in output.items() if isinstance(value, Tensor)}
 
 

@@ -108,7 +108,10 @@ def count_flops(planned: PlannedModel) -> tuple[int, int]:
 
 
 def simulate(planned: PlannedModel, setup: Setup) -> Step:
-    """Run the second step of a training, when the optimizer has its state, as the first of the devices."""
+    """Run the second step of a training, when the optimizer has its state, as the first of the devices.
+
+    Every token counts as real and as labelled: batches with padding, and losses of few tokens, take less.
+    """
     with process_group(setup) as meshes, FakeTensorMode(), data_independent(), catch_warnings():
         # No operation in place follows.
         filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")

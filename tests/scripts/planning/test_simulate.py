@@ -16,6 +16,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from qkv.modeling.heads import language_modeling
+from qkv.modeling.heads.loss import negative_log_likelihood
 from qkv.scripts.planning import collectives
 from qkv.scripts.planning.collectives import Collective, CommunicationTracker
 from qkv.scripts.planning.planned_model import PlannedModel, find
@@ -43,6 +45,16 @@ SUBJECTS = {
     "shapes": ["shapes-detect", "model.auxiliary_loss=false"],
     "recurrent": ["translate-recurrent", "text.length=12"],
 }
+
+
+@pytest.fixture(autouse=True)
+def whole_logits(plain_paths: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute padding and the logits of all tokens, as a plan does."""
+
+    def loss(head: nn.Module, hidden: torch.Tensor, labels: torch.Tensor, **options: Any) -> torch.Tensor:
+        return negative_log_likelihood(head(hidden), labels, **options)
+
+    monkeypatch.setattr(language_modeling, "loss_without_logits", loss)
 
 
 def subject_of(name: str) -> PlannedModel:

@@ -52,6 +52,18 @@ def test_a_right_load_passes(folder: Path, good: Loaded) -> None:
     assert right.findings == [] and right.detail == "37 tensors equal, outputs finite"
 
 
+def test_code_of_the_folder_may_differ_in_the_last_bits(folder: Path, good: Loaded) -> None:
+    checks, logits = LoadChecks(folder, read_manifest(folder), reference=good.outputs), good.outputs["logits"]
+
+    def judged(distance: float, tolerance: float) -> Row:
+        moved = replace(good, outputs={**good.outputs, "logits": logits + distance * logits.abs().max().clamp(min=1)})
+        return checks.row("way", moved, PLAIN, tolerance)
+
+    assert judged(5e-6, 1e-5).findings == [] and judged(5e-6, 1e-5).detail.endswith("outputs equal to 1e-05")
+    wrong = ["output logits differs from that of the first load"]
+    assert judged(2e-5, 1e-5).findings == judged(5e-6, 0.0).findings == judged(float("nan"), 1e-5).findings == wrong
+
+
 def test_whatever_is_wrong_is_named(folder: Path, good: Loaded) -> None:
     parameters = good.report["loaded"]["parameter"]
     lost = {name: each for name, each in parameters.items() if name != "model.norm.bias"}

@@ -41,13 +41,13 @@ def test_what_is_typed_as_told_fits_and_trains_the_same(
 ) -> None:
     whole = train(load("digits", [*TINY, f"out={tmp_path / 'whole'}"]), "qkv train digits")
     said = capsys.readouterr().err
-    assert "2 steps of about" in said and "memory at the peak is about 826 kB of" in said
-    free(500_000)
+    assert "2 steps of about" in said and "memory at the peak is about 332 kB of" in said
+    free(250_000)
     words = ["train", "digits", *TINY, f"out={tmp_path / 'parts'}"]
     assert cli.main(words) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
-        "qkv: batch_size=32 takes about 826 kB at its peak, and 516 kB are free on the CPU; accumulate=2 takes the "
-        "same step in parts of 16 examples, to the same result, in about 455 kB"
+        "qkv: batch_size=32 takes about 316 kB at its peak, and 266 kB are free on the CPU; accumulate=2 takes the "
+        "same step in parts of 16 examples, to the same result, in about 199 kB"
     )
     parts = train(load("digits", [*TINY, f"out={tmp_path / 'parts'}", "accumulate=2"]), "qkv train digits")
     ours, theirs = (read_metrics(one.folder)[0]["loss"] for one in (whole, parts))
@@ -109,7 +109,7 @@ def test_a_step_that_finds_no_memory_says_what_to_type(
     assert cli.main(["train", "digits", *TINY, f"out={tmp_path / 'run'}"]) == 1
     assert capsys.readouterr().err.splitlines()[-1] == (
         "qkv: batch_size=32 found no memory on the CPU after step 0: 1 GB were free before, and a step was to take "
-        "about 826 kB; accumulate=2 takes the same step in parts of 16 examples, to the same result, in about 455 kB"
+        "about 332 kB; accumulate=2 takes the same step in parts of 16 examples, to the same result, in about 206 kB"
     )
     monkeypatch.setattr(run_module, "plan_steps", StepPlan)
     assert cli.main(["train", "digits", *TINY, f"out={tmp_path / 'other'}"]) == 1
