@@ -41,8 +41,8 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, narrow, bias="k_proj" in biased)
         self.v_proj = nn.Linear(config.hidden_size, narrow, bias="v_proj" in biased)
         self.o_proj = nn.Linear(wide, config.hidden_size, bias="o_proj" in biased)
-        self.q_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else nn.Identity()
-        self.k_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else nn.Identity()
+        self.q_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else None
+        self.k_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else None
 
     def heads(self, projected: Tensor) -> Tensor:
         """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
@@ -50,11 +50,13 @@ class Attention(nn.Module):
 
     def query(self, hidden: Tensor) -> Tensor:
         """Project queries: (B, T, D) -> (B, H, T, K)."""
-        return self.q_norm(self.heads(self.q_proj(hidden)))
+        heads = self.heads(self.q_proj(hidden))
+        return heads if self.q_norm is None else self.q_norm(heads)
 
     def key(self, hidden: Tensor) -> Tensor:
         """Project keys: (B, S, D) -> (B, G, S, K)."""
-        return self.k_norm(self.heads(self.k_proj(hidden)))
+        heads = self.heads(self.k_proj(hidden))
+        return heads if self.k_norm is None else self.k_norm(heads)
 
     def value(self, hidden: Tensor) -> Tensor:
         """Project values, which never see a position: (B, S, D) -> (B, G, S, K)."""

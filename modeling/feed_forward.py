@@ -42,7 +42,8 @@ class MLP(nn.Module):
         self.dropout = nn.Dropout(config.activation_dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.down_proj(self.dropout(self.inner(hidden)))
+        inner = self.inner(hidden)
+        return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
 
     def inner(self, hidden: Tensor) -> Tensor:
         """Compute the hidden activations: (B, T, D) -> (B, T, F)."""

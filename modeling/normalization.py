@@ -84,7 +84,9 @@ class Residual(nn.Module):
 
     def drop(self, branch: Tensor) -> Tensor:
         """Apply layer scale, dropout and stochastic depth, the last two keeping the expected value."""
-        branch = self.dropout(branch if self.layer_scale is None else branch * self.layer_scale)
+        branch = branch if self.layer_scale is None else branch * self.layer_scale
+        # A step of generation is short, and a module that does nothing is a call all the same.
+        branch = self.dropout(branch) if self.dropout.training else branch
         if not self.training or not self.drop_path:
             return branch
         kept = torch.rand(branch.shape[0], 1, 1, device=branch.device) >= self.drop_path

@@ -96,7 +96,8 @@ def apply_rotation(query: Tensor, key: Tensor, rotation: Rotation | None) -> tup
 
 def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     """Turn each pair (i, i + K/2) of components by its angle; components past the angles stay: (B, H, T, K) -> same."""
-    turned, kept = heads.split((cosines.shape[-1], heads.shape[-1] - cosines.shape[-1]), dim=-1)
-    first, second = turned.chunk(2, dim=-1)
-    turned = turned * cosines + torch.cat((-second, first), dim=-1) * sines
-    return torch.cat((turned, kept), dim=-1) if kept.shape[-1] else turned
+    width = cosines.shape[-1]
+    if width < heads.shape[-1]:
+        return torch.cat((rotate(heads[..., :width], cosines, sines), heads[..., width:]), dim=-1)
+    first, second = heads.chunk(2, dim=-1)
+    return heads * cosines + torch.cat((-second, first), dim=-1) * sines

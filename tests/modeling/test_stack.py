@@ -52,7 +52,7 @@ STACKS = pytest.mark.parametrize("stack", MODELS, ids=["encoder", "decoder"])
 
 
 def norm(module, x):
-    if isinstance(module, nn.Identity):
+    if module is None or isinstance(module, nn.Identity):
         return x
     if isinstance(module, nn.LayerNorm):
         return reference.layer_norm(x, module.weight, module.bias, module.eps)

@@ -3,6 +3,7 @@
 import copy
 import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from qkv.modeling import (
     QkvEncoderDecoderForConditionalGeneration,
     QkvSpeechEncoderDecoderForSpeechSeq2Seq,
 )
-from qkv.modeling.fast_paths.generation import COPIES, PATIENCE, GrowingLayer, laid_out_weights
+from qkv.modeling.fast_paths.generation import COPIES, PATIENCE, GrowingLayer, short_forwards
 
 STEPS = 8
 # The head has enough outputs for its inputs that one row reads a transposed copy.
@@ -165,7 +166,7 @@ def test_gradients_take_the_plain_path() -> None:
     expected = torch.autograd.grad(
         model(ids, labels=ids.expand(-1, 2)[:, :1], shift_labels=ids).loss, model.lm_head.weight
     )
-    with laid_out_weights(model):
+    with short_forwards(model):
         with torch.no_grad():
             for _ in range(PATIENCE):
                 model(ids)
@@ -183,6 +184,28 @@ def test_what_is_around_a_linear_map_is_kept() -> None:
     generated(model, prompts(4), fast=True)
     assert len(seen) == 2 * STEPS and model.lm_head not in COPIES and own not in COPIES
     assert "forward" in vars(own)
+
+
+def test_a_shorter_activation_computes_the_same() -> None:
+    model, ids = decoder(hidden_act="gelu_new"), prompts(2)
+    with torch.no_grad():
+        expected = model(ids).logits
+        with short_forwards(model):
+            assert {*vars(model.model.layers[0].mlp.act_fn)} >= {"forward"}
+            assert_close(model(ids).logits, expected, rtol=0, atol=2e-6)
+    with short_forwards(model):
+        assert torch.equal(model(ids).logits, expected)  # with gradients
+
+
+def test_threads_may_generate_with_one_model() -> None:
+    model = decoder()
+    inputs = [prompts(rows) for rows in (1, 4, 6, 4)]
+    expected = [generated(model, ids, fast=False).sequences for ids in inputs]
+    model.lay_out_weights = True
+    with ThreadPoolExecutor(4) as pool:
+        actual = list(pool.map(lambda ids: generated(model, ids, fast=True).sequences, inputs * 3))
+    assert all(map(torch.equal, actual, expected * 3))
+    assert not any("forward" in vars(module) for module in model.modules())
 
 
 # The cache --------------------------------------------------------------------------------------------------------
