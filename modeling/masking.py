@@ -21,7 +21,6 @@ from transformers.masking_utils import (
 from ..configuration.axes import MASKLESS_PATTERNS
 from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import (
-    can_read_values,
     check_document_boundaries,
     check_finished_mask,
     check_memory_mask,
@@ -109,10 +108,7 @@ class MaskSizes:
 
 def first_layers(config: StackConfig) -> dict[str, int]:
     """Return the first layer of each pattern in use: layers of one pattern share their mask."""
-    pattern = config.pattern
-    if isinstance(pattern, str):
-        return {pattern: 0}
-    return {pattern: layer for layer, pattern in reversed(list(enumerate(pattern)))}
+    return {pattern: layer for layer, pattern in reversed(list(enumerate(config.layer_patterns)))}
 
 
 def build_masks(
@@ -135,9 +131,6 @@ def build_masks(
         return masks_from_paged_cache(config, attention_mask, position_ids)
     if isinstance(attention_mask, dict):
         return masks_from_generate(attention_mask, sizes, position_ids)
-    if kwargs.get("cu_seq_lens_q") is None and sees_every_key(config, hidden, sizes, attention_mask):
-        check_position_ids(hidden, position_ids)
-        return masks_of_one_token(config, hidden, sizes, position_ids)
     finished = attention_mask if attention_mask is not None and attention_mask.ndim == 4 else None
     layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, position_ids, **kwargs)
     padding, documents = layout.padding, layout.documents
@@ -166,29 +159,6 @@ def lay_out(
     check_position_ids(hidden, position_ids)
     documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
     return TokenLayout(padding, tokens if documents is None else restart_at_documents(tokens, documents), documents)
-
-
-def sees_every_key(config: StackConfig, hidden: Tensor, sizes: MaskSizes, attention_mask: Tensor | None) -> bool:
-    """Return True where one token for each row reads all that is cached, so that a step of generation needs no mask."""
-    # A static cache has room for more than is there.
-    if sizes.length > 1 or not sizes.past or sizes.total != sizes.past + 1 or config.pattern != "full":
-        return False
-    if attention_mask is None:
-        return config.causal
-    if not config.causal or attention_mask.ndim != 2 or not can_read_values(attention_mask):
-        return False
-    check_padding_mask(attention_mask, hidden, sizes.past, sizes.length)
-    return bool(attention_mask.all())
-
-
-def masks_of_one_token(
-    config: StackConfig, hidden: Tensor, sizes: MaskSizes, position_ids: Tensor | None
-) -> AttentionMasks:
-    """Return the position of the one token that reads all others, and no mask."""
-    index = sizes.index(hidden.device)[None]
-    positions = index if position_ids is None else position_ids
-    keys = torch.arange(sizes.total, device=hidden.device) + (positions - index)
-    return AttentionMasks(positions, keys, {"full": None})
 
 
 def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, position_ids: Tensor) -> AttentionMasks:

@@ -30,6 +30,7 @@ from ..masking import (
     token_positions,
 )
 from ..position.hooks import Embedded
+from .one_token import one_token_masks
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6
@@ -154,7 +155,8 @@ def keep_padding(
 ) -> LayerInputs:
     """Build the masks for a batch as it is, and for the memory that cross-attention reads."""
     hidden, mask = embedded.hidden, None
-    masks = build_masks(config, hidden, sizes, embedded.padding_mask, position_ids, **kwargs)
+    given = (config, hidden, sizes, embedded.padding_mask, position_ids)
+    masks = one_token_masks(*given, **kwargs) or build_masks(*given, **kwargs)
     if memory[0] is not None:
         mask = build_memory_mask(kwargs["attention_implementation"], hidden, memory[0], memory[1])
     return LayerInputs(embedded, masks, (memory[0], mask))

@@ -194,34 +194,6 @@ def test_cached_keys_keep_their_distance_to_given_positions():
     assert built.key_positions[1, 2:].tolist() == [20, 21, 22, 23, 24]
 
 
-@pytest.mark.parametrize("given", [None, [[5]], [[9], [30]]], ids=str)
-@pytest.mark.parametrize("keep", [None, torch.ones(BATCH, 6)], ids=["no mask", "mask of ones"])
-def test_one_token_after_others_needs_no_mask(keep, given):
-    """Its positions are those with a mask that does not look like one of ones: with a row more, padded."""
-    config = config_of(decoder, "full", num_hidden_layers=1)
-    cache, given = DynamicCache(config=config), None if given is None else torch.tensor(given)
-    cache.update(torch.zeros(BATCH, 3, 5, 4), torch.zeros(BATCH, 3, 5, 4), 0)
-    sizes = MaskSizes.of(config, 1, cache)
-    built = build_masks(config, hidden(1), sizes, keep, given)
-    assert built.masks == {"full": None}
-    padded = torch.ones(BATCH + 1, 6)
-    padded[-1, 0] = 0
-    more = given if given is None or len(given) == 1 else torch.cat((given, given[:1]))
-    whole = build_masks(config, hidden(1, BATCH + 1), sizes, padded, more, attention_implementation="eager")
-    assert whole.masks["full"] is not None
-    for name in ("positions", "key_positions"):
-        assert torch.equal(getattr(built, name).expand(BATCH, -1), getattr(whole, name)[:BATCH]), name
-
-
-def test_a_wrong_mask_of_ones_is_refused():
-    config = config_of(decoder, "full", num_hidden_layers=1)
-    cache = DynamicCache(config=config)
-    cache.update(torch.zeros(BATCH, 3, 5, 4), torch.zeros(BATCH, 3, 5, 4), 0)
-    for wrong, sentence in ((torch.ones(BATCH, 7), "does not fit"), (torch.full((BATCH, 6), -1.0), "negative")):
-        with pytest.raises(ValueError, match=sentence):
-            build_masks(config, hidden(1), MaskSizes.of(config, 1, cache), wrong)
-
-
 @pytest.mark.parametrize(("stack", "pattern"), [(encoder, "full"), (decoder, "full")])
 @pytest.mark.parametrize("keep", [None, torch.ones(BATCH, LENGTH)], ids=["no mask", "mask of ones"])
 def test_nothing_hidden_needs_no_mask(stack, pattern, keep):

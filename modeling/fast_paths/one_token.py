@@ -1,0 +1,40 @@
+"""One token after others: a step of generation that reads all that is cached takes no mask.
+
+Shapes: B batch, T tokens, S keys.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...configuration.configuration_stack import StackConfig
+from ..checks.inputs import can_read_values, check_padding_mask, check_position_ids
+from ..masking import AttentionMasks, MaskSizes
+
+
+def one_token_masks(
+    config: StackConfig, hidden: Tensor, sizes: MaskSizes, mask: Any, position_ids: Tensor | None, **kwargs: Any
+) -> AttentionMasks | None:
+    """Return the positions of one token for each row and of all it reads; None where a mask is needed."""
+    packed = kwargs.get("cache") is not None or kwargs.get("cu_seq_lens_q") is not None
+    if packed or not sees_every_key(config, hidden, sizes, mask):
+        return None
+    check_position_ids(hidden, position_ids)
+    index = sizes.index(hidden.device)[None]
+    positions = index if position_ids is None else position_ids.long()
+    keys = torch.arange(sizes.total, device=hidden.device) + (positions - index)
+    return AttentionMasks(positions, keys, {"full": None})
+
+
+def sees_every_key(config: StackConfig, hidden: Tensor, sizes: MaskSizes, mask: Any) -> bool:
+    """Return True where one token for each row reads all that is cached, of which nothing is padding."""
+    # A static cache has room for more than is there.
+    if sizes.length > 1 or not sizes.past or sizes.total != sizes.past + 1 or config.pattern != "full":
+        return False
+    if not config.causal or mask is None:
+        return config.causal
+    if not isinstance(mask, Tensor) or mask.ndim != 2 or not can_read_values(mask):
+        return False
+    check_padding_mask(mask, hidden, sizes.past, sizes.length)
+    return bool(mask.all())
