@@ -34,8 +34,6 @@ class StackConfig(AttentionConfig):
             depth); it rises linearly from 0 at the first layer.
         layerdrop: Probability with which a layer is skipped for a whole batch (M2M100).
         initializer_range: Standard deviation of initial weights.
-        remove_padding: Whether layers run on real tokens alone, in one row for the whole batch, with the same outputs
-            and zeros at padding. None removes padding where that is faster, True wherever it can be.
     """
 
     # Whether padding may stand between real tokens, as it does between the rows of an image padded at the right.
@@ -60,7 +58,6 @@ class StackConfig(AttentionConfig):
     drop_path_rate: float | int = rate()
     layerdrop: float | int = rate()
     initializer_range: float | int = positive(0.02)
-    remove_padding: bool | None = None
 
     def __post_init__(self, **kwargs: object) -> None:
         if self.intermediate_size is None:

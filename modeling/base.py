@@ -36,6 +36,7 @@ class QkvPreTrainedModel(PreTrainedModel):
     # What the package adds to loading and pushing; a published copy has neither.
     load_hook: ClassVar[Callable[..., object] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
+    _remove_padding: bool | None = None
 
     def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
         check_family(self, config)
@@ -47,6 +48,21 @@ class QkvPreTrainedModel(PreTrainedModel):
         """Finish construction; ties are set where transformers reads them without asking: before it saves."""
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
+
+    @property
+    def remove_padding(self) -> bool | None:
+        """True where layers run on real tokens alone, in one row for the whole batch, with zeros at padding.
+
+        None removes padding where that is faster, True wherever it can be, False nowhere; set for all parts of a model.
+        Outputs at real tokens are the same.
+        """
+        return self._remove_padding
+
+    @remove_padding.setter
+    def remove_padding(self, wanted: bool | None) -> None:
+        for module in self.modules():
+            if isinstance(module, QkvPreTrainedModel):
+                module._remove_padding = wanted
 
     @classmethod
     @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method

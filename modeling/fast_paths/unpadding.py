@@ -85,7 +85,7 @@ def can_remove(stack: Any, embedded: Embedded, past: object, position_ids: Tenso
     """
     config, mask = stack.config, embedded.padding_mask
     return (
-        config.remove_padding is not False
+        stack.remove_padding is not False
         and past is None
         and embedded.grid is None
         and kwargs.get("encoder_position_embeddings") is None
@@ -180,7 +180,7 @@ def remove_padding(
     documents = locate_documents(layout, (hidden.shape[0], hidden.shape[1]))
     if not documents.lengths or documents.lengths == [hidden.shape[1]] * len(hidden):
         return None
-    if not (config.remove_padding or is_faster(config, documents)):
+    if not (stack.remove_padding or is_faster(config, documents)):
         return None
     packed_memory = pack_memory(documents, *memory)
     if packed_memory is None:

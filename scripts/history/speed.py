@@ -45,7 +45,7 @@ def time_steps(
 
 
 class TimedStep:
-    """Training steps of one model, and the shape of the logits that it scored last."""
+    """Training steps of one model, and the shape of the labels that it scored last."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model.train()
@@ -59,7 +59,7 @@ class TimedStep:
         output.loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.scored = tuple(output.logits.shape)
+        self.scored = tuple(batch["labels"].shape)
         return time.process_time() - began
 
 

@@ -58,9 +58,7 @@ def rows_of_layers() -> Iterator[list[int]]:
 
 def run(model: Any, *, removed: bool | None, **inputs: Any) -> tuple[Tensor, list[Tensor]]:
     """The last hidden state, and the gradients of a weighting of its real tokens."""
-    for part in model.modules():
-        if hasattr(part, "config") and hasattr(part.config, "remove_padding"):
-            part.config.remove_padding = removed
+    model.remove_padding = removed
     real = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
     hidden = model(**inputs).last_hidden_state
     real = torch.ones(hidden.shape[:2]) if real is None else real
@@ -91,9 +89,11 @@ def test_values_and_gradients_are_those_with_padding(stack: str, position: str, 
     assert_equal(model, {1}, input_ids=IDS, attention_mask=PADDING[padding], **no_cache(stack))
 
 
-def built(stack: str, **fields: Any) -> Any:
+def built(stack: str, *, remove_padding: bool | None = None, **fields: Any) -> Any:
     config, model_class = STACKS[stack]
-    return jittered(model_class(config(**SIZES, **fields)))
+    model = jittered(model_class(config(**SIZES, **fields)))
+    model.remove_padding = remove_padding
+    return model
 
 
 def no_cache(stack: str) -> dict[str, bool]:
@@ -135,7 +135,7 @@ def test_gradient_checkpointing(position: str, *, reentrant: bool) -> None:
 def run_backward(model: Any, *, removed: bool, **inputs: Any) -> list[Tensor]:
     """The gradients that `backward` leaves; reentrant checkpointing knows no other way."""
     model.zero_grad()
-    model.config.remove_padding = removed
+    model.remove_padding = removed
     with exact():
         hidden = model(**inputs).last_hidden_state
         (hidden * torch.arange(hidden.numel()).view_as(hidden).cos() * RIGHT[..., None]).sum().backward()

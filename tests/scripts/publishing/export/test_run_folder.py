@@ -11,7 +11,7 @@ from transformers import AutoModelForImageClassification, pipeline
 
 import qkv
 from qkv.scripts.cli import main
-from qkv.scripts.common.inspector import Job
+from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.run_folder import write_run_card
 from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
 from qkv.scripts.publishing.integrity.files import file_rows
@@ -38,9 +38,7 @@ IMAGE = {"pixel_values": torch.linspace(0, 1, 192).view(1, 3, 8, 8)}
 
 
 def logits(folder: Path) -> torch.Tensor:
-    model = AutoModelForImageClassification.from_pretrained(folder).eval()
-    with torch.no_grad():
-        return model(**IMAGE).logits
+    return outputs(AutoModelForImageClassification.from_pretrained(folder), IMAGE)["logits"]
 
 
 def findings(folder: Path) -> list[str]:
