@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, G key-value heads, K head_dim, N outputs and M inputs of a linear map, R rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.activations import NewGELUActivation
-from transformers.cache_utils import DynamicLayer, EncoderDecoderCache
+from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 # One row reads a transposed weight faster where there are so many outputs for each input: that of a head.
 WIDE = 8
@@ -42,13 +42,36 @@ class GrowingLayer(DynamicLayer):
         cached: Any = (self.keys, self.values)
         start = self.get_seq_length()
         end = start + key_states.shape[2]
-        # Beams and rows that were left out have put other tensors in their place.
+        # Rows that were left out have put other tensors in their place.
         if self.room is None or not all(map(begins, cached, self.room, (end, end))):
             self.room = grown(cached[0], key_states, end), grown(cached[1], value_states, end)
         for memory, new in zip(self.room, (key_states, value_states), strict=True):
             memory[:, :, start:end] = new
         self.keys, self.values = self.room[0][:, :, :end], self.room[1][:, :, :end]
         return self.keys, self.values
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Let every row go on from that of its beam, where the others stay in place."""
+        if self.room is None or torch.is_grad_enabled() or self.keys.device.type != "cpu":
+            super().reorder_cache(beam_idx)
+            return
+        moved = (beam_idx != torch.arange(len(beam_idx))).nonzero()[:, 0]
+        for memory in (self.keys, self.values):
+            memory.index_copy_(0, moved, memory.index_select(0, beam_idx[moved]))
+
+
+class SourceLayer(DynamicLayer):
+    """Hold keys and values of a source, which all beams of its row share: no step has to reorder them."""
+
+    def __init__(self, beams: int) -> None:
+        super().__init__()
+        self.beams = beams
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Leave all in place while beams stay with their source."""
+        rows = torch.arange(len(beam_idx), device=beam_idx.device)
+        if not torch.equal(beam_idx // self.beams, rows // self.beams):
+            super().reorder_cache(beam_idx)
 
 
 def begins(part: Tensor, room: Tensor, end: int) -> bool:
@@ -194,6 +217,13 @@ class FastGenerationMixin:
         parent._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
         cache = model_kwargs.get("past_key_values")
         if given is None and cache is not None:
-            cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-            room = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-            cache.layers = cache.layers if cache.offloading else room
+            if isinstance(cache, EncoderDecoderCache):
+                exchange_layers(cache.cross_attention_cache, partial(SourceLayer, generation_config.num_beams or 1))
+                cache = cache.self_attention_cache
+            exchange_layers(cache, GrowingLayer)
+
+
+def exchange_layers(cache: Cache, layer_class: Callable[[], DynamicLayer]) -> None:
+    """Exchange the layers of a cache that nothing else is known of; windows and other kinds stay."""
+    if not cache.offloading:
+        cache.layers = [layer_class() if type(layer) is DynamicLayer else layer for layer in cache.layers]

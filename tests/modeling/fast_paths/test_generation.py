@@ -20,7 +20,7 @@ from qkv.modeling import (
     QkvEncoderDecoderForConditionalGeneration,
     QkvSpeechEncoderDecoderForSpeechSeq2Seq,
 )
-from qkv.modeling.fast_paths.generation import COPIES, PATIENCE, GrowingLayer, short_forwards
+from qkv.modeling.fast_paths.generation import COPIES, PATIENCE, GrowingLayer, SourceLayer, short_forwards
 
 STEPS = 8
 # The head has enough outputs for its inputs that one row reads a transposed copy.
@@ -241,6 +241,32 @@ def test_a_step_copies_no_cached_tokens() -> None:
         layer.update(*tokens(5))
         places = {tuple(part.data_ptr() for part in layer.update(*tokens(1))) for _ in range(40)}
     assert len(places) == 1
+
+
+def test_beams_copy_only_rows_that_go_on_elsewhere() -> None:
+    growing, dynamic = GrowingLayer(), DynamicLayer()
+    with torch.no_grad():
+        for order in ([0, 1, 2], [1, 0, 0], [2, 2, 1], [0, 0, 0]):
+            new = tokens(2)
+            place = growing.update(*new)[0].data_ptr()
+            dynamic.update(*new)
+            growing.reorder_cache(torch.tensor(order))
+            dynamic.reorder_cache(torch.tensor(order))
+            assert torch.equal(growing.keys, dynamic.keys) and torch.equal(growing.values, dynamic.values)
+            assert growing.keys.data_ptr() == place
+
+
+@pytest.mark.parametrize(("order", "same"), [([1, 1, 2, 3], True), ([1, 0, 3, 2], True), ([2, 3, 0, 1], False)])
+def test_beams_share_the_keys_of_their_source(order: list[int], *, same: bool) -> None:
+    sources = torch.randn(2, 3, 5, 4).repeat_interleave(2, dim=0)
+    layer, dynamic = SourceLayer(2), DynamicLayer()
+    for each in (layer, dynamic):
+        each.update(sources, -sources)
+    place = layer.keys.data_ptr()
+    for each in (layer, dynamic):
+        each.reorder_cache(torch.tensor(order))
+    assert torch.equal(layer.keys, dynamic.keys) and torch.equal(layer.values, dynamic.values)
+    assert (layer.keys.data_ptr() == place) is same
 
 
 def test_gradients_flow_through_a_cache() -> None:
