@@ -29,7 +29,7 @@ RANKS = {
         {"presets", "backward_compatibility"},
     ],
     "modeling": [
-        {"checks.inputs", "fast_paths.generation"},
+        {"checks.inputs"},
         {"checks.sound", "checks.images", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "masking", "normalization"},
         {"position", "feed_forward", "heads.loss", "fast_paths.one_token"},
@@ -41,8 +41,8 @@ RANKS = {
         {"spectrogram"},
         {"frontend"},
         {"stack"},
-        {"heads.head"},
-        {"heads.language_modeling"},
+        {"heads.head", "fast_paths.decoding_step"},
+        {"heads.language_modeling", "fast_paths.generation"},
         {"recurrent.cells", "recurrent.recurrent_cache"},
         {"recurrent.attention_decoder"},
         {"recurrent.recurrent_stack"},
@@ -72,7 +72,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 113,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2125, "modeling": 6650}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2125, "modeling": 6750}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

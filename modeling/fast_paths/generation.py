@@ -1,4 +1,4 @@
-"""Faster steps of `generate`: weights laid out for a few rows, and a cache with room for more tokens.
+"""Faster steps of `generate`: shorter forwards, weights laid out for a few rows, a cache with room for more tokens.
 
 Shapes: B batch, T tokens, G key-value heads, K head_dim, N outputs and M inputs of a linear map, R rows.
 """
@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.activations import NewGELUActivation
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
+
+from ..attention import CrossAttention, SelfAttention
+from .decoding_step import DecodingStep, can_step, cross_attention_step, self_attention_step
 
 # One row reads a transposed weight faster where there are so many outputs for each input: that of a head.
 WIDE = 8
@@ -50,13 +53,14 @@ class GrowingLayer(DynamicLayer):
         self.keys, self.values = self.room[0][:, :, :end], self.room[1][:, :, :end]
         return self.keys, self.values
 
-    def reorder_cache(self, beam_idx: Tensor) -> None:
+    def reorder_cache(self, beam_idx: Any) -> None:
         """Let every row go on from that of its beam, where the others stay in place."""
-        if self.room is None or torch.is_grad_enabled() or self.keys.device.type != "cpu":
+        cached: Any = (self.keys, self.values)
+        if self.room is None or torch.is_grad_enabled() or beam_idx.device.type != "cpu":
             super().reorder_cache(beam_idx)
             return
         moved = (beam_idx != torch.arange(len(beam_idx))).nonzero()[:, 0]
-        for memory in (self.keys, self.values):
+        for memory in cached:
             memory.index_copy_(0, moved, memory.index_select(0, beam_idx[moved]))
 
 
@@ -67,7 +71,7 @@ class SourceLayer(DynamicLayer):
         super().__init__()
         self.beams = beams
 
-    def reorder_cache(self, beam_idx: Tensor) -> None:
+    def reorder_cache(self, beam_idx: Any) -> None:
         """Leave all in place while beams stay with their source."""
         rows = torch.arange(len(beam_idx), device=beam_idx.device)
         if not torch.equal(beam_idx // self.beams, rows // self.beams):
@@ -154,6 +158,13 @@ def short_gelu(module: NewGELUActivation, hidden: Tensor) -> Tensor:
     return F.gelu(hidden, approximate="tanh") if is_plain(hidden) else NewGELUActivation.forward(module, hidden)
 
 
+SHORTER: dict[type[nn.Module], Callable[..., Any]] = {
+    NewGELUActivation: short_gelu,
+    SelfAttention: self_attention_step,
+    CrossAttention: cross_attention_step,
+}
+
+
 def can_copy(linear: nn.Module) -> bool:
     """Return True for a linear map of stock PyTorch whose weight is on the CPU in single precision."""
     weight = linear.weight if type(linear) is nn.Linear else None
@@ -169,23 +180,33 @@ def is_bare(module: nn.Module) -> bool:
 COPIES: WeakKeyDictionary[nn.Linear, WeightCopy] = WeakKeyDictionary()
 
 
+def shorter_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
+    """Return a shorter forward for each module of a model that has one and nothing around it."""
+    bare: list[Any] = [module for module in model.modules() if is_bare(module)]
+    forwards: dict[nn.Module, Any] = {
+        module: partial(SHORTER[type(module)], module) for module in bare if type(module) in SHORTER
+    }
+    for linear in filter(can_copy, bare):
+        if linear not in COPIES or not COPIES[linear].is_of(linear):
+            COPIES[linear] = WeightCopy()
+        forwards[linear] = partial(COPIES[linear].product, linear)
+    for stack in filter(can_step, bare):
+        if all(map(is_bare, stack.modules())):
+            forwards[stack] = DecodingStep(stack)
+    return forwards
+
+
 @contextmanager
 def short_forwards(*models: nn.Module | None) -> Iterator[None]:
     """Let modules take the shortest way: linear maps from copies of their weights, which must not change meanwhile."""
-    modules: list[Any] = [module for model in models if model is not None for module in model.modules()]
-    bare = [module for module in modules if is_bare(module)]
-    linears = [module for module in bare if can_copy(module)]
-    activations: list[Any] = [module for module in bare if type(module) is NewGELUActivation]
-    for linear in linears:
-        if linear not in COPIES or not COPIES[linear].is_of(linear):
-            COPIES[linear] = WeightCopy()
-        linear.forward = partial(COPIES[linear].product, linear)
-    for activation in activations:
-        activation.forward = partial(short_gelu, activation)
+    given = [shorter_forwards(model) for model in models if model is not None]
+    for forwards in given:
+        for module, forward in forwards.items():
+            module.forward = forward
     try:
         yield
     finally:
-        for module in (*linears, *activations):
+        for module in (module for forwards in given for module in forwards):
             vars(module).pop("forward", None)
 
 

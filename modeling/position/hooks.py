@@ -28,7 +28,10 @@ class Embedded(NamedTuple):
 
 
 class Rotation(NamedTuple):
-    """Cosines and sines (B or 1, 1, T, K) by which queries are rotated, and those for keys."""
+    """Cosines and sines (B or 1, 1, T, K) by which queries are rotated, and those for keys.
+
+    The sines of the first half are negative: its components become x_i cos - x_(i + K/2) sin.
+    """
 
     query: tuple[Tensor, Tensor]
     key: tuple[Tensor, Tensor]
@@ -99,5 +102,4 @@ def rotate(heads: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
     width = cosines.shape[-1]
     if width < heads.shape[-1]:
         return torch.cat((rotate(heads[..., :width], cosines, sines), heads[..., width:]), dim=-1)
-    first, second = heads.chunk(2, dim=-1)
-    return heads * cosines + torch.cat((-second, first), dim=-1) * sines
+    return heads * cosines + heads.roll(width // 2, dims=-1) * sines

@@ -31,11 +31,11 @@ class RotaryPosition(Position):
         return Rotation(turn, turn)
 
     def turn(self, positions: Tensor, pattern: str | None = None) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines in single precision: (B or 1, T) -> 2 x (B or 1, 1, T, K)."""
+        """Return cosines and sines of a `Rotation`, in single precision: (B or 1, T) -> 2 x (B or 1, 1, T, K)."""
         frequencies, scale = self.frequencies(positions, pattern)
         angles = positions[:, None, :, None].to(torch.float32) * frequencies.to(torch.float32)
-        angles = torch.cat((angles, angles), dim=-1)
-        return angles.cos() * scale, angles.sin() * scale
+        cosines, sines = angles.cos() * scale, angles.sin() * scale
+        return torch.cat((cosines, cosines), dim=-1), torch.cat((-sines, sines), dim=-1)
 
     def frequencies(self, positions: Tensor, pattern: str | None = None) -> tuple[Tensor, float]:
         """Return radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""

@@ -1,0 +1,159 @@
+"""A step of generation: one token of each row after others, through the layers of a decoder in few operations.
+
+A stack's own forward checks, records and chooses anew at every call what is the same at every step.
+
+Shapes: B batch, S keys and memory, D hidden_size, H heads, G key-value heads, K head_dim.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+
+from ..attention import Attention, CrossAttention, SelfAttention
+from ..checks.inputs import check_length
+from ..kernel import attention_backend
+from ..masking import Mask, MaskSizes, build_masks, build_memory_mask
+from ..position.hooks import NO_POSITION, Embedded, PositionState, apply_rotation
+from ..stack import Stack
+from .one_token import one_token_masks
+
+# What a stack is given at a step, beside what its own signature names.
+GIVEN = ("encoder_hidden_states", "encoder_attention_mask")
+
+
+class DecodingStep:
+    """Stand in for the forward of a decoder stack where one token of each row follows others that are cached.
+
+    All other calls go through the stack's own forward.
+    """
+
+    def __init__(self, stack: Any) -> None:
+        self.stack, self.patterns = stack, stack.config.layer_patterns
+        self.memory: tuple[Any, ...] = (None, None, None)
+
+    def __call__(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Any = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        *,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        given = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
+        if not (use_cache and is_step(input_ids, attention_mask, past_key_values, inputs_embeds, **kwargs)):
+            output: Any = type(self.stack).forward(self.stack, *given, use_cache=use_cache, **kwargs)
+            return output
+        memory = [kwargs.get(name) for name in GIVEN]
+        tokens: Any = input_ids
+        hidden = self.run(tokens, attention_mask, position_ids, past_key_values, memory)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=past_key_values)
+
+    def run(
+        self,
+        input_ids: Tensor,
+        padding_mask: Tensor | None,
+        position_ids: Tensor | None,
+        past_key_values: Cache,
+        memory: list[Any],
+    ) -> Tensor:
+        """Do what `Stack.run` does: (B, 1) -> (B, 1, D)."""
+        stack, config = self.stack, self.stack.config
+        hidden = stack.embed_tokens(input_ids)
+        sizes = MaskSizes.of(config, 1, past_key_values)
+        given = (config, hidden, sizes, padding_mask, position_ids)
+        masks = one_token_masks(*given) or build_masks(*given, attention_implementation="sdpa")
+        check_length(config, masks.positions, sizes.past, 1)
+        hidden = stack.position.embed(Embedded(stack.project_in(hidden)), masks.positions)
+        hidden = stack.embed_projection(stack.embed_norm(hidden))
+        states = stack.position_states(Embedded(hidden), masks, sizes, None)
+        memory_mask = self.memory_mask(hidden, *memory)
+        for layer, pattern in zip(stack.layers, self.patterns, strict=True):
+            given = (masks.masks[pattern], memory[0], memory_mask, *states[pattern])
+            hidden = layer(hidden, *given, past_key_values=past_key_values)
+        return stack.project_out(stack.norm(hidden))
+
+    def memory_mask(self, hidden: Tensor, memory: Tensor | None, padding_mask: Tensor | None) -> Mask:
+        """Return the mask of cross-attention, which is built once for all steps."""
+        if memory is None:
+            return None
+        if self.memory[0] is not memory or self.memory[1] is not padding_mask:
+            self.memory = (memory, padding_mask, build_memory_mask("sdpa", hidden, memory, padding_mask))
+        return self.memory[2]
+
+
+def is_step(
+    input_ids: Any, attention_mask: Any, past_key_values: Any, inputs_embeds: Tensor | None, **kwargs: Any
+) -> bool:
+    """Return True for one token of each row after others that are cached, of which nothing is recorded."""
+    return (
+        type(input_ids) is Tensor
+        and input_ids.shape[-1] == 1 == input_ids.ndim - 1
+        and inputs_embeds is None
+        and isinstance(past_key_values, Cache)
+        and past_key_values.get_seq_length() > 0
+        and all(getattr(past_key_values, "is_updated", {}).values())
+        and (attention_mask is None or (isinstance(attention_mask, Tensor) and attention_mask.ndim == 2))
+        and not torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+        and kwargs.pop("return_dict", None) is not False
+        and all(value is None or value is False or name in GIVEN for name, value in kwargs.items())
+    )
+
+
+def can_step(stack: nn.Module) -> bool:
+    """Return True for a decoder whose layers attend by sdpa and record nothing."""
+    if not isinstance(stack, Stack) or stack.training or not stack.config.causal:
+        return False
+    config: Any = stack.config
+    recorded = config.output_hidden_states or config.return_dict is False
+    return attention_backend(config, {}) == "sdpa" and config.frontend == "tokens" and not recorded
+
+
+def self_attention_step(
+    attention: SelfAttention,
+    hidden: Tensor,
+    attention_mask: Mask = None,
+    position: PositionState = NO_POSITION,
+    past_key_values: Any = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Do what the forward of self-attention does, for one token: (B, 1, D) -> (B, 1, D)."""
+    if kwargs or past_key_values is None or position.bias is not None or position.query_key is not None:
+        given = (hidden, attention_mask, position, past_key_values)
+        return type(attention).forward(attention, *given, **kwargs)
+    query, key, value = attention.query(hidden), attention.key(hidden), attention.value(hidden)
+    query, key = apply_rotation(query, key, position.rotation)
+    if isinstance(past_key_values, EncoderDecoderCache):
+        past_key_values = past_key_values.self_attention_cache
+    key, value = past_key_values.layers[attention.layer_idx].update(key, value)
+    return attend(attention, query, key, value, attention_mask), None
+
+
+def cross_attention_step(
+    attention: CrossAttention,
+    hidden: Tensor,
+    memory: Tensor,
+    attention_mask: Mask = None,
+    position: PositionState = NO_POSITION,
+    past_key_values: Any = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    """Do what the forward of cross-attention does, for one token: (B, 1, D) -> (B, 1, D)."""
+    if kwargs or past_key_values is None or position.query_key is not None:
+        return type(attention).forward(attention, hidden, memory, attention_mask, position, past_key_values, **kwargs)
+    key, value = attention.cached_key_value(memory, None, past_key_values)
+    return attend(attention, attention.query(hidden), key, value, attention_mask), None
+
+
+def attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
+    """Mix values by PyTorch's kernel and project them back: (B, H, 1, K), 2 x (B, G, S, K) -> (B, 1, D)."""
+    options: dict[str, Any] = {"scale": attention.scaling, "enable_gqa": attention.num_key_value_groups > 1}
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **options)
+    return attention.o_proj(mixed.reshape(len(query), 1, -1))
