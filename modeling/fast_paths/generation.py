@@ -158,13 +158,6 @@ def short_gelu(module: NewGELUActivation, hidden: Tensor) -> Tensor:
     return F.gelu(hidden, approximate="tanh") if is_plain(hidden) else NewGELUActivation.forward(module, hidden)
 
 
-SHORTER: dict[type[nn.Module], Callable[..., Any]] = {
-    NewGELUActivation: short_gelu,
-    SelfAttention: self_attention_step,
-    CrossAttention: cross_attention_step,
-}
-
-
 def can_copy(linear: nn.Module) -> bool:
     """Return True for a linear map of stock PyTorch whose weight is on the CPU in single precision."""
     weight = linear.weight if type(linear) is nn.Linear else None
@@ -182,9 +175,14 @@ COPIES: WeakKeyDictionary[nn.Linear, WeightCopy] = WeakKeyDictionary()
 
 def shorter_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
     """Return a shorter forward for each module of a model that has one and nothing around it."""
+    shorter: dict[type[nn.Module], Any] = {
+        NewGELUActivation: short_gelu,
+        SelfAttention: self_attention_step,
+        CrossAttention: cross_attention_step,
+    }
     bare: list[Any] = [module for module in model.modules() if is_bare(module)]
     forwards: dict[nn.Module, Any] = {
-        module: partial(SHORTER[type(module)], module) for module in bare if type(module) in SHORTER
+        each: partial(shorter[type(each)], each) for each in bare if type(each) in shorter
     }
     for linear in filter(can_copy, bare):
         if linear not in COPIES or not COPIES[linear].is_of(linear):
