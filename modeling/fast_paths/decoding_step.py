@@ -83,9 +83,11 @@ class DecodingStep:
         """Return the mask of cross-attention, which is built once for all steps."""
         if memory is None:
             return None
-        if self.memory[0] is not memory or self.memory[1] is not padding_mask:
-            self.memory = (memory, padding_mask, build_memory_mask("sdpa", hidden, memory, padding_mask))
-        return self.memory[2]
+        given = self.memory  # other threads may generate from another source
+        if given[0] is not memory or given[1] is not padding_mask:
+            given = self.memory = (memory, padding_mask, build_memory_mask("sdpa", hidden, memory, padding_mask))
+        mask: Mask = given[2]
+        return mask
 
 
 def is_step(
@@ -132,7 +134,7 @@ def self_attention_step(
     query, key = apply_rotation(query, key, position.rotation)
     if isinstance(past_key_values, EncoderDecoderCache):
         past_key_values = past_key_values.self_attention_cache
-    key, value = past_key_values.layers[attention.layer_idx].update(key, value)
+    key, value = past_key_values.update(key, value, attention.layer_idx)
     return attend(attention, query, key, value, attention_mask), None
 
 

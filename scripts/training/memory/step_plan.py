@@ -34,7 +34,7 @@ class StepPlan:
             return ""
         peak = self.cost.peak(self.loop.recipe.optimization.accumulate)
         return (
-            f"{left:,} steps of about {self.cost.seconds:.3g} s take {spoken(left * self.cost.seconds)}, evaluations "
+            f"{left:,} step{'s' * (left != 1)} of about {self.cost.seconds:.3g} s take {spoken(left * self.cost.seconds)}, evaluations "
             f"apart; memory at the peak is about {scaled(peak, 'B')} of {scaled(self.room, 'B')} that are free"
         )
 
