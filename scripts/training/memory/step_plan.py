@@ -35,7 +35,8 @@ class StepPlan:
         peak = self.cost.peak(self.loop.recipe.optimization.accumulate)
         return (
             f"{left:,} step{'s' * (left != 1)} of about {self.cost.seconds:.3g} s take "
-            f"{spoken(left * self.cost.seconds)}, evaluations apart; memory at the peak is about {scaled(peak, 'B')} of {scaled(self.room, 'B')} that are free"
+            f"{spoken(left * self.cost.seconds)}, evaluations apart; memory at the peak is about {scaled(peak, 'B')} "
+            f"of {scaled(self.room, 'B')} that are free"
         )
 
     def check(self) -> None:
