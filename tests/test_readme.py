@@ -1,5 +1,6 @@
 """The README is true: its Python examples run as they stand, its tables are complete, and its links lead somewhere."""
 
+import json
 import re
 from pathlib import Path
 from typing import get_args
@@ -12,7 +13,10 @@ from qkv.configuration.axes import FeedForwardName, NormName, PatternName, Posit
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *(ROOT / folder / "README.md" for folder in ("configuration", "scripts", "scripts/recipes", "model_cards/history")),
+    *(
+        ROOT / folder / "README.md"
+        for folder in ("configuration", "scripts", "scripts/recipes", "model_cards/history", "model_cards/speed")
+    ),
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^([^\n]+)\n+```python\n(.*?)```", README, flags=re.S | re.M)
@@ -49,6 +53,16 @@ def test_families_presets_and_words_are_all_in_the_tables():
     assert names <= set(re.findall(r"^\| `(\w+)` \|", README, re.M))
     words = {*get_args(PositionName), *get_args(PatternName), *get_args(NormName), *get_args(FeedForwardName)}
     assert {word for word in words if not re.search(rf"\b{word}\b", README)} == set()
+
+
+def test_speed_is_that_of_the_record():
+    record = json.loads((ROOT / "model_cards" / "speed" / "record.json").read_text())
+    ours = {name: each["contenders"]["qkv"]["times_as_fast"][1] for name, each in record["workloads"].items()}
+    trained = sorted(ours[name] for name in ours if name.startswith("mlm-train"))
+    decoded = sorted(ours[name] for name in ours if name.startswith(("decode", "seq2seq-greedy", "seq2seq-beam")))
+    (sentence,) = re.findall(r"On two CPU cores.*?model_cards/speed", README, re.DOTALL)
+    told = [trained[0], trained[-1], ours["seq2seq-train"], decoded[0], decoded[-1]]
+    assert re.findall(r"\d\.\d", sentence) == [f"{number:.1f}" for number in told]
 
 
 def test_the_fields_of_the_table_of_words_exist():
