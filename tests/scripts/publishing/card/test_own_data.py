@@ -24,9 +24,7 @@ from qkv.scripts.training.run import build
 from sine_waves import recordings
 
 CARDS = Path(__file__).resolve().parents[4] / "model_cards"
-EXAMPLES = [
-    json.loads(path.read_text()) for path in sorted(CARDS.glob("*/record.json")) if path.parent.name != "history"
-]
+EXAMPLES = [json.loads(path.with_name("record.json").read_text()) for path in sorted(CARDS.glob("*/card.md"))]
 N = 4  # words in a row that no two stories share by chance
 SOUPS = [f"bowl {number:02} tasted {'salty' if number % 3 else 'sour'} tonight" for number in range(40)]
 TINY = ["precision=fp32", "streaming=false", "workers=0", "holdout=0", "text.evaluated=0", "text.length=16"]
