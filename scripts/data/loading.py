@@ -144,7 +144,8 @@ def table_types(pieces: Sequence[Piece]) -> tuple[dict[str, str], Features, dict
         plain = {name: "string" if kind == "json" else kind for name, kind in types.items() if kind not in FILES}
         features = {name: Value(kind) for name, kind in plain.items()}
     features |= {name: FILES[kind] for name, kind in media.items() if kind in FILES}
-    sources = {types[name]: name for name in PATHS if types.get(name) in FILES and types[name] not in types}
+    files = [name for name in types if types[name] in FILES and types[name] not in types]
+    sources = {types[name]: name for name in sorted(reversed(files), key=lambda name: name in PATHS)}
     for new, old in sources.items():
         types[new], features[new] = types.pop(old), features.pop(old)
     return types, Features(features), sources

@@ -170,7 +170,7 @@ def guess_files(files: Column, columns: Sequence[Column], asked: Roles) -> Guess
     if boxes is not None:
         return Guess("object-detection", {"image": files, "boxes": boxes}, {"shortest_edge": side})
     if label is not None:
-        fields = {"model": patches(side), "augment": {"shift": side / 16}}
+        fields = {"model": patches(side), "augment": {"shift": side / 16}, "text": {"label": label.name}}
         return Guess("image-classification", {"image": files, "class": label}, fields)
     if text is None:
         return None

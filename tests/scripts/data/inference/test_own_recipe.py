@@ -90,6 +90,17 @@ def test_folders_of_images_are_classes_and_their_sizes_the_models(tmp_path: Path
     assert registry.load(recipe).data.report["classes"]["test"] == {"cat": 2, "dog": 2}
 
 
+@pytest.mark.parametrize(("image", "kind"), [("image", "digit"), ("photo", "label"), ("photo", "species")])
+def test_tables_of_images_and_classes_may_call_them_anything(image: str, kind: str, tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / f"{number}.png").write_bytes(picture(number)["bytes"])
+    rows = [f"{number}.png,{'cat' if number % 2 else 'dog'}" for number in range(20)]
+    (tmp_path / "table.csv").write_text("\n".join([f"{image},{kind}", *rows]))
+    recipe, shown = infer(str(tmp_path / "table.csv"))
+    assert shown["task"] == "image-classification" and shown["column of class"] == f"{kind} (class)"
+    assert registry.load(recipe).data.report["classes"]["test"] == {"cat": 1, "dog": 1}
+
+
 def test_images_with_captions_and_with_boxes(tmp_path: Path) -> None:
     boxes = json.dumps([{"bbox": [1, 2, 5, 6], "category": "thing"}])
     for task, name, values in (
