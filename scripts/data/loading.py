@@ -144,8 +144,9 @@ def table_types(pieces: Sequence[Piece]) -> tuple[dict[str, str], Features, dict
         plain = {name: "string" if kind == "json" else kind for name, kind in types.items() if kind not in FILES}
         features = {name: Value(kind) for name, kind in plain.items()}
     features |= {name: FILES[kind] for name, kind in media.items() if kind in FILES}
-    files = [name for name in types if types[name] in FILES and types[name] not in types]
-    sources = {types[name]: name for name in sorted(reversed(files), key=lambda name: name in PATHS)}
+    kinds = types | {name: "image" for name, feature in features.items() if isinstance(feature, Image)}
+    files = [name for name in kinds if kinds[name] in FILES and kinds[name] not in kinds]
+    sources = {kinds[name]: name for name in sorted(reversed(files), key=lambda name: name in PATHS)}
     for new, old in sources.items():
         types[new], features[new] = types.pop(old), features.pop(old)
     return types, Features(features), sources
@@ -162,6 +163,9 @@ def undecoded(data: Data, columns: Sequence[str] | None, where: str) -> Data:
     """Select columns, with images and sound as stored: a damaged one must not end the reading."""
     if data.features is None:  # a stream of the Hub that must be read to know them
         return data
+    for name, kind in (("image", Image), ("audio", Audio)):
+        called = [other for other, feature in data.features.items() if isinstance(feature, kind)]
+        data = data.rename_column(called[0], name) if called and name not in data.features else data
     if columns is not None:
         data = data.select_columns(list(select(data.features, columns, where)))
     for name, kind in data.features.items():

@@ -99,6 +99,14 @@ def test_tables_of_images_and_classes_may_call_them_anything(image: str, kind: s
     recipe, shown = infer(str(tmp_path / "table.csv"))
     assert shown["task"] == "image-classification" and shown["column of class"] == f"{kind} (class)"
     assert registry.load(recipe).data.report["classes"]["test"] == {"cat": 1, "dog": 1}
+    table = Dataset.from_csv(str(tmp_path / "table.csv"))
+    paths = [str(tmp_path / f"{number}.png") for number in range(20)]
+    table = table.remove_columns(image).add_column(image, paths).cast_column(image, ImageFeature())
+    table.to_parquet(tmp_path / "table.parquet")
+    table.save_to_disk(tmp_path / "saved")
+    for where in ("table.parquet", "saved"):
+        recipe, _ = infer(str(tmp_path / where))
+        assert registry.load(recipe).data.report["classes"]["test"] == {"cat": 1, "dog": 1}
 
 
 def test_images_with_captions_and_with_boxes(tmp_path: Path) -> None:
