@@ -51,13 +51,12 @@ class DecodingStep:
             output: Any = type(self.stack).forward(self.stack, *given, use_cache=use_cache, **kwargs)
             return output
         memory = [kwargs.get(name) for name in GIVEN]
-        tokens: Any = input_ids
-        hidden = self.run(tokens, attention_mask, position_ids, past_key_values, memory)
+        hidden = self.run(input_ids, attention_mask, position_ids, past_key_values, memory)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=past_key_values)
 
     def run(
         self,
-        input_ids: Tensor,
+        input_ids: Any,
         padding_mask: Tensor | None,
         position_ids: Tensor | None,
         past_key_values: Cache,
@@ -110,10 +109,12 @@ def is_step(
 
 
 def can_step(stack: nn.Module) -> bool:
-    """Return True for a decoder whose layers attend by sdpa and record nothing."""
-    if not isinstance(stack, Stack) or stack.training or not stack.config.causal:
+    """Return True for a decoder that attends by sdpa, records nothing and has no forward of its own."""
+    if not isinstance(stack, Stack) or stack.training:
         return False
     config: Any = stack.config
+    if type(stack).run is not Stack.run or type(stack).forward.__qualname__ != "QkvDecoderModel.forward":
+        return False
     recorded = config.output_hidden_states or config.return_dict is False
     return attention_backend(config, {}) == "sdpa" and config.frontend == "tokens" and not recorded
 

@@ -56,7 +56,8 @@ class GrowingLayer(DynamicLayer):
     def reorder_cache(self, beam_idx: Any) -> None:
         """Let every row go on from that of its beam, where the others stay in place."""
         cached: Any = (self.keys, self.values)
-        if self.room is None or torch.is_grad_enabled() or beam_idx.device.type != "cpu":
+        in_place = self.room is not None and not torch.is_grad_enabled() and beam_idx.device.type == "cpu"
+        if not in_place or len(beam_idx) != len(cached[0]):
             super().reorder_cache(beam_idx)
             return
         moved = (beam_idx != torch.arange(len(beam_idx))).nonzero()[:, 0]
@@ -73,8 +74,8 @@ class SourceLayer(DynamicLayer):
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Leave all in place while beams stay with their source."""
-        rows = torch.arange(len(beam_idx), device=beam_idx.device)
-        if not torch.equal(beam_idx // self.beams, rows // self.beams):
+        rows, cached = torch.arange(len(beam_idx), device=beam_idx.device), self.keys
+        if cached is None or len(cached) != len(rows) or not torch.equal(beam_idx // self.beams, rows // self.beams):
             super().reorder_cache(beam_idx)
 
 

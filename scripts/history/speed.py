@@ -36,7 +36,7 @@ def time_steps(
             # Who goes first alternates, for the second finds a warm machine.
             for name in trained if turn % 2 else reversed(trained):
                 laps[name] += [trained[name].seconds(batch)] * (turn >= 0)
-        check_equal_work({step.scored for step in trained.values()})
+        check_equal_work({step.scored(batch) for step in trained.values()})
         for name, own in laps.items():
             ratios = sorted(one / other for one, other in zip(own, laps[TRANSFORMER], strict=True))
             times[name]["seconds"].append(median(own))
@@ -45,22 +45,26 @@ def time_steps(
 
 
 class TimedStep:
-    """Training steps of one model, and the shape of the labels that it scored last."""
+    """Training steps of one model."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model.train()
         self.optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-        self.scored: tuple[int, ...] = ()
 
     def seconds(self, batch: dict[str, Tensor]) -> float:
         """Return the CPU seconds of forward, backward and update."""
         began = time.process_time()
-        output = self.model(**batch, use_cache=False)
-        output.loss.backward()
+        self.model(**batch, use_cache=False).loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.scored = tuple(batch["labels"].shape)
         return time.process_time() - began
+
+    @torch.no_grad()
+    def scored(self, batch: dict[str, Tensor]) -> tuple[int, ...]:
+        """Return the shape of the logits that a batch's targets are scored with; in training nobody sees them."""
+        shape = tuple(self.model.eval()(**batch, use_cache=False).logits.shape)
+        self.model.train()
+        return shape
 
 
 def check_equal_work(scored: set[tuple[int, ...]]) -> None:

@@ -15,6 +15,7 @@ import tiny
 from qkv.configuration.axes import PatternName, PositionName
 from qkv.modeling import (
     QkvDecoderForCausalLM,
+    QkvDecoderModel,
     QkvEncoderDecoderForConditionalGeneration,
     QkvSpeechEncoderDecoderForSpeechSeq2Seq,
 )
@@ -131,6 +132,18 @@ def test_hooks_backends_and_training_go_the_long_way() -> None:
     with steps_taken() as rows:
         generated(model.train(), fast=True, input_ids=IDS)
     assert not rows
+
+
+def test_a_stack_with_a_forward_of_its_own_keeps_it() -> None:
+    class Halved(QkvDecoderModel):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().forward(*args, **kwargs)
+            output.last_hidden_state = output.last_hidden_state / 2
+            return output
+
+    model = decoder()
+    model.model.__class__ = Halved
+    assert_plain(model, steps=0, input_ids=IDS)
 
 
 def test_other_calls_go_the_long_way() -> None:

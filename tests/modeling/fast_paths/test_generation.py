@@ -254,9 +254,14 @@ def test_beams_copy_only_rows_that_go_on_elsewhere() -> None:
             dynamic.reorder_cache(torch.tensor(order))
             assert torch.equal(growing.keys, dynamic.keys) and torch.equal(growing.values, dynamic.values)
             assert growing.keys.data_ptr() == place
+        for layer in (growing, dynamic):
+            layer.reorder_cache(torch.tensor([2, 1]))  # fewer rows go on
+        assert torch.equal(growing.keys, dynamic.keys) and torch.equal(growing.values, dynamic.values)
 
 
-@pytest.mark.parametrize(("order", "same"), [([1, 1, 2, 3], True), ([1, 0, 3, 2], True), ([2, 3, 0, 1], False)])
+@pytest.mark.parametrize(
+    ("order", "same"), [([1, 1, 2, 3], True), ([1, 0, 3, 2], True), ([2, 3, 0, 1], False), ([0, 0], False)]
+)
 def test_beams_share_the_keys_of_their_source(order: list[int], *, same: bool) -> None:
     sources = torch.randn(2, 3, 5, 4).repeat_interleave(2, dim=0)
     layer, dynamic = SourceLayer(2), DynamicLayer()

@@ -48,13 +48,13 @@ def test_other_work_is_not_timed() -> None:
 
 
 def test_a_step_with_other_targets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed = TimedStep.seconds
+    scored = TimedStep.scored
 
-    def shorter(self: Any, batch: dict[str, Tensor]) -> float:
+    def shorter(self: Any, batch: dict[str, Tensor]) -> tuple[int, ...]:
         short = {name: tensor[:, 1:] for name, tensor in batch.items()}
-        return timed(self, short if self.model.config.model_type == "qkv_recurrent" else batch)
+        return scored(self, short if self.model.config.model_type == "qkv_recurrent" else batch)
 
-    monkeypatch.setattr(TimedStep, "seconds", shorter)
+    monkeypatch.setattr(TimedStep, "scored", shorter)
     with pytest.raises(RuntimeError, match="not the same work"):
         time_steps({name: BUILT[name] for name in (RNN, TRANSFORMER)}, [2], tokens=4, turns=1)
 
