@@ -226,7 +226,9 @@ def number_labels(tables: Mapping[str, Dataset], recipe: Recipe) -> tuple[Splits
     check_classes(tables["train"][column], recipe.data.source, column)
     kind = tables["train"].features[column]
     if isinstance(kind, ClassLabel):
-        return {name: list(table[column]) for name, table in tables.items()}, list(kind.names)
+        known = pretrained_classes(recipe.model.init, kind.names)
+        numbers = [known.index(name) for name in kind.names]
+        return {name: [numbers[value] for value in table[column]] for name, table in tables.items()}, known
     known = pretrained_classes(recipe.model.init, sorted({str(value) for value in tables["train"][column]}))
     number = {value: index for index, value in enumerate(known)}
     unknown = {str(value) for table in tables.values() for value in table[column]} - set(known)

@@ -2,11 +2,15 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from datasets import ClassLabel, Features
 
 from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.phases import say
@@ -144,19 +148,39 @@ def copied(table: Table, source: Source, options: Options) -> Iterator[Path]:
             if table.path is not None and source.medium == "text" and not more:
                 shutil.copy(table.path, Path(place) / f"{split}{table.path.suffix.lower()}")
                 continue
-            column = column_of(table, source.medium, source, options)
-            lines = "".join(json.dumps(absolute(row, column, table)) + "\n" for row in [*table.rows, *more])
-            (Path(place) / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+            rows = [*table.rows, *more]
+            if source.medium != "text":
+                column = column_of(table, source.medium, source, options)
+                rows = [absolute(row, column, table) for row in rows]
+            write(rows, table, Path(place), split)
         yield Path(place)
+
+
+def write(rows: Sequence[dict[str, Any]], table: Table, place: Path, split: str) -> None:
+    """Write rows; those of a parquet file as one with its types, which know stored files and numbers of classes."""
+    if is_parquet(table):
+        pq.write_table(pa.Table.from_pylist(rows, schema=pq.read_schema(table.path)), place / f"{split}.parquet")
+        return
+    (place / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def is_parquet(table: Table) -> bool:
+    """Return whether rows are those of a parquet file."""
+    return table.path is not None and table.path.suffix.lower() == ".parquet"
 
 
 def every_class(table: Table, source: Source, options: Options) -> list[dict[str, Any]]:
     """Return a row of each class of a classifier: a table that is only evaluated may hold a single one."""
     label = options.get("label") or source.columns.get("label") or "label"
-    if not source.task.endswith("t-classification") or label not in table.columns or source.model.config.num_labels < 2:
+    classifies = source.task in ("text-classification", "image-classification")
+    if not classifies or label not in table.columns or source.model.config.num_labels < 2:
         return []
+    classes: Sequence[str | int] = list(source.model.config.id2label.values())
+    kind = Features.from_arrow_schema(pq.read_schema(table.path)).get(label) if is_parquet(table) else None
+    if isinstance(kind, ClassLabel):
+        classes = [kind.names.index(name) for name in classes if name in kind.names]
     first = next((row for row in table.rows if row.get(label) not in (None, "")), {})
-    return [{**first, label: name} for name in source.model.config.id2label.values()] if first else []
+    return [{**first, label: name} for name in classes] if first else []
 
 
 def absolute(row: dict[str, Any], column: str, table: Table) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def column_of(table: Table, role: str, source: Source, options: Options) -> str:
     learned = source.columns.get("text", "").partition(".")[0] if medium == "text" else ""
     lower = {name.lower(): name for name in reversed(table.columns)}
     candidates = [learned, *(lower.get(name, "") for name in usual)]
-    held = [name for name in table.columns if media_kind(table, name) == medium]
+    held = [name for name in table.columns if medium != "text" and holds(table, name, medium)]
     named = next((name for name in candidates if name in table.columns), None)
     chosen = named or next(iter(held or (table.columns if len(table.columns) == 1 else ())), None)
     if chosen is None:
@@ -155,10 +155,15 @@ def column_of(table: Table, role: str, source: Source, options: Options) -> str:
     return chosen
 
 
-def media_kind(table: Table, name: str) -> str:
-    """Return the kind of the files that a column names; it is text where it names none."""
-    kinds = {media_of(value) for value in table.column(name)[:LOOKED_AT] if value not in (None, "")}
-    return next(iter(kinds)) or "" if len(kinds) == 1 else ""
+def holds(table: Table, name: str, medium: str) -> bool:
+    """Return whether a column names files of a medium, or stores them."""
+    values = [value for value in table.column(name)[:LOOKED_AT] if value not in (None, "")]
+    return bool(values) and all(is_stored(value) or media_of(value) == medium for value in values)
+
+
+def is_stored(value: Any) -> bool:
+    """Return whether a value is a file as parquet has it: its bytes, beside the path where it lay."""
+    return isinstance(value, dict) and isinstance(value.get("bytes"), bytes)
 
 
 def known(table: Table, name: str, role: str) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
-from PIL import Image
+from datasets import ClassLabel, Dataset, Features, Image, Value
 
 import own_runs
 import stock_folders
@@ -69,7 +70,7 @@ def test_pictures_and_tables_of_classes(run_of: Runs, tmp_path: Path, capsys: py
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"metrics.json", "rows.csv", "worst.csv", "uncertain.csv", "confusion.png", "reliability.png"}
     for picture in ("confusion.png", "reliability.png"):
-        assert min(Image.open(tmp_path / "out" / picture).size) > 300
+        assert min(PIL.Image.open(tmp_path / "out" / picture).size) > 300
     with (tmp_path / "out" / "worst.csv").open(encoding="utf-8") as file:
         losses = [float(row["loss"]) for row in csv.DictReader(file)]
     with (tmp_path / "out" / "uncertain.csv").open(encoding="utf-8") as file:
@@ -84,6 +85,26 @@ def test_a_table_of_one_class(run_of: Runs, tmp_path: Path) -> None:
     assert main(["evaluate", str(run_of("classes")), str(tmp_path / "a.csv"), FEW, "--out", str(tmp_path / "o")]) == 0
     facts, rows = read(tmp_path / "o")
     assert facts["rows"] == 2 and [row["reference"] for row in rows] == ["good", "good"]
+
+
+@pytest.mark.parametrize("kind", ["classes", "images"])
+@pytest.mark.parametrize("classes", [["good", "bad"], ["bad", "good"]])
+def test_a_parquet_table_that_numbers_its_classes(kind: str, classes: list[str], run_of: Runs, tmp_path: Path) -> None:
+    lines = own_runs.data(kind, tmp_path, 6, seed=5)
+    rows = [json.loads(line) | {"label": classes.index("good")} for line in lines.read_text().splitlines()]
+    types = Features({"text": Value("string"), "label": ClassLabel(names=classes)})
+    if kind == "images":
+        rows = [{"picture": {"bytes": (tmp_path / row["image"]).read_bytes(), "path": None}, **row} for row in rows]
+        rows = [{"picture": row["picture"], "label": row["label"]} for row in rows]
+        types = Features({"picture": Image(), "label": types["label"]})
+    Dataset.from_list(rows, features=types).to_parquet(tmp_path / "a.parquet")
+    lines.write_text("".join(json.dumps(json.loads(line) | {"label": "good"}) + "\n" for line in lines.open()))
+    found = []
+    for table in (lines, tmp_path / "a.parquet"):
+        out = tmp_path / f"out{table.suffix}"
+        assert main(["evaluate", str(run_of(kind)), str(table), FEW, "--out", str(out)]) == 0
+        found.append([[row[name] for name in ("prediction", "reference", "loss")] for row in read(out)[1]])
+    assert found[0] == found[1] and {reference for _, reference, _ in found[0]} == {"good"}
 
 
 def test_a_column_of_another_name(run_of: Runs, tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import ClassLabel, Dataset, Features, Value
 from PIL import Image
 from transformers import WhisperFeatureExtractor
 
 import qkv
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.data.pretrained import is_regression, pretrained_classes
+from qkv.scripts.data.text_columns import number_labels
 from qkv.scripts.tasks import registry
 from qkv.scripts.tasks.task import Task
+from recipes import recipe_of
 from sine_waves import recordings
 
 CTC = ["architecture=QkvAudioEncoderForCTC", "model.conv_strides=[2,1]", "holdout=0.25"]
@@ -54,6 +57,16 @@ def test_classes_are_those_of_a_head_that_knows_all(tmp_path: Path) -> None:
     assert pretrained_classes(folder, ["no"], "ObjectDetection") == ["no"]
     assert not is_regression(folder) and not is_regression(None)
     assert is_regression(str(pretrained(tmp_path, "EncoderForSequenceClassification", "LABEL_0")))
+
+
+def test_numbered_labels_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:
+    init = pretrained(tmp_path / "init", "EncoderForSequenceClassification", "no", "yes", "maybe")
+    types = Features({"text": Value("string"), "label": ClassLabel(names=["maybe", "no"])})
+    table = Dataset.from_dict({"text": list("abc"), "label": [0, 1, 0]}, features=types)
+    recipe = recipe_of(init=str(init), text={"label": "label"})
+    assert number_labels({"train": table}, recipe) == ({"train": [2, 0, 2]}, ["no", "yes", "maybe"])
+    known = number_labels({"train": table}, recipe_of(text={"label": "label"}))
+    assert known == ({"train": [0, 1, 0]}, ["maybe", "no"])
 
 
 def test_images_get_the_numbers_of_the_pretrained_classes(tmp_path: Path) -> None:
