@@ -15,6 +15,11 @@ SAMPLE = 100  # records that decide the types
 LONGEST_PATH = 1024  # characters
 # Endings of files that tables name by their paths.
 LOCATED = {"image": IMAGES, "audio": (".wav", ".flac", ".mp3", ".ogg", ".m4a")}
+# How files begin that parquet stores as bytes; a wav says so after its length.
+BEGINNINGS = {
+    "image": (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*", b"MM\0*"),
+    "audio": (b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"),
+}
 TYPES: dict[type, str] = {str: "string", bool: "bool", int: "int64", float: "float64"}
 
 
@@ -49,11 +54,11 @@ def infer_types(pieces: Sequence[Piece]) -> dict[str, str]:
             counts.setdefault(name, Counter())[type_of(value)] += value is not None and value != ""
     types = {name: count.most_common(1)[0][0] for name, count in counts.items()}
     mixed = [name for name, kind in types.items() if kind == "int64" and counts[name]["float64"]]
-    return types | dict.fromkeys(mixed, "float64") | media_types(records)
+    return types | dict.fromkeys(mixed, "float64") | media_types(records, media_of)
 
 
-def media_types(records: Sequence[Record]) -> dict[str, str]:
-    """Return the columns that hold names of files, all of one kind."""
+def media_types(records: Sequence[Record], media_of: Callable[[Any], str | None]) -> dict[str, str]:
+    """Return the columns that hold files, all of one kind, by what tells the kind of a value."""
     kinds: dict[str, set[str | None]] = {}
     for record in records:
         for name, value in record.items():
@@ -66,6 +71,16 @@ def media_of(value: Any) -> str | None:
     """Return the kind of the file that a value names; None for another value."""
     suffix = Path(value).suffix.lower() if isinstance(value, str) and len(value) < LONGEST_PATH else ""
     return next((kind for kind, suffixes in LOCATED.items() if suffix in suffixes), None)
+
+
+def stored_media_of(value: Any) -> str | None:
+    """Return the kind of a file as parquet has it: its bytes, beside the path where it lay; None for another value."""
+    data = value.get("bytes") if isinstance(value, dict) else None
+    if not isinstance(data, bytes):
+        return None
+    if data.startswith(b"RIFF"):
+        return {b"WAVE": "audio", b"WEBP": "image"}.get(data[8:12])
+    return next((kind for kind, beginnings in BEGINNINGS.items() if data.startswith(beginnings)), None)
 
 
 def number(value: str) -> int | float | str:

@@ -21,7 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from qkv.scripts.common.environment import data_name, local_files
 from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean
-from qkv.scripts.data.column_types import infer_types, media_types, records, sample
+from qkv.scripts.data.column_types import infer_types, media_of, media_types, records, sample, stored_media_of
 from qkv.scripts.data.encoding import UTF_8, check_encoding
 from qkv.scripts.data.local_files import pieces_of, split_files, with_labels, with_stamps
 from qkv.scripts.data.pieces import ORIGIN, Piece
@@ -34,6 +34,7 @@ IDENTITY_BYTES = 2**16  # of each file, hashed to tell data apart
 Documents = Literal["line", "paragraph", "file"]
 PATHS = ("file_name",)  # columns that imagefolder and audiofolder read as `image` or `audio`
 FILES = {"image": Image(decode=False), "audio": Value("string")}  # how files are stored that tables name
+MEDIA: dict[type, str] = {Image: "image", Audio: "audio"}
 Data: TypeAlias = Dataset | IterableDataset
 
 
@@ -134,17 +135,21 @@ def nearest(path: Path) -> str:
 
 def table_types(pieces: Sequence[Piece]) -> tuple[dict[str, str], Features, dict[str, str]]:
     """Return the types of the columns of files, in our words and in those of datasets, and {new name: old name}."""
+    stored = dict[str, str]()
     if Path(pieces[0].path).suffix.lower() == ".parquet":
         schema = Features.from_arrow_schema(pq.read_schema(pieces[0].path))
         features: dict[str, Any] = {name: stored_type(kind) for name, kind in schema.items()}
-        media = media_types(sample(pieces))
+        rows = sample(pieces)
+        media, stored = media_types(rows, media_of), media_types(rows, stored_media_of)
         types = dict.fromkeys(features, "any") | media
+        features |= {name: Image(decode=False) for name, kind in stored.items() if kind == "image"}
+        stored |= {name: kind for name, feature in schema.items() if (kind := MEDIA.get(type(feature)))}
     else:
         types = media = infer_types(pieces)
         plain = {name: "string" if kind == "json" else kind for name, kind in types.items() if kind not in FILES}
         features = {name: Value(kind) for name, kind in plain.items()}
     features |= {name: FILES[kind] for name, kind in media.items() if kind in FILES}
-    kinds = types | {name: "image" for name, feature in features.items() if isinstance(feature, Image)}
+    kinds = types | stored
     files = [name for name in kinds if kinds[name] in FILES and kinds[name] not in kinds]
     sources = {kinds[name]: name for name in sorted(reversed(files), key=lambda name: name in PATHS)}
     for new, old in sources.items():
@@ -163,7 +168,7 @@ def undecoded(data: Data, columns: Sequence[str] | None, where: str) -> Data:
     """Select columns, with images and sound as stored: a damaged one must not end the reading."""
     if data.features is None:  # a stream of the Hub that must be read to know them
         return data
-    for name, kind in (("image", Image), ("audio", Audio)):
+    for kind, name in MEDIA.items():
         called = [other for other, feature in data.features.items() if isinstance(feature, kind)]
         data = data.rename_column(called[0], name) if called and name not in data.features else data
     if columns is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qkv.scripts.common.words import did_you_mean, either
-from qkv.scripts.data.column_types import LOCATED, media_of
+from qkv.scripts.data.column_types import LOCATED, media_of, stored_media_of
 from qkv.scripts.data.encoding import UTF_8, check_encoding
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.inference.columns import NAMES
@@ -158,12 +158,7 @@ def column_of(table: Table, role: str, source: Source, options: Options) -> str:
 def holds(table: Table, name: str, medium: str) -> bool:
     """Return whether a column names files of a medium, or stores them."""
     values = [value for value in table.column(name)[:LOOKED_AT] if value not in (None, "")]
-    return bool(values) and all(is_stored(value) or media_of(value) == medium for value in values)
-
-
-def is_stored(value: Any) -> bool:
-    """Return whether a value is a file as parquet has it: its bytes, beside the path where it lay."""
-    return isinstance(value, dict) and isinstance(value.get("bytes"), bytes)
+    return bool(values) and all(medium in (media_of(value), stored_media_of(value)) for value in values)
 
 
 def known(table: Table, name: str, role: str) -> str:

@@ -53,7 +53,9 @@ def as_delimited(delimiter: str) -> Callable[..., str]:
 
 
 def cell(value: Any) -> str:
-    """Return a value in a table of text: lists and objects as JSON, nothing for none."""
+    """Return a value in a table of text: lists and objects as JSON, of stored files the names, nothing for none."""
+    if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
+        value = value.get("path")
     if value is None:
         return ""
     if isinstance(value, float):

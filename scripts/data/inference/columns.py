@@ -7,6 +7,7 @@ from typing import Any
 
 from datasets import Audio, ClassLabel, Image
 
+from qkv.scripts.data.column_types import stored_media_of
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt
 from qkv.scripts.data.readers import IMAGES
@@ -62,7 +63,9 @@ def kind_of(feature: Any, values: Sequence[Any]) -> str:
         return kind_of_texts(present)
     if all(isinstance(value, list) and all(isinstance(item, str | int) for item in value) for value in present):
         return "list"
-    return "boxes" if "bbox" in str(present[0]) else "image" if is_image(present[0]) else "nested"
+    if is_image(present[0]):
+        return "image"
+    return "boxes" if "bbox" in str(present[0]) else stored_media_of(present[0]) or "nested"
 
 
 def kind_of_texts(values: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qkv.scripts.data.column_types import infer_types, records
+from qkv.scripts.data.column_types import infer_types, records, stored_media_of
 from qkv.scripts.data.readers import FORMATS
 
 
@@ -81,3 +81,15 @@ def test_files_of_which_nothing_can_be_read_are_refused(tmp_path: Path, content:
     path.write_bytes(content)
     with pytest.raises(ValueError, match=said):
         infer_types(FORMATS[path.suffix].pieces(path, "line"))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b"\x89PNG\r\n", "image"), (b"RIFF....WEBPVP8", "image"), (b"RIFF....WAVEfmt", "audio"), (b"ID3", "audio"),
+        (b"RIFF", None), (b"", None), (None, None),
+    ],
+)  # fmt: skip
+def test_the_kind_of_a_stored_file(value: bytes | None, kind: str | None) -> None:
+    assert stored_media_of({"bytes": value, "path": None}) == kind
+    assert stored_media_of(value) is None

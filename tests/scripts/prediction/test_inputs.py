@@ -100,7 +100,9 @@ def test_the_column_of_texts(
 def test_a_column_of_files_is_known_by_its_values(tmp_path: Path) -> None:
     table = read_input(write(tmp_path, json.dumps({"n": 1, "photo": "a.png"}), "a.jsonl"), source(), {})
     assert column_of(table, "image", source("object-detection"), {}) == "photo"
-    pq.write_table(pa.table({"n": [1, 2], "photo": [None, {"bytes": b"1", "path": None}]}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"n": [1, 2], "photo": [None, {"bytes": b"\x89PNG", "path": None}]}), tmp_path / "a.parquet"
+    )
     table = read_input(str(tmp_path / "a.parquet"), source(), {})
     assert column_of(table, "image", source("object-detection"), {}) == "photo"
 

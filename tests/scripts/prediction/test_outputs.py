@@ -71,4 +71,5 @@ def test_a_terminal_gets_the_first_rows(capsys: pytest.CaptureFixture[str], monk
 
 def test_cells() -> None:
     assert [cell(value) for value in (None, "a", 1.0, 1 / 3, True)] == ["", "a", "1", "0.333333", "true"]
+    assert [cell({"bytes": b"1", "path": path}) for path in (None, "a.png")] == ["", "a.png"]
     assert shortened("x" * 300) == "x" * 200 + "…"

@@ -6,8 +6,10 @@ from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from datasets import Dataset, Features, Value
+from datasets import Audio, Dataset, Features, Value
 from datasets import Image as ImageFeature
 from PIL import Image
 
@@ -107,6 +109,20 @@ def test_tables_of_images_and_classes_may_call_them_anything(image: str, kind: s
     for where in ("table.parquet", "saved"):
         recipe, _ = infer(str(tmp_path / where))
         assert registry.load(recipe).data.report["classes"]["test"] == {"cat": 1, "dog": 1}
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_recordings_that_a_parquet_table_stores(tmp_path: Path, *, typed: bool) -> None:
+    recordings(tmp_path / "wavs")
+    folder = tmp_path / "wavs" / "train"
+    lines = [json.loads(line) for line in (folder / "metadata.jsonl").open()]
+    sounds = [{"bytes": (folder / row["file_name"]).read_bytes(), "path": None} for row in lines]
+    rows = [{"clip": sound, "sentence": row["text"]} for sound, row in zip(sounds, lines, strict=True)]
+    types = Features({"clip": Audio(), "sentence": Value("string")}).arrow_schema if typed else None
+    pq.write_table(pa.Table.from_pylist(rows, schema=types), tmp_path / "a.parquet")
+    recipe, shown = infer(str(tmp_path / "a.parquet"))
+    assert shown["task"] == "speech-recognition" and shown["column of text"] == "sentence (text)"
+    assert sum(registry.load(recipe).sizes().values()) == len(rows)
 
 
 def test_images_with_captions_and_with_boxes(tmp_path: Path) -> None:
