@@ -32,7 +32,7 @@ RANKS = {
         {"checks.inputs"},
         {"checks.sound", "checks.images", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "masking", "normalization"},
-        {"position", "feed_forward", "heads.loss", "fast_paths.one_token"},
+        {"position", "feed_forward", "heads.loss", "fast_paths.one_token", "fast_paths.weight_copies"},
         {"heads.matching", "fast_paths.unpadding"},
         {"kernel", "fast_paths.first_tokens"},
         {"attention"},
@@ -41,7 +41,8 @@ RANKS = {
         {"spectrogram"},
         {"frontend"},
         {"stack"},
-        {"heads.head", "fast_paths.decoding_step"},
+        {"heads.head", "fast_paths.layer_step"},
+        {"fast_paths.decoding_step"},
         {"heads.language_modeling", "fast_paths.generation"},
         {"recurrent.cells", "recurrent.recurrent_cache"},
         {"recurrent.attention_decoder"},
@@ -72,7 +73,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 113,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2125, "modeling": 6750}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2125, "modeling": 6990}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

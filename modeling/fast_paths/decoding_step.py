@@ -9,16 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from ..attention import Attention, CrossAttention, SelfAttention
 from ..checks.inputs import check_length
 from ..kernel import attention_backend
 from ..masking import Mask, MaskSizes, build_masks, build_memory_mask
-from ..position.hooks import NO_POSITION, Embedded, PositionState, apply_rotation
+from ..position.hooks import Embedded
 from ..stack import Stack
+from .layer_step import layer_step
 from .one_token import one_token_masks
 
 # What a stack is given at a step, beside what its own signature names.
@@ -31,8 +30,9 @@ class DecodingStep:
     All other calls go through the stack's own forward.
     """
 
-    def __init__(self, stack: Any) -> None:
+    def __init__(self, stack: Any, wide: int) -> None:
         self.stack, self.patterns = stack, stack.config.layer_patterns
+        self.layers = [layer_step(stack.config, layer, wide) for layer in stack.layers]
         self.memory: tuple[Any, ...] = (None, None, None)
 
     def __call__(
@@ -72,11 +72,10 @@ class DecodingStep:
         hidden = stack.position.embed(Embedded(stack.project_in(hidden)), masks.positions)
         hidden = stack.embed_projection(stack.embed_norm(hidden))
         states = stack.position_states(Embedded(hidden), masks, sizes, None)
-        memory_mask = self.memory_mask(hidden, *memory)
-        for layer, pattern in zip(stack.layers, self.patterns, strict=True):
-            given = (masks.masks[pattern], memory[0], memory_mask, *states[pattern])
-            hidden = layer(hidden, *given, past_key_values=past_key_values)
-        return stack.project_out(stack.norm(hidden))
+        memory_mask, hidden = self.memory_mask(hidden, *memory), hidden[:, 0]
+        for layer, pattern in zip(self.layers, self.patterns, strict=True):
+            hidden = layer(hidden, masks.masks[pattern], memory[0], memory_mask, states[pattern], past_key_values)
+        return stack.project_out(stack.norm(hidden)[:, None])
 
     def memory_mask(self, hidden: Tensor, memory: Tensor | None, padding_mask: Tensor | None) -> Mask:
         """Return the mask of cross-attention, which is built once for all steps."""
@@ -103,6 +102,7 @@ def is_step(
         and (attention_mask is None or (isinstance(attention_mask, Tensor) and attention_mask.ndim == 2))
         and not torch.is_grad_enabled()
         and not torch.compiler.is_compiling()
+        and not torch.is_autocast_enabled("cpu")
         and kwargs.pop("return_dict", None) is not False
         and all(value is None or value is False or name in GIVEN for name, value in kwargs.items())
     )
@@ -117,46 +117,3 @@ def can_step(stack: nn.Module) -> bool:
         return False
     recorded = config.output_hidden_states or config.return_dict is False
     return attention_backend(config, {}) == "sdpa" and config.frontend == "tokens" and not recorded
-
-
-def self_attention_step(
-    attention: SelfAttention,
-    hidden: Tensor,
-    attention_mask: Mask = None,
-    position: PositionState = NO_POSITION,
-    past_key_values: Any = None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """Do what the forward of self-attention does, for one token: (B, 1, D) -> (B, 1, D)."""
-    if kwargs or past_key_values is None or position.bias is not None or position.query_key is not None:
-        given = (hidden, attention_mask, position, past_key_values)
-        return type(attention).forward(attention, *given, **kwargs)
-    query, key, value = attention.query(hidden), attention.key(hidden), attention.value(hidden)
-    query, key = apply_rotation(query, key, position.rotation)
-    if isinstance(past_key_values, EncoderDecoderCache):
-        past_key_values = past_key_values.self_attention_cache
-    key, value = past_key_values.update(key, value, attention.layer_idx)
-    return attend(attention, query, key, value, attention_mask), None
-
-
-def cross_attention_step(
-    attention: CrossAttention,
-    hidden: Tensor,
-    memory: Tensor,
-    attention_mask: Mask = None,
-    position: PositionState = NO_POSITION,
-    past_key_values: Any = None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """Do what the forward of cross-attention does, for one token: (B, 1, D) -> (B, 1, D)."""
-    if kwargs or past_key_values is None or position.query_key is not None:
-        return type(attention).forward(attention, hidden, memory, attention_mask, position, past_key_values, **kwargs)
-    key, value = attention.cached_key_value(memory, None, past_key_values)
-    return attend(attention, attention.query(hidden), key, value, attention_mask), None
-
-
-def attend(attention: Attention, query: Tensor, key: Tensor, value: Tensor, mask: Any) -> Tensor:
-    """Mix values by PyTorch's kernel and project them back: (B, H, 1, K), 2 x (B, G, S, K) -> (B, 1, D)."""
-    options: dict[str, Any] = {"scale": attention.scaling, "enable_gqa": attention.num_key_value_groups > 1}
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **options)
-    return attention.o_proj(mixed.reshape(len(query), 1, -1))

@@ -7,23 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from transformers.activations import NewGELUActivation
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
-from ..attention import CrossAttention, SelfAttention
-from .decoding_step import DecodingStep, can_step, cross_attention_step, self_attention_step
-
-# One row reads a transposed weight faster where there are so many outputs for each input: that of a head.
-WIDE = 8
-# With fewer rows packing wins nothing, and with more the products are large enough by themselves.
-PACKED_ROWS = range(4, 65)
-# A copy is made at this call in succession with as many rows: it takes as long as it saves in a few.
-PATIENCE = 4
+from .decoding_step import DecodingStep, can_step
+from .weight_copies import MOST_COPIED, WIDE, can_copy, shorter_linear
 
 
 class GrowingLayer(DynamicLayer):
@@ -33,6 +23,7 @@ class GrowingLayer(DynamicLayer):
     """
 
     room: tuple[Tensor, Tensor] | None = None
+    written: tuple[Any, Any] = (None, None)
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
@@ -40,18 +31,26 @@ class GrowingLayer(DynamicLayer):
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
             updated: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
             return updated
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        cached: Any = (self.keys, self.values)
         start = self.get_seq_length()
         end = start + key_states.shape[2]
-        # Rows that were left out have put other tensors in their place.
-        if self.room is None or not all(map(begins, cached, self.room, (end, end))):
+        if not self.is_room_for(end):
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+            cached: Any = (self.keys, self.values)
             self.room = grown(cached[0], key_states, end), grown(cached[1], value_states, end)
-        for memory, new in zip(self.room, (key_states, value_states), strict=True):
-            memory[:, :, start:end] = new
-        self.keys, self.values = self.room[0][:, :, :end], self.room[1][:, :, :end]
-        return self.keys, self.values
+        memory: Any = self.room
+        memory[0].narrow(2, start, end - start).copy_(key_states)
+        memory[1].narrow(2, start, end - start).copy_(value_states)
+        self.written = self.keys, self.values = memory[0].narrow(2, 0, end), memory[1].narrow(2, 0, end)
+        return self.written
+
+    def is_room_for(self, end: int) -> bool:
+        """Return True where what is cached lies at the beginning of memory for `end` tokens."""
+        if self.room is None or end > self.room[0].shape[2]:
+            return False
+        cached: Any = (self.keys, self.values)
+        # Rows that were left out have put other tensors in their place, those that were cropped a beginning.
+        return cached[0] is self.written[0] and cached[1] is self.written[1] or all(map(begins, cached, self.room))
 
     def reorder_cache(self, beam_idx: Any) -> None:
         """Let every row go on from that of its beam, where the others stay in place."""
@@ -79,9 +78,9 @@ class SourceLayer(DynamicLayer):
             super().reorder_cache(beam_idx)
 
 
-def begins(part: Tensor, room: Tensor, end: int) -> bool:
-    """Return True where a tensor is the beginning of one with room for `end` tokens."""
-    return part.data_ptr() == room.data_ptr() and part.shape[:2] == room.shape[:2] and end <= room.shape[2]
+def begins(part: Tensor, room: Tensor) -> bool:
+    """Return True where a tensor is the beginning of memory."""
+    return part.data_ptr() == room.data_ptr() and part.shape[:2] == room.shape[:2]
 
 
 def grown(cached: Tensor, new: Tensor, end: int) -> Tensor:
@@ -92,106 +91,20 @@ def grown(cached: Tensor, new: Tensor, end: int) -> Tensor:
     return room
 
 
-class WeightCopy:
-    """Compute a linear map's product from a copy of its weight that is laid out for a few rows; the map stays as it is.
-
-    One row times a wide weight (a head) reads a transposed copy 1.1 to 2 times as fast; 4 to 64 rows read a weight that
-    MKL has packed 1.2 to 3 times as fast. A transposed copy takes the memory of the weight, a packed one up to twice
-    that. It is made when steps repeat, and is there for later calls of `generate` while the weight is the same.
-
-    Shapes: (..., M) -> (..., N)
-    """
-
-    def __init__(self) -> None:
-        self.seen, self.calls = 0, 0
-        # The rows that a copy is for and the copy, exchanged as one: other threads may generate with other batches.
-        self.laid_out = (0, torch.empty(0))
-        self.probe = torch.empty(0)
-
-    def product(self, linear: nn.Linear, hidden: Tensor) -> Tensor:
-        """Compute what the forward of `linear` does."""
-        rows = hidden.numel() // max(hidden.shape[-1], 1)
-        copied, copy = self.laid_out
-        if rows != copied:
-            copied, copy = self.make(linear, rows)
-        if rows != copied or not is_plain(hidden):
-            return F.linear(hidden, linear.weight, linear.bias)
-        if rows > 1:
-            packed: Tensor = torch.ops.mkl._mkl_linear.default(hidden, copy, linear.weight, linear.bias, rows)
-            return packed
-        product = torch.mm(hidden.reshape(1, -1), copy).view(*hidden.shape[:-1], -1)
-        return product if linear.bias is None else product + linear.bias
-
-    def make(self, linear: nn.Linear, rows: int) -> tuple[int, Tensor]:
-        """Copy the weight once enough calls in succession had as many rows; return the copy there is, and its rows."""
-        if rows == 1 and linear.out_features < WIDE * linear.in_features:
-            vars(linear).pop("forward", None)  # nothing is won, so the other steps take the shorter way
-            return self.laid_out
-        if rows > 1 and not (rows in PACKED_ROWS and hasattr(torch.ops.mkl, "_mkl_linear")):
-            return self.laid_out
-        self.calls = self.calls + 1 if rows == self.seen else 1
-        self.seen = rows
-        if self.calls < PATIENCE:
-            return self.laid_out
-        weight = linear.weight.detach()
-        copy = weight.t().contiguous() if rows == 1 else torch.ops.mkl._mkl_reorder_linear_weight(weight, rows)
-        self.probe, self.laid_out = probe(weight), (rows, copy)
-        return rows, copy
-
-    def is_of(self, linear: nn.Linear) -> bool:
-        """Return True unless the weight has changed; versions do not tell, for what is written to `.data` has none."""
-        return not self.laid_out[0] or torch.equal(self.probe, probe(linear.weight.detach()))
-
-
-def probe(weight: Tensor) -> Tensor:
-    """Return a number for each output that a change of its weights changes, at the cost of one step: (N, M) -> (N,)."""
-    return torch.mv(weight, torch.linspace(1, 2, weight.shape[1]))
-
-
-def is_plain(hidden: Tensor) -> bool:
-    """Return True where nothing but numbers is computed: no gradients, no graph, no other precision."""
-    traced = torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu")
-    return not traced and type(hidden) is Tensor and hidden.dtype == torch.float32
-
-
-def short_gelu(module: NewGELUActivation, hidden: Tensor) -> Tensor:
-    """Compute GELU by a hyperbolic tangent in one kernel instead of seven; equal to the last digits."""
-    return F.gelu(hidden, approximate="tanh") if is_plain(hidden) else NewGELUActivation.forward(module, hidden)
-
-
-def can_copy(linear: nn.Module) -> bool:
-    """Return True for a linear map of stock PyTorch whose weight is on the CPU in single precision."""
-    weight = linear.weight if type(linear) is nn.Linear else None
-    return type(weight) is nn.Parameter and weight.device.type == "cpu" and weight.dtype == torch.float32
-
-
 def is_bare(module: nn.Module) -> bool:
     """Return True where nothing is around a module: no hook and no forward of its own."""
     return not ("forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
 
 
-# The copies of each map, as long as it lives; no part of a model, so nobody saves, moves or copies them.
-COPIES: WeakKeyDictionary[nn.Linear, WeightCopy] = WeakKeyDictionary()
-
-
 def shorter_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
     """Return a shorter forward for each module of a model that has one and nothing around it."""
-    shorter: dict[type[nn.Module], Any] = {
-        NewGELUActivation: short_gelu,
-        SelfAttention: self_attention_step,
-        CrossAttention: cross_attention_step,
-    }
     bare: list[Any] = [module for module in model.modules() if is_bare(module)]
-    forwards: dict[nn.Module, Any] = {
-        each: partial(shorter[type(each)], each) for each in bare if type(each) in shorter
-    }
-    for linear in filter(can_copy, bare):
-        if linear not in COPIES or not COPIES[linear].is_of(linear):
-            COPIES[linear] = WeightCopy()
-        forwards[linear] = partial(COPIES[linear].product, linear)
+    linears = list(filter(can_copy, bare))
+    wide = 1 if sum(each.weight.nbytes for each in linears) <= MOST_COPIED else WIDE
+    forwards: dict[nn.Module, Any] = {each: shorter_linear(each, wide) for each in linears}
     for stack in filter(can_step, bare):
         if all(map(is_bare, stack.modules())):
-            forwards[stack] = DecodingStep(stack)
+            forwards[stack] = DecodingStep(stack, wide)
     return forwards
 
 

@@ -85,7 +85,7 @@ def test_a_folder_that_loads_to_another_model_is_a_failure() -> None:
         quickstart.check_equal(Loaded({"answer": [{"label": "c"}]}, same), expected, example)
 
 
-TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "text.made=60",
+TEXT = ["model.hidden_size=16", "model.num_hidden_layers=1", "model.pattern=full", "text.made=60",
         "text.evaluated=4", "max_steps=2"]  # fmt: skip
 
 

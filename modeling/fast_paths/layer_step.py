@@ -1,0 +1,233 @@
+"""A layer's part of a step of generation: one token of each row, in a third of the operations of its modules.
+
+Shapes: B batch, S keys and memory, D hidden_size, H heads, G key-value heads, K head_dim.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.activations import GELUActivation, GELUTanh, NewGELUActivation, SiLUActivation
+from transformers.cache_utils import EncoderDecoderCache
+
+from ...configuration.configuration_stack import StackConfig
+from ..attention import CrossAttention, SelfAttention
+from ..feed_forward import FEED_FORWARDS
+from ..layer import Layer
+from ..normalization import NORMS, Residual
+from ..position.hooks import PositionState, Rotation, apply_rotation, rotate
+from .weight_copies import product_of
+
+Function = Callable[[Tensor], Tensor]
+
+
+class LayerStep:
+    """Do what a layer does, for one token of each row after others that are cached.
+
+    Maps that read the same input are computed as one, and hardly anything is called but functions: between two steps
+    all weights go through the caches of the processor, so each operation and line has to be fetched again.
+
+    Shapes: (B, D) -> (B, D)
+    """
+
+    def __init__(self, config: StackConfig, layer: Layer, wide: int) -> None:
+        self.layer, self.parallel = layer, layer.parallel
+        self.self_attention = SelfAttentionStep(config, layer.self_attn, wide)
+        self.mlp = MLP_STEPS[config.feed_forward](layer.mlp, wide)
+        self.first, self.last = ResidualStep(config, layer.self_attn_residual), ResidualStep(config, layer.mlp_residual)
+        self.cross_attention: CrossAttentionStep | None = None
+        if layer.cross_attn is not None and layer.cross_attn_residual is not None:
+            self.cross_attention = CrossAttentionStep(config, layer.cross_attn, wide)
+            self.middle = ResidualStep(config, layer.cross_attn_residual)
+
+    def __call__(
+        self, hidden: Tensor, mask: Any, memory: Any, memory_mask: Any, state: PositionState, cache: Any
+    ) -> Tensor:
+        if state.query_key is not None or state.memory_key is not None:
+            return whole_layer(self.layer, hidden, mask, memory, memory_mask, state, cache)
+        after = self.first.add(hidden, self.self_attention(self.first.norm(hidden), mask, state, cache))
+        if self.cross_attention is not None:
+            branch = self.cross_attention(self.middle.norm(after), memory, memory_mask, cache)
+            after = self.middle.add(after, branch)
+        return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))
+
+
+def whole_layer(layer: nn.Module, hidden: Tensor, *given: Any) -> Tensor:
+    """Call the layer itself: (B, D) -> (B, D)."""
+    *context, state, cache = given
+    output: Tensor = layer(hidden[:, None], *context, *state, past_key_values=cache)
+    return output[:, 0]
+
+
+class ResidualStep:
+    """Do what a residual connection does when nothing is dropped."""
+
+    def __init__(self, config: StackConfig, residual: Residual) -> None:
+        normed, self.scale = norm_step(config, residual.norm), residual.layer_scale
+        self.norm: Function = normed if residual.norm_first else unchanged
+        self.norm_after: Function = unchanged if residual.norm_first else normed
+        self.add: Callable[[Tensor, Tensor], Tensor] = self.add_and_norm
+        if residual.norm_first and self.scale is None:
+            self.add = torch.add
+
+    def add_and_norm(self, hidden: Tensor, branch: Tensor) -> Tensor:
+        """Add what a branch made of the input."""
+        return self.norm_after(hidden + (branch if self.scale is None else branch * self.scale))
+
+
+class SelfAttentionStep:
+    """Do what self-attention does, for one token of each row after others that are cached."""
+
+    def __init__(self, config: StackConfig, attention: SelfAttention, wide: int) -> None:
+        self.project = product_of(attention, (attention.q_proj, attention.k_proj, attention.v_proj), wide)
+        self.project_out = product_of(attention.o_proj, (attention.o_proj,), wide)
+        self.index, self.head_dim, self.scale = attention.layer_idx, attention.head_dim, attention.scaling
+        heads, groups = (each.out_features // self.head_dim for each in (attention.q_proj, attention.k_proj))
+        self.sizes = (heads, groups, groups)
+        norms = norm_step(config, attention.q_norm), norm_step(config, attention.k_norm)
+        self.norms = norms if config.query_key_norm else None
+
+    def __call__(self, hidden: Tensor, mask: Any, state: PositionState, cache: Any) -> Tensor:
+        heads = self.project(hidden).view(len(hidden), -1, 1, self.head_dim)
+        if self.norms is None and state.rotation is None:
+            query, key, value = torch.split_with_sizes(heads, self.sizes, 1)
+        else:
+            query, key, value = self.placed(heads, state.rotation)
+        if isinstance(cache, EncoderDecoderCache):
+            cache = cache.self_attention_cache
+        key, value = cache.update(key, value, self.index)
+        if state.bias is not None:
+            mask = with_mask(state.bias, mask)
+        return self.project_out(mix_heads(query, key, value, mask, self.scale))
+
+    def placed(self, heads: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return normed and rotated queries and keys, and values: (B, H + 2 G, 1, K) -> (B, H or G, 1, K) each."""
+        together = self.norms is None and rotation is not None and rotation.query is rotation.key
+        if together and rotation is not None:
+            count = self.sizes[0] + self.sizes[1]
+            query_key, value = torch.split_with_sizes(heads, (count, self.sizes[2]), 1)
+            query, key = torch.split_with_sizes(rotate(query_key, *rotation.query), self.sizes[:2], 1)
+            return query, key, value
+        query, key, value = torch.split_with_sizes(heads, self.sizes, 1)
+        if self.norms is not None:
+            query, key = self.norms[0](query), self.norms[1](key)
+        query, key = apply_rotation(query, key, rotation)
+        return query, key, value
+
+
+class CrossAttentionStep:
+    """Do what cross-attention does, for one token of each row."""
+
+    def __init__(self, config: StackConfig, attention: CrossAttention, wide: int) -> None:
+        self.attention, self.head_dim, self.scale = attention, attention.head_dim, attention.scaling
+        self.project = product_of(attention.q_proj, (attention.q_proj,), wide)
+        self.project_out = product_of(attention.o_proj, (attention.o_proj,), wide)
+        self.norm = norm_step(config, attention.q_norm)
+
+    def __call__(self, hidden: Tensor, memory: Tensor, mask: Any, cache: Any) -> Tensor:
+        key, value = self.attention.cached_key_value(memory, None, cache)
+        query = self.norm(self.project(hidden).view(len(hidden), -1, 1, self.head_dim))
+        return self.project_out(mix_heads(query, key, value, mask, self.scale))
+
+
+def mix_heads(query: Tensor, key: Tensor, value: Tensor, mask: Any, scale: float) -> Tensor:
+    """Mix values by PyTorch's kernel: (B, H, 1, K), 2 x (B, G, S, K) -> (B, H * K).
+
+    The queries that share a key stand where several tokens would: nothing is repeated for them.
+    """
+    rows, groups = key.shape[:2]
+    if groups < query.shape[1]:
+        query = query.reshape(rows, groups, -1, query.shape[-1])
+        if mask is not None and mask.shape[1] > 1:
+            mask = mask.reshape(len(mask), groups, -1, mask.shape[-1])
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale).reshape(rows, -1)
+
+
+def with_mask(bias: Tensor, mask: Tensor | None) -> Tensor:
+    """Return what is added to scores, the least number where a mask is False: (B or 1, H, 1, S)."""
+    if mask is None:
+        return bias
+    return torch.where(mask, bias, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else bias + mask
+
+
+def mlp_step(mlp: Any, wide: int) -> Function:
+    """Return what computes a feed-forward network.
+
+    Source: Vaswani et al. 2017, §3.3, eq. 2, https://arxiv.org/abs/1706.03762
+    Shapes: (B, D) -> (B, D)
+    """
+    down, act = product_of(mlp.down_proj, (mlp.down_proj,), wide), SHORT_ACTIVATIONS.get(type(mlp.act_fn), mlp.act_fn)
+    up = product_of(mlp.up_proj, (mlp.up_proj,), wide)
+    return lambda hidden: down(act(up(hidden)))
+
+
+def glu_step(glu: Any, wide: int) -> Function:
+    """Return what computes a gated feed-forward network.
+
+    Source: Shazeer 2020, GLU Variants Improve Transformer, eq. 6, https://arxiv.org/abs/2002.05202
+    Shapes: (B, D) -> (B, D)
+    """
+    down, act = product_of(glu.down_proj, (glu.down_proj,), wide), SHORT_ACTIVATIONS.get(type(glu.act_fn), glu.act_fn)
+    both = product_of(glu, (glu.gate_proj, glu.up_proj), wide)
+
+    def gated(hidden: Tensor) -> Tensor:
+        gate, units = both(hidden).chunk(2, -1)
+        return down(act(gate) * units)
+
+    return gated
+
+
+def layer_norm_step(norm: Any) -> Function:
+    """Return what computes a layer norm.
+
+    Source: Ba et al. 2016, Layer Normalization, §3, https://arxiv.org/abs/1607.06450
+    Shapes: (B, D) -> (B, D)
+    """
+    size, weight = norm.normalized_shape, norm.weight
+    return partial(torch.layer_norm, normalized_shape=size, weight=weight, bias=norm.bias, eps=norm.eps)
+
+
+def rms_norm_step(norm: Any) -> Function:
+    """Return what computes an RMS norm; PyTorch's rounds otherwise in lower precision.
+
+    Source: Zhang & Sennrich 2019, eq. 4, https://arxiv.org/abs/1910.07467
+    Shapes: (B, D) -> (B, D)
+    """
+    weight = norm.weight
+    short = partial(torch.rms_norm, normalized_shape=weight.shape, weight=weight, eps=norm.eps)
+    return short if weight.dtype == torch.float32 else norm
+
+
+def unchanged(hidden: Tensor) -> Tensor:
+    """Return what is given."""
+    return hidden
+
+
+# What modules of transformers compute, equal to the last digits: one of them takes seven operations for it.
+SHORT_ACTIVATIONS: dict[type, Any] = {
+    GELUActivation: F.gelu,
+    GELUTanh: partial(F.gelu, approximate="tanh"),
+    NewGELUActivation: partial(F.gelu, approximate="tanh"),
+    SiLUActivation: F.silu,
+    nn.SiLU: F.silu,
+    nn.ReLU: F.relu,
+}
+MLP_STEPS: dict[str, Callable[[Any, int], Function]] = {"mlp": mlp_step, "glu": glu_step}
+NORM_STEPS: dict[str, Callable[[Any], Function]] = {"layer": layer_norm_step, "rms": rms_norm_step}
+
+
+def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
+    """Return what computes a norm, or nothing where there is none."""
+    own = type(norm) is NORMS[config.norm]
+    return NORM_STEPS[config.norm](norm) if own else unchanged if norm is None or type(norm) is nn.Identity else norm
+
+
+def layer_step(config: StackConfig, layer: Any, wide: int) -> Callable[..., Tensor]:
+    """Return a layer's step, or the layer itself where something is in it that is not ours."""
+    ours = (SelfAttention, CrossAttention, FEED_FORWARDS[config.feed_forward], Residual)
+    known = type(layer) is Layer and all(type(each) in ours for each in layer.children())
+    stock = all(type(each) is nn.Linear for each in layer.modules() if hasattr(each, "in_features"))
+    return LayerStep(config, layer, wide) if known and stock else partial(whole_layer, layer)
