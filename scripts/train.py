@@ -3,7 +3,7 @@
 import sys
 from argparse import Namespace
 
-from qkv.scripts.common.phases import phase
+from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.inference.own_recipe import recipe_of
 from qkv.scripts.publishing.export.run_folder import complete_run
@@ -17,6 +17,7 @@ def run(arguments: Namespace) -> None:
         with phase(f"writing code, card and manifest to {finished.folder}"):
             complete_run(finished.folder, finished.model)
         print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
+        say(f"next: qkv evaluate {finished.folder}, or qkv publish {finished.folder} ./published")
 
 
 if __name__ == "__main__":

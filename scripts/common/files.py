@@ -76,6 +76,12 @@ def model_folder(run: str | Path) -> Path:
     return inner if (inner / "config.json").is_file() and not (folder / "config.json").is_file() else folder
 
 
+def similar_folder(missing: Path) -> str:
+    """Suggest the newest folder beside a missing one whose name begins with its own, as runs are called after data."""
+    beside = [other for other in missing.parent.glob(f"{missing.name}*") if other.is_dir()]
+    return f"; did you mean {max(beside, key=lambda folder: folder.stat().st_mtime)}?" if beside else ""
+
+
 def cache_folder() -> Path:
     """Return the folder of the user's cache that is ours, made where it is not there."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qkv"

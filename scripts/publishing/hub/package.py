@@ -14,7 +14,7 @@ from qkv import modeling
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.modeling.conversion.convert import to_transformers
 from qkv.modeling.conversion.files import CONFIG, check_tensors_placed, load, named, read_json
-from qkv.scripts.common.files import RECORD, model_folder
+from qkv.scripts.common.files import RECORD, model_folder, similar_folder
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import companions, make_card, plain_card
 from qkv.scripts.publishing.export.folder import build_folder
@@ -67,7 +67,7 @@ def read_model_source(source: ModelSource, options: PublishOptions) -> TrainedMo
         return TrainedModel(model, processors, record_path(options.record))
     run = Path(source).expanduser()
     if not run.is_dir():
-        raise ValueError(f"there is no folder {run}; name one with a model, or a run folder")
+        raise ValueError(f"there is no folder {run}; name one with a model, or a run folder{similar_folder(run)}")
     folder = model_folder(run)
     record = options.record or (run / RECORD if (run / RECORD).is_file() else None)
     # The certificate of other weights is none.

@@ -84,7 +84,10 @@ def test_what_is_no_qkv_model_is_refused_with_a_remedy(folder: Path) -> None:
     official.save_pretrained(folder / "bert")
     with pytest.raises(ValueError, match="BertModel is a bert model, .*`qkv convert .* DST` makes it one"):
         read_source(folder / "bert")
-    with pytest.raises(ValueError, match="there is no folder .*nowhere"):
+    with pytest.raises(ValueError, match="there is no folder .*bar; name one .*; did you mean .*bert"):
+        (folder / "bar-2-bert").mkdir()
+        read_source(folder / "bar")
+    with pytest.raises(ValueError, match="there is no folder .*nowhere; .* run folder$"):
         read_source(folder / "nowhere")
     with pytest.raises(ValueError, match="there is no record at .*nowhere"):
         read_source(folder, record=folder / "nowhere")
