@@ -1,5 +1,6 @@
 """The `qkv` command: `qkv COMMAND …`, each command a file of this folder and a function of arguments.py."""
 
+import os
 import shlex
 import sys
 from argparse import Namespace
@@ -58,12 +59,19 @@ def dispatch(words: Sequence[str]) -> int:
         return 0
     arguments = parse(name, words[1:])
     arguments.words = shlex.join(["qkv", *words])
+    forget_notebook_backend()
     with phase("loading PyTorch and transformers"):
         command = load(f"qkv.scripts.{COMMANDS[name].__name__}")
     if transformers := sys.modules.get("transformers"):
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)
     return 0
+
+
+def forget_notebook_backend() -> None:
+    """Forget what a notebook draws with, in its shell commands: it may not be installed for them."""
+    if "IPython" not in sys.modules and os.environ.get("MPLBACKEND", "").startswith("module://"):
+        del os.environ["MPLBACKEND"]
 
 
 def meant(word: str) -> str:

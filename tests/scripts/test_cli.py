@@ -1,5 +1,6 @@
 """The command line: one sentence for every mistake, help with an example, the version."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -66,6 +67,13 @@ def test_what_computes_nothing_imports_nothing_heavy() -> None:
     )
     ends = [line for line in done.stdout.splitlines() if line.startswith("status")]
     assert ends == ["status 0"] * len(lines) + ["status 2"] + ["status 1"] * (len(wrong) - 1)
+
+
+def test_shell_commands_of_a_notebook_draw_without_its_backend() -> None:
+    environment = {**os.environ, "MPLBACKEND": "module://nowhere.inline"}
+    code = "from qkv.scripts.cli import main; main(['recipes']); import matplotlib; print(matplotlib.get_backend())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "agg", done.stderr
 
 
 def test_a_command_is_a_file_and_a_function() -> None:
