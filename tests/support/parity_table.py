@@ -4,9 +4,11 @@
 """
 
 import platform
+import sys
 from pathlib import Path
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     import conftest  # noqa: F401  makes the checkout importable
 
 import torch
