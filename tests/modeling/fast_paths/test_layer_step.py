@@ -9,9 +9,10 @@ from torch.testing import assert_close
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 import tiny
-from qkv.modeling.fast_paths.layer_step import SHORT_ACTIVATIONS, LayerStep, layer_step, with_mask
+from qkv.modeling.fast_paths.layer_step import SHORT_ACTIVATIONS, LayerStep, layer_step, norm_step, with_mask
 from qkv.modeling.feed_forward import ACTIVATIONS
 from qkv.modeling.layer import Layer
+from qkv.modeling.normalization import NORMS
 from qkv.modeling.position.hooks import NO_POSITION, PositionState, Rotation
 
 ROWS, CACHED = 2, 5
@@ -61,6 +62,24 @@ def test_activations(word: str) -> None:
     given = torch.linspace(-6, 6, 101)
     act = SHORT_ACTIVATIONS.get(type(layer.mlp.act_fn), layer.mlp.act_fn)
     assert_close(act(given), ACTIVATIONS[word](given), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@pytest.mark.parametrize("scale", [0, 1e-4, 1, 1e4])
+def test_norms_of_one_row_and_of_several(norm: str, scale: float) -> None:
+    config = tiny.decoder(norm=norm)
+    own = NORMS[norm](config)
+    nn.init.normal_(own.weight)
+    with torch.no_grad():
+        for rows in (1, 3):
+            hidden = torch.randn(rows, config.hidden_size) * scale
+            assert_close(norm_step(config, own)(hidden), own(hidden), rtol=1e-5, atol=1e-6)
+        own.eps = 0.0
+        none = torch.zeros(1, config.hidden_size)
+        assert_close(norm_step(config, own)(none), own(none), equal_nan=True)
+        half = own.to(torch.bfloat16)
+        expected = half(hidden.bfloat16())
+        assert_close(norm_step(config, half)(hidden.bfloat16()), expected, rtol=0, atol=0, equal_nan=True)
 
 
 def angles(seed: int, width: int) -> tuple[Tensor, Tensor]:
