@@ -106,8 +106,7 @@ class SelfAttentionStep:
 
     def placed(self, heads: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return normed and rotated queries and keys, and values: (B, H + 2 G, 1, K) -> (B, H or G, 1, K) each."""
-        together = self.norms is None and rotation is not None and rotation.query is rotation.key
-        if together and rotation is not None:
+        if rotation is not None and self.norms is None and rotation.query is rotation.key:
             count = self.sizes[0] + self.sizes[1]
             query_key, value = torch.split_with_sizes(heads, (count, self.sizes[2]), 1)
             query, key = torch.split_with_sizes(rotate(query_key, *rotation.query), self.sizes[:2], 1)
