@@ -93,7 +93,8 @@ def is_step(
 ) -> bool:
     """Return True for one token of each row after others that are cached, of which nothing is recorded."""
     return (
-        type(input_ids) is Tensor
+        not torch.compiler.is_compiling()
+        and type(input_ids) is Tensor
         and input_ids.shape[-1] == 1 == input_ids.ndim - 1
         and inputs_embeds is None
         and isinstance(past_key_values, Cache)
@@ -101,7 +102,6 @@ def is_step(
         and all(getattr(past_key_values, "is_updated", {}).values())
         and (attention_mask is None or (isinstance(attention_mask, Tensor) and attention_mask.ndim == 2))
         and not torch.is_grad_enabled()
-        and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
         and kwargs.pop("return_dict", None) is not False
         and all(value is None or value is False or name in GIVEN for name, value in kwargs.items())

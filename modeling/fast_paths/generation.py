@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 from .decoding_step import DecodingStep, can_step
-from .weight_copies import MOST_COPIED, WIDE, can_copy, shorter_linear
+from .weight_copies import MOST_COPIED, WIDE, LinearStep, can_copy
 
 
 class GrowingLayer(DynamicLayer):
@@ -101,7 +101,7 @@ def shorter_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
     bare: list[Any] = [module for module in model.modules() if is_bare(module)]
     linears = list(filter(can_copy, bare))
     wide = 1 if sum(each.weight.nbytes for each in linears) <= MOST_COPIED else WIDE
-    forwards: dict[nn.Module, Any] = {each: shorter_linear(each, wide) for each in linears}
+    forwards: dict[nn.Module, Any] = {each: LinearStep(each, wide) for each in linears}
     for stack in filter(can_step, bare):
         if all(map(is_bare, stack.modules())):
             forwards[stack] = DecodingStep(stack, wide)
@@ -111,15 +111,21 @@ def shorter_forwards(model: nn.Module) -> dict[nn.Module, Callable[..., Any]]:
 @contextmanager
 def short_forwards(*models: nn.Module | None) -> Iterator[None]:
     """Let modules take the shortest way: linear maps from copies of their weights, which must not change meanwhile."""
-    given = [shorter_forwards(model) for model in models if model is not None]
-    for forwards in given:
-        for module, forward in forwards.items():
-            module.forward = forward
+    given = [model for model in models if model is not None]
+    for module, forward in (pair for model in given for pair in shorter_forwards(model).items()):
+        module.forward = forward
     try:
         yield
     finally:
-        for module in (module for forwards in given for module in forwards):
-            vars(module).pop("forward", None)
+        for model in given:
+            remove_short_forwards(model)
+
+
+def remove_short_forwards(model: nn.Module) -> None:
+    """Let modules take their own forwards again."""
+    for module in model.modules():
+        if isinstance(vars(module).get("forward"), (DecodingStep, LinearStep)):
+            del module.forward
 
 
 class FastGenerationMixin:
@@ -140,6 +146,15 @@ class FastGenerationMixin:
         """Lay out the weights of this model and of others that help it, unless that is forbidden."""
         model: Any = self
         return short_forwards(model, *others) if self.lay_out_weights else nullcontext()
+
+    def _valid_auto_compile_criteria(self, *args: Any, **kwargs: Any) -> bool:
+        """Return True where steps are compiled: the modules' own forwards, which stay the same for later calls."""
+        parent: Any = super()
+        compiles: bool = parent._valid_auto_compile_criteria(*args, **kwargs)
+        if compiles:
+            model: Any = self
+            remove_short_forwards(model)
+        return compiles
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any

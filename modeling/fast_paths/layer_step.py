@@ -92,7 +92,7 @@ class SelfAttentionStep:
         self.norms = norms if config.query_key_norm else None
 
     def __call__(self, hidden: Tensor, mask: Any, state: PositionState, cache: Any) -> Tensor:
-        heads = self.project(hidden).view(len(hidden), -1, 1, self.head_dim)
+        heads = self.project(hidden).view(hidden.shape[0], -1, 1, self.head_dim)
         if self.norms is None and state.rotation is None:
             query, key, value = torch.split_with_sizes(heads, self.sizes, 1)
         else:
@@ -129,7 +129,7 @@ class CrossAttentionStep:
 
     def __call__(self, hidden: Tensor, memory: Tensor, mask: Any, cache: Any) -> Tensor:
         key, value = self.attention.cached_key_value(memory, None, cache)
-        query = self.norm(self.project(hidden).view(len(hidden), -1, 1, self.head_dim))
+        query = self.norm(self.project(hidden).view(hidden.shape[0], -1, 1, self.head_dim))
         return self.project_out(mix_heads(query, key, value, mask, self.scale))
 
 

@@ -29,8 +29,10 @@ def one_token_masks(
 
 def sees_every_key(config: StackConfig, hidden: Tensor, sizes: MaskSizes, mask: Any) -> bool:
     """Return True where one token for each row reads all that is cached, of which nothing is padding."""
-    # A static cache has room for more than is there.
-    if sizes.length > 1 or not sizes.past or sizes.total != sizes.past + 1 or config.pattern != "full":
+    # A static cache has room for more than is there, and counts in a tensor.
+    if isinstance(sizes.past, Tensor) or sizes.total != sizes.past + 1 or config.pattern != "full":
+        return False
+    if sizes.length > 1 or not sizes.past:
         return False
     if not config.causal or mask is None:
         return config.causal

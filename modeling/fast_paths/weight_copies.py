@@ -45,7 +45,7 @@ class WeightCopy:
 
     def product(self, maps: Sequence[LinearMap], hidden: Tensor) -> Tensor:
         """Compute what the maps do."""
-        rows = len(hidden)
+        rows = hidden.shape[0]
         copied, copies = self.laid_out
         if rows != copied:
             copied, copies = self.make(maps, rows)
@@ -101,9 +101,7 @@ def probe(maps: Sequence[LinearMap]) -> Tensor:
 
 def plain_product(maps: Sequence[LinearMap], hidden: Tensor) -> Tensor:
     """Compute the products of linear maps that read the same input: (..., M) -> (..., N)."""
-    if len(maps) == 1:
-        return F.linear(hidden, *maps[0])
-    return torch.cat([F.linear(hidden, weight, bias) for weight, bias in maps], -1)
+    return joined([F.linear(hidden, *own) for own in maps])
 
 
 def is_plain(hidden: Tensor) -> bool:
@@ -133,13 +131,13 @@ def product_of(module: nn.Module, linears: Sequence[nn.Linear], wide: int) -> Ca
     return partial(copy.product, maps)
 
 
-def shorter_linear(linear: nn.Linear, wide: int) -> Callable[[Tensor], Tensor]:
-    """Return a forward of a linear map that takes copies of its weight where nothing but numbers is computed."""
-    product = product_of(linear, (linear,), wide)
+class LinearStep:
+    """Stand in for the forward of a linear map, from copies of its weight where nothing but numbers is computed."""
 
-    def forward(hidden: Tensor) -> Tensor:
+    def __init__(self, linear: nn.Linear, wide: int) -> None:
+        self.linear, self.product = linear, product_of(linear, (linear,), wide)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
         if not is_plain(hidden) or not hidden.numel():
-            return F.linear(hidden, linear.weight, linear.bias)
-        return product(hidden.reshape(-1, hidden.shape[-1])).view(*hidden.shape[:-1], -1)
-
-    return forward
+            return F.linear(hidden, self.linear.weight, self.linear.bias)
+        return self.product(hidden.reshape(-1, hidden.shape[-1])).view(*hidden.shape[:-1], -1)

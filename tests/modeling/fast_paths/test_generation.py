@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from transformers import PreTrainedModel
+from transformers import CompileConfig, PreTrainedModel
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 import tiny
@@ -160,6 +160,22 @@ def test_copies_live_as_long_as_their_model() -> None:
     del model
     gc.collect()
     assert len(COPIES) <= before
+
+
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_steps_that_generate_compiles_are_one_graph_for_all_calls(kind: str, rows: int) -> None:
+    settings = CompileConfig(backend="eager", fullgraph=True)
+    settings._compile_all_devices = True  # as on a GPU, where a static cache compiles by itself
+    model, inputs, graphs = decoder(kind), prompts(rows), []
+    plain = generated(model, inputs, fast=False)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for _ in range(2):
+        compiled = generated(model, inputs, fast=True, cache_implementation="static", compile_config=settings)
+        assert torch.equal(compiled.sequences, plain.sequences)
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    assert graphs == [1, 1]
 
 
 def test_gradients_take_the_plain_path() -> None:

@@ -6,7 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from qkv.modeling.fast_paths import weight_copies
-from qkv.modeling.fast_paths.weight_copies import COPIES, PACKED_ROWS, PATIENCE, WIDE, product_of, shorter_linear
+from qkv.modeling.fast_paths.weight_copies import COPIES, PACKED_ROWS, PATIENCE, WIDE, LinearStep, product_of
 
 MAPS = [
     *([nn.Linear(6, 12)], [nn.Linear(6, 100, bias=False)], [nn.Linear(12, 6)]),
@@ -55,7 +55,7 @@ def test_weights_of_another_kind_have_no_copies() -> None:
 @pytest.mark.parametrize("shape", [(4, 1, 6), (2, 2, 6), (4, 6), (6,), (0, 3, 6)], ids=str)
 def test_a_shorter_forward_takes_every_shape(shape: tuple[int, ...]) -> None:
     owner, hidden = nn.Linear(6, 100), torch.randn(shape)
-    forward = shorter_linear(owner, 1)
+    forward = LinearStep(owner, 1)
     with torch.no_grad():
         for _ in range(PATIENCE + 1):
             assert_close(forward(hidden), owner(hidden), rtol=1e-5, atol=1e-6)
