@@ -94,6 +94,11 @@ class EnergyMeter:
         return {"training_j": round(self.total / 1e6, 1), "counters": list(self.names.values())} if self.names else None
 
 
+def compiled_graphs() -> int:
+    """Return how many graphs this process has compiled: a size that varies is a symbol from the second on."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
 def recipe_fields(recipe: Recipe) -> dict[str, Any]:
     """Return the fields of a recipe, without the folders of this machine."""
     fields = flat(recipe) | {"data": data_name(recipe.data.source)}

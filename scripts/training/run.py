@@ -31,7 +31,7 @@ from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.memory.step_plan import StepPlan, plan_steps
 from qkv.scripts.training.plots import draw_curve
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
-from qkv.scripts.training.record import Clock, EnergyMeter, describe, write_record
+from qkv.scripts.training.record import Clock, EnergyMeter, compiled_graphs, describe, write_record
 from qkv.scripts.training.resume import CheckpointManager, finished_record, open_folder, should_save
 from qkv.scripts.training.signals import SignalHandler
 from qkv.scripts.training.state import load_kept_weights
@@ -202,7 +202,7 @@ def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
     run.task.after_training(run.model)
     run.record |= {
         "metrics": {**early_stopping.results, **tested},
-        "steps": {"taken": loop.done, "kept": early_stopping.step},
+        "steps": {"taken": loop.done, "kept": early_stopping.step, "graphs": compiled_graphs()},
         "best": {"metric": early_stopping.metric, "value": early_stopping.best} if early_stopping.metric else None,
         "bad_records": run.task.data.invalid_records.summary(),
         # The counters know nothing of what was before.

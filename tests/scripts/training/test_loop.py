@@ -1,5 +1,6 @@
 """The loop: the same steps however they are cut into parts and shared by processes; evaluation is exact."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -19,6 +20,7 @@ from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.object_detection import ObjectDetection
 from qkv.scripts.tasks.task import Task
 from qkv.scripts.training.loop import Loop, count_tokens, parameter_groups
+from qkv.scripts.training.record import compiled_graphs
 from recipes import recipe_of
 from tiny_training import task_of
 
@@ -222,6 +224,28 @@ def test_compiling_changes_no_number() -> None:
     finally:
         AcceleratorState._reset_state()
     assert (losses - weights_after("text", RECIPE)["losses"]).abs().max() < 1e-10
+
+
+def test_lengths_that_vary_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first length has a graph of its own, all others share one."""
+    lengths = itertools.cycle([6, 9, 7, 11, 5, 10, 8])
+    data = text_task()
+    ids = torch.randint(0, 11, (20, 11))
+    data.collate = lambda records, places: {
+        name: ids[: len(records), :length] for length in [next(lengths)] for name in ("input_ids", "labels")
+    }
+    torch._dynamo.reset()
+    before = compiled_graphs()
+    try:
+        AcceleratorState._reset_state()
+        monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 2)
+        monkeypatch.setattr(torch._dynamo.config, "fail_on_recompile_limit_hit", True)
+        recipe = changed(RECIPE, max_steps=14)
+        loop = Loop(Accelerator(cpu=True, dynamo_backend="eager"), text_model(), recipe, data)
+        assert len(list(loop.steps())) == 14
+    finally:
+        AcceleratorState._reset_state()
+    assert 1 <= compiled_graphs() - before <= 2
 
 
 def test_only_matrices_decay() -> None:
