@@ -1,6 +1,7 @@
 """Base of all configs: checked values, misspelt fields refused, and the `auto_map` that a saved folder needs."""
 
 from collections.abc import Callable, Collection
+from contextvars import ContextVar
 from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 from transformers.configuration_utils import strict
+from transformers.utils import logging
 
 from .docstrings import list_fields, spell_type
 
@@ -35,6 +37,10 @@ RETIRED = {
 }
 # The configs of other inputs than tokens, by the word with which an earlier version chose them.
 OTHER_INPUTS = {"patches": "QkvImageEncoderConfig", "spectrogram": "QkvAudioEncoderConfig"}
+
+# Whether a config is read from a file: nobody types its fields, and a misspelt one must not lock its model up.
+reading_saved: ContextVar[bool] = ContextVar("reading_saved", default=False)
+logger = logging.get_logger(__name__)
 
 Value = TypeVar("Value")
 Config = TypeVar("Config", bound="QkvConfig")
@@ -155,6 +161,15 @@ class QkvConfig(PreTrainedConfig):
         self.architectures: list[str] | None = self.architectures or []
         super().__post_init__(**kwargs)
 
+    def check_extra(self, name: str, value: object) -> None:
+        """Raise ValueError on a misspelt field; warn of one that a saved config has."""
+        try:
+            self.check_spelling(name)
+        except ValueError as error:
+            if not reading_saved.get():
+                raise
+            logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
+
     def check_extras(self, extras: dict[str, object]) -> None:
         """Raise ValueError on a misspelt or retired field among the extras, and on malformed labels."""
         for name, value in extras.items():
@@ -162,7 +177,7 @@ class QkvConfig(PreTrainedConfig):
                 raise ValueError(f"{name}={value!r} is no field of {type(self).__name__}; set {RETIRED[name]} instead")
             if name == "frontend" and value in OTHER_INPUTS:
                 raise ValueError(f"frontend={value!r} is no choice of {type(self).__name__}; use {OTHER_INPUTS[value]}")
-            self.check_spelling(name)
+            self.check_extra(name, value)
         labels = extras.get("num_labels")
         if labels is not None and (type(labels) is not int or labels < 1):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1")
@@ -208,15 +223,25 @@ class QkvConfig(PreTrainedConfig):
                 f"config of model_type={kind!r} is not one for {cls.__name__}, which needs {cls.model_type!r}; use "
                 "AutoConfig, or qkv.from_transformers for an official checkpoint"
             )
+        changes = cls.pop_changes(kwargs)
+        token = reading_saved.set(True)
+        try:
+            return super().from_dict({**config_dict, **changes}, **kwargs)
+        finally:
+            reading_saved.reset(token)
+
+    @classmethod
+    def pop_changes(cls, given: dict[str, object]) -> dict[str, object]:
+        """Take fields out of what was typed beside a saved config, and return them."""
         own = {field.name for field in fields(cls)}
-        for name in kwargs:
+        for name in given:
             cls.check_spelling(name)
-            if name in cls.known_fields() - own:
+            if name in cls.known_fields() - own and not hasattr(cls, name):
                 raise ValueError(f"{name} belongs to the parts of a saved {cls.__name__}; change it in one of them")
-        changes = {name: kwargs.pop(name) for name in own & set(kwargs) - set(cls.sub_configs)}
+        changes = {name: given.pop(name) for name in own & set(given) - set(cls.sub_configs)}
         if changes.get("dtype") == "auto":  # the saved one
             del changes["dtype"]
-        return super().from_dict({**config_dict, **changes}, **kwargs)
+        return changes
 
     @classmethod
     def known_fields(cls) -> set[str]:

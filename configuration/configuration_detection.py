@@ -185,10 +185,18 @@ class QkvDetectionConfig(CompositeConfig):
         """Width of the decoder, which is that of what the heads read."""
         return self.decoder.hidden_size
 
+    @hidden_size.setter
+    def hidden_size(self, value: int) -> None:
+        self.encoder.hidden_size = self.decoder.hidden_size = value
+
     @property
     def num_hidden_layers(self) -> int:
         """Number of layers of the decoder."""
         return self.decoder.num_hidden_layers
+
+    @num_hidden_layers.setter
+    def num_hidden_layers(self, value: int) -> None:
+        self.decoder.num_hidden_layers = value
 
     @property
     def num_queries(self) -> int:

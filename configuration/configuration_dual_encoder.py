@@ -82,3 +82,7 @@ class QkvDualEncoderConfig(CompositeConfig):
     def vocab_size(self) -> int:
         """Number of tokens in the vocabulary of the texts."""
         return self.text_config.vocab_size
+
+    @vocab_size.setter
+    def vocab_size(self, value: int) -> None:
+        self.text_config.vocab_size = value

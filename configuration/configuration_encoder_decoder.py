@@ -38,6 +38,10 @@ class Seq2SeqConfig(CompositeConfig):
     """
 
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    # The width by the name that tools know from T5 and BART.
+    attribute_map: ClassVar[dict[str, str]] = {"d_model": "hidden_size"}
+    if TYPE_CHECKING:
+        share_embeddings: bool
 
     encoder: AnyEncoderPart = None  # type: ignore[assignment]  # made in __post_init__
     decoder: DecoderPart = None  # type: ignore[assignment]  # made in __post_init__
@@ -62,15 +66,33 @@ class Seq2SeqConfig(CompositeConfig):
         """Width of the decoder, which is that of what the head reads."""
         return self.decoder.hidden_size
 
+    @hidden_size.setter
+    def hidden_size(self, value: int) -> None:
+        self.encoder.hidden_size = self.decoder.hidden_size = value
+
     @property
     def vocab_size(self) -> int:
-        """Number of tokens that the head scores: the decoder's."""
+        """Number of tokens that the head scores: the decoder's, and where they share embeddings the encoder's."""
         return self.decoder.vocab_size
+
+    @vocab_size.setter
+    def vocab_size(self, value: int) -> None:
+        for part in (self.decoder, self.encoder)[: 1 + self.share_embeddings]:
+            part.vocab_size = value
 
     @property
     def num_hidden_layers(self) -> int:
         """Number of layers of the decoder."""
         return self.decoder.num_hidden_layers
+
+    @num_hidden_layers.setter
+    def num_hidden_layers(self, value: int) -> None:
+        self.decoder.num_hidden_layers = value
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Number of attention heads of the decoder."""
+        return self.decoder.num_attention_heads
 
     def validate_parts(self) -> None:
         """Check that the decoder can read the encoder's output."""

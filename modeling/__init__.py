@@ -1,6 +1,6 @@
 """The models."""
 
-from .. import add_code, load_on_request
+from .. import add_code, load_on_request, save_code
 from .base import QkvPreTrainedModel
 from .conversion.convert import from_transformers, to_transformers
 from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel
@@ -39,6 +39,7 @@ from .modeling_recurrent import QkvRecurrentForConditionalGeneration, QkvRecurre
 from .modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
 
 QkvPreTrainedModel.load_hook = load_on_request
+QkvPreTrainedModel.save_hook = save_code
 QkvPreTrainedModel.upload_hook = add_code
 
 __all__ = [

@@ -33,8 +33,9 @@ class QkvPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
-    # What the package adds to loading and pushing; a published copy has neither.
+    # What the package adds to loading, saving and pushing; a published copy has none of it.
     load_hook: ClassVar[Callable[..., object] | None] = None
+    save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
     _remove_padding: bool | None = None
 
@@ -75,9 +76,17 @@ class QkvPreTrainedModel(PreTrainedModel):
             return cls.load_hook(loaded, pretrained_model_name_or_path, *model_args, **kwargs)
         return loaded(pretrained_model_name_or_path, *model_args, **kwargs)
 
+    @wraps(PreTrainedModel.save_pretrained)
+    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
+        """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        hook = type(self).save_hook
+        # A model that was loaded with published code brings it along by itself.
+        if hook is not None and is_main_process and not self.is_remote_code():
+            hook(self, save_directory)
+
     def _upload_modified_files(self, working_dir: object, repo_id: str, *args: object, **kwargs: object) -> object:
         hook = type(self).upload_hook
-        # A model that was loaded with published code brings it along by itself.
         if hook is not None and not self.is_remote_code():
             hook(self, working_dir, repo_id, **kwargs)
         upload: Callable[..., object] = super()._upload_modified_files

@@ -3,11 +3,13 @@
 Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim.
 """
 
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
@@ -15,8 +17,8 @@ from ..configuration.configuration_stack import StackConfig
 from .fast_paths.unpadding import attend_in_documents
 from .masking import DocumentMask, Mask
 
-# Backends that take neither a score bias nor a predicate, and would drop both without a word.
-PLAIN_BACKENDS = ("flash", "paged")
+# Backends of transformers that take score biases and masks.
+COMPLETE_BACKENDS = ("eager", "sdpa", "flex_attention")
 
 
 def eager_attention(
@@ -85,15 +87,27 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
 
     With the `paged` cache of continuous batching each would: only that cache knows what stands at which position.
     """
-    if not paged and not any(name in implementation for name in PLAIN_BACKENDS):
+    if implementation in COMPLETE_BACKENDS and not paged:
         return
     where = "continuous batching" if paged else f"attn_implementation={implementation!r}"
     right = "generate instead of generate_batch" if paged else "'sdpa', 'flex_attention' or 'eager'"
-    if config.position in BIAS_POSITIONS:
+    if config.position in BIAS_POSITIONS and (paged or not takes_bias(implementation)):
         raise ValueError(f"{where} ignores the score bias of position={config.position!r}; use {right}")
     for pattern in config.layer_patterns:
-        if pattern not in MASKLESS_PATTERNS:
+        if pattern not in MASKLESS_PATTERNS and (paged or not takes_mask(implementation)):
             raise ValueError(f"{where} ignores pattern={pattern!r}; use {right}")
+
+
+def takes_bias(implementation: str) -> bool:
+    """Return True where the function registered for a backend names `position_bias` among its parameters."""
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+    return "position_bias" in signature(attend).parameters
+
+
+def takes_mask(implementation: str) -> bool:
+    """Return True where a backend is registered with a mask of its own that holds more than what is padding."""
+    own = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)
+    return own not in (None, flash_attention_mask) and "paged" not in implementation
 
 
 KERNELS = {"softmax": softmax_attention}

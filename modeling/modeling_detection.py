@@ -67,11 +67,13 @@ class QkvDetectionEncoderModel(Detector, Stack):
 
     def __init__(self, config: QkvDetectionEncoderConfig) -> None:
         super().__init__(config)
-        # A backbone puts on the hooks that record what it gives when it is made, and transformers would put them on
-        # once more with those of this model.
-        frontend, self.embed_tokens = self.embed_tokens, None
-        maybe_install_capturing_hooks(self)
-        self.embed_tokens = frontend
+        frontend = self.embed_tokens
+        if config.backbone is not None:
+            # It puts on the hooks that record what it gives when it is made, and transformers would put them on once
+            # more with those of this model.
+            self.embed_tokens = None
+            maybe_install_capturing_hooks(self)
+            self.embed_tokens = frontend
         self._no_split_modules = [*self._no_split_modules, *getattr(frontend, "no_split_modules", ())]
         self.post_init()
 

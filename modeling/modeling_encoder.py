@@ -5,6 +5,7 @@ Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels.
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -65,8 +66,9 @@ class TextStack(Stack):
             check_token_types(token_type_ids, hidden, self.config.type_vocab_size)
         if self.embed_token_types is None:
             return hidden
-        table = self.embed_token_types
-        return hidden + (table.weight[0] if token_type_ids is None else table(token_type_ids))
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(1, dtype=torch.long, device=hidden.device)
+        return hidden + self.embed_token_types(token_type_ids)
 
     def pool(self, hidden: Tensor, attention_mask: Tensor | None, input_ids: Tensor | None) -> Tensor | None:
         """Return what sequence-level heads read, None without a pooler."""

@@ -11,6 +11,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
+import accelerate
 import pytest
 import torch
 import transformers
@@ -259,6 +260,14 @@ def test_offloaded_layers_compute_the_same(case: Case, tmp_path: Path) -> None:
     loaded = case.model_class.from_pretrained(tmp_path, device_map=places, offload_folder=tmp_path / "offload")
     assert any(value.device.type == "meta" for value in loaded.parameters())
     assert_same(run(loaded, case.inputs()), run(model, case.inputs()), rtol=1e-5, atol=1e-5)
+
+
+@each_head
+def test_a_model_that_is_offloaded_whole_computes_the_same(case: Case) -> None:
+    model = case.build()
+    expected = run(model, case.inputs())
+    accelerate.cpu_offload(model, torch.device("cpu"))
+    assert_same(run(model, case.inputs()), expected, rtol=1e-5, atol=1e-5)
 
 
 def is_layer(module: torch.nn.Module, model: PreTrainedModel) -> bool:

@@ -28,13 +28,14 @@ class LearnedPosition(Position):
 
     def embed(self, embedded: Embedded, positions: Tensor) -> Tensor:
         if embedded.grid is not None and embedded.grid != self.config.grid:
-            return embedded.hidden + self.resample(embedded.grid)
+            return embedded.hidden + self.resample(embedded.grid, embedded.hidden.device)
         return embedded.hidden + self.table(positions + self.config.position_offset)
 
-    def resample(self, grid: tuple[int, int]) -> Tensor:
+    def resample(self, grid: tuple[int, int], device: torch.device) -> Tensor:
         """Interpolate the table to another grid of patches; prefix tokens keep their rows: -> (T, D)."""
-        start = self.config.position_offset + self.config.num_prefix_tokens
-        prefix, patches = self.table.weight[self.config.position_offset : start], self.table.weight[start:]
+        # Called, for a table that is offloaded is there only then.
+        rows = self.table(torch.arange(self.config.position_offset, self.table.num_embeddings, device=device))
+        prefix, patches = rows.tensor_split([self.config.num_prefix_tokens])
         image = patches.T.unflatten(1, self.config.grid)[None]  # (1, D, rows, columns)
         # In half precision the weights of the cubic would shift the table.
         precise = image.to(torch.promote_types(image.dtype, torch.float32))

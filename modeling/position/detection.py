@@ -72,7 +72,8 @@ class QueryPosition(Position):
         self.table = nn.Embedding(config.max_position_embeddings, config.hidden_size)
 
     def query_key(self, embedded: Embedded) -> Tensor | None:
-        return self.table.weight.expand(embedded.hidden.shape[0], -1, -1)
+        places = torch.arange(self.table.num_embeddings, device=embedded.hidden.device)
+        return self.table(places).expand(embedded.hidden.shape[0], -1, -1)
 
 
 DETECTION_POSITIONS: dict[str, type[Position]] = {

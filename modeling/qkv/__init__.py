@@ -1,8 +1,8 @@
 """One transformer core, many models, all of them Hugging Face models.
 
 This folder is the root of the import package: `configuration/`, `modeling/` and `scripts/` are installed beneath it.
-Importing it makes every `qkv_*` model type known to the Auto classes and never touches the network. The models
-themselves are imported at their first use, or with the Auto classes, whichever comes first.
+Importing it makes every `qkv_*` model type known to the Auto classes and to PEFT, and never touches the network. The
+models themselves are imported at their first use, or with the Auto classes, whichever comes first.
 """
 
 import os
@@ -114,29 +114,40 @@ def register_models(auto: ModuleType) -> None:
                     name_tables[auto_class][config_class.model_type] = name
 
 
-# What is done once a module of transformers is imported. Importing them takes longer than all of `import qkv`.
-AUTO_CLASSES: dict[str, Callable[[ModuleType], object]] = {
+def register_adapters(constants: ModuleType) -> None:
+    """Tell PEFT what an adapter is put on unless it is said: what it takes in Llama, whose names our layers have."""
+    for table in vars(constants).values():
+        targets = table.get("llama") if isinstance(table, dict) else None
+        if targets is not None:
+            names = list(dict.fromkeys("norm" if name.endswith("layernorm") else name for name in targets))
+            for config_class in import_module(f"{__name__}.configuration").CONFIGS:
+                table.setdefault(config_class.model_type, names)
+
+
+# What is done once a module is imported. Importing them takes longer than all of `import qkv`.
+REGISTRATIONS: dict[str, Callable[[ModuleType], object]] = {
     "transformers.models.auto.configuration_auto": lambda _: import_module(f"{__name__}.configuration"),
     "transformers.models.auto.modeling_auto": register_models,
+    "peft.utils.constants": register_adapters,
 }
 
 
 class RegisteringLoader(SourceFileLoader):
-    """Load a module of transformers that holds Auto classes, then register ours."""
+    """Load a module that holds tables of models, then register ours."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module, then what AUTO_CLASSES has for it."""
+        """Run the module, then what REGISTRATIONS has for it."""
         super().exec_module(module)
-        AUTO_CLASSES[module.__name__](module)
+        REGISTRATIONS[module.__name__](module)
 
 
 class RegisteringFinder:
-    """Find the modules of transformers that hold Auto classes."""
+    """Find the modules that hold tables of models."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the module's own spec with another loader, or None for any other module."""
-        spec = PathFinder.find_spec(name, path, target) if name in AUTO_CLASSES else None
+        spec = PathFinder.find_spec(name, path, target) if name in REGISTRATIONS else None
         if spec is None or not isinstance(spec.loader, SourceFileLoader):
             return None
         return spec_from_file_location(name, spec.origin, loader=RegisteringLoader(name, spec.loader.path))
@@ -150,12 +161,17 @@ def load_on_request(load: Callable[..., object], source: object, *args: object, 
     return guard.load_checked(load, source, *args, **options)
 
 
+def save_code(model: object, folder: str | os.PathLike[str]) -> None:
+    """Put the code that a config names into a saved folder: a program that reads it may not import qkv."""
+    import_module(f"{__name__}.scripts.publishing.hub.callback").save_code(model, Path(folder))
+
+
 def add_code(model: object, folder: str | os.PathLike[str], repo_id: str, **options: object) -> None:
     """Put the code that a config names into a folder before `push_to_hub`: a reader may not have qkv."""
     import_module(f"{__name__}.scripts.publishing.hub.callback").complete(model, Path(folder), repo_id, **options)
 
 
 sys.meta_path.insert(0, RegisteringFinder)
-for module_name, register in AUTO_CLASSES.items():
+for module_name, register in REGISTRATIONS.items():
     if module_name in sys.modules:
         register(sys.modules[module_name])

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.testing_utils import CaptureLogger
 
 import qkv
 from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig, presets
 from qkv.configuration import CONFIGS
-from qkv.configuration.configuration_base import QkvConfig, checked, literal_words
+from qkv.configuration.configuration_base import QkvConfig, checked, literal_words, logger
 
 ROOT = Path(__file__).resolve().parents[2]
 each_config = pytest.mark.parametrize("config_class", CONFIGS)
@@ -152,6 +153,27 @@ def test_changes_on_loading_are_those_of_construction(tmp_path: Path) -> None:
     )
     assert (config.grid, config.max_position_embeddings, config.num_labels) == ((2, 2), 5, 3)
     assert unused == {"revised": True}
+
+
+@pytest.mark.parametrize("name", ["batch_norm_eps", "batch_size", "hiden_size", "layer_norm_eps", "max_seq_length"])
+@pytest.mark.parametrize("config_class", [QkvEncoderConfig, QkvEncoderDecoderConfig], ids=lambda each: each.__name__)
+def test_what_is_saved_is_read_again_and_what_is_typed_is_checked(
+    config_class: type[QkvConfig], name: str, tmp_path: Path
+) -> None:
+    """A program that sets an attribute of its own must not lock the model up."""
+    config = config_class()
+    setattr(config, name, 7)
+    config.save_pretrained(tmp_path)
+    with CaptureLogger(logger) as warnings:
+        loaded = config_class.from_pretrained(tmp_path)
+    assert getattr(loaded, name) == 7 and loaded.to_dict() == config.to_dict()
+    for typed in (lambda: config_class(**{name: 7}), lambda: config_class.from_pretrained(tmp_path, **{name: 7})):
+        try:
+            typed()
+        except ValueError as error:
+            assert f"{error}; {name}=7 of the saved config is kept and changes nothing" in warnings.out
+        else:
+            assert not warnings.out
 
 
 def test_loading_takes_its_part_out_of_a_composite(tmp_path: Path) -> None:

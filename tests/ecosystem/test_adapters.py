@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from peft import IA3Config, LoraConfig, PeftConfig, PeftModel, PrefixTuningConfig, PromptTuningConfig, get_peft_model
+from peft import (
+    AdaLoraConfig,
+    IA3Config,
+    LNTuningConfig,
+    LoraConfig,
+    PeftConfig,
+    PeftModel,
+    PrefixTuningConfig,
+    PromptTuningConfig,
+    get_peft_model,
+)
 from torch import Tensor
 from torch.testing import assert_close
 from transformers import PreTrainedModel, default_data_collator
@@ -188,3 +198,12 @@ def test_trainer_trains_the_adapter_alone(name: str) -> None:
     worker.make_trainer(adapted, examples, 1, tiny.BATCH, collate=default_data_collator, **options).train()
     steps = worker.moved(adapted, start)
     assert {key for key, step in steps.items() if step.any()} == {key for key in steps if "lora_" in key}
+
+
+@pytest.mark.parametrize(
+    "config", [LoraConfig(r=2), IA3Config(), AdaLoraConfig(total_step=9), LNTuningConfig()], ids=lambda c: c.peft_type
+)
+@pytest.mark.parametrize("case", sampled([case for case in LOSSES if "Recurrent" not in case.name], 3), ids=str)
+def test_adapters_find_their_modules_themselves(case: tiny.Case, config: PeftConfig) -> None:
+    model, inputs = prepared(case)
+    learn(adapt(model, copy.deepcopy(config)), inputs)

@@ -6,7 +6,9 @@ from typing import get_args
 
 import pytest
 import torch
-from transformers.masking_utils import and_masks, causal_mask_function, flex_attention_mask
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import and_masks, causal_mask_function, flex_attention_mask, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import reference
@@ -165,6 +167,28 @@ def test_backends_refuse_what_they_would_ignore(implementation):
                 check_backend(config, implementation)
         else:
             check_backend(config, implementation)
+
+
+@pytest.fixture
+def engine():
+    """A backend of somebody else, that knows no score bias and, unless it registers one, no mask."""
+    name = "engine"
+    ALL_ATTENTION_FUNCTIONS.register(name, lambda module, query, key, value, mask, **kwargs: None)
+    yield name
+    del AttentionInterface._global_mapping[name]
+    AttentionMaskInterface._global_mapping.pop(name, None)
+
+
+def test_what_a_registered_backend_is_not_known_to_take_is_refused(engine):
+    biased, blocks = decoder(position="alibi"), decoder(position="rope", pattern="block_sparse")
+    check_backend(decoder(position="rope"), engine)
+    for config, lost in ((biased, "position='alibi'"), (blocks, "pattern='block_sparse'")):
+        with pytest.raises(ValueError, match=f"attn_implementation='engine' ignores .*{lost}"):
+            check_backend(config, engine)
+    AttentionMaskInterface.register(engine, sdpa_mask)
+    check_backend(blocks, engine)
+    AttentionInterface.register(engine, sdpa_attention_forward)
+    check_backend(biased, engine)
 
 
 def test_a_pattern_of_one_layer_is_not_overlooked():

@@ -1,4 +1,4 @@
-"""Add the code to what transformers itself pushes: it is written into the folder before that is sent.
+"""Add the code to what transformers itself saves and pushes: it is written into the folder before that is sent.
 
 `model.push_to_hub` does so by itself; a `Trainer`, which sends its own folder, with `CodeCallback`.
 """
@@ -9,6 +9,7 @@ from typing import Any
 
 from huggingface_hub import HfApi
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.utils import logging
 
 from qkv.modeling.base import QkvPreTrainedModel
 from qkv.scripts.publishing.export.flatten import flatten
@@ -16,6 +17,8 @@ from qkv.scripts.publishing.export.folder import write_code
 
 # What transformers loads a whole model from; adapters have other names.
 WEIGHTS = re.compile(r"(pytorch_)?model[.-].*(safetensors|bin)(\.index\.json)?")
+
+logger = logging.get_logger(__name__)
 
 
 class CodeCallback(TrainerCallback):
@@ -36,6 +39,14 @@ class CodeCallback(TrainerCallback):
         model = kwargs["model"]
         if isinstance(model, QkvPreTrainedModel) and state.is_world_process_zero and args.output_dir is not None:
             write_code(flatten(model.config), Path(args.output_dir))
+
+
+def save_code(model: QkvPreTrainedModel, folder: Path) -> None:
+    """Write the code into a saved folder, or warn where there is something in it that cannot be copied."""
+    try:
+        write_code(flatten(model.config), folder)
+    except ValueError as error:
+        logger.warning(f"{folder} was saved without its code and loads only where that is imported: {error}")
 
 
 def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any) -> None:
