@@ -28,8 +28,8 @@ class FlatCode:
     auto_map: dict[str, str]
 
 
-def flatten(config: PreTrainedConfig) -> FlatCode:
-    """Return the code of every head that a model with this config can have.
+def flatten(config: PreTrainedConfig, *, every_word: bool = False) -> FlatCode:
+    """Return the code of every head that a model with this config can have; with `every_word` for all configs.
 
     ValueError names the file and line that cannot be copied.
     """
@@ -37,7 +37,7 @@ def flatten(config: PreTrainedConfig) -> FlatCode:
         raise ValueError(f"{type(config).__name__} is not a config of qkv; qkv.from_transformers makes the model one")
     classes = {auto: class_of(reference) for auto, reference in config.auto_map.items()}
     heads = tuple((auto, owner) for auto, owner in classes.items())
-    return flattened(heads, vocabulary() - words_of(config))
+    return flattened(heads, frozenset() if every_word else vocabulary() - words_of(config))
 
 
 @cache

@@ -42,9 +42,11 @@ class CodeCallback(TrainerCallback):
 
 
 def save_code(model: QkvPreTrainedModel, folder: Path) -> None:
-    """Write the code into a saved folder, or warn where there is something in it that cannot be copied."""
+    """Write the code of a whole model into its saved folder, or warn where something in it cannot be copied."""
+    if not getattr(model.config, "auto_map", None):
+        return
     try:
-        write_code(flatten(model.config), folder)
+        write_code(flatten(model.config, every_word=True), folder)
     except ValueError as error:
         logger.warning(f"{folder} was saved without its code and loads only where that is imported: {error}")
 
