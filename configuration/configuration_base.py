@@ -142,6 +142,30 @@ def literal_words(annotation: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in get_args(annotation) for word in literal_words(part)))
 
 
+def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object) -> None:
+    """Raise ValueError on a misspelt field; warn of one that a saved config has."""
+    try:
+        config_class.check_spelling(name)
+    except ValueError as error:
+        if not reading_saved.get():
+            raise
+        logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
+
+
+def pop_changes(config_class: "type[QkvConfig]", given: dict[str, object]) -> dict[str, object]:
+    """Take fields out of what was typed beside a saved config, and return them."""
+    own = {field.name for field in fields(config_class)}
+    for name in given:
+        config_class.check_spelling(name)
+        if name in config_class.known_fields() - own and not hasattr(config_class, name):
+            kind = config_class.__name__
+            raise ValueError(f"{name} belongs to the parts of a saved {kind}; change it in one of them")
+    changes = {name: given.pop(name) for name in own & set(given) - set(config_class.sub_configs)}
+    if changes.get("dtype") == "auto":  # the saved one
+        del changes["dtype"]
+    return changes
+
+
 @checked
 class QkvConfig(PreTrainedConfig):
     """Check what transformers silently keeps: a wrong value or misspelt field raises, with what was probably meant.
@@ -161,15 +185,6 @@ class QkvConfig(PreTrainedConfig):
         self.architectures: list[str] | None = self.architectures or []
         super().__post_init__(**kwargs)
 
-    def check_extra(self, name: str, value: object) -> None:
-        """Raise ValueError on a misspelt field; warn of one that a saved config has."""
-        try:
-            self.check_spelling(name)
-        except ValueError as error:
-            if not reading_saved.get():
-                raise
-            logger.warning(f"{error}; {name}={value!r} of the saved config is kept and changes nothing")
-
     def check_extras(self, extras: dict[str, object]) -> None:
         """Raise ValueError on a misspelt or retired field among the extras, and on malformed labels."""
         for name, value in extras.items():
@@ -177,7 +192,7 @@ class QkvConfig(PreTrainedConfig):
                 raise ValueError(f"{name}={value!r} is no field of {type(self).__name__}; set {RETIRED[name]} instead")
             if name == "frontend" and value in OTHER_INPUTS:
                 raise ValueError(f"frontend={value!r} is no choice of {type(self).__name__}; use {OTHER_INPUTS[value]}")
-            self.check_extra(name, value)
+            check_or_warn(type(self), name, value)
         labels = extras.get("num_labels")
         if labels is not None and (type(labels) is not int or labels < 1):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1")
@@ -223,25 +238,12 @@ class QkvConfig(PreTrainedConfig):
                 f"config of model_type={kind!r} is not one for {cls.__name__}, which needs {cls.model_type!r}; use "
                 "AutoConfig, or qkv.from_transformers for an official checkpoint"
             )
-        changes = cls.pop_changes(kwargs)
+        changes = pop_changes(cls, kwargs)
         token = reading_saved.set(True)
         try:
             return super().from_dict({**config_dict, **changes}, **kwargs)
         finally:
             reading_saved.reset(token)
-
-    @classmethod
-    def pop_changes(cls, given: dict[str, object]) -> dict[str, object]:
-        """Take fields out of what was typed beside a saved config, and return them."""
-        own = {field.name for field in fields(cls)}
-        for name in given:
-            cls.check_spelling(name)
-            if name in cls.known_fields() - own and not hasattr(cls, name):
-                raise ValueError(f"{name} belongs to the parts of a saved {cls.__name__}; change it in one of them")
-        changes = {name: given.pop(name) for name in own & set(given) - set(cls.sub_configs)}
-        if changes.get("dtype") == "auto":  # the saved one
-            del changes["dtype"]
-        return changes
 
     @classmethod
     def known_fields(cls) -> set[str]:

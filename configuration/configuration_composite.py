@@ -50,6 +50,19 @@ class CompositeConfig(QkvConfig):
         return super().known_fields().union(*(part.known_fields() for part in cls.sub_configs.values()))
 
 
+def part_property(name: str, *parts: str, doc: str, shared: str | None = None) -> Any:
+    """Return a property that reads a field of the first part, and sets it in all if the config says `shared`."""
+
+    def read(config: Any) -> Any:
+        return getattr(getattr(config, parts[0]), name)
+
+    def write(config: Any, value: Any) -> None:
+        for part in parts if shared is None or getattr(config, shared) else parts[:1]:
+            setattr(getattr(config, part), name, value)
+
+    return property(read, write, doc=doc)
+
+
 def make_part(
     config_class: type[QkvConfig], given: QkvConfig | Mapping[str, object] | None, shared: Mapping[str, object]
 ) -> QkvConfig:

@@ -9,7 +9,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from .axes import DetectionFrontendName, ImagePositionName, ObjectQueryPositionName
 from .configuration_base import at_least, bounded, checked, positive
-from .configuration_composite import CompositeConfig, check_same_width
+from .configuration_composite import CompositeConfig, check_same_width, part_property
 from .configuration_stack import StackConfig
 
 # What a config says of a file or a run rather than of a backbone.
@@ -180,28 +180,11 @@ class QkvDetectionConfig(CompositeConfig):
         own = {"norm_first": False, "hidden_act": "relu", "initializer_range": self.initializer_range}
         super().__post_init__(**self.make_parts(kwargs, encoder=own, decoder={"final_norm": True, **own}))
 
-    @property
-    def hidden_size(self) -> int:
-        """Width of the decoder, which is that of what the heads read."""
-        return self.decoder.hidden_size
-
-    @hidden_size.setter
-    def hidden_size(self, value: int) -> None:
-        self.encoder.hidden_size = self.decoder.hidden_size = value
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Number of layers of the decoder."""
-        return self.decoder.num_hidden_layers
-
-    @num_hidden_layers.setter
-    def num_hidden_layers(self, value: int) -> None:
-        self.decoder.num_hidden_layers = value
-
-    @property
-    def num_queries(self) -> int:
-        """Largest number of objects that can be found."""
-        return self.decoder.num_queries
+    hidden_size = part_property(
+        "hidden_size", "decoder", "encoder", doc="Width of the decoder, which is that of what the heads read."
+    )
+    num_hidden_layers = part_property("num_hidden_layers", "decoder", doc="Number of layers of the decoder.")
+    num_queries = part_property("num_queries", "decoder", doc="Largest number of objects that can be found.")
 
     def validate_parts(self) -> None:
         """Check that the decoder can read the encoder's output, and that something decides the matching."""

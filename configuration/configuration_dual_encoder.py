@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from .axes import ActivationName, TextPoolingName
 from .configuration_base import at_least, checked
-from .configuration_composite import CompositeConfig
+from .configuration_composite import CompositeConfig, part_property
 from .configuration_encoder import TextStackConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
 
@@ -78,11 +78,4 @@ class QkvDualEncoderConfig(CompositeConfig):
     def __post_init__(self, **kwargs: object) -> None:
         super().__post_init__(**self.make_parts(kwargs))
 
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens in the vocabulary of the texts."""
-        return self.text_config.vocab_size
-
-    @vocab_size.setter
-    def vocab_size(self, value: int) -> None:
-        self.text_config.vocab_size = value
+    vocab_size = part_property("vocab_size", "text_config", doc="Number of tokens in the vocabulary of the texts.")

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, ClassVar
 
 from .configuration_base import Derived, QkvConfig, checked, positive, rate
-from .configuration_composite import CompositeConfig, check_same_width
+from .configuration_composite import CompositeConfig, check_same_width, part_property
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_stack import StackConfig
@@ -40,9 +40,6 @@ class Seq2SeqConfig(CompositeConfig):
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
     # The width by the name that tools know from T5 and BART.
     attribute_map: ClassVar[dict[str, str]] = {"d_model": "hidden_size"}
-    if TYPE_CHECKING:
-        share_embeddings: bool
-
     encoder: AnyEncoderPart = None  # type: ignore[assignment]  # made in __post_init__
     decoder: DecoderPart = None  # type: ignore[assignment]  # made in __post_init__
     tie_word_embeddings: bool = True
@@ -61,38 +58,14 @@ class Seq2SeqConfig(CompositeConfig):
         own = {"vocab_size": 32128, "initializer_range": self.initializer_range, **ids}
         super().__post_init__(**self.make_parts(kwargs, encoder=own, decoder={**own, "cross_attention": True}))
 
-    @property
-    def hidden_size(self) -> int:
-        """Width of the decoder, which is that of what the head reads."""
-        return self.decoder.hidden_size
-
-    @hidden_size.setter
-    def hidden_size(self, value: int) -> None:
-        self.encoder.hidden_size = self.decoder.hidden_size = value
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens that the head scores: the decoder's, and where they share embeddings the encoder's."""
-        return self.decoder.vocab_size
-
-    @vocab_size.setter
-    def vocab_size(self, value: int) -> None:
-        for part in (self.decoder, self.encoder)[: 1 + self.share_embeddings]:
-            part.vocab_size = value
-
-    @property
-    def num_hidden_layers(self) -> int:
-        """Number of layers of the decoder."""
-        return self.decoder.num_hidden_layers
-
-    @num_hidden_layers.setter
-    def num_hidden_layers(self, value: int) -> None:
-        self.decoder.num_hidden_layers = value
-
-    @property
-    def num_attention_heads(self) -> int:
-        """Number of attention heads of the decoder."""
-        return self.decoder.num_attention_heads
+    hidden_size = part_property(
+        "hidden_size", "decoder", "encoder", doc="Width of the decoder, which is that of what the head reads."
+    )
+    vocab_size = part_property(
+        "vocab_size", "decoder", "encoder", shared="share_embeddings", doc="Number of tokens that the head scores."
+    )
+    num_hidden_layers = part_property("num_hidden_layers", "decoder", doc="Number of layers of the decoder.")
+    num_attention_heads = part_property("num_attention_heads", "decoder", doc="Number of heads of the decoder.")
 
     def validate_parts(self) -> None:
         """Check that the decoder can read the encoder's output."""

@@ -80,17 +80,14 @@ class QkvPreTrainedModel(PreTrainedModel):
     def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
         """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
-        hook = type(self).save_hook
         # A model that was loaded with published code brings it along by itself.
-        if hook is not None and is_main_process and not self.is_remote_code():
+        if (hook := type(self).save_hook) and is_main_process and not self.is_remote_code():
             hook(self, save_directory)
 
     def _upload_modified_files(self, working_dir: object, repo_id: str, *args: object, **kwargs: object) -> object:
-        hook = type(self).upload_hook
-        if hook is not None and not self.is_remote_code():
+        if (hook := type(self).upload_hook) and not self.is_remote_code():
             hook(self, working_dir, repo_id, **kwargs)
-        upload: Callable[..., object] = super()._upload_modified_files
-        return upload(working_dir, repo_id, *args, **kwargs)
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -100,8 +100,8 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
 
 def takes_bias(implementation: str) -> bool:
     """Return True where the function registered for a backend names `position_bias` among its parameters."""
-    attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
-    return "position_bias" in signature(attend).parameters
+    attend = ALL_ATTENTION_FUNCTIONS.get(implementation)
+    return attend is not None and "position_bias" in signature(attend).parameters
 
 
 def takes_mask(implementation: str) -> bool:

@@ -114,14 +114,16 @@ def register_models(auto: ModuleType) -> None:
                     name_tables[auto_class][config_class.model_type] = name
 
 
+# The norms of a layer; the last one of a stack may be none, which an adapter cannot be put on.
+LAYER_NORMS = ["self_attn_residual.norm", "cross_attn_residual.norm", "mlp_residual.norm"]
+
+
 def register_adapters(constants: ModuleType) -> None:
     """Tell PEFT what an adapter is put on unless it is said: what it takes in Llama, whose names our layers have."""
     for table in vars(constants).values():
         targets = table.get("llama") if isinstance(table, dict) else None
-        if targets is not None:
-            names = list(dict.fromkeys("norm" if name.endswith("layernorm") else name for name in targets))
-            for config_class in import_module(f"{__name__}.configuration").CONFIGS:
-                table.setdefault(config_class.model_type, names)
+        for config_class in import_module(f"{__name__}.configuration").CONFIGS if targets else ():
+            table[config_class.model_type] = LAYER_NORMS if "norm" in targets else targets
 
 
 # What is done once a module is imported. Importing them takes longer than all of `import qkv`.

@@ -200,10 +200,16 @@ def test_trainer_trains_the_adapter_alone(name: str) -> None:
     assert {key for key, step in steps.items() if step.any()} == {key for key in steps if "lora_" in key}
 
 
+# PEFT cannot put an adapter on a norm that is none, as the first of stock ModernBERT is too.
+WITH_ATTENTION = [case for case in LOSSES if not ("Recurrent" in case.name or case.name.endswith("modernbert"))]
+
+
 @pytest.mark.parametrize(
-    "config", [LoraConfig(r=2), IA3Config(), AdaLoraConfig(total_step=9), LNTuningConfig()], ids=lambda c: c.peft_type
+    "config",
+    [LoraConfig(r=2), IA3Config(), AdaLoraConfig(total_step=9), LNTuningConfig()],
+    ids=lambda config: config.peft_type.value,
 )
-@pytest.mark.parametrize("case", sampled([case for case in LOSSES if "Recurrent" not in case.name], 3), ids=str)
+@pytest.mark.parametrize("case", sampled(WITH_ATTENTION, 3), ids=lambda case: case.name)
 def test_adapters_find_their_modules_themselves(case: tiny.Case, config: PeftConfig) -> None:
     model, inputs = prepared(case)
     learn(adapt(model, copy.deepcopy(config)), inputs)

@@ -1,5 +1,6 @@
 """What goes along with a push; the pushes themselves are in `test_push_to_hub.py`."""
 
+import copy
 import subprocess
 import sys
 from pathlib import Path
@@ -38,14 +39,14 @@ torch.save(model(torch.arange(6)[None]).logits, sys.argv[2])
 
 
 def test_a_saved_folder_loads_where_qkv_is_not(tmp_path: Path) -> None:
-    model = qkv.QkvDecoderForCausalLM(CONFIG).eval()
+    model = qkv.QkvDecoderForCausalLM(copy.deepcopy(CONFIG)).eval()
     model.save_pretrained(tmp_path / "saved")
     subprocess.run([sys.executable, "-c", READER, tmp_path / "saved", tmp_path / "logits"], check=True, timeout=120)
     assert torch.equal(torch.load(tmp_path / "logits"), model(torch.arange(6)[None]).logits)
 
 
 def test_a_model_whose_code_cannot_be_copied_is_saved_without(tmp_path: Path) -> None:
-    model = qkv.QkvDecoderForCausalLM(CONFIG)
+    model = qkv.QkvDecoderForCausalLM(copy.deepcopy(CONFIG))
     model.config.auto_map = {"AutoModel": "modeling_nowhere.Model"}
     model.save_pretrained(tmp_path)
     assert not list(tmp_path.glob("*.py")) and (tmp_path / "model.safetensors").is_file()
