@@ -10,7 +10,7 @@ OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility test-hub cards install
+.PHONY: quickstart test compatibility clients test-hub cards install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -24,6 +24,11 @@ compatibility: install
 	$(MAKE) install VENV=$(VENV)-newest CONSTRAINTS= PACKAGE='$(STRANGER) "transformers<6"'
 	QKV_PYTHONS="$(abspath $(VENV)-oldest)/bin/python $(abspath $(VENV)-newest)/bin/python" \
 		$(VENV)/bin/pytest -q -rP tests/test_compatibility.py
+
+# Programs of others, in an environment of their own: some change what is imported for everyone.
+clients: install
+	$(MAKE) install VENV=$(VENV)-clients PACKAGE="-e '.[clients]'"
+	$(VENV)-clients/bin/pytest -q tests/clients
 
 # The published cards again, from their records; a test keeps them equal.
 cards: install

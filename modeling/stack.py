@@ -92,7 +92,8 @@ class Stack(QkvPreTrainedModel):
         index = read_index(self.config, inputs, tokens_read, kwargs["attention_implementation"])
         if index is not None and tokens_read:
             context[-1] = read_tokens(*context[-1], index, tokens_read)
-        for layer, (mask, state) in zip(self.layers, context, strict=True):
+        # Assisted decoding by early exit sets fewer layers in the config for a while.
+        for layer, (mask, state) in zip(self.layers[: len(context)], context, strict=True):
             # What has gradients goes by place: reentrant checkpointing does not look at keywords.
             hidden = layer(hidden, mask, *inputs.memory, *state, **kwargs)
         hidden = self.project_out(self.final_dropout(self.norm(hidden)))

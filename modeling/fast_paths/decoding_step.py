@@ -31,8 +31,9 @@ class DecodingStep:
     """
 
     def __init__(self, stack: Any, wide: int) -> None:
-        self.stack, self.patterns = stack, stack.config.layer_patterns
-        self.layers = [layer_step(stack.config, layer, wide) for layer in stack.layers]
+        self.stack = stack
+        layers = [layer_step(stack.config, layer, wide) for layer in stack.layers]
+        self.layers = list(zip(layers, stack.config.layer_patterns, strict=True))
         self.memory: tuple[Any, ...] = (None, None, None)
 
     def __call__(
@@ -73,7 +74,7 @@ class DecodingStep:
         hidden = stack.embed_projection(stack.embed_norm(hidden))
         states = stack.position_states(Embedded(hidden), masks, sizes, None)
         memory_mask, hidden = self.memory_mask(hidden, *memory), hidden[:, 0]
-        for layer, pattern in zip(self.layers, self.patterns, strict=True):
+        for layer, pattern in self.layers[: config.num_hidden_layers]:
             hidden = layer(hidden, masks.masks[pattern], memory[0], memory_mask, states[pattern], past_key_values)
         return stack.project_out(stack.norm(hidden)[:, None])
 

@@ -16,7 +16,7 @@ MODEL = ["LICENSE", "README.md", "config.json", "model.safetensors"]
 WORDS = ["tokenizer.json", "tokenizer_config.json"]
 RUN = [*MODEL, *WORDS, "training_args.bin"]
 CHECKPOINT = [
-    *["config.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt", *WORDS],
+    *["LICENSE", "config.json", "model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt", *WORDS],
     *["trainer_state.json", "training_args.bin"],
 ]
 

@@ -44,6 +44,6 @@ def test_dinov2_has_a_mask_token_or_none(masked: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_positions_of_other_sizes_are_resampled_in_single_precision(dtype: torch.dtype) -> None:
     official = variant("dinov2", "Model", "").build().to(dtype)
-    table = qkv.from_transformers(official).position.resample((3, 5))
+    table = qkv.from_transformers(official).position.resample((3, 5), torch.device("cpu"))
     hidden = torch.zeros(1, 1 + 15, 32, dtype=dtype)
     assert torch.equal(table, official.embeddings.interpolate_pos_encoding(hidden, 12, 20)[0])

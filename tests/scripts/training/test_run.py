@@ -39,6 +39,7 @@ def test_the_folder_holds_what_is_promised(finished: Run) -> None:
     assert {path.name for path in finished.folder.iterdir()} == {
         "record.json", "metrics.jsonl", "curve.png", "checkpoints",
         "config.json", "model.safetensors", "preprocessor_config.json",
+        "configuration_image_encoder.py", "modeling_image_encoder.py", "LICENSE",
     }  # fmt: skip
     lines = read_metrics(finished.folder)
     assert [line["step"] for line in lines if "split" not in line] == [2, 4, 6]

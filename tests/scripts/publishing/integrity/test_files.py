@@ -25,7 +25,8 @@ def test_an_untouched_folder_passes_and_says_what_was_looked_at(folder: Path) ->
     rows = {row.check: row for row in file_rows(folder, read_manifest(folder))}
     assert {row.result for row in rows.values()} == {"passed"}
     assert rows["tensors"].detail == f"36 in {len(shards(folder))} files"
-    assert rows["code"].detail == "1 files, 6 bytes"
+    code = [path.stat().st_size for path in folder.glob("*.py")]
+    assert rows["code"].detail == f"2 files, {sum(code):,} bytes"
     assert rows["config"].detail == "config.json, generation_config.json"
 
 

@@ -49,7 +49,7 @@ def test_it_describes_every_file(folder: Path) -> None:
     assert set(manifest["files"]) == {
         *weights,
         *("model.safetensors.index.json", "config.json", "generation_config.json", "README.md"),
-        *(CODE, "custom_generate/generate.py"),
+        *(CODE, "configuration_decoder.py", "LICENSE", "custom_generate/generate.py"),
     }
     for name, entry in manifest["files"].items():
         data = (folder / name).read_bytes()

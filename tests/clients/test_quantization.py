@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch.testing import assert_close
-from torchao.quantization import Int8WeightOnlyConfig, IntxWeightOnlyConfig, PerGroup
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
@@ -20,6 +19,7 @@ from transformers import (
 
 import qkv
 
+quantization = pytest.importorskip("torchao.quantization", reason="`make clients` installs it", exc_type=ImportError)
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 LAYERS = {"layers": 2, "attention_heads": 4, "ffn_dim": 128}
 STOCK = {
@@ -35,8 +35,8 @@ STOCK = {
     ),
 }
 WEIGHTS = {
-    "int8": Int8WeightOnlyConfig(),
-    "int4": IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)),
+    "int8": quantization.Int8WeightOnlyConfig(),
+    "int4": quantization.IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=quantization.PerGroup(32)),
 }
 IDS = torch.arange(10, 34).view(3, 8)
 
