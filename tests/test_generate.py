@@ -179,6 +179,16 @@ def test_sampling_is_reproducible_and_follows_its_options(kind: str) -> None:
     assert len(sample(3, num_return_sequences=3)) == 3 * len(inputs["input_ids"])
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom"])
+def test_a_models_own_first_layer_may_assist_it(kind: str) -> None:
+    model = build(kind)
+    alone = {name: value[:1] for name, value in prompt(model).items()}
+    expected = generate(model, alone)
+    for _ in range(2):
+        assert torch.equal(generate(model, alone, assistant_early_exit=1), expected)
+    assert torch.equal(generate(model, alone), expected)
+
+
 @each_second
 def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
     model = build(kind)

@@ -33,7 +33,7 @@ class DecodingStep:
     def __init__(self, stack: Any, wide: int) -> None:
         self.stack = stack
         layers = [layer_step(stack.config, layer, wide) for layer in stack.layers]
-        self.layers = list(zip(layers, stack.config.layer_patterns, strict=True))
+        self.layers = list(zip(layers, stack.config.layer_patterns, strict=False))
         self.memory: tuple[Any, ...] = (None, None, None)
 
     def __call__(

@@ -270,6 +270,7 @@ def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
     if keep is None:
         return hidden[:, -1]
     index = torch.arange(hidden.shape[1], device=hidden.device)
+    keep = keep[:, -hidden.shape[1] :]  # what is cached, a prefix, has no hidden state here
     last = (keep.to(hidden.device, torch.bool) * index).argmax(-1)
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), last]
 

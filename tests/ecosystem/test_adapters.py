@@ -146,6 +146,7 @@ VIRTUAL = [
     ("DecoderForCausalLM-gpt2", PromptTuningConfig, "CAUSAL_LM"),
     ("EncoderForSequenceClassification-bert", PromptTuningConfig, "SEQ_CLS"),
     ("DecoderForCausalLM-llama", PrefixTuningConfig, "CAUSAL_LM"),
+    ("DecoderForSequenceClassification-gpt2", PrefixTuningConfig, "SEQ_CLS"),
 ]
 
 
