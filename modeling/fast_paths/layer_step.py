@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers.activations import GELUActivation, GELUTanh, NewGELUActivation, SiLUActivation
+from transformers.activations import GELUActivation, GELUTanh, SiLUActivation
 from transformers.cache_utils import EncoderDecoderCache
 
 from ...configuration.configuration_stack import StackConfig
@@ -213,11 +213,10 @@ def unchanged(hidden: Tensor) -> Tensor:
     return hidden
 
 
-# What modules of transformers compute, equal to the last digits: one of them takes seven operations for it.
+# What modules of transformers compute.
 SHORT_ACTIVATIONS: dict[type, Any] = {
     GELUActivation: F.gelu,
     GELUTanh: partial(F.gelu, approximate="tanh"),
-    NewGELUActivation: partial(F.gelu, approximate="tanh"),
     SiLUActivation: F.silu,
     nn.SiLU: F.silu,
     nn.ReLU: F.relu,

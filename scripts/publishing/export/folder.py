@@ -50,8 +50,9 @@ def complete_folder(folder: Path, model: PreTrainedModel, card: Callable[[str], 
 
 
 def write_code(code: FlatCode, folder: Path) -> None:
-    """Write code and its license into a folder."""
-    for name, text in {**code.files, "LICENSE": license_text()}.items():
+    """Write code into a folder, and its license where there is none."""
+    license_file = {} if (folder / "LICENSE").exists() else {"LICENSE": license_text()}
+    for name, text in {**code.files, **license_file}.items():
         (folder / name).write_text(text, encoding="utf-8")
 
 

@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.utils import logging
 
 from qkv.modeling.base import QkvPreTrainedModel
-from qkv.scripts.publishing.export.flatten import flatten
+from qkv.scripts.publishing.export.flatten import HEADER, flatten
 from qkv.scripts.publishing.export.folder import write_code
 
 # What transformers loads a whole model from; adapters have other names.
@@ -46,9 +47,19 @@ def save_code(model: QkvPreTrainedModel, folder: Path) -> None:
     if not getattr(model.config, "auto_map", None):
         return
     try:
-        write_code(flatten(model.config, every_word=True), folder)
+        code = flatten(model.config, every_word=True)
+        check_own(folder, code.files)
+        write_code(code, folder)
     except ValueError as error:
         logger.warning(f"{folder} was saved without its code and loads only where that is imported: {error}")
+
+
+def check_own(folder: Path, names: Iterable[str]) -> None:
+    """Raise ValueError on a file of somebody else with the name of one of ours, which is not to be overwritten."""
+    start = HEADER.partition("{")[0]
+    for path in (folder / name for name in names):
+        if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(start):
+            raise ValueError(f"{path} is not a file that qkv wrote; save into another folder")
 
 
 def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any) -> None:

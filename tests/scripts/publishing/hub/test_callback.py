@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import GPT2Config, GPT2Model, Trainer, TrainerControl, TrainerState, TrainingArguments
+from transformers.testing_utils import CaptureLogger
 
 import qkv
 from qkv.scripts.publishing.export.flatten import flatten
-from qkv.scripts.publishing.hub.callback import CodeCallback
+from qkv.scripts.publishing.hub.callback import CodeCallback, logger
 
 CONFIG = qkv.QkvDecoderConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=20)
 
@@ -50,6 +51,21 @@ def test_a_model_whose_code_cannot_be_copied_is_saved_without(tmp_path: Path) ->
     model.config.auto_map = {"AutoModel": "modeling_nowhere.Model"}
     model.save_pretrained(tmp_path)
     assert not list(tmp_path.glob("*.py")) and (tmp_path / "model.safetensors").is_file()
+
+
+def test_files_of_somebody_else_stay(tmp_path: Path) -> None:
+    own = {"LICENSE": "mine", "modeling_decoder.py": "print('mine')"}
+    for name, text in own.items():
+        (tmp_path / name).write_text(text)
+    model = qkv.QkvDecoderForCausalLM(copy.deepcopy(CONFIG))
+    with CaptureLogger(logger) as warnings:
+        model.save_pretrained(tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in own} == own
+    assert f"{tmp_path / 'modeling_decoder.py'} is not a file that qkv wrote; save into another folder" in warnings.out
+    (tmp_path / "modeling_decoder.py").unlink()
+    for _ in range(2):
+        model.save_pretrained(tmp_path)
+    assert (tmp_path / "configuration_decoder.py").is_file() and (tmp_path / "LICENSE").read_text() == "mine"
 
 
 @pytest.mark.parametrize("is_zero", [True, False])
