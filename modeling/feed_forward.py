@@ -4,8 +4,8 @@ Shapes: B batch, T tokens, D hidden_size, F intermediate_size.
 """
 
 from collections import ChainMap
-from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,10 @@ def gelu_bloom(hidden: Tensor) -> Tensor:
     return 0.5 * hidden * (1.0 + torch.tanh(0.79788456 * hidden * (1.0 + 0.044715 * hidden * hidden)))
 
 
-# Those of transformers, and what they lack; GPT-2's in one operation, of which transformers takes eight.
-ACTIVATIONS: ChainMap[str, Callable[[Tensor], Tensor]] = ChainMap(
-    {"gelu_bloom": gelu_bloom, "gelu_new": partial(F.gelu, approximate="tanh")}, ACT2FN
-)
+# GPT-2's in one operation, of which transformers takes eight.
+gelu_new = partial(F.gelu, approximate="tanh")
+# Those of transformers, and what they lack.
+ACTIVATIONS: ChainMap[str, Any] = ChainMap({"gelu_bloom": gelu_bloom, "gelu_new": gelu_new}, ACT2FN)
 
 
 class MLP(nn.Module):
