@@ -76,15 +76,13 @@ class QkvPreTrainedModel(PreTrainedModel):
             return cls.load_hook(loaded, pretrained_model_name_or_path, *model_args, **kwargs)
         return loaded(pretrained_model_name_or_path, *model_args, **kwargs)
 
-    @wraps(PreTrainedModel.save_pretrained)
     def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
         """Save a model as transformers does; the package adds its code, so that the folder loads where qkv is not."""
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
-        # A model that was loaded with published code brings it along by itself.
-        if (hook := type(self).save_hook) and is_main_process and not self.is_remote_code():
+        if (hook := type(self).save_hook) and is_main_process:
             hook(self, save_directory)
 
-    def _upload_modified_files(self, working_dir: object, repo_id: str, *args: object, **kwargs: object) -> object:
+    def _upload_modified_files(self, working_dir: Any, repo_id: str, *args: Any, **kwargs: Any) -> Any:
         if (hook := type(self).upload_hook) and not self.is_remote_code():
             hook(self, working_dir, repo_id, **kwargs)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)

@@ -121,7 +121,7 @@ LAYER_NORMS = ["self_attn_residual.norm", "cross_attn_residual.norm", "mlp_resid
 def register_adapters(constants: ModuleType) -> None:
     """Tell PEFT what an adapter is put on unless it is said: what it takes in Llama, whose names our layers have."""
     for table in vars(constants).values():
-        targets = table.get("llama") if isinstance(table, dict) else None
+        targets: list[str] = table.get("llama", []) if isinstance(table, dict) else []
         for config_class in import_module(f"{__name__}.configuration").CONFIGS if targets else ():
             table[config_class.model_type] = LAYER_NORMS if "norm" in targets else targets
 
