@@ -10,7 +10,7 @@ OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility clients test-hub cards install
+.PHONY: quickstart test compatibility clients clients-environment common-suite test-hub cards install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -26,9 +26,23 @@ compatibility: install
 		$(VENV)/bin/pytest -q -rP tests/test_compatibility.py
 
 # Programs of others, in an environment of their own: some change what is imported for everyone.
-clients: install
-	$(MAKE) install VENV=$(VENV)-clients PACKAGE="-e '.[clients]'"
+clients: clients-environment
 	$(VENV)-clients/bin/pytest -q tests/clients
+
+clients-environment:
+	$(MAKE) install VENV=$(VENV)-clients PACKAGE="-e '.[clients]'"
+
+# The tests that transformers runs on its own models, over every family; writes their page. They are in its source
+# distribution; a checkout of the same version, at TRANSFORMERS_SOURCE, has more.
+TRANSFORMERS_SOURCE ?= $(abspath $(VENV))-transformers
+common-suite: clients-environment $(TRANSFORMERS_SOURCE)
+	RUN_SLOW=1 TRANSFORMERS_SOURCE=$(TRANSFORMERS_SOURCE) $(VENV)-clients/bin/pytest -q -n 2 tests/common_suite \
+		--page model_cards/COMMON_SUITE.md
+
+$(TRANSFORMERS_SOURCE):
+	$(VENV)-clients/bin/python -m pip download --no-deps --no-binary transformers -c constraints.txt \
+		--dest $@.download transformers
+	mkdir $@ && tar xzf $@.download/*.tar.gz --strip-components 1 -C $@
 
 # The published cards again, from their records; a test keeps them equal.
 cards: install

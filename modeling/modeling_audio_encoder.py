@@ -53,8 +53,7 @@ class QkvAudioEncoderModel(Stack):
 
     def padding_mask(self, attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:
         """Return which tokens are not padding, of a mask over frames: (B, L), (B, T, D) -> (B, T)."""
-        mask: Tensor | None = self.embed_tokens.padding_mask(attention_mask, hidden.shape[1])
-        return mask
+        return self.embed_tokens.padding_mask(attention_mask, hidden.shape[1])
 
 
 class QkvAudioEncoderForCTC(QkvPreTrainedModel):

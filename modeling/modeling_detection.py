@@ -47,7 +47,8 @@ class Detector(QkvPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Module:
         """Return the image encoder's frontend."""
-        return self.base_model.get_submodule("encoder.embed_tokens")
+        encoder: Any = getattr(self.base_model, "encoder", self.base_model)
+        return encoder.embed_tokens
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -107,9 +108,11 @@ class QkvDetectionDecoderModel(Stack):
 
     @merge_with_config_defaults
     @capture_outputs
-    def forward(self, encoder_hidden_states: Tensor, **kwargs: Any) -> DetrDecoderOutput:
-        """Read memory (B, S, D), its mask (B, S) and `encoder_position_embeddings` (B, S, D), which say where it is."""
-        embedded = self.embed_tokens(encoder_hidden_states)
+    def forward(
+        self, encoder_hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
+    ) -> DetrDecoderOutput:
+        """Read memory (B, S, D), its mask (B, S) and positions (B, S, D); mask (B, Q) object queries."""
+        embedded = self.embed_tokens(encoder_hidden_states)._replace(padding_mask=attention_mask)
         return DetrDecoderOutput(self.run(embedded, encoder_hidden_states=encoder_hidden_states, **kwargs))
 
 
@@ -129,13 +132,18 @@ class QkvDetectionModel(Detector):
 
     @can_return_tuple
     def forward(
-        self, pixel_values: Tensor | None = None, pixel_mask: Tensor | None = None, **kwargs: object
+        self,
+        pixel_values: Tensor | None = None,
+        pixel_mask: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        **kwargs: object,
     ) -> DetrModelOutput:
-        """Encode images; `pixel_mask` (B, height, width) marks real pixels of images padded at the right and below."""
+        """Encode images with masks of real pixels (B, height, width); mask object queries that none may read (B, Q)."""
         kwargs = {**self.recorded(), **kwargs}
         encoded = self.encoder(pixel_values, pixel_mask, **kwargs)
         outputs = self.decoder(
             encoded.last_hidden_state,
+            decoder_attention_mask,
             encoder_attention_mask=encoded.padding_mask,
             encoder_position_embeddings=encoded.position_embeddings,
             output_intermediate_hidden_states=self.config.auxiliary_loss,

@@ -104,8 +104,7 @@ class PooledClassifier(QkvPreTrainedModel):
         """Run the encoder, its last layer only at the tokens that the pooling reads."""
         wanted = POOLINGS[self.config.pooling].tokens_read
         tokens = tokens_to_read(self.model, wanted, attention_mask, inputs)
-        outputs: BaseModelOutputWithPooling = self.model(attention_mask=attention_mask, tokens_read=tokens, **inputs)
-        return outputs
+        return self.model(attention_mask=attention_mask, tokens_read=tokens, **inputs)
 
     def classify(
         self, outputs: BaseModelOutputWithPooling, labels: Tensor | None, num_items_in_batch: Tensor | int | None

@@ -88,8 +88,7 @@ class SourceAndTarget(EncoderDecoderBase):
         return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
 
     def get_input_embeddings(self) -> nn.Module:
-        table: nn.Module = self.encoder.embed_tokens
-        return table
+        return self.encoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.encoder.embed_tokens = value

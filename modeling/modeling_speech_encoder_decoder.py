@@ -45,8 +45,7 @@ class QkvSpeechEncoderDecoderModel(StackEncoderDecoder):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
-        table: nn.Module = self.decoder.embed_tokens
-        return table
+        return self.decoder.embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.decoder.embed_tokens = value

@@ -49,8 +49,7 @@ class DecodingStep:
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         given = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
         if not (use_cache and is_step(input_ids, attention_mask, past_key_values, inputs_embeds, **kwargs)):
-            output: Any = type(self.stack).forward(self.stack, *given, use_cache=use_cache, **kwargs)
-            return output
+            return type(self.stack).forward(self.stack, *given, use_cache=use_cache, **kwargs)
         memory = [kwargs.get(name) for name in GIVEN]
         hidden = self.run(input_ids, attention_mask, position_ids, past_key_values, memory)
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=past_key_values)
@@ -85,8 +84,7 @@ class DecodingStep:
         given = self.memory  # other threads may generate from another source
         if given[0] is not memory or given[1] is not padding_mask:
             given = self.memory = (memory, padding_mask, build_memory_mask("sdpa", hidden, memory, padding_mask))
-        mask: Mask = given[2]
-        return mask
+        return given[2]
 
 
 def is_step(

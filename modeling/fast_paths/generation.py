@@ -29,8 +29,7 @@ class GrowingLayer(DynamicLayer):
         self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
     ) -> tuple[Tensor, Tensor]:
         if torch.is_grad_enabled() or torch.compiler.is_compiling():
-            updated: tuple[Tensor, Tensor] = super().update(key_states, value_states, *args, **kwargs)
-            return updated
+            return super().update(key_states, value_states, *args, **kwargs)
         start = self.get_seq_length()
         end = start + key_states.shape[2]
         if not self.is_room_for(end):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+import qkv
 import reference
 import tiny
 from qkv.modeling import QkvDetectionForObjectDetection
@@ -41,6 +42,29 @@ def test_object_queries_are_told_apart_by_their_vectors_alone() -> None:
     table.copy_(table[:1].expand_as(table).clone())
     same = model(image).logits
     assert_close(same, same[:, :1].expand_as(same))
+
+
+@torch.no_grad()
+def test_object_queries_that_are_masked_are_read_by_no_other_as_in_detr() -> None:
+    model = build("detr")
+    stock = qkv.to_transformers(model).eval()
+    image, mask = picture(24, 32), torch.tensor([[1, 1, 0, 1, 0]])
+    masked = model(image, decoder_attention_mask=mask)
+    assert_close(masked.logits, stock(image, decoder_attention_mask=mask).logits, atol=1e-5, rtol=1e-5)
+    assert (masked.logits - model(image).logits).abs().max() > 1e-3
+    table = model.model.decoder.position.table.weight
+    table[~mask[0].bool()] += 1
+    kept = mask[0].bool()
+    assert torch.equal(model(image, decoder_attention_mask=mask).logits[:, kept], masked.logits[:, kept])
+
+
+def test_the_input_of_every_part_can_take_a_gradient() -> None:
+    model = build("detr")
+    model.enable_input_require_grads()
+    assert model.model.encoder.get_input_embeddings() is model.get_input_embeddings()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    assert model(picture(24, 32)).logits.requires_grad
 
 
 @torch.no_grad()
