@@ -45,11 +45,6 @@ class Detector(QkvPreTrainedModel):
 
     main_input_name = "pixel_values"
 
-    def get_input_embeddings(self) -> nn.Module:
-        """Return the image encoder's frontend."""
-        encoder: Any = getattr(self.base_model, "encoder", self.base_model)
-        return encoder.embed_tokens
-
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -129,6 +124,9 @@ class QkvDetectionModel(Detector):
         self.encoder = QkvDetectionEncoderModel(config.encoder)
         self.decoder = QkvDetectionDecoderModel(config.decoder)
         self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
 
     @can_return_tuple
     def forward(
