@@ -187,7 +187,8 @@ def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
         logger.print(manager.resume())
         logger.start(loop.done)
     run.clock.add(manager.earlier)
-    energy = EnergyMeter.of(loop.accelerator)
+    # One process may train many times.
+    energy, graphs = EnergyMeter.of(loop.accelerator), compiled_graphs()
     plan.follow(lambda: take_steps(manager, energy))
     loop.finish()
     if early_stopping.step != loop.done:
@@ -202,7 +203,7 @@ def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
     run.task.after_training(run.model)
     run.record |= {
         "metrics": {**early_stopping.results, **tested},
-        "steps": {"taken": loop.done, "kept": early_stopping.step, "graphs": compiled_graphs()},
+        "steps": {"taken": loop.done, "kept": early_stopping.step, "graphs": compiled_graphs() - graphs},
         "best": {"metric": early_stopping.metric, "value": early_stopping.best} if early_stopping.metric else None,
         "bad_records": run.task.data.invalid_records.summary(),
         # The counters know nothing of what was before.

@@ -1,6 +1,6 @@
 """Add the code to what transformers itself saves and pushes: it is written into the folder before that is sent.
 
-`model.push_to_hub` does so by itself; a `Trainer`, which sends its own folder, with `CodeCallback`.
+`save_pretrained` and `push_to_hub` do so by themselves; a `Trainer` that pushes checkpoints, with `CodeCallback`.
 """
 
 import re
@@ -23,15 +23,16 @@ logger = logging.get_logger(__name__)
 
 
 class CodeCallback(TrainerCallback):
-    """Make every push of a `Trainer` load where qkv is not installed: `Trainer(…, callbacks=[CodeCallback()])`.
+    """Send the code with the checkpoints that a `Trainer` pushes, too: `Trainer(…, callbacks=[CodeCallback()])`.
 
-    The code is made with the trainer, so that what cannot be copied (ValueError) stops the run before it begins.
+    Its folder then loads where qkv is not installed before the training ends. Code that cannot be copied (ValueError)
+    stops the run before it begins.
     """
 
     def on_init_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Flatten the code."""
         if isinstance(kwargs["model"], QkvPreTrainedModel):
-            flatten(kwargs["model"].config)
+            flatten(kwargs["model"].config, every_word=True)
 
     def on_push_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -39,7 +40,7 @@ class CodeCallback(TrainerCallback):
         """Write the code into the folder that is about to be sent."""
         model = kwargs["model"]
         if isinstance(model, QkvPreTrainedModel) and state.is_world_process_zero and args.output_dir is not None:
-            write_code(flatten(model.config), Path(args.output_dir))
+            write_code(flatten(model.config, every_word=True), Path(args.output_dir))
 
 
 def save_code(model: QkvPreTrainedModel, folder: Path) -> None:
@@ -68,7 +69,7 @@ def complete(model: QkvPreTrainedModel, folder: Path, repo: str, **options: Any)
     ValueError when the repository has weights that the push would leave beside the new ones.
     """
     check_leftovers(folder, repo, options.get("revision"), options.get("token"))
-    write_code(flatten(model.config), folder)
+    write_code(flatten(model.config, every_word=True), folder)
 
 
 def check_leftovers(folder: Path, repo: str, revision: str | None, token: Any) -> None:
