@@ -187,7 +187,6 @@ def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
         logger.print(manager.resume())
         logger.start(loop.done)
     run.clock.add(manager.earlier)
-    # One process may train many times.
     energy, graphs = EnergyMeter.of(loop.accelerator), compiled_graphs()
     plan.follow(lambda: take_steps(manager, energy))
     loop.finish()
