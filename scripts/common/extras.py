@@ -9,6 +9,7 @@ from types import ModuleType
 EXTRAS = {
     "PIL": "vision",
     "datasets": "train",
+    "detect_secrets": "hub",
     "espeakng_loader": "speech",
     "jiwer": "train",
     "matplotlib": "train",
@@ -30,6 +31,7 @@ EXTRAS = {
 # Modules whose distribution has another name.
 DISTRIBUTIONS = {
     "PIL": "pillow",
+    "detect_secrets": "detect-secrets",
     "espeakng_loader": "espeakng-loader",
     "sklearn": "scikit-learn",
     "x_transformers": "x-transformers",

@@ -5,10 +5,12 @@ and templates also absolute paths and the names of this user and machine; not in
 may well be `/home` or a name. In pictures and other binary files secrets and home folders, in their readable parts.
 """
 
+import itertools
 import json
 import os
 import re
 import zipfile
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,13 +20,16 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from qkv.scripts.common.resources import table
-from qkv.scripts.publishing.hub.secrets import HOMES, Leak, Machine, this_machine
+from qkv.scripts.publishing.hub.binary import metadata, readable
+from qkv.scripts.publishing.hub.secrets import HOMES, Leak, Machine, passwords, this_machine
 
 TABLES = table(__file__)
 OPTIMIZER = re.compile(r"(^|\.)(exp_avg(_sq)?|max_exp_avg_sq|momentum_buffer|rng_state)$|^optimizer\.")
 PATH_FIELD = re.compile(r"(name_or_path|_dir|_file|_path|_from_checkpoint)$")
 HUB_ID = re.compile(r"|\w[\w.-]*(/[\w.-]+)?")
 SHOWN = 5
+# No secret reaches over this from one text to another.
+SEPARATOR = "\0" * 8
 
 
 class UnfitError(ValueError):
@@ -90,6 +95,7 @@ def entries(folder: Path, shown: str) -> Iterator[tuple[str, Path]]:
 def scan_file(file: File, folder: Path) -> Iterator[Finding]:
     """Yield what is wrong with one file."""
     examine = next((EXAMINE[kind] for kind, name in TABLES["published"].items() if re.fullmatch(name, file.name)), None)
+    yield from (Finding(file.name, leak.what, "its name") for leak in leaks(file.name, "", file.machine))
     if file.path.is_symlink() and not file.path.resolve().is_relative_to(folder.resolve()):
         yield Finding(file.name, "is a link that leads out of the folder")
     elif examine is None or not file.path.is_file():
@@ -148,16 +154,18 @@ def examine_binary(file: File, kind: str) -> Iterator[Finding]:
         file.path
     ):
         yield Finding(file.name, "is not what its name says")
-    for run in re.finditer(rb"[\x20-\x7e]{8,}", data):
-        text = run[0].decode("ascii")
+    for start, text in readable(data):
         homes = (Leak(match.start(), f"the path {match[0]}") for match in re.finditer(HOMES, text))
-        for leak in (*file.machine.secrets(text), *homes):
-            yield Finding(file.name, leak.what, f"byte {run.start() + leak.start}")
+        for leak in (*file.machine.secrets(text, in_bytes=True), *homes):
+            yield Finding(file.name, leak.what, f"byte {start + leak.start}")
+    for start, text in metadata(data):
+        for leak in (*passwords(text), *file.machine.traces(text)):
+            yield Finding(file.name, leak.what, f"byte {start}")
 
 
 def examine_text(file: File) -> Iterator[Finding]:
     """Check code, card, license and templates."""
-    return in_lines(file, lambda text: (*file.machine.secrets(text), *file.machine.traces(text)))
+    return in_lines(file, lambda text: (*file.machine.secrets(text), *passwords(text), *file.machine.traces(text)))
 
 
 def examine_vocabulary(file: File) -> Iterator[Finding]:
@@ -168,19 +176,32 @@ def examine_vocabulary(file: File) -> Iterator[Finding]:
 def examine_config(file: File) -> Iterator[Finding]:
     """Check every string of a JSON file; of a tokenizer's vocabulary only for secrets."""
     try:
-        values = json.loads(file.path.read_bytes())
-    except ValueError as error:
+        values = json.loads(file.path.read_bytes(), object_pairs_hook=distinct)
+    except (ValueError, RecursionError) as error:
         yield Finding(file.name, f"is no JSON ({error})")
         return
+    learned: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
     for place, text in strings(values):
-        detected = (
-            file.machine.secrets(text)
-            if place.startswith(tuple(TABLES["learned"]))
-            else leaks(text, place, file.machine)
-        )
-        for leak in detected:
-            # A secret among the keys is not repeated.
-            yield Finding(file.name, leak.what, "below a key" if any(file.machine.secrets(place)) else place)
+        learned[place.startswith(tuple(TABLES["learned"]))].append((place, text))
+    detected = [(place, leak) for place, text in learned[False] for leak in leaks(text, place, file.machine)]
+    for place, leak in (*detected, *secrets_of(learned[True], file.machine)):
+        # A secret among the keys is not repeated.
+        yield Finding(file.name, leak.what, "below a key" if any(file.machine.secrets(place)) else place)
+
+
+def secrets_of(parts: list[tuple[str, str]], machine: Machine) -> Iterator[tuple[str, Leak]]:
+    """Yield (place, leak) of the secrets in many short texts, which are read as one."""
+    starts = [0, *itertools.accumulate(len(text) + len(SEPARATOR) for _, text in parts)]
+    for leak in machine.secrets(SEPARATOR.join(text for _, text in parts)):
+        yield parts[bisect_right(starts, leak.start) - 1][0], leak
+
+
+def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; ValueError where a key is there twice, of which readers see the last alone."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a key is there twice")
+    return values
 
 
 def in_lines(file: File, find: Callable[[str], Iterable[Leak]]) -> Iterator[Finding]:
@@ -196,7 +217,8 @@ def in_lines(file: File, find: Callable[[str], Iterable[Leak]]) -> Iterator[Find
 
 def leaks(text: str, place: str, machine: Machine) -> Iterator[Leak]:
     """Yield the leaks of one value; a value that is a path as a whole is one."""
-    detected = [*machine.secrets(text), *machine.traces(text)]
+    key = re.sub(r"\[\d+\]$", "", place).rpartition(".")[2]
+    detected = [*machine.secrets(text), *passwords(f'{key} = "{text}"'), *passwords(text), *machine.traces(text)]
     yield from detected
     absolute = re.fullmatch(r"(/[^/\s]+){2,}/?", text) and not place.startswith(("id2label", "label2id"))
     local = PATH_FIELD.search(place) and not (HUB_ID.fullmatch(text) and not Path(text).is_dir())

@@ -1,4 +1,7 @@
-"""Find in a text what must not leave this machine: secrets, paths, and the names of its user and of itself."""
+"""Find in a text what must not leave this machine: secrets, paths, and the names of its user and of itself.
+
+Forms of secrets are those of detect-secrets and of the table beside this file.
+"""
 
 import getpass
 import os
@@ -6,17 +9,19 @@ import re
 import socket
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from huggingface_hub import get_token
 
 from qkv.scripts.common.resources import table
+from qkv.scripts.publishing.hub.forms import forms
 
 TABLES = table(__file__)
-SECRET = re.compile("|".join(f"({pattern})" for pattern in TABLES["secrets"].values()))
+PASSWORD = re.compile(TABLES["password"])
+TRACES = {kind: re.compile(pattern) for kind, pattern in TABLES["traces"].items()}
 HOMES = r"/(?:home|Users|root)/[\w.-]+|\b[A-Za-z]:\\{1,2}Users\\{1,2}[\w.-]+"
-SECRET_NAMES = re.compile(r"TOKEN(?!IZ)|KEY|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+SECRET_NAMES = re.compile(r"TOKEN(?!IZ)|(?:^|_|API|ACCESS)KEYS?(?:_|$)|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 LOGIN = "the Hugging Face login"
 SHORTEST_VALUE, SHORTEST_NAME = 8, 3
 
@@ -27,6 +32,42 @@ class Leak:
 
     start: int
     what: str
+
+
+# Before a secret in a text, and nowhere in the bytes of a picture, where any letter may stand before it.
+BOUNDARY = "(?<![A-Za-z0-9])"
+
+
+@cache
+def patterns(*, in_bytes: bool = False) -> list[tuple[str, re.Pattern[str]]]:
+    """Return what secrets look like, ours before those of detect-secrets, which are less exact about what they are."""
+    from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
+    from detect_secrets.plugins.base import RegexBasedDetector
+
+    boundary = "" if in_bytes else BOUNDARY
+    own = [(what, re.compile(f"{boundary}(?:{pattern})")) for what, pattern in TABLES["secrets"].items()]
+    for what, detector in get_mapping_from_secret_type_to_class().items():
+        if issubclass(detector, RegexBasedDetector) and what not in TABLES["left out"]:
+            own += [(f"a secret ({what})", pattern) for pattern in detector().denylist]
+    return own
+
+
+def secrets_in(text: str, *, in_bytes: bool = False) -> Iterator[Leak]:
+    """Yield what looks like a secret in any form of a text, each once."""
+    covered: list[tuple[int, int]] = []
+    for form in forms(text):
+        for what, pattern in patterns(in_bytes=in_bytes):
+            for match in pattern.finditer(form.text):
+                start, end = sorted((form.origin(match.start()), form.origin(match.end())))
+                if not any(start < last and first <= end for first, last in covered):
+                    covered.append((start, max(end, start + 1)))
+                    yield Leak(start, what)
+
+
+def passwords(text: str) -> Iterator[Leak]:
+    """Yield what is assigned to a name that says it is secret."""
+    for match in PASSWORD.finditer(text):
+        yield Leak(match.start(), "a password or key, by its name")
 
 
 @dataclass(frozen=True)
@@ -42,20 +83,19 @@ class Machine:
     folders: Collection[str] = ()
     public: Collection[str] = ()
 
-    def secrets(self, text: str) -> Iterator[Leak]:
+    def secrets(self, text: str, *, in_bytes: bool = False) -> Iterator[Leak]:
         """Yield tokens, keys and passwords, by their form or because the environment holds them."""
-        kinds = list(TABLES["secrets"])
-        for match in SECRET.finditer(text):
-            yield Leak(match.start(), kinds[int(match.lastindex or 1) - 1])
+        yield from secrets_in(text, in_bytes=in_bytes)
         for name, value in self.values.items():
             if (start := text.find(value)) >= 0:
                 yield Leak(start, f"the value of {name}")
 
     def traces(self, text: str) -> Iterator[Leak]:
-        """Yield absolute paths, and the names of this machine and its user."""
-        for match in self._path.finditer(text):
-            if match[0] not in self.public:
-                yield Leak(match.start(), f"the path {match[0][:60]}")
+        """Yield paths, addresses, and the names of this machine, its network and its user."""
+        for kind, pattern in [("path", self._path), *TRACES.items()]:
+            for match in pattern.finditer(text):
+                if match[0] not in self.public:
+                    yield Leak(match.start(), f"the {kind} {match[0][:60]}")
         for kind, name in self.names.items():
             for match in re.finditer(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", text):
                 yield Leak(match.start(), f"the {kind} {name}")
@@ -69,10 +109,10 @@ class Machine:
         rest = r"[^\s\"'`<>|,;)]*"
         unix = rf"(?<![\w.~/$}}\])-])/(?:{own})/[\w.@+-]{rest}"
         windows = rf"(?<![A-Za-z0-9])[A-Z]:(?:\\{{1,2}}|/)[\w .-]{{2,}}[\\/]{rest}"
-        patterns = [unix, windows, r"file:///\S*"]
+        kinds = [unix, windows, r"file:///\S*"]
         if self.home:
-            patterns.append(rf"(?<![\w.~/-]){re.escape(self.home)}(?![\w-])")
-        return re.compile("|".join(patterns))
+            kinds.append(rf"(?<![\w.~/-]){re.escape(self.home)}(?![\w-])")
+        return re.compile("|".join(kinds))
 
 
 def this_machine(public: Collection[str] = ()) -> Machine:
