@@ -63,7 +63,8 @@ def unescaped(match: re.Match[str]) -> str:
 
 def replaced(text: str, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]) -> Form:
     """Replace matches, and remember where what follows each of them was."""
-    parts, starts, origins, end, length = [], [0], [0], 0, 0
+    parts: list[str] = []
+    starts, origins, end, length = [0], [0], 0, 0
     for match in pattern.finditer(text):
         new = replacement(match)
         parts += text[end : match.start()], new

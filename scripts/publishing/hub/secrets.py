@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import get_token
 
@@ -46,7 +47,8 @@ def patterns(*, in_bytes: bool = False) -> list[tuple[str, re.Pattern[str]]]:
 
     boundary = "" if in_bytes else BOUNDARY
     own = [(what, re.compile(f"{boundary}(?:{pattern})")) for what, pattern in TABLES["secrets"].items()]
-    for what, detector in get_mapping_from_secret_type_to_class().items():
+    detectors: dict[str, Any] = get_mapping_from_secret_type_to_class()
+    for what, detector in detectors.items():
         if issubclass(detector, RegexBasedDetector) and what not in TABLES["left out"]:
             own += [(f"a secret ({what})", pattern) for pattern in detector().denylist]
     return own
