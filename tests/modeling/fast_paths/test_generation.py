@@ -56,6 +56,14 @@ def copied_rows(model: PreTrainedModel) -> set[int]:
     return {COPIES[module].laid_out[0] for module in model.modules() if module in COPIES} - {0}
 
 
+@torch.no_grad()
+def test_a_prompt_in_chunks_reads_all_of_a_padded_source() -> None:
+    model = QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder()).eval()
+    inputs = {**tiny.text(length=7), "decoder_input_ids": prompts(2, 6)}
+    whole = model.generate(**inputs, max_new_tokens=STEPS, do_sample=False)
+    assert torch.equal(model.generate(**inputs, max_new_tokens=STEPS, do_sample=False, prefill_chunk_size=2), whole)
+
+
 @pytest.mark.parametrize("kind", TEXT_DECODERS)
 @pytest.mark.parametrize("options", [{"rows": 1}, {"rows": 5}, {"rows": 2, "num_beams": 3}], ids=str)
 def test_decoders_generate_from_copies_as_without(kind: str, options: dict) -> None:
