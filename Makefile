@@ -25,9 +25,9 @@ compatibility: install
 	QKV_PYTHONS="$(abspath $(VENV)-oldest)/bin/python $(abspath $(VENV)-newest)/bin/python" \
 		$(VENV)/bin/pytest -q -rP tests/test_compatibility.py
 
-# Programs of others, in an environment of their own: some change what is imported for everyone.
+# Programs of others, in an environment of their own, for some change what is imported for everyone; writes their page.
 clients: clients-environment
-	$(VENV)-clients/bin/pytest -q tests/clients
+	$(VENV)-clients/bin/pytest -q tests/clients --page model_cards/CLIENTS.md
 
 clients-environment:
 	$(MAKE) install VENV=$(VENV)-clients PACKAGE="-e '.[clients]'"

@@ -56,6 +56,11 @@ class QkvDecoderConfig(StackConfig):
     eos_token_id: int | list[int] | None = None
 
     @property
+    def logit_scale(self) -> float:
+        """Factor of the logits, by the name of Cohere's that TRL's losses and serving engines read."""
+        return self.hidden_size**-0.5 if self.scale_logits else 1.0
+
+    @property
     def position_width(self) -> int:
         """Width of what positions are added to: that of the layers."""
         return self.hidden_size

@@ -33,12 +33,13 @@ class TokenFrontend(nn.Embedding):
 
     def __init__(self, config: QkvConfig) -> None:
         super().__init__(config.vocab_size, config.embedding_width)
-        self.scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
+        # By the name that serving engines look for, which put a table of their own in its place.
+        self.embed_scale = config.hidden_size**0.5 if config.scale_embedding else 1.0
 
     def forward(self, input_ids: Tensor) -> Tensor:
         check_input_ids(input_ids, self.num_embeddings)
         hidden = super().forward(input_ids)
-        return hidden if self.scale == 1.0 else hidden * self.scale
+        return hidden if self.embed_scale == 1.0 else hidden * self.embed_scale
 
 
 class PatchFrontend(nn.Module):

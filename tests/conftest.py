@@ -9,6 +9,7 @@ YAML beside the tests that run over them.
 import gc
 import os
 import random
+from pathlib import Path
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
 os.environ.update(OFFLINE, TOKENIZERS_PARALLELISM="false", MPLBACKEND="Agg")
@@ -39,6 +40,10 @@ torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", os.cpu_count())))
 # Memory that nothing wrote reads as NaN, so a value that loading left uninitialised fails instead of passing by luck.
 torch.use_deterministic_algorithms(True, warn_only=True)
 torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--page", type=Path, help="where tests/clients or tests/common_suite write what was found")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -277,7 +277,7 @@ def last_token(hidden: Tensor, keep: Tensor | None) -> Tensor:
 
 def scale_for_head(hidden: Tensor, config: StackConfig) -> Tensor:
     """Scale (B, T, D) by 1/sqrt(D) where the config says so: T5 v1.0 undoes the variance of its tied table."""
-    return hidden * config.hidden_size**-0.5 if getattr(config, "scale_logits", False) else hidden
+    return hidden * config.logit_scale if getattr(config, "scale_logits", False) else hidden
 
 
 def token_output(

@@ -3,7 +3,6 @@
 import platform
 import re
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -53,10 +52,6 @@ TABLE = tables.beside(__file__, "test_models.yaml")
 REASONS = {reason for reasons in TABLE.values() for reason in reasons.values()}
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--page", type=Path, help="write what the tests said to a file")
-
-
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
@@ -80,7 +75,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the page."""
-    path = session.config.getoption("--page", default=None)
+    path = session.config.getoption("--page")
     if path is None or hasattr(session.config, "workerinput"):
         return
     versions = {"transformers": transformers.__version__, "torch": torch.__version__, "machine": platform.machine()}

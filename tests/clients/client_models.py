@@ -1,0 +1,77 @@
+"""Tiny models of ours beside the stock models of the same weights, and a tokenizer for them."""
+
+import string
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    BartConfig,
+    BertConfig,
+    BloomConfig,
+    GPT2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    ViTConfig,
+)
+
+import qkv
+import tiny
+
+LETTERS = ["<unk>", "<pad>", "<s>", "</s>", *string.ascii_lowercase, *string.digits, *"?!.,:;()+-*/=<>[]@#&%"]
+CHAT = "{% for message in messages %}{{ message['content'] }}</s>{% endfor %}"
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+HALVES = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+IDS = {"vocab_size": len(LETTERS), "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
+NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+STOCK: dict[str, Callable[..., PreTrainedConfig]] = {
+    "llama": partial(LlamaConfig, **SIZES, **IDS, num_key_value_heads=2),
+    "mistral": partial(MistralConfig, **SIZES, **IDS, num_key_value_heads=2, sliding_window=6),
+    "gpt2": partial(GPT2Config, **IDS, **NO_DROPOUT, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+    "bloom": partial(BloomConfig, **IDS, hidden_size=32, n_layer=2, n_head=4),
+    "bert": partial(BertConfig, **SIZES, **IDS, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
+    "vit": partial(ViTConfig, **SIZES, image_size=16, patch_size=4),
+    "t5": partial(
+        T5Config,
+        **IDS,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        dropout_rate=0.0,
+        decoder_start_token_id=1,
+    ),
+    "bart": partial(
+        BartConfig,
+        **IDS,
+        d_model=32,
+        decoder_start_token_id=3,
+        **{f"{half}_{name}": value for half in ("encoder", "decoder") for name, value in HALVES.items()},
+    ),
+}
+
+
+def tokenizer(**options: Any) -> PreTrainedTokenizerFast:
+    """Letters as tokens, with the ids of the tiny models."""
+    letters = Tokenizer(models.WordLevel({letter: index for index, letter in enumerate(LETTERS)}, unk_token="<unk>"))
+    letters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    special = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=letters, **special, model_max_length=48, chat_template=CHAT, **options
+    )
+
+
+def both(kind: str, head: Any, **fields: Any) -> tuple[PreTrainedModel, PreTrainedModel]:
+    """A model of ours, and the stock model of a kind, by its Auto class, that it was converted from."""
+    torch.manual_seed(0)
+    stock = tiny.jitter(head.from_config(STOCK[kind](**fields))).eval()
+    return qkv.from_transformers(stock).eval(), stock

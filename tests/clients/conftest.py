@@ -1,0 +1,68 @@
+"""The page of what other programs do with our models and with stock ones: `pytest tests/clients --page FILE`."""
+
+import platform
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+from torch.testing import assert_close
+
+HEAD = """# Other programs
+
+<!-- Written by `make clients`. Change tests/clients, never this file. -->
+
+Each row is a program of others on a model of ours, and on the same weights in the class of transformers: what both give
+is compared, at 1e-4 unless the program rounds.
+
+{versions}
+
+| program | what | converted from | qkv | transformers | results |
+| --- | --- | --- | --- | --- | --- |
+"""
+ROWS: list[str] = []
+PROGRAMS = (
+    "torch",
+    "transformers",
+    "trl",
+    "sentence-transformers",
+    "setfit",
+    "lm-eval",
+    "onnxruntime",
+    "captum",
+    "torchao",
+)
+
+
+@pytest.fixture
+def side_by_side(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Run a program on a model of ours and on the stock one; what both give must be equal, and ours must work."""
+
+    def run(program: str, what: str, use: Callable[[Any], Any], ours: Any, stock: Any, rtol: float = 1e-4) -> None:
+        given, failed = {}, {}
+        for side, model in (("qkv", ours), ("transformers", stock)):
+            try:
+                given[side] = use(model)
+            except Exception as error:
+                failed[side] = error
+        words = [
+            "failed: " + type(failed[side]).__name__ if side in failed else "works" for side in ("qkv", "transformers")
+        ]
+        equal = "–"
+        if not failed:
+            assert_close(given["qkv"], given["transformers"], rtol=rtol, atol=rtol)
+            equal = "equal"
+        ROWS.append(f"| {program} | {what} | {type(stock).__name__} | {' | '.join(words)} | {equal} |")
+        if "qkv" in failed:
+            raise failed["qkv"]
+
+    return run
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the page."""
+    path = session.config.getoption("--page")
+    if path is not None and not session.exitstatus:
+        versions = ", ".join(f"{name} {version(name)}" for name in PROGRAMS)
+        head = HEAD.format(versions=f"{versions}; Python {platform.python_version()}, {platform.machine()}.")
+        path.write_text(head + "\n".join(ROWS) + "\n", encoding="utf-8")
