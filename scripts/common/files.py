@@ -61,9 +61,17 @@ def check_empty(target: Path) -> None:
         raise FileExistsError(f"{target} is not empty; remove it or name another folder")
 
 
+def regular_bytes(path: str | Path) -> bytes:
+    """Return the content of a file; ValueError for a device, a pipe or a folder, of which some never end."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path.name!r} is no regular file; name one that holds the data itself")
+    return path.read_bytes()
+
+
 def named_bytes(source: str | Path | bytes, mend: str) -> tuple[str, bytes]:
     """Return a name for messages and the content of a file, or of its bytes; ValueError for an empty one."""
-    name, data = ("these bytes", source) if isinstance(source, bytes) else (str(source), Path(source).read_bytes())
+    name, data = ("these bytes", source) if isinstance(source, bytes) else (str(source), regular_bytes(source))
     if not data:
         raise ValueError(f"{name} is empty; {mend}")
     return name, data

@@ -17,6 +17,7 @@ from qkv.scripts.common.files import named_bytes
 
 # The data length that programs write which stream, as espeak-ng and ffmpeg do: none at all.
 UNKNOWN = 0x7FFFF000
+LOWEST_RATE, HIGHEST_RATE = 1_000, 384_000
 # Bytes of a sample -> its type, and the number of silence.
 SAMPLES: dict[int, tuple[Any, int]] = {
     1: (np.uint8, 128),
@@ -29,19 +30,30 @@ SAMPLES: dict[int, tuple[Any, int]] = {
 def read_wav(source: str | Path | bytes, sampling_rate: int = 16_000) -> dict[str, Any]:
     """Read a wav file or its bytes as `{"raw": samples, "sampling_rate": sampling_rate}`, for a speech pipeline.
 
-    Any rate, any number of channels, 8, 16, 24 or 32 bits. Raises ValueError for what is no such file, or is truncated.
+    Rates from 1 to 384 kHz, any number of channels, 8, 16, 24 or 32 bits. Raises ValueError for what is no such file,
+    or is truncated.
     """
     name, data = named_bytes(source, "record it again")
     try:
         with wave.open(io.BytesIO(data)) as file:
             header, samples = file.getparams(), file.readframes(file.getnframes())
-    except (wave.Error, EOFError) as error:
+    except (wave.Error, EOFError, RuntimeError) as error:
         reason = str(error) or "it ends within its header"
         raise ValueError(f"{name} is not a wav file of whole numbers ({reason}); save it as 16-bit PCM") from None
+    check_header(name, header)
     size = header.sampwidth * header.nchannels
     check_complete(name, len(samples) // size, header)
     channels = to_floats(samples[: len(samples) // size * size], header.sampwidth).reshape(-1, header.nchannels)
     return {"raw": resample(channels.mean(axis=1), header.framerate, sampling_rate), "sampling_rate": sampling_rate}
+
+
+def check_header(name: str, header: Any) -> None:
+    """Raise ValueError for a rate or width that no recording has, before memory is taken for it."""
+    if not LOWEST_RATE <= header.framerate <= HIGHEST_RATE or header.sampwidth not in SAMPLES:
+        raise ValueError(
+            f"{name} says that it has {header.framerate} samples a second of {8 * header.sampwidth} bits, expected "
+            f"{LOWEST_RATE} to {HIGHEST_RATE} of 8, 16, 24 or 32; save it as 16-bit PCM"
+        )
 
 
 def check_complete(name: str, frames: int, header: Any) -> None:

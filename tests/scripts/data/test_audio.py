@@ -70,6 +70,13 @@ def test_a_stream_does_not_know_its_length(length: int) -> None:
     assert np.array_equal(read_wav(with_length(data, length))["raw"], read_wav(data)["raw"])
 
 
+def patched(at: int, form: str, number: int) -> bytes:
+    """Another number in the header."""
+    data = bytearray(recorded(TONE))
+    struct.pack_into(form, data, at, number)
+    return bytes(data)
+
+
 BROKEN = {
     "empty": (b"", "these bytes is empty; record it again"),
     "text": (
@@ -79,6 +86,13 @@ BROKEN = {
     "a header alone": (recorded(TONE)[:30], "is not a wav file of whole numbers"),
     "no samples": (recorded(np.zeros(0)), "these bytes holds no sound; record it again"),
     "half of it": (recorded(TONE)[:16044], "these bytes is cut short: it holds 0.50 of 1.00 s; copy it again"),
+    "two thousand million samples a second": (
+        patched(24, "<I", 2**31 - 1),
+        "2147483647 samples a second of 16 bits, expected 1000 to 384000",
+    ),
+    "no samples a second": (patched(24, "<I", 0), "0 samples a second"),
+    "samples of 176 bits": (patched(34, "<H", 176), "of 176 bits, expected 1000 to 384000 of 8, 16, 24 or 32"),
+    "a part that is longer than the file": (patched(16, "<I", 0x74000010), "it ends within its header"),
     "floats": (
         recorded(TONE)[:20] + b"\x03\x00" + recorded(TONE)[22:],
         "is not a wav file of whole numbers (unknown format: 3)",
