@@ -1,5 +1,7 @@
 """Read images as pipelines take them, and rescale the boxes of padded ones."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -10,21 +12,35 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from qkv.scripts.common.files import named_bytes
 
+# What Pillow decodes itself: for EPS it starts Ghostscript, and other formats are rare and less tested.
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
+
+
+@contextmanager
+def opened_image(data: bytes) -> Iterator[Image.Image]:
+    """Open an image of a known format; ValueError for what of it cannot be read within the block."""
+    try:
+        with Image.open(BytesIO(data), formats=FORMATS) as image:
+            yield image
+    except UnidentifiedImageError:
+        raise ValueError("no image of a known format; save it as PNG") from None
+    except Exception as error:  # damaged files make Pillow raise errors of any kind
+        raise ValueError(f"a damaged image ({str(error) or type(error).__name__}); copy it again") from None
+
 
 def read_image(source: str | Path | bytes) -> Image.Image:
     """Read the image of a file or of its bytes, upright and in RGB of 8 bits, for an image pipeline.
 
-    Any format that Pillow opens, 16-bit grey included, which transformers' pipelines clip to white above 255. Raises
-    ValueError for what is no image, or is truncated.
+    PNG, JPEG, WebP, GIF, BMP, TIFF, PPM or JPEG 2000, 16-bit grey included, which transformers' pipelines clip to
+    white above 255. Raises ValueError for what is no image, or is truncated.
     """
     name, data = named_bytes(source, "copy it again")
     try:
-        with Image.open(BytesIO(data)) as image:
-            return to_rgb(ImageOps.exif_transpose(image))
-    except UnidentifiedImageError:
-        raise ValueError(f"{name} is no image of a known format; save it as PNG") from None
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{name} is a damaged image ({error}); copy it again") from None
+        with opened_image(data) as image:
+            upright = ImageOps.exif_transpose(image)
+    except ValueError as error:
+        raise ValueError(f"{name} is {error}") from None
+    return to_rgb(upright)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

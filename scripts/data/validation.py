@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Value
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
-from qkv.scripts.common.files import write_atomically
+from qkv.scripts.common.files import regular_bytes, write_atomically
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import Record
-from qkv.scripts.data.image import to_rgb
+from qkv.scripts.data.image import opened_image, to_rgb
 from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt, lines_before
 
 # What a column must hold: gives the value as it is used, or raises InvalidRecord.
@@ -50,21 +49,20 @@ def check_label(value: Any, names: Sequence[str]) -> int:
 
 def check_image(value: Any) -> Image.Image:
     """Return the image of a file or of its bytes, decoded to its last pixel, in RGB."""
-    opened = isinstance(value, Image.Image)
-    if not opened and not (isinstance(value, dict) and (value.get("bytes") or value.get("path"))):
+    is_open = isinstance(value, Image.Image)
+    if not is_open and not (isinstance(value, dict) and (value.get("bytes") or value.get("path"))):
         raise InvalidRecord("missing" if value is None else "no image")
     try:
-        if opened:
+        if is_open:
             return to_rgb(value)
-        with Image.open(BytesIO(value["bytes"]) if value.get("bytes") else value["path"]) as image:
-            return to_rgb(image)
+        with opened_image(value.get("bytes") or regular_bytes(value["path"])) as image:
+            image.load()
+        return to_rgb(image)
     except FileNotFoundError:
         raise InvalidRecord(f"there is no file {Path(value['path']).name!r}") from None
-    except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        unknown = isinstance(error, UnidentifiedImageError)
+    except (OSError, ValueError) as error:
         # The system's message names the file, which is logged beside the reason.
-        reason = "no image of a known format" if unknown else getattr(error, "strerror", None) or error
-        raise InvalidRecord(f"damaged image: {reason}") from None
+        raise InvalidRecord(f"damaged image: {getattr(error, 'strerror', None) or error}") from None
 
 
 def wav_bytes(value: Any) -> bytes:
@@ -75,11 +73,11 @@ def wav_bytes(value: Any) -> bytes:
     if not isinstance(path, str) or not path:
         raise InvalidRecord("missing" if value is None else "no recording")
     try:
-        return Path(path).read_bytes()
+        return regular_bytes(path)
     except FileNotFoundError:
         raise InvalidRecord(f"there is no file {Path(path).name!r}") from None
-    except OSError as error:
-        raise InvalidRecord(f"damaged recording: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise InvalidRecord(f"damaged recording: {getattr(error, 'strerror', None) or error}") from None
 
 
 def check_audio(value: Any) -> NDArray[np.float32]:

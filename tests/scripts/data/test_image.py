@@ -1,5 +1,6 @@
 """Every kind of picture is read as what it shows, and what is none is refused in one sentence."""
 
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from PIL import Image
 
 from qkv.scripts.data.image import read_image, to_rgb
+from qkv.scripts.data.validation import check_image
 
 NOISE = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 GREY = NOISE[..., 0]
@@ -58,6 +60,8 @@ def test_prints_and_turned_photographs_are_as_they_are_meant(tmp_path: Path) -> 
     [
         (b"", "these bytes is empty; copy it again"),
         (b"no picture", "these bytes is no image of a known format; save it as PNG"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", "these bytes is no image of a known format"),
+        (saved(Image.fromarray(NOISE), "DDS"), "these bytes is no image of a known format"),
         (saved(Image.fromarray(NOISE.repeat(9, 0).repeat(9, 1)))[:300], "is a damaged image .*; copy it again"),
         (saved(Image.fromarray(np.float32(GREY)), "TIFF"), "mode 'F' does not say which number is white"),
     ],
@@ -65,6 +69,25 @@ def test_prints_and_turned_photographs_are_as_they_are_meant(tmp_path: Path) -> 
 def test_what_is_none_is_refused(data: bytes, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         read_image(data)
+
+
+@pytest.mark.filterwarnings("ignore:.*:UserWarning")
+def test_no_byte_makes_another_error() -> None:
+    """A byte that stands for the number of samples makes Pillow raise KeyError, and others TypeError."""
+    picture = saved(Image.fromarray(NOISE), "TIFF")
+    for at in range(len(picture)):
+        for byte in (0, 1, 255):
+            with suppress(ValueError):
+                read_image(picture[:at] + bytes([byte]) + picture[at + 1 :])
+
+
+@pytest.mark.parametrize("kind", ["WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "JPEG"])
+def test_known_formats_are_read(kind: str) -> None:
+    assert (
+        read_image(saved(Image.fromarray(NOISE), kind)).size
+        == check_image({"bytes": saved(Image.fromarray(NOISE), kind)}).size
+        == (7, 5)
+    )
 
 
 def test_whole_numbers_without_a_white_are_refused() -> None:

@@ -15,6 +15,7 @@ from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.validation import (
     Check,
     RecordValidation,
+    check_audio,
     check_image,
     check_label,
     check_text,
@@ -47,9 +48,16 @@ def png(size: int = 30) -> bytes:
         (check_image, None, "missing"),
         (check_image, {"bytes": None, "path": None}, "no image"),
         (check_image, {"bytes": b"PNG?", "path": None}, "damaged image: no image of a known format"),
+        (
+            check_image,
+            {"bytes": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"},
+            "damaged image: no image of a known",
+        ),
+        (check_image, {"path": "/dev/zero"}, "damaged image: 'zero' is no regular file"),
         (check_image, Image.new("F", (2, 2)), "damaged image: an image of mode 'F'"),
         (check_image, {"bytes": png()[:200], "path": None}, "damaged image: "),
         (check_image, {"bytes": None, "path": "nowhere.png"}, "there is no file 'nowhere.png'"),
+        (check_audio, "/dev/zero", "damaged recording: 'zero' is no regular file"),
     ],
 )
 def test_every_kind_of_bad_value_is_told(check: Check, value: Any, said: str) -> None:
