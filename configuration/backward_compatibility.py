@@ -4,6 +4,8 @@ One class used to configure encoders of texts, images and sounds, told apart by 
 class of its own now. Published models keep their `config.json`, so the package goes on reading it.
 """
 
+import json
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -17,8 +19,7 @@ from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 
-# A config as JSON holds it.
-Saved = dict[str, Any]
+Saved = dict[str, Any]  # a config as JSON holds it
 # Today's class by the earlier model type, and by the input of encoders, which had one type.
 CLASSES: dict[str, type[QkvConfig]] = {
     "qkv_decoder": QkvDecoderConfig,
@@ -39,6 +40,10 @@ WORDS: dict[str, dict[str, str]] = {
     "position": {"slots": "object_queries"},
     "transcription": {"whole": "short_form", "windows": "long_form"},
 }
+# By these fields transformers loads kernels, which are code, or other weights; only a person may choose them.
+LOADED = re.compile(
+    r'"(_?(?:attn|experts)_imp\w+|transformers_weights)": (?!"(?:eager|sdpa|flex_attention)")(".*?"|{.*?})'
+)
 # Earlier versions saved every field of a stack, these among them, which no later version has.
 EARLIER = frozenset({*RETIRED, "skip_first_norm"})
 
@@ -48,16 +53,17 @@ def update_saved_config(saved: Saved) -> Saved:
 
     What was saved for other inputs than the model's is left out. A value that the model's class no longer allows stays,
     so that the class refuses it: nothing is computed in another way than before. ValueError for a model type or an
-    input that there never was.
+    input that there never was, and for a field that only a person may choose.
     """
+    if found := LOADED.search(json.dumps(saved, default=str, skipkeys=True)):
+        raise ValueError(f"{found[1]}={found[2]} of a saved config may load code or other weights; type or remove it")
     parts = {name: update_saved_config(part) for name, part in saved.items() if is_earlier(part)}
     if not parts and not is_earlier(saved):
         return saved
     values = saved | parts if parts else update_stack(saved)
     config_class = class_today(values)
-    for name, words in WORDS.items():
-        if name in values:
-            values[name] = words.get(values[name], values[name])
+    for name in WORDS.keys() & values.keys():
+        values[name] = WORDS[name].get(values[name], values[name])
     # Models are named after their configs.
     before = "".join(map(str.capitalize, values["model_type"].split("_")))
     after = config_class.__name__.removesuffix("Config")

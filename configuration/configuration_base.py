@@ -20,9 +20,8 @@ from .docstrings import list_fields, spell_type
 HUGGING_FACE_EXTRAS = frozenset(
     "num_labels attn_implementation experts_implementation output_attentions torch_dtype rope_scaling rope_theta "
     "per_layer_config name_or_path auto_map quantization_config model_type transformers_weights use_return_dict "
-    "task_specific_params custom_pipelines num_items_in_batch partial_rotary_factor "
-    "tie_word_embeddings use_cache pad_token_id bos_token_id eos_token_id cls_token_id sep_token_id mask_token_id "
-    "unk_token_id".split()
+    "task_specific_params custom_pipelines num_items_in_batch partial_rotary_factor tie_word_embeddings use_cache "
+    "pad_token_id bos_token_id eos_token_id cls_token_id sep_token_id mask_token_id unk_token_id".split()
 )
 # The words of fields that transformers declares, but does not check.
 TRANSFORMERS_WORDS = {

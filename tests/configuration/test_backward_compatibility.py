@@ -9,6 +9,7 @@ import pytest
 from transformers import AutoConfig
 
 import tiny
+from errors import raises_sentence
 from qkv import QkvEncoderConfig, QkvImageEncoderConfig
 from qkv.configuration.backward_compatibility import update_saved_config
 
@@ -40,6 +41,34 @@ def test_what_the_class_cannot_compute_any_more_is_refused() -> None:
     saved = {**EARLIER["EncoderForMaskedLM-bert"], "parallel_residual": True}
     with pytest.raises(ValueError, match="parallel_residual=True is not for QkvEncoderConfig"):
         QkvEncoderConfig.from_dict(saved)
+
+
+@pytest.mark.parametrize(
+    ("saved", "said"),
+    [
+        ({"attn_implementation": "evil/kernel"}, 'attn_implementation="evil/kernel"'),
+        ({"_attn_implementation": "paged|evil/kernel:name"}, "_attn_implementation="),
+        ({"_attn_implementation_internal": "flash_attention_2"}, "flash_attention_2"),
+        ({"attn_implementation": {"": "evil/kernel"}}, "evil/kernel"),
+        ({"backbone_config": {"attn_implementation": "evil/kernel"}}, "evil/kernel"),
+        ({"experts_implementation": "deep-gemm"}, "deep-gemm"),
+        ({"transformers_weights": "other.safetensors"}, "other.safetensors"),
+    ],
+)
+def test_what_loads_code_or_weights_is_typed_and_not_read(saved: dict[str, Any], said: str, tmp_path: Path) -> None:
+    config = {**QkvEncoderConfig().to_dict(), **saved}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for read in (AutoConfig.from_pretrained, QkvEncoderConfig.from_pretrained, update_saved_config):
+        with raises_sentence(said):
+            read(config if read is update_saved_config else tmp_path)
+
+
+def test_what_torch_has_may_be_read_and_anything_typed(tmp_path: Path) -> None:
+    config = {**QkvEncoderConfig().to_dict(), "attn_implementation": "eager", "transformers_weights": None}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert AutoConfig.from_pretrained(tmp_path)._attn_implementation == "eager"
+    typed = AutoConfig.from_pretrained(tmp_path, attn_implementation="my/kernel")
+    assert typed._attn_implementation == "my/kernel"
 
 
 def test_changes_reach_the_class_of_today() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from qkv.modeling.conversion.files import read_json, tensor_files, weight_files
+from qkv.modeling.conversion.files import CONFIG, named, read_json, tensor_files, weight_files
 from qkv.scripts.common.files import file_hash
 from qkv.scripts.publishing.integrity.manifest import (
     IntegrityError,
@@ -88,7 +88,12 @@ def tensor_findings(path: Path, expected: dict[str, str]) -> list[str]:
 
 
 def folder_config_findings(folder: Path, expected: dict[str, Any]) -> list[str]:
-    """Compare the fields of a folder's config files; files that are missing or new are told elsewhere."""
+    """Compare the fields of a folder's config files; files that are missing or new are told elsewhere.
+
+    ValueError for a config that would have a kernel or other weights loaded.
+    """
+    if CONFIG in expected and (folder / CONFIG).is_file():
+        named(folder)
     actual = {name: read_json(folder / name) for name in expected if (folder / name).is_file()}
     return config_findings(expected, actual)
 

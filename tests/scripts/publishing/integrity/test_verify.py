@@ -138,6 +138,15 @@ def test_what_was_corrupted_is_not_loaded(folder: Path) -> None:
     assert [row.check for row in examine(folder).rows] == checks
 
 
+def test_a_config_that_names_a_kernel_is_not_loaded(folder: Path) -> None:
+    """Whoever publishes such a config can also write its manifest."""
+    change_json(folder / "config.json", attn_implementation="evil/kernel")
+    forge(folder)
+    report = examine(folder)
+    assert [row.check for row in report.rows if row.findings] == ["config"]
+    assert 'attn_implementation="evil/kernel"' in report.sentence
+
+
 def test_a_wrong_buffer_after_loading_is_named(native: Path, tmp_path: Path) -> None:
     """The config is edited, and the manifest's hashes of files with it: only what loading makes of it tells."""
     folder = Path(shutil.copytree(native, tmp_path / "hub"))
