@@ -12,6 +12,8 @@ from qkv.scripts.data.pieces import InvalidRecord, Piece, Row, attempt
 
 # A document may stand in a cell, and csv's own limit is 128 KiB.
 csv.field_size_limit(2**31 - 1)
+# Lines of a text in a cell that are not by chance all divided as the table is.
+MANY = 10
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -40,17 +42,37 @@ def delimiter_of(piece: Piece) -> str:
 def read_delimited(piece: Piece) -> Iterator[Row]:
     """Read a table with a header; rows are numbered by the line they end on. ValueError for an unclear header."""
     with open_table(piece) as file:
-        reader = csv.DictReader(file, strict=True, delimiter=delimiter_of(piece))
+        lines: list[str] = []
+        reader = csv.DictReader(remembered(file, lines), strict=True, delimiter=delimiter_of(piece))
         reader.fieldnames = header(reader, piece)
         while True:
+            done = reader.reader.line_num  # that of DictReader stays behind after an error
+            lines.clear()
             try:
                 row = next(reader)
+                if are_records(lines[1:-1], len(reader.fieldnames), piece):
+                    raise csv.Error(f"the quote of row {done + 1} is closed {len(lines) - 1} rows later")
             except StopIteration:
                 return
-            except csv.Error as error:
-                yield reader.line_num, InvalidRecord(f"not CSV: {error}")
+            except csv.Error as error:  # after a quote that is not closed, every line up to here is lost
+                reason = f"not CSV: {error}"
+                yield from ((number, InvalidRecord(reason)) for number in range(done + 1, reader.reader.line_num + 1))
                 continue
-            yield reader.line_num, attempt(partial(cells, row, piece))
+            yield reader.reader.line_num, attempt(partial(cells, row, piece))
+
+
+def remembered(file: TextIOWrapper, lines: list[str]) -> Iterator[str]:
+    """Yield the lines of a file, and append them to a list."""
+    for line in file:
+        lines.append(line)
+        yield line
+
+
+def are_records(lines: list[str], columns: int, piece: Piece) -> bool:
+    """Return whether many lines within one record are records themselves, as after a quote that is not closed."""
+    if len(lines) < MANY or columns == 1:
+        return False
+    return all(len(fields) == columns for fields in csv.reader(lines, delimiter=delimiter_of(piece)))
 
 
 def header(reader: "csv.DictReader[str]", piece: Piece) -> list[str]:
