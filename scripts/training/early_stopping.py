@@ -1,5 +1,6 @@
 """Stop a training when a metric no longer improves, and remember when it was best."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "wer", "cer", "mae", "
 @dataclass
 class EarlyStopping:
     """Track the best value of a metric such as `validation accuracy`; without a metric the latest is the best.
+
+    Any number is better than NaN.
 
     `waited` counts the evaluations since the best one, `results` are those of the best step.
     """
@@ -26,7 +29,8 @@ class EarlyStopping:
         """Record the results of an evaluation, and return whether they are the best so far."""
         value = self.value(results)
         lower = str(self.metric).rpartition(" ")[2] in LOWER_IS_BETTER
-        if self.best is None or value is None or (value < self.best if lower else value > self.best):
+        known = self.best is not None and not math.isnan(self.best)
+        if not known or value is None or (value < self.best if lower else value > self.best):
             self.best, self.step, self.waited, self.results = value, step, 0, results
             return True
         self.waited += 1

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,16 @@ METRICS = "metrics.jsonl"
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Read the logged metrics of a run, oldest first."""
     return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
+
+
+def check_losses(results: Mapping[str, Mapping[str, float]]) -> None:
+    """Raise FloatingPointError for a loss of the weights that are kept that is no number."""
+    for split, metrics in results.items():
+        if math.isnan(metrics.get("loss", 0.0)):
+            raise FloatingPointError(
+                f"the {split} loss is nan, for the weights are no numbers; train with a lower learning_rate and "
+                "another out="
+            )
 
 
 class MetricLogger:

@@ -26,7 +26,7 @@ from qkv.scripts.training.accelerator import build_accelerator, full_model, make
 from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.epochs import with_max_steps
-from qkv.scripts.training.logger import MetricLogger, read_metrics
+from qkv.scripts.training.logger import MetricLogger, check_losses, read_metrics
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.memory.step_plan import StepPlan, plan_steps
 from qkv.scripts.training.plots import draw_curve
@@ -196,6 +196,7 @@ def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
     with phase("evaluating the test split"):
         tested = {name: loop.evaluate(split) for name, split in loop.task.splits.items() if name == "test"}
     logger.log_evaluation(loop.done, tested)
+    check_losses({**early_stopping.results, **tested})
     if early_stopping.sentence:
         logger.print(f"the weights that are kept are those of the {early_stopping.sentence}")
     run.model = full_model(loop.accelerator, loop.model, model_class(loop.recipe, run.model)).eval()
@@ -205,8 +206,7 @@ def fit(loop: Loop, run: Run, plan: StepPlan) -> None:
         "steps": {"taken": loop.done, "kept": early_stopping.step, "graphs": compiled_graphs() - graphs},
         "best": {"metric": early_stopping.metric, "value": early_stopping.best} if early_stopping.metric else None,
         "bad_records": run.task.data.invalid_records.summary(),
-        # The counters know nothing of what was before.
-        "energy": None if manager.resumed else energy.read(),
+        "energy": None if manager.resumed else energy.read(),  # the counters know nothing of what was before
         "resumed": list(manager.resumed),
         "time": {f"training_{name}": seconds for name, seconds in manager.clock.read().items()},
     }

@@ -27,8 +27,10 @@ def build_folder(
     """Write the folder of a model, complete or not at all; a qkv model with the code that loads it.
 
     `processors` are the tokenizer or image processor; `card` makes the README from the identity in the manifest, and
-    `files` go along with it, by their paths. FileExistsError when the target is not empty.
+    `files` go along with it, by their paths. FileExistsError when the target is not empty, ValueError for a weight that
+    is NaN or infinite.
     """
+    check_finite(model)
     with staged(target) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True)
@@ -38,6 +40,13 @@ def build_folder(
             processor.save_pretrained(folder)
         complete_folder(folder, model, card)
     return target
+
+
+def check_finite(model: PreTrainedModel) -> None:
+    """Raise ValueError for weights that are no finite numbers, as after a training that has diverged."""
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and not weight.detach().float().isfinite().all():
+            raise ValueError(f"weight {name} is NaN or infinite; train the model again with a lower learning_rate")
 
 
 def complete_folder(folder: Path, model: PreTrainedModel, card: Callable[[str], str] | None) -> None:

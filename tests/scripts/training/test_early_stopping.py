@@ -1,6 +1,7 @@
 """Watching: what counts as better, and when patience is at its end."""
 
 import json
+from math import nan
 
 import pytest
 
@@ -22,6 +23,12 @@ def test_the_best_is_remembered_and_a_tie_is_not_better() -> None:
 def test_less_is_better_of_losses_and_errors(name: str) -> None:
     watch = EarlyStopping(f"validation {name}")
     assert [watch.update(1, results(value, name)) for value in (2.0, 3.0, 1.0)] == [True, False, True]
+
+
+def test_any_number_is_better_than_none() -> None:
+    watch = EarlyStopping("validation loss", patience=2)
+    found = [watch.update(step, results(value, "loss")) for step, value in enumerate((nan, nan, 1.0, nan, 0.5), 1)]
+    assert found == [True, True, True, False, True] and (watch.best, watch.step) == (0.5, 5)
 
 
 def test_patience_counts_evaluations_since_the_best() -> None:

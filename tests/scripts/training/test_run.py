@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
+from errors import raises_sentence
 from qkv.configuration import presets
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
@@ -171,3 +172,10 @@ def test_a_run_whose_end_was_lost_is_finished_from_its_last_state(finished: Run,
     state = json.loads((folder / "checkpoints" / "step-000006" / "state.json").read_text())
     assert again.record["time"]["training_wall_s"] >= state["time"]["wall_s"]
     assert again.record["energy"] is None
+
+
+def test_a_run_whose_weights_are_no_numbers_ends_with_a_sentence(tmp_path: Path) -> None:
+    """The step that makes them so is the last, so that no further loss tells it."""
+    with raises_sentence("loss is nan", "learning_rate", error=FloatingPointError):
+        run(tmp_path / "out", "max_steps=2", "learning_rate=1e30", "warmup_steps=0")
+    assert not (tmp_path / "out" / "record.json").exists()

@@ -7,6 +7,7 @@ import pytest
 from transformers import AutoConfig, ViTImageProcessorPil
 
 import qkv
+from errors import raises_sentence
 from qkv.modeling.conversion.files import read_json
 from qkv.scripts.common import files as durable
 from qkv.scripts.publishing.export.folder import build_folder
@@ -39,6 +40,14 @@ def test_the_folder_holds_all_that_loading_needs(model, tmp_path: Path) -> None:
     assert (folder / "README.md").read_text() == f"# card of {identity(folder)}\n"
     assert "README.md" in read_json(folder / MANIFEST)["files"]
     assert "Apache License" in (folder / "LICENSE").read_text()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(model, tmp_path: Path, value: float) -> None:
+    model.classifier.weight.data[0, 0] = value
+    with raises_sentence("classifier.weight", "learning_rate"):
+        build_folder(model, tmp_path / "hub")
+    assert not (tmp_path / "hub").exists()
 
 
 def test_files_go_along_by_their_paths(model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
