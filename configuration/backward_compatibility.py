@@ -55,8 +55,8 @@ def update_saved_config(saved: Saved) -> Saved:
     so that the class refuses it: nothing is computed in another way than before. ValueError for a model type or an
     input that there never was, and for a field that only a person may choose.
     """
-    if found := LOADED.search(json.dumps(saved, default=str, skipkeys=True)):
-        raise ValueError(f"{found[1]}={found[2]} of a saved config may load code or other weights; type or remove it")
+    if named := LOADED.search(json.dumps(saved, default=str, skipkeys=True)):
+        raise ValueError(f"{named[1]}={named[2]} of a saved config may load code or other weights; type or remove it")
     parts = {name: update_saved_config(part) for name, part in saved.items() if is_earlier(part)}
     if not parts and not is_earlier(saved):
         return saved

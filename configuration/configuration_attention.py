@@ -69,7 +69,7 @@ class AttentionConfig(QkvConfig):
     causal: ClassVar[bool] = False
 
     hidden_size: int = at_least(1, 768)
-    num_hidden_layers: int = at_least(1, 12)
+    num_hidden_layers: int = at_least(1, 12, most=10_000)
     num_attention_heads: int = at_least(1, 12)
     num_key_value_heads: Derived = at_least(1)
     head_dim: Derived = at_least(1)

@@ -62,10 +62,10 @@ def bounded(default: Value | None, holds: Callable[[Value], bool], bounds: str) 
     return field(default=default, metadata={"validator": check})
 
 
-def at_least(least: int, default: int | None = None) -> int:
-    """Declare a size or count."""
-    size: int = bounded(default, lambda value: value >= least, f"be at least {least}")
-    return size
+def at_least(least: int, default: int | None = None, most: float = inf) -> int:
+    """Declare a size or count; `most` bounds one that lists are made of."""
+    bounds = f"be at least {least}" + (f" and at most {most}" if most < inf else "")
+    return bounded(default, lambda value: least <= value <= most, bounds)
 
 
 def positive(default: float | None = None) -> float:
@@ -193,8 +193,8 @@ class QkvConfig(PreTrainedConfig):
                 raise ValueError(f"frontend={value!r} is no choice of {type(self).__name__}; use {OTHER_INPUTS[value]}")
             check_or_warn(type(self), name, value)
         labels = extras.get("num_labels")
-        if labels is not None and (type(labels) is not int or labels < 1):
-            raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1")
+        if labels is not None and (type(labels) is not int or not 1 <= labels <= 10**6):
+            raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1 and at most 1000000")
         if not isinstance(self.id2label, dict | None):
             raise ValueError(f"id2label={self.id2label!r} is not a dict of numbers and labels such as {{0: 'cat'}}")
 

@@ -61,8 +61,8 @@ class QkvRecurrentConfig(QkvConfig):
     encoder_hidden_size: Derived = at_least(1)
     attention_size: Derived = at_least(1)
     readout_size: Derived = at_least(1)
-    num_hidden_layers: int = at_least(1, 1)
-    num_encoder_layers: Derived = at_least(1)
+    num_hidden_layers: int = at_least(1, 1, most=10_000)
+    num_encoder_layers: Derived = at_least(1, most=10_000)
     scale_embedding: bool = False
     share_embeddings: bool = False
     tie_word_embeddings: bool = False

@@ -43,7 +43,7 @@ def read_delimited(piece: Piece) -> Iterator[Row]:
     """Read a table with a header; rows are numbered by the line they end on. ValueError for an unclear header."""
     with open_table(piece) as file:
         lines: list[str] = []
-        reader = csv.DictReader(remembered(file, lines), strict=True, delimiter=delimiter_of(piece))
+        reader = csv.DictReader(recorded(file, lines), strict=True, delimiter=delimiter_of(piece))
         reader.fieldnames = header(reader, piece)
         while True:
             done = reader.reader.line_num  # that of DictReader stays behind after an error
@@ -61,7 +61,7 @@ def read_delimited(piece: Piece) -> Iterator[Row]:
             yield reader.reader.line_num, attempt(partial(cells, row, piece))
 
 
-def remembered(file: TextIOWrapper, lines: list[str]) -> Iterator[str]:
+def recorded(file: TextIOWrapper, lines: list[str]) -> Iterator[str]:
     """Yield the lines of a file, and append them to a list."""
     for line in file:
         lines.append(line)

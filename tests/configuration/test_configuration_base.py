@@ -282,3 +282,14 @@ def test_configs_need_no_torch() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("did you mean 'rope'?")
+
+
+@pytest.mark.parametrize(
+    ("config_class", "field"),
+    [(QkvEncoderConfig, "num_hidden_layers"), (QkvRecurrentConfig, "num_hidden_layers")]
+    + [(config_class, "num_labels") for config_class in CONFIGS],
+)
+def test_what_lists_are_made_of_is_bounded(config_class: type[QkvConfig], field: str) -> None:
+    """A billion layers or labels take the memory before a model is made."""
+    with raises_sentence(f"{field}=1000000000", "at most"):
+        config_class.from_dict({**config_class().to_dict(), field: 10**9})
