@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HFValidationError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+    StrictDataclassError,
+)
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 from transformers.utils import logging
@@ -18,6 +24,11 @@ from ...configuration.backward_compatibility import update_saved_config
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION = "generation_config.json"
+# Of fields that are used before a config checks them; parts may have a dtype each.
+TYPES: dict[str, tuple[type, ...]] = {
+    "model_type": (str,), "architectures": (list,), "auto_map": (dict,), "dtype": (str, dict),
+    "torch_dtype": (str, dict),
+}  # fmt: skip
 # Formats that can run code when they are read, or that transformers no longer reads.
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack", "model.ckpt")
 # What makes inputs of text, images or sound: it belongs to a model whatever its weights are called.
@@ -98,7 +109,14 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def named(folder: Path) -> tuple[str, str]:
     """Return the model type and the class that a config.json names, by their names of today."""
-    config = update_saved_config(read_json(folder / CONFIG))
+    saved = read_json(folder / CONFIG)
+    for field, kinds in TYPES.items():
+        if not isinstance(value := saved.get(field), (*kinds, type(None))):
+            raise ValueError(
+                f"{field}={value!r} of {folder / CONFIG} is of type {type(value).__name__}, expected "
+                f"{kinds[0].__name__}; mend it, or download it again"
+            )
+    config = update_saved_config(saved)
     for field in ("model_type", "architectures"):
         if not config.get(field):
             raise ValueError(f"{folder / CONFIG} names no {field}; add what the weights were saved from")
@@ -179,9 +197,10 @@ def load(
     transformers fills the model, for it knows the names that older releases wrote; what it would fill with random
     numbers is an error. `within` is what it does so in, files apart.
     """
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    with wrong_values(folder):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     weights = {name: mapped(file, name) for name, file in tensor_files(folder).items()}
-    with quiet(), within():
+    with quiet(), within(), wrong_values(folder):
         loaded: Any = model_class.from_pretrained(
             None,
             config=config,
@@ -204,6 +223,19 @@ def load(
     if model.can_generate():
         model.generation_config = generation_settings(folder)
     return model, set(report["unexpected_keys"])
+
+
+@contextmanager
+def wrong_values(folder: Path) -> Iterator[None]:
+    """Raise ValueError in one sentence where a value of a config makes transformers raise anything else."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, StrictDataclassError) as error:
+        cause = error.__cause__ or error
+        reason = f"{type(cause).__name__}: {' '.join(str(cause).split())}"
+        raise ValueError(
+            f"{folder / CONFIG} has a value that transformers cannot use ({reason}); mend it, or download it again"
+        ) from error
 
 
 @contextmanager

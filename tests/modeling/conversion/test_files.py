@@ -165,6 +165,27 @@ BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
         lambda at: change_json(at / "config.json", architectures=["GPT2DoubleHeadsModel"]),
         "GPT2DoubleHeadsModel cannot be converted; of gpt2 qkv converts GPT2Model",
     ),
+    *(
+        (
+            f"{field} of another type",
+            lambda at, values={field: value}: change_json(at / "config.json", **values),
+            f"{field}={value!r} of .*config.json is of type .*, expected .*; mend it",
+        )
+        for field, value in {"model_type": 5, "architectures": 5, "auto_map": 5, "dtype": 1}.items()
+    ),
+    *(
+        (
+            f"{field} of no use",
+            lambda at, values={field: value}: change_json(at / "config.json", **values),
+            f"config.json has a value that transformers cannot use .*{message}.*; mend it",
+        )
+        for field, value, message in [
+            ("vocab_size", "61", "Field 'vocab_size' expected int, got str"),
+            ("activation_function", "nope", "'nope'"),
+            ("dtype", "nope", "'nope'"),
+            ("id2label", 5, "'int'"),
+        ]
+    ),
     ("unknown field", lambda at: change_json(at / "config.json", mine=3), "mine=3 is unknown there; delete from its"),
     (
         "wrong class",
