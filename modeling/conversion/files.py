@@ -94,13 +94,13 @@ def write_json(path: Path, values: object) -> None:
     partial.replace(path)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object of a checkpoint."""
+def read_json(path: Path, pairs: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> dict[str, Any]:
+    """Read a JSON object of a checkpoint; `pairs` makes each object of its keys and values."""
     if not path.is_file():
         raise ValueError(f"{path.parent} has no {path.name}; a checkpoint is a folder with its config and its weights")
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+        values = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=pairs)
+    except (ValueError, RecursionError):
         values = None
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a JSON object; download it again")

@@ -7,6 +7,7 @@ decides what the model computes; documents such as the card are listed, but do n
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,15 +24,11 @@ from qkv.scripts.common.files import RECORD, file_hash
 from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, held, tensors
 from qkv.scripts.publishing.hub.screen import TABLES
 from qkv.scripts.publishing.integrity.loading import installed_class, load_unchecked
+from qkv.scripts.publishing.integrity.manifest_types import malformed
 
 MANIFEST, FORMAT = "qkv_manifest.json", 1
 # Files that no loading reads.
 DOCUMENTS = (".md", ".png", ".svg", ".jpg", ".yaml", ".yml")
-# The type of each entry.
-TYPES: dict[str, type] = {
-    **dict.fromkeys(("class", "code", "config", "dtype", "identity"), str),
-    **dict.fromkeys(("fields", "files", "loaded", "tensors", "ties", "versions"), dict),
-}
 # What the identity covers, beside tensors and files.
 CONTENT = ("class", "code", "config", "dtype", "fields", "loaded", "ties")
 Manifest = dict[str, Any]
@@ -133,7 +130,9 @@ def file_paths(folder: Path) -> list[Path]:
 
     Of a run folder it is the files of the model, and not what the training keeps beside them.
     """
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.relative_to(folder).as_posix() != MANIFEST)
+    # A link to a folder is listed, too, for loading reads what it leads to.
+    paths = (path for path in folder.rglob("*") if path.is_file() or (path.is_symlink() and path.is_dir()))
+    paths = (path for path in paths if path.relative_to(folder).as_posix() != MANIFEST)
     of_model = is_of_model if (folder / RECORD).is_file() else lambda name: True
     return sorted(
         path
@@ -207,7 +206,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not path.is_file():
         raise IntegrityError(f"{folder} has no {MANIFEST} to compare it with; `qkv publish` writes one")
     try:
-        manifest = read_json(path)
+        manifest = read_json(path, unique_keys)
     except ValueError as error:
         raise IntegrityError(str(error)) from None
     if manifest.get("format") != FORMAT:
@@ -221,13 +220,12 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def malformed(manifest: Manifest) -> Iterator[str]:
-    """Yield the entries of a manifest that have another type than they should."""
-    for name, kind in TYPES.items():
-        if not isinstance(manifest.get(name), kind):
-            yield f"{name} is no {kind.__name__}"
-        elif name in ("files", "fields", "tensors", "loaded"):
-            yield from (f"{key} of {name} is no dict" for key, each in manifest[name].items() if type(each) is not dict)
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; IntegrityError for a key that stands twice, of which readers may take either."""
+    twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+    if twice:
+        raise IntegrityError(f"{MANIFEST} has the key {twice[0]!r} twice; download it again")
+    return dict(pairs)
 
 
 def inconsistent(manifest: Manifest) -> Iterator[str]:
@@ -235,7 +233,9 @@ def inconsistent(manifest: Manifest) -> Iterator[str]:
     files, config = manifest["files"], manifest["fields"].get(CONFIG, {})
     paths = {name: PurePosixPath(name) for name in files}
     yield from (f"{name} leads out of the folder" for name, path in paths.items() if path.root or ".." in path.parts)
-    yield from (f"{name} has no sha256 and bytes" for name, each in files.items() if set(each) != {"sha256", "bytes"})
+    entry = {"sha256": str, "bytes": int}
+    wrong = [name for name, each in files.items() if {key: type(value) for key, value in each.items()} != entry]
+    yield from (f"{name} has no sha256 and bytes" for name in wrong)
     for part, ending in (("tensors", ".safetensors"), ("fields", "config.json")):
         strays = [name for name in manifest[part] if name not in files or not name.endswith(ending)]
         yield from (f"{name} is no file with {part}" for name in strays)

@@ -68,6 +68,13 @@ def test_files(folder: Path, change: Callable[[Path], Any], expected: dict[str, 
     assert found(folder) == expected
 
 
+def test_a_link_to_a_folder_is_found(folder: Path, tmp_path: Path) -> None:
+    """Loading reads chat templates through it, which no hash in the manifest is of."""
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "additional_chat_templates").symlink_to(tmp_path / "elsewhere")
+    assert found(folder)["files"] == ["additional_chat_templates is not in the manifest"]
+
+
 def test_only_the_files_that_matter_are_looked_at(folder: Path) -> None:
     (folder / CODE).unlink()
     (folder / "more.py").touch()

@@ -212,6 +212,10 @@ def edited(folder: Path, tmp_path: Path, **fields: Any) -> Path:
         ({"files": {"a": {"sha256": ""}}}, "a has no sha256 and bytes"),
         ({"fields": {"config.json": 3}}, "config.json of fields is no dict"),
         ({"class": None}, "class is no str"),
+        ({"tensors": {"model-00001-of-00004.safetensors": {"a": 5}}}, "a of .* of tensors is no str"),
+        ({"loaded": {"float32": {"parameter": [5]}}}, "parameter of float32 of loaded is no dict"),
+        ({"dtype": "nope"}, "loaded has nothing in its dtype"),
+        ({"files": {"a": {"sha256": "", "bytes": "1"}}}, "a has no sha256 and bytes"),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(
@@ -226,6 +230,17 @@ def test_a_manifest_that_is_none_is_refused(tmp_path: Path) -> None:
         read_manifest(tmp_path)
     (tmp_path / MANIFEST).write_text("{")
     with pytest.raises(IntegrityError, match="is not a JSON object; download it again"):
+        read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("[" * 10**5, "is not a JSON object"), ('{"files": {"a": 1, "a": 2}}', "has the key 'a' twice")],
+    ids=["deep", "twice"],
+)
+def test_a_manifest_that_readers_may_read_otherwise_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(IntegrityError, match=words):
         read_manifest(tmp_path)
 
 

@@ -1,0 +1,38 @@
+"""Check that the entries of a manifest are of the types that reading it relies on."""
+
+from collections.abc import Iterator
+from typing import Any
+
+# The type of each entry.
+TYPES: dict[str, type] = {
+    **dict.fromkeys(("class", "code", "config", "dtype", "identity"), str),
+    **dict.fromkeys(("fields", "files", "loaded", "tensors", "ties", "versions"), dict),
+}
+# Levels of names in each table, and the type of what is below them.
+VALUES: dict[str, tuple[int, type]] = {
+    **dict.fromkeys(("files", "fields"), (1, dict)),
+    **dict.fromkeys(("ties", "versions"), (1, str)),
+    "tensors": (2, str),
+    "loaded": (3, str),
+}
+
+
+def malformed(manifest: dict[str, Any]) -> Iterator[str]:
+    """Yield the entries of a manifest that have another type than they should."""
+    for name, kind in TYPES.items():
+        if not isinstance(manifest.get(name), kind):
+            yield f"{name} is no {kind.__name__}"
+        elif name in VALUES:
+            yield from wrong_values(name, manifest[name], *VALUES[name])
+    if isinstance(manifest.get("loaded"), dict) and str(manifest.get("dtype")) not in manifest["loaded"]:
+        yield "loaded has nothing in its dtype"
+
+
+def wrong_values(name: str, value: Any, levels: int, kind: type) -> Iterator[str]:
+    """Yield the entries of a table, so many levels deep, that are of another type."""
+    expected = dict if levels else kind
+    if type(value) is not expected:
+        yield f"{name} is no {expected.__name__}"
+    elif levels:
+        for key, each in value.items():
+            yield from wrong_values(f"{key} of {name}", each, levels - 1, kind)
