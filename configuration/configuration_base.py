@@ -256,7 +256,7 @@ class QkvConfig(PreTrainedConfig):
         generation = GenerationConfig._get_default_generation_params()
         if name in known or name in HUGGING_FACE_EXTRAS or name in generation or hasattr(cls, name) or name[0] == "_":
             return
-        if close := get_close_matches(name, sorted(known), n=1, cutoff=0.72):
+        if close := get_close_matches(name.lower(), sorted(known), n=1, cutoff=0.72):
             raise ValueError(f"{cls.__name__} has no field {name!r}; did you mean {close[0]!r}?")
         if other := owner_of(name):
             raise ValueError(f"{cls.__name__} has no field {name!r}, which is one of {other}; leave it out")

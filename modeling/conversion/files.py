@@ -172,6 +172,9 @@ def tensor_files(folder: Path) -> dict[str, Path]:
             raise ValueError(f"{file} is cut short or damaged ({error}); download it again") from None
         if missing := wanted - held:
             raise ValueError(f"{file} has no tensor {min(missing)}, which {INDEX} says it has; download both again")
+        if twice := held & files.keys():
+            other = files[min(twice)].name
+            raise ValueError(f"tensor {min(twice)} is in {name} and in {other} of {folder}; download both again")
         files |= dict.fromkeys(held, file)
     return files
 

@@ -6,7 +6,8 @@ Source: byte-level BPE: Radford et al. 2019, §2.2, Language Models are Unsuperv
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ ENCODER_TEMPLATE, SEQ2SEQ_TEMPLATE = f"{START} $A {END}", f"$A {END}"
 PAIR_TEMPLATE = f"{ENCODER_TEMPLATE} $B {END}"  # of encoders, for two texts
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 CACHE_FOLDER = "qkv-tokens"  # in datasets' own cache
+LONG_WORD = re.compile(r"(\w{1000}|[^\w\s]{1000})")
 
 
 def tokenizer_for(
@@ -94,6 +96,11 @@ def load_tokenizer(where: str, length: int, needs: Sequence[str] = ()) -> PreTra
     return tokenizer
 
 
+def divided(texts: Sequence[str]) -> Iterator[str]:
+    """Yield texts with a space within words longer than any is, whose merges would take the square of their length."""
+    return (LONG_WORD.sub(r"\1 ", text) for text in texts)
+
+
 def byte_level_bpe(texts: Sequence[str], size: int) -> Tokenizer:
     """Train byte-level BPE, which encodes any text without loss."""
     tokenizer = Tokenizer(models.BPE())
@@ -102,7 +109,7 @@ def byte_level_bpe(texts: Sequence[str], size: int) -> Tokenizer:
     trainer = trainers.BpeTrainer(
         vocab_size=size, special_tokens=list(SPECIAL), initial_alphabet=ALPHABET, show_progress=False
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(divided(texts), trainer)
     return tokenizer
 
 
@@ -150,7 +157,7 @@ def wordpiece(texts: Sequence[str], size: int) -> Tokenizer:
     # Its trainer numbers continuations as it meets them, and that in an order that differs from process to process.
     first = [*SPECIAL, *(f"##{letter}" for letter in letters)]
     trained.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
+        divided(texts), trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, show_progress=False)
     )
     tokenizer = Tokenizer(models.WordPiece(vocab=trained.get_vocab(), unk_token=UNKNOWN))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter

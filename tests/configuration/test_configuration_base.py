@@ -293,3 +293,8 @@ def test_what_lists_are_made_of_is_bounded(config_class: type[QkvConfig], field:
     """A billion layers or labels take the memory before a model is made."""
     with raises_sentence(f"{field}=1000000000", "at most"):
         config_class.from_dict({**config_class().to_dict(), field: 10**9})
+
+
+def test_a_field_in_capitals_is_no_other_field() -> None:
+    with raises_sentence("'NORM_FIRST'", "'norm_first'"):
+        QkvEncoderConfig(NORM_FIRST=False)

@@ -149,6 +149,12 @@ def misplaced(folder: Path, name: str) -> None:
     change_json(index(folder), weight_map={**placed, "transformer.wpe.weight": name})
 
 
+def in_two_shards(folder: Path) -> None:
+    """With other numbers in the second, of which a reader would take either."""
+    path = shard(folder)
+    save_file({**load_file(path), "transformer.wpe.weight": torch.ones(32, 12)}, path, {"format": "pt"})
+
+
 NO_PLACE = "has tensor {}, for which GPT2LMHeadModel of its config.json has no place; name the architecture"
 BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
     ("no config", lambda at: (at / "config.json").unlink(), "has no config.json; a checkpoint is a folder with"),
@@ -218,6 +224,7 @@ BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
     ("bad index", lambda at: change_json(index(at), weight_map=None), "has no weight_map from tensors to files"),
     ("elsewhere", lambda at: misplaced(at, "../else.safetensors"), "leads out of its folder, to '../else.safetensors'"),
     ("misplaced", lambda at: misplaced(at, shard(at).name), "has no tensor transformer.wpe.weight, which .* says"),
+    ("twice", in_two_shards, "tensor transformer.wpe.weight is in model-.* and in model-.*; download both again"),
     ("two", lambda at: (at / "model.safetensors").touch(), "has both model.safetensors and .*; delete the one that is"),
     ("pickle", as_pickle, "only in pytorch_model.bin, a format that can run code when it is read; convert it with"),
 ]

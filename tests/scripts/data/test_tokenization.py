@@ -147,3 +147,11 @@ def test_a_tokenizer_is_known_by_what_it_does_not_by_what_it_did() -> None:
     one, two = encoder().tokenizer, encoder().tokenizer
     two(SHORT, padding=True, truncation=True, max_length=3)
     assert tokenizer_hash(one) == tokenizer_hash(two) != tokenizer_hash(encoder(["cab x"]).tokenizer)
+
+
+@pytest.mark.parametrize("text", ["a", "é", "!", "7"])
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece"])
+def test_a_word_without_end_is_divided_before_merges_are_learned(kind: str, text: str) -> None:
+    """Merging it takes the square of its length: 800 KB of one word took minutes."""
+    tokens = MAKERS[kind]([*TEXTS, text * 2**14], 800).get_vocab()
+    assert max(map(len, tokens)) <= 2 * 1000 + 1  # of two bytes each, after a space
