@@ -2,11 +2,12 @@
 
 import json
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from accelerate import Accelerator
 from safetensors.torch import load_file
@@ -25,7 +26,7 @@ from qkv.scripts.training.record import Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
 from qkv.scripts.training.state import capture, follow_schedule, restore
 
-FOLDER, STATE = "checkpoints", "state.json"
+FOLDER, STATE, LOCK = "checkpoints", "state.json", ".lock"
 # Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
 FREE = {
     "accumulate", "async_save", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
@@ -50,6 +51,30 @@ def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
     return run_on_main(accelerator, opened)
 
 
+@contextmanager
+def locked_folder(recipe: Recipe, accelerator: Accelerator) -> Iterator[Path]:
+    """Open the run folder, and keep other trainings out of it within the block; FileExistsError where one is in it."""
+    folder = open_folder(recipe, accelerator)
+    with (folder / FOLDER / LOCK).open("a") as file:
+        run_on_main(accelerator, lambda: lock(file, folder))
+        yield folder
+
+
+def lock(file: IO[str], folder: Path) -> None:
+    """Lock a file until it is closed or its process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has none
+        return
+    try:
+        # Not flock: data workers would hold it for seconds after a training that was killed.
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        raise FileExistsError(f"another training writes to {folder}; wait for it, or give another out=") from None
+    except OSError:  # a file system without locks
+        return
+
+
 def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | None:
     """Return the record of a finished training in the folder, or None; ValueError when it was another training.
 
@@ -62,7 +87,7 @@ def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | No
     check_same_training(saved, record, folder)
     if saved["recipe"]["max_steps"] == record["recipe"]["max_steps"]:
         return saved
-    if not any((folder / FOLDER).iterdir()):
+    if not any((folder / FOLDER).glob("step-*")):
         raise ValueError(
             f"{folder} is finished and has no checkpoint to go on from; give another out= and init={folder}"
         )

@@ -32,7 +32,7 @@ from qkv.scripts.training.memory.step_plan import StepPlan, plan_steps
 from qkv.scripts.training.plots import draw_curve
 from qkv.scripts.training.pretrained import load_pretrained, pretrained_config
 from qkv.scripts.training.record import Clock, EnergyMeter, compiled_graphs, describe, write_record
-from qkv.scripts.training.resume import CheckpointManager, finished_record, open_folder, should_save
+from qkv.scripts.training.resume import CheckpointManager, finished_record, locked_folder, should_save
 from qkv.scripts.training.signals import SignalHandler
 from qkv.scripts.training.state import load_kept_weights
 from qkv.scripts.training.stock_model import model_class, stock_model
@@ -109,18 +109,18 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
         model = make_model(accelerator, recipe, lambda: task.before_training(build(recipe, task)))
         loop = Loop(accelerator, model, recipe, task)
     record = describe(recipe, task, model, accelerator) | {"command": public_command(command)}
-    folder = open_folder(recipe, accelerator)
-    run = Run(folder, model, task, record, clock, accelerator.is_main_process)
-    earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
-    if earlier is not None:
-        return run.load(earlier, model_class(recipe, model))
-    task.data.invalid_records.open(folder, is_main=run.is_main)
-    plan = plan_steps(loop)
-    seed_ranks(accelerator, recipe.seed)
-    fit(loop, run, plan)
-    loop.close()
-    if run.is_main:
-        run.finish()
+    with locked_folder(recipe, accelerator) as folder:
+        run = Run(folder, model, task, record, clock, accelerator.is_main_process)
+        earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
+        if earlier is not None:
+            return run.load(earlier, model_class(recipe, model))
+        task.data.invalid_records.open(folder, is_main=run.is_main)
+        plan = plan_steps(loop)
+        seed_ranks(accelerator, recipe.seed)
+        fit(loop, run, plan)
+        loop.close()
+        if run.is_main:
+            run.finish()
     return run
 
 

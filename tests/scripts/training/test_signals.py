@@ -114,7 +114,7 @@ def test_a_training_stops_saved_after_the_step_and_goes_on_to_the_same_end(
             go(folder, out=str(folder), **fields)
     assert str(interrupted.value) == "stopped at step 7; the same command resumes from there"
     assert interrupted.value.status == 128 + 15
-    assert [path.name for path in (folder / "checkpoints").iterdir()] == ["step-000007"]
+    assert [path.name for path in (folder / "checkpoints").glob("step-*")] == ["step-000007"]
     assert go(folder, **fields).endswith("step-000007")
     assert result(folder) == result(tmp_path / "whole")
 
