@@ -11,7 +11,7 @@ from ..modeling_encoder_decoder_heads import (
     QkvEncoderDecoderForQuestionAnswering,
     QkvEncoderDecoderForSequenceClassification,
 )
-from .config import AFTER_PADDING, BASE, Architecture, Codec, Fields, Head, Values, activation, both, same
+from .config import AFTER_PADDING, BASE, SYNONYMS, Architecture, Codec, Fields, Head, Values, activation, both, same
 from .weights import Row
 
 LANGUAGE_MODEL = (("lm_head.weight", "lm_head.weight"),)
@@ -51,7 +51,10 @@ T5_STACK: Fields = {
     **same("vocab_size relative_attention_num_buckets relative_attention_max_distance"),
     **{"hidden_size": "d_model", "num_attention_heads": "num_heads", "head_dim": "d_kv", "intermediate_size": "d_ff"},
     "norm_eps": "layer_norm_epsilon",
-    "hidden_act": activation("feed_forward_proj"),
+    # Both are saved, and theirs computes with the second.
+    "hidden_act": Codec(
+        "feed_forward_proj", lambda name, theirs: SYNONYMS.get(theirs["dense_act_fn"], theirs["dense_act_fn"])
+    ),
     **{f"{place}_dropout": "dropout_rate" for place in ("embedding", "attention", "residual", "activation", "final")},
 }
 T5_TOKENS = same("pad_token_id bos_token_id eos_token_id classifier_dropout")
