@@ -135,6 +135,7 @@ class FastGenerationMixin:
     """
 
     lay_out_weights: bool = True
+    config: Any
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as transformers does; meanwhile no weight may change."""

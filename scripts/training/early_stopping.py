@@ -29,8 +29,8 @@ class EarlyStopping:
         """Record the results of an evaluation, and return whether they are the best so far."""
         value = self.value(results)
         lower = str(self.metric).rpartition(" ")[2] in LOWER_IS_BETTER
-        known = self.best is not None and not math.isnan(self.best)
-        if not known or value is None or (value < self.best if lower else value > self.best):
+        best = math.nan if self.best is None else self.best
+        if math.isnan(best) or value is None or (value < best if lower else value > best):
             self.best, self.step, self.waited, self.results = value, step, 0, results
             return True
         self.waited += 1

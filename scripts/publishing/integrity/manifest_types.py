@@ -30,9 +30,8 @@ def malformed(manifest: dict[str, Any]) -> Iterator[str]:
 
 def wrong_values(name: str, value: Any, levels: int, kind: type) -> Iterator[str]:
     """Yield the entries of a table, so many levels deep, that are of another type."""
-    expected = dict if levels else kind
-    if type(value) is not expected:
-        yield f"{name} is no {expected.__name__}"
-    elif levels:
+    if levels and isinstance(value, dict):
         for key, each in value.items():
             yield from wrong_values(f"{key} of {name}", each, levels - 1, kind)
+    elif levels or type(value) is not kind:
+        yield f"{name} is no {'dict' if levels else kind.__name__}"
