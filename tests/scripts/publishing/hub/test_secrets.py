@@ -96,6 +96,8 @@ def test_this_machine_tells_its_secrets_home_and_names(monkeypatch: pytest.Monke
         "TOKENIZERS_PARALLELISM": "something",
         "SHORT_TOKEN": "1234567",
         "OTHER": "unsecretive",
+        "KEYBOARD_LAYOUT": "attention",
+        "MONKEY": "an-animal",
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(private.socket, "gethostname", lambda: "attic7.example.org")
@@ -106,7 +108,7 @@ def test_this_machine_tells_its_secrets_home_and_names(monkeypatch: pytest.Monke
         **{"user name": "geraldine", "host name": "attic7.example.org", "short host name": "attic7"},
     }
     assert found.values["MY_KEY"] == "something-long" and "the-login-itself" in found.values.values()
-    assert not {"TOKENIZERS_PARALLELISM", "SHORT_TOKEN", "OTHER"} & found.values.keys()
+    assert not {"TOKENIZERS_PARALLELISM", "SHORT_TOKEN", "OTHER", "KEYBOARD_LAYOUT", "MONKEY"} & found.values.keys()
 
 
 def test_what_is_public_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
