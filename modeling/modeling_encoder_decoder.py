@@ -3,6 +3,7 @@
 Shapes: B batch, T targets, S sources, D hidden_size, V vocabulary.
 """
 
+from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -216,6 +217,13 @@ class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
         return shift_right(labels, self.config)
+
+    def _prefill(self, input_ids: Tensor, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
+        """Read a prompt in one chunk: transformers' chunks would cut the mask of the source."""
+        parent: Any = super()
+        generation_config = copy(generation_config)
+        generation_config.prefill_chunk_size = None
+        return parent._prefill(input_ids, generation_config, *args, **kwargs)
 
     def target_mask(self, labels: Tensor, given: GivenMask, *, skip_logits: bool) -> GivenMask:
         """Return the mask of decoder inputs; without logits nobody reads inputs after a row's last label (B, T)."""

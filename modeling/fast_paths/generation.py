@@ -5,7 +5,6 @@ Shapes: B batch, T tokens, G key-value heads, K head_dim, N outputs and M inputs
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -135,7 +134,6 @@ class FastGenerationMixin:
     """
 
     lay_out_weights: bool = True
-    config: Any
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as transformers does; meanwhile no weight may change."""
@@ -156,14 +154,6 @@ class FastGenerationMixin:
             model: Any = self
             remove_short_forwards(model)
         return compiles
-
-    def _prefill(self, input_ids: Tensor, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
-        """Read a prompt as transformers does, whose chunks would cut the mask of an encoder-decoder's source."""
-        parent: Any = super()
-        if self.config.is_encoder_decoder:
-            generation_config = copy(generation_config)
-            generation_config.prefill_chunk_size = None
-        return parent._prefill(input_ids, generation_config, *args, **kwargs)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
