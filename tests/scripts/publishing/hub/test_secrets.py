@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qkv.scripts.publishing.hub import secrets as private
-from qkv.scripts.publishing.hub.secrets import Machine, this_machine
+from qkv.scripts.publishing.hub.secrets import Machine, passwords, this_machine
 
 # Put together here, so that no scanner takes this file for a leak.
 MIXED = "a1B2" * 10
@@ -68,6 +68,26 @@ def test_paths_of_a_machine_are_traces(text: str) -> None:
 @pytest.mark.parametrize("text", HARMLESS)
 def test_what_only_looks_like_it_passes(text: str) -> None:
     assert not [*HERE.secrets(text), *HERE.traces(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('api_key="correct-horse"', True),
+        ("password: hunter2x", True),
+        ('{"db_password": "correct-horse"}', True),
+        ('api_key="your-api-key"', False),
+        ("password = '<password>'", False),
+        ("secret: ${SECRET}", False),
+        ('access_token="xxxxxxxxxx"', False),
+        ("password = getpass(prompt=1)", False),
+        ("the password is required", False),
+        ('"pad_token": "[PAD-123]"', False),
+        ('keywords="attention-2017"', False),
+    ],
+)
+def test_what_is_assigned_to_a_secret_name_is_a_secret_unless_it_stands_for_one(text: str, found: bool) -> None:
+    assert bool([*passwords(text)]) == found
 
 
 def test_values_of_secret_variables_are_secrets() -> None:
