@@ -56,7 +56,7 @@ def update_saved_config(saved: Saved) -> Saved:
     input that there never was, and for a field that only a person may choose.
     """
     if named := LOADED.search(json.dumps(saved, default=str, skipkeys=True)):
-        raise ValueError(f"{named[1]}={named[2]} of a saved config may load code or other weights; type or remove it")
+        raise ValueError(f"{named[1]}={named[2]} of a saved config may load code or other weights; remove it there")
     parts = {name: update_saved_config(part) for name, part in saved.items() if is_earlier(part)}
     if not parts and not is_earlier(saved):
         return saved

@@ -106,7 +106,7 @@ class QkvDetectionDecoderModel(Stack):
     def forward(
         self, encoder_hidden_states: Tensor, attention_mask: Tensor | None = None, **kwargs: Any
     ) -> DetrDecoderOutput:
-        """Read memory (B, S, D), its mask (B, S) and positions (B, S, D); mask (B, Q) object queries."""
+        """Read memory (B, S, D), its mask (B, S) and positions (B, S, D); `attention_mask` (B, Q) is of the queries."""
         embedded = self.embed_tokens(encoder_hidden_states)._replace(padding_mask=attention_mask)
         return DetrDecoderOutput(self.run(embedded, encoder_hidden_states=encoder_hidden_states, **kwargs))
 
@@ -136,7 +136,10 @@ class QkvDetectionModel(Detector):
         decoder_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> DetrModelOutput:
-        """Encode images with masks of real pixels (B, height, width); mask object queries that none may read (B, Q)."""
+        """Decode object queries; `pixel_mask` (B, height, width) is 0 at padding at the right and below.
+
+        `decoder_attention_mask` (B, Q) is 0 at queries that no other reads.
+        """
         kwargs = {**self.recorded(), **kwargs}
         encoded = self.encoder(pixel_values, pixel_mask, **kwargs)
         outputs = self.decoder(

@@ -1,4 +1,4 @@
-"""Write files that survive a crash, and hash them."""
+"""Write files that survive a crash, read and hash them."""
 
 import hashlib
 import os
@@ -6,9 +6,24 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 # What a run folder is known by: the last thing that a training writes.
 RECORD = "record.json"
+
+
+class RepeatedKeyError(Exception):
+    """An object of JSON has a key twice, of which readers may take either."""
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON from its keys and values; RepeatedKeyError for a key that stands twice."""
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise RepeatedKeyError(f"it has the key {key!r} twice")
+        values[key] = value
+    return values
 
 
 def make_durable(folder: Path) -> None:

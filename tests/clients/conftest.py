@@ -35,7 +35,7 @@ PROGRAMS = (
 
 
 @pytest.fixture
-def side_by_side(request: pytest.FixtureRequest) -> Callable[..., None]:
+def side_by_side() -> Callable[..., None]:
     """Run a program on a model of ours and on the stock one; what both give must be equal, and ours must work."""
 
     def run(program: str, what: str, use: Callable[[Any], Any], ours: Any, stock: Any, rtol: float = 1e-4) -> None:

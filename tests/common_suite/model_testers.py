@@ -136,7 +136,7 @@ FAMILIES = {
         captions,
         {**TEXT, "image_size": 16, "patch_size": 4},
         labels={"QkvDualEncoderModel": lambda: {"return_loss": True}},
-        traits={"test_resize_embeddings": False, "has_attentions": False},
+        traits={"test_resize_embeddings": False, "additional_model_inputs": ["pixel_values"]},
     ),
     "Detection": Family(
         tiny.detector,
@@ -144,7 +144,7 @@ FAMILIES = {
         tiny.padded_images,
         {"batch_size": tiny.BATCH, "encoder_seq_length": tiny.SOURCE, "decoder_seq_length": tiny.QUERIES},
         labels={"QkvDetectionForObjectDetection": lambda: {"labels": tiny.objects()["labels"]}},
-        traits={"test_resize_embeddings": False, "test_missing_keys": False},
+        traits={"test_resize_embeddings": False},
     ),
     "AudioEncoder": Family(
         tiny.audio_encoder,

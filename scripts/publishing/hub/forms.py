@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 # Escapes of JSON, Python, HTML and URLs; spaces and line ends of byte-level vocabularies; characters without width.
 ESCAPES = re.compile(
-    r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|%([0-9a-fA-F]{2})|(&#?\w{1,8};)|\\[nrt]|([\"'\\/])|[ĠĊĉ▁]"
+    r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|%([0-9a-fA-F]{2})|(&#?\w{1,8};)|\\([\"'\\/])|\\[nrt]|[ĠĊĉ▁]"
     "|[\u00ad\u200b-\u200f\u2060\ufeff]"
 )
 # Between two parts of a string: quotes with or without a plus, as Python and JavaScript join them, and broken lines.

@@ -2,7 +2,8 @@
 
 In every file: secrets, by their form and by the values of this environment's secret variables. In config, code, card
 and templates also absolute paths and the names of this user and machine; not in vocabularies, where a learned token
-may well be `/home` or a name. In pictures and other binary files secrets and home folders, in their readable parts.
+may well be `/home` or a name. In pictures and other binary files secrets and home folders, in their readable parts;
+what pictures say about themselves is read as text is.
 """
 
 import itertools
@@ -19,6 +20,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from qkv.scripts.common.files import RepeatedKeyError, unique_keys
 from qkv.scripts.common.resources import table
 from qkv.scripts.publishing.hub.binary import metadata, readable
 from qkv.scripts.publishing.hub.secrets import HOMES, Leak, Machine, passwords, this_machine
@@ -95,7 +97,10 @@ def entries(folder: Path, shown: str) -> Iterator[tuple[str, Path]]:
 def scan_file(file: File, folder: Path) -> Iterator[Finding]:
     """Yield what is wrong with one file."""
     examine = next((EXAMINE[kind] for kind, name in TABLES["published"].items() if re.fullmatch(name, file.name)), None)
-    yield from (Finding(file.name, leak.what, "its name") for leak in leaks(file.name, "", file.machine))
+    if told := next(leaks(file.name, "", file.machine), None):
+        # A secret in a name is not repeated.
+        yield Finding(f"a file {file.name[:3]}…", told.what, "its name")
+        return
     if file.path.is_symlink() and not file.path.resolve().is_relative_to(folder.resolve()):
         yield Finding(file.name, "is a link that leads out of the folder")
     elif examine is None or not file.path.is_file():
@@ -176,8 +181,8 @@ def examine_vocabulary(file: File) -> Iterator[Finding]:
 def examine_config(file: File) -> Iterator[Finding]:
     """Check every string of a JSON file; of a tokenizer's vocabulary only for secrets."""
     try:
-        values = json.loads(file.path.read_bytes(), object_pairs_hook=distinct)
-    except (ValueError, RecursionError) as error:
+        values = json.loads(file.path.read_bytes(), object_pairs_hook=unique_keys)
+    except (ValueError, RecursionError, RepeatedKeyError) as error:
         yield Finding(file.name, f"is no JSON ({error})")
         return
     learned: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
@@ -194,14 +199,6 @@ def secrets_of(parts: list[tuple[str, str]], machine: Machine) -> Iterator[tuple
     starts = [0, *itertools.accumulate(len(text) + len(SEPARATOR) for _, text in parts)]
     for leak in machine.secrets(SEPARATOR.join(text for _, text in parts)):
         yield parts[bisect_right(starts, leak.start) - 1][0], leak
-
-
-def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; ValueError where a key is there twice, of which readers see the last alone."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError("a key is there twice")
-    return values
 
 
 def in_lines(file: File, find: Callable[[str], Iterable[Leak]]) -> Iterator[Finding]:

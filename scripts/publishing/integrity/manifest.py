@@ -7,7 +7,6 @@ decides what the model computes; documents such as the card are listed, but do n
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,7 +19,7 @@ from transformers import PreTrainedModel
 
 import qkv
 from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, tensor_files, write_json
-from qkv.scripts.common.files import RECORD, file_hash
+from qkv.scripts.common.files import RECORD, RepeatedKeyError, file_hash, unique_keys
 from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, held, tensors
 from qkv.scripts.publishing.hub.screen import TABLES
 from qkv.scripts.publishing.integrity.loading import installed_class, load_unchecked
@@ -209,6 +208,8 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = read_json(path, unique_keys)
     except ValueError as error:
         raise IntegrityError(str(error)) from None
+    except RepeatedKeyError as error:
+        raise IntegrityError(f"{MANIFEST} is damaged: {error}; download it again") from None
     if manifest.get("format") != FORMAT:
         raise IntegrityError(
             f"{MANIFEST} has format={manifest.get('format')!r}, this qkv reads {FORMAT}; install the qkv that wrote it"
@@ -218,14 +219,6 @@ def read_manifest(folder: Path) -> Manifest:
     if manifest["identity"] != (computed := identify(manifest)):
         raise IntegrityError(f"{MANIFEST} was edited: its identity is {computed}, and it says {manifest['identity']}")
     return manifest
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; IntegrityError for a key that stands twice, of which readers may take either."""
-    twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-    if twice:
-        raise IntegrityError(f"{MANIFEST} has the key {twice[0]!r} twice; download it again")
-    return dict(pairs)
 
 
 def inconsistent(manifest: Manifest) -> Iterator[str]:

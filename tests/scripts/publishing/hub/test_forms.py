@@ -13,6 +13,7 @@ HIDDEN = {
     "Python": "\\x73esame-open-sesame",
     "HTML": "&#115;esame&#x2d;open-sesame",
     "URL": "%73esame-open%2Dsesame",
+    "quotes": "sesame-\\' + \\'open-sesame",
     "no width": "sesa\u200bme-open-ses\u00adame",
     "sum": "sesame-' + 'open-sesame",
     "strings side by side": 'sesame-"\n    "open-sesame',

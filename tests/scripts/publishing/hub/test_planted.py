@@ -61,12 +61,15 @@ TRACES = {
 ASSIGNED = {"password": '"password": "correct-horse"', "API key": "api_key = 'correct-horse'", "pwd": "pwd=hunter2x"}
 
 
+Plant = Callable[[Path, str], object]
+
+
 def png(kind: bytes, content: bytes) -> bytes:
     """A picture with a chunk of its own."""
     return PNG[:8] + struct.pack(">I4s", len(content), kind) + content + b"\0\0\0\0" + PNG[8:]
 
 
-def line(name: str, form: str = "{}") -> Callable[[Path, str], None]:
+def line(name: str, form: str = "{}") -> Plant:
     def plant(folder: Path, planted: str) -> None:
         path = folder / name
         path.write_text(path.read_text() + form.format(planted) + "\n")
@@ -74,7 +77,7 @@ def line(name: str, form: str = "{}") -> Callable[[Path, str], None]:
     return plant
 
 
-def value(name: str, *keys: str) -> Callable[[Path, str], None]:
+def value(name: str, *keys: str) -> Plant:
     def plant(folder: Path, planted: str) -> None:
         values = json.loads((folder / name).read_text())
         inner = values
@@ -90,8 +93,8 @@ def weights(folder: Path, planted: str) -> None:
     save_file({"x": np.zeros(3, np.float32)}, folder / "model.safetensors", {"format": "pt", "note": planted})
 
 
-def picture(make: Callable[[bytes], bytes]) -> Callable[[Path, str], None]:
-    return lambda folder, planted: (folder / "curve.png").write_bytes(make(planted.encode())) and None
+def picture(make: Callable[[bytes], bytes]) -> Plant:
+    return lambda folder, planted: (folder / "curve.png").write_bytes(make(planted.encode()))
 
 
 def picture_name(folder: Path, planted: str) -> None:
@@ -105,10 +108,10 @@ def token(folder: Path, planted: str) -> None:
     (folder / "vocab.json").write_text(json.dumps({"a": 0, "Ġ" + planted: 1}, ensure_ascii=False))
 
 
-PLACES: dict[str, Callable[[Path, str], None]] = {
+PLACES: dict[str, Plant] = {
     "card": line("README.md", "See {} there."),
-    "YAML of the card": lambda folder, planted: (
-        (folder / "README.md").write_text(f"---\nlicense: mit\nnote: '{planted}'\n---\n![](curve.png)\n") and None
+    "YAML of the card": lambda folder, planted: (folder / "README.md").write_text(
+        f"---\nlicense: mit\nnote: '{planted}'\n---\n![](curve.png)\n"
     ),
     "comment in code": line("modeling_decoder.py", "# {}"),
     "string in code": line("modeling_decoder.py", 'x = "{}"'),
@@ -142,6 +145,7 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "escaped for Python": lambda planted: "".join(f"\\x{ord(letter):02x}" for letter in planted),
     "escaped for HTML": lambda planted: "".join(f"&#{ord(letter)};" for letter in planted),
     "escaped for a URL": lambda planted: "".join(f"%{ord(letter):02x}" for letter in planted),
+    "slashes escaped": lambda planted: planted.replace("/", "\\/"),
     "after a line's end": lambda planted: "\\n" + planted,
     "after a word": lambda planted: "x_" + planted,
     "in two strings": lambda planted: f"'{planted[:9]}' + '{planted[9:]}'",
@@ -168,7 +172,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def missed(folder: Path, places: dict[str, Callable[[Path, str], None]], planted: dict[str, str]) -> list[str]:
+def missed(folder: Path, places: dict[str, Plant], planted: dict[str, str]) -> list[str]:
     """Plant each alone in every place, and name what passes."""
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     passed = []
@@ -189,14 +193,21 @@ def missed(folder: Path, places: dict[str, Callable[[Path, str], None]], planted
 def test_plain_secrets_and_traces_are_found_in_every_place(folder: Path) -> None:
     tried = [(PLACES, {**SECRETS, **TRACES}), (FOR_SECRETS, SECRETS), (FOR_ASSIGNED, ASSIGNED)]
     passed = [name for places, planted in tried for name in missed(folder, places, planted)]
-    assert len(passed) <= 0.02 * sum(len(places) * len(planted) for places, planted in tried), passed
+    assert not passed
 
 
-def test_most_disguised_secrets_are_found(folder: Path) -> None:
+def test_what_is_harmless_passes_in_every_place(folder: Path) -> None:
+    places = {**PLACES, **FOR_SECRETS}
+    harmless = "words of no secret, 2017"
+    assert missed(folder, places, {"harmless": harmless}) == [f"harmless: {place}" for place in places]
+    hidden = {name: hide(harmless) for name, hide in DISGUISES.items()}
+    assert len(missed(folder, {"card": PLACES["card"]}, hidden)) == len(hidden)
+
+
+def test_disguised_secrets_are_found(folder: Path) -> None:
     places = {name: PLACES[name] for name in ("card", "string in code", "config", "chat template")}
     disguised = {f"{kind} {name}": hide(text) for kind, text in SECRETS.items() for name, hide in DISGUISES.items()}
-    passed = missed(folder, places, disguised)
-    assert len(passed) <= 0.1 * len(places) * len(disguised), passed
+    assert not missed(folder, places, disguised)
 
 
 def ordinary_vocabulary() -> dict[str, int]:

@@ -182,6 +182,11 @@ PLANTED: dict[str, tuple[Callable[[Path], None], str]] = {
     "code in a folder": (data("lib/code.py", b"x"), "lib is of no kind that a published model needs"),
     "picture that is not shown": (data("other.png", PNG), "other.png is a picture that README.md does not show"),
     "text that is none": (data("LICENSE", b"\xff\xfe"), "LICENSE is no text"),
+    "JSON with a key twice": (
+        data("config.json", b'{"a": "one", "a": "other"}'),
+        "config.json is no JSON (it has the key 'a' twice)",
+    ),
+    "token in a name": (data(f"{TOKEN}.png", PNG), "a file hf_… holds a Hugging Face token (its name)"),
     "JSON that is none": (data("config.json", b"{"), "config.json is no JSON"),
     "link to a file outside": (linked("NOTICE", "../secret"), "NOTICE is a link that leads out of the folder"),
     "link to a folder outside": (linked("images", ".."), "images is a link that leads out of the folder"),
