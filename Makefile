@@ -10,7 +10,7 @@ OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility clients clients-environment common-suite test-hub cards install
+.PHONY: quickstart test compatibility clients clients-environment common-suite test-hub cards release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -52,6 +52,15 @@ cards: install
 # their own, deleted afterwards. They skip without a token in HF_TOKEN; HF_TEST_NAMESPACE names an organisation to use.
 test-hub: install
 	QKV_TEST_HUB=$${QKV_TEST_HUB:-https://huggingface.co} $(VENV)/bin/pytest -rs tests/hub/test_endpoint.py tests/hub/test_push_to_hub.py
+
+# The files of a release, from the last commit: everything built twice and compared, a bill of materials of what users
+# install, sums, and with SIGN=key.pem (or SIGN=keyless) their signature.
+DIST ?= dist
+release:
+	$(MAKE) install VENV=$(VENV)-users PACKAGE="'.[all]'"
+	$(PYTHON) -m venv $(VENV)-release
+	$(VENV)-release/bin/python -m pip --disable-pip-version-check install --quiet -r .ci/release.txt
+	$(VENV)-release/bin/python .ci/release.py $(DIST) --environment $(VENV)-users $(if $(SIGN),--sign $(SIGN))
 
 install: $(VENV)/.installed
 

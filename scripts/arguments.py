@@ -184,6 +184,8 @@ def publish(parser: ArgumentParser) -> None:
     parser.add_argument("--tag", help="a name for the commit")
     parser.add_argument("--message", help="what the commit is about")
     parser.add_argument("--dry-run", action="store_true", help="only show what would be sent")
+    help = "sign all files: with a private key in a PEM file, or `keyless`, with your login, named in a public log"
+    parser.add_argument("--sign", metavar="KEY", help=help)
     add_weights(parser)
     parser.add_argument(
         "--allow", action="append", default=[], metavar="WORD", help="a name or path that everybody may read"
@@ -201,6 +203,8 @@ def verify(parser: ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a folder or a Hub id")
     parser.add_argument("--revision", help="of a Hub id: a branch, tag or commit")
     parser.add_argument("--expect", metavar="WHAT", help="the identity the model must have, or a folder it must equal")
+    help = "who must have signed all files: the file of a public key, or IDENTITY,ISSUER of a keyless signature"
+    parser.add_argument("--signed-by", metavar="WHO", help=help)
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code of a repository")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table to a file, too")
 

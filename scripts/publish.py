@@ -53,6 +53,7 @@ def summary(done: Published, arguments: Namespace) -> dict[str, str]:
     rows = {"model": f"{arguments.source}, {form}"}
     rows |= {"folder": str(done.folder)} if done.folder else {"repository": arguments.target, "url": str(done.url)}
     rows["identity"] = done.identity
+    rows |= {"signed": f"with {arguments.sign}"} if arguments.sign else {}
     rows["files"] = f"{len(held)}, {decimal(sum(change.size for change in held))}"
     if done.folder:
         return rows

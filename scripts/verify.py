@@ -24,6 +24,7 @@ def run(arguments: Namespace) -> None:
             arguments.target,
             revision=arguments.revision,
             expect=arguments.expect,
+            signed_by=arguments.signed_by,
             trust_remote_code=arguments.trust_remote_code,
             step=status.update,
         )

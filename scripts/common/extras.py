@@ -7,7 +7,9 @@ from types import ModuleType
 # The extra that brings each module which `pip install qkv` alone does not. `tests/test_installation.py` holds this
 # table and pyproject.toml against what the code imports.
 EXTRAS = {
+    "OpenSSL": "signing",
     "PIL": "vision",
+    "cryptography": "signing",
     "datasets": "train",
     "detect_secrets": "hub",
     "espeakng_loader": "speech",
@@ -15,6 +17,7 @@ EXTRAS = {
     "matplotlib": "train",
     "mido": "audio",
     "mlflow": "mlflow",
+    "model_signing": "signing",
     "optuna": "sweep",
     "pyarrow": "train",
     "pycocotools": "vision",
@@ -30,9 +33,11 @@ EXTRAS = {
 }
 # Modules whose distribution has another name.
 DISTRIBUTIONS = {
+    "OpenSSL": "pyopenssl",
     "PIL": "pillow",
     "detect_secrets": "detect-secrets",
     "espeakng_loader": "espeakng-loader",
+    "model_signing": "model-signing",
     "sklearn": "scikit-learn",
     "x_transformers": "x-transformers",
 }

@@ -22,6 +22,7 @@ import pytest
 import torch
 from PIL import Image
 
+import keys
 import qkv
 import tiny
 from checkout import ROOT
@@ -31,7 +32,9 @@ from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.image import read_image
 from qkv.scripts.data.readers import FORMATS, format_of
 from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity.bundle import SIGNATURE
 from qkv.scripts.publishing.integrity.manifest import read_manifest
+from qkv.scripts.publishing.integrity.signature import signature_row, signer
 from qkv.scripts.publishing.integrity.verification import file_rows
 from qkv.scripts.recipes.loading import load
 
@@ -213,6 +216,22 @@ def compare_files(path: Path) -> None:
         raise qkv.IntegrityError("; ".join(findings))
 
 
+def signed(folder: Path) -> Path:
+    """A folder of one file and its signature."""
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "qkv_decoder"}')
+    private, _ = keys.pair(folder)
+    signer(private).sign(model, model / SIGNATURE)
+    return model / SIGNATURE
+
+
+def verify_signature(path: Path) -> None:
+    """Verify the signature of a folder."""
+    if findings := signature_row(path.parent, path.parents[1] / "alice.pub").findings:
+        raise qkv.IntegrityError("; ".join(findings))
+
+
 RECIPE = ROOT / "scripts" / "recipes" / "copy.yaml"
 KINDS = {
     "wav": Kind(wav, read_wav),
@@ -224,6 +243,9 @@ KINDS = {
     "config as bytes": Kind(exported("config.json"), load_config),
     "manifest": Kind(exported("qkv_manifest.json"), compare_files, as_json=True),
     "manifest as bytes": Kind(exported("qkv_manifest.json"), compare_files),
+    "signature": Kind(signed, verify_signature, as_json=True),
+    "signature as bytes": Kind(signed, verify_signature),
+    "signed file": Kind(lambda folder: signed(folder).with_name("config.json"), verify_signature, sealed=True),
     "weights": Kind(exported("model.safetensors"), compare_files, sealed=True),
     "verified config": Kind(exported("config.json"), compare_files),
 }

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
+import keys
 import qkv
 import tables
 import tiny
@@ -70,7 +71,8 @@ def run(hub: LoopbackHub, place: Path) -> Iterator[Run]:
 
     def command(*words: str, **environment: str) -> Result:
         hub.log()
-        order = {"words": ["publish", *words], "environment": {"HF_TOKEN": "hf_alice", **environment}}
+        command = list(words) if words[0] == "verify" else ["publish", *words]
+        order = {"words": command, "environment": {"HF_TOKEN": "hf_alice", **environment}}
         process.stdin.write(json.dumps(order) + "\n")
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())
@@ -128,6 +130,43 @@ def test_the_native_form_has_no_code(hub: LoopbackHub, native: Result) -> None:
 def test_a_pull_request_is_shown(hub: LoopbackHub, run: Run, native: Result) -> None:
     result = run("model", "alice/native", "--native", "--pr", "--dtype", "float16", HF_TOKEN="hf_bob")
     assert result.status == 0 and f"{hub.url}/alice/native/discussions/1" in result.out
+
+
+@pytest.fixture(scope="module")
+def signed(run: Run, place: Path) -> Result:
+    for name in ("alice", "mallory"):
+        keys.pair(place, name)
+    return run("model", "alice/signed", "--native", "--sign", "alice.pem", "--tag", "v1")
+
+
+def test_a_signature_goes_to_the_hub_with_what_it_signs(hub: LoopbackHub, run: Run, signed: Result) -> None:
+    assert signed.status == 0 and "with alice.pem" in signed.out and signed.err == ""
+    assert "model.sig" in tree(hub, "alice/signed", "v1")
+    again = run("model", "alice/signed", "--native", "--sign", "alice.pem", "--tag", "v1")
+    assert again.status == 0 and f"{len(tree(hub, 'alice/signed'))} same; 0 bytes sent" in again.out
+    assert len(commits(hub, "alice/signed")) == 2
+
+
+def test_another_key_is_another_commit(hub: LoopbackHub, run: Run, signed: Result) -> None:
+    before = tree(hub, "alice/signed")
+    other = run("model", "alice/signed", "--native", "--sign", "mallory.pem", "--revision", "other")
+    after = tree(hub, "alice/signed", "other")
+    assert other.status == 0 and {name for name in after if after[name] != before.get(name)} == {"model.sig"}
+    refused = run("verify", "alice/signed", "--revision", "other", "--signed-by", "alice.pub")
+    assert refused.status == 1 and refused.err.count("\n") == 1
+    assert (
+        "is not what was signed: signature: model.sig was made with another key than the key alice.pub" in refused.err
+    )
+    unsigned = run("verify", "alice/signed", "--revision", commits(hub, "alice/signed")[-1], "--signed-by", "alice.pub")
+    assert unsigned.status == 1 and "model.sig is missing, so nobody signed this" in unsigned.err
+
+
+@pytest.mark.slow
+def test_what_came_from_the_hub_is_what_was_signed(run: Run, signed: Result) -> None:
+    """Out of the client's cache, which holds links, by every way of loading."""
+    verified = run("verify", "alice/signed", "--revision", "v1", "--signed-by", "alice.pub")
+    assert verified.status == 0, verified.err
+    assert "files are what the key alice.pub signed" in verified.out.splitlines()[-1]
 
 
 def test_a_secret_never_reaches_the_hub(hub: LoopbackHub, run: Run) -> None:

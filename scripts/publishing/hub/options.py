@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 MAIN = "main"
+KEYLESS = "keyless"
 # Options that only the Hub has, and those that come too late for a folder that was built before.
 OF_THE_HUB = ("private", "revision", "pull_request", "tag", "message", "dry_run")
 OF_BUILDING = ("processor", "record", "other", "dtype", "max_shard_size")
@@ -20,7 +21,8 @@ class PublishOptions:
     `processor` is the tokenizer or image processor of a model in memory, or a list of them; `record` the record of its
     training, or its run folder. `native` writes the stock transformers form, which needs no remote code; `other`, the
     Hub id or address of the model's other form, is linked. `dtype` and `max_shard_size` are those of the weights.
-    `allow` are names and paths that may be published although they are of this machine.
+    `allow` are names and paths that may be published although they are of this machine. `sign` is the file of a private
+    key that all files are signed with, or "keyless" for a login by Sigstore, whose public log then names you.
     On the Hub: `private` is the visibility of a new repository, and is checked against that of an old one; `revision` a
     branch, made from `main` where there is none; `pull_request` proposes the commit instead of making it, `tag` names
     it, `message` describes it, `dry_run` only compares. `step` is called with what is done next.
@@ -33,6 +35,7 @@ class PublishOptions:
     dtype: str | None = None
     max_shard_size: str | None = None
     allow: Sequence[str] = ()
+    sign: str | os.PathLike[str] | None = None
     private: bool | None = None
     revision: str | None = None
     pull_request: bool = False
@@ -44,6 +47,8 @@ class PublishOptions:
     def __post_init__(self) -> None:
         if self.pull_request and self.tag:
             raise ValueError(f"tag={self.tag!r} names a commit of a branch, not a pull request; tag after merging it")
+        if self.dry_run and self.sign == KEYLESS:
+            raise ValueError("sign='keyless' writes to a public log, which no dry run may; leave one of them out")
 
     def check_unset(self, names: Sequence[str], reason: str) -> None:
         """Raise ValueError for the first of these options that is given; `reason` has a place for its name."""

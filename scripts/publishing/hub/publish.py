@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,9 @@ from qkv.scripts.common.files import file_hash, staged
 from qkv.scripts.publishing.hub.options import OF_THE_HUB, Change, Package, Published, PublishOptions
 from qkv.scripts.publishing.hub.package import ModelSource, build
 from qkv.scripts.publishing.hub.screen import scan
-from qkv.scripts.publishing.hub.upload import send
+from qkv.scripts.publishing.hub.upload import remote_file, send
+from qkv.scripts.publishing.integrity.bundle import SIGNATURE
+from qkv.scripts.publishing.integrity.signature import Signer, signer
 
 
 def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any) -> Published:
@@ -32,12 +34,19 @@ def publish(source: ModelSource, target: str | os.PathLike[str], **options: Any)
         reason = f"{place} is a folder, and {{}} is for the Hub; leave it out, or name user/model"
         chosen.check_unset(OF_THE_HUB, reason)
     public = [] if isinstance(place, Path) else [place, *place.split("/")]
+    signing = None if chosen.sign is None else signer(chosen.sign)
     with workspace(place) as folder:
         package = build(source, folder, place, chosen)
         chosen.step("scan the folder")
         package = replace(package, files=scan(package.folder, public=[*public, *chosen.allow]))
+        if package.as_built and (isinstance(place, Path) or signing):
+            gather(package, folder, shutil.copyfile if isinstance(place, Path) else os.symlink)
+        if signing:
+            chosen.step("sign the files")
+            earlier = None if isinstance(place, Path) else remote_file(place, SIGNATURE, chosen.branch)
+            package = signed(package, folder, signing, earlier)
         if isinstance(place, Path):
-            return Published(keep(package, folder), package.identity, folder=place, as_built=package.as_built)
+            return Published(listed(package), package.identity, folder=place, as_built=package.as_built)
         chosen.step("compare with the Hub" if chosen.dry_run else "send to the Hub")
         return send(package, place, chosen)
 
@@ -64,12 +73,30 @@ def workspace(place: Path | str) -> Iterator[Path]:
             yield folder
     else:
         with tempfile.TemporaryDirectory(prefix="qkv-") as name:
-            yield Path(name)
+            # A signature holds the name of the folder.
+            folder = Path(name) / place.rpartition("/")[2]
+            folder.mkdir()
+            yield folder
 
 
-def keep(package: Package, folder: Path) -> tuple[Change, ...]:
-    """Copy the files of a package that was built elsewhere into the folder, and list them."""
-    for name, path in package.files.items() if package.as_built else ():
+def gather(package: Package, folder: Path, put: Callable[[Path, Path], object]) -> None:
+    """Copy or link the files of a package that was built elsewhere into the folder."""
+    for name, path in package.files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, folder / name)
+        put(path.resolve(), folder / name)
+
+
+def signed(package: Package, folder: Path, signer: Signer, earlier: Path | None) -> Package:
+    """Sign the files, unless the repository has their signature by this key: a new one would be another commit."""
+    signature = folder / SIGNATURE
+    signature.unlink(missing_ok=True)
+    if earlier and signer.made(earlier, folder):
+        shutil.copyfile(earlier, signature)
+    else:
+        signer.sign(folder, signature)
+    return replace(package, files={**package.files, SIGNATURE: signature})
+
+
+def listed(package: Package) -> tuple[Change, ...]:
+    """Return the files of a package that became a folder."""
     return tuple(Change(name, "new", path.stat().st_size, file_hash(path)) for name, path in package.files.items())

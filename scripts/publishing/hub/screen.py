@@ -24,6 +24,7 @@ from qkv.scripts.common.files import RepeatedKeyError, unique_keys
 from qkv.scripts.common.resources import table
 from qkv.scripts.publishing.hub.binary import metadata, readable
 from qkv.scripts.publishing.hub.secrets import HOMES, Leak, Machine, passwords, this_machine
+from qkv.scripts.publishing.integrity.bundle import statement
 
 TABLES = table(__file__)
 OPTIMIZER = re.compile(r"(^|\.)(exp_avg(_sq)?|max_exp_avg_sq|momentum_buffer|rng_state)$|^optimizer\.")
@@ -194,6 +195,17 @@ def examine_config(file: File) -> Iterator[Finding]:
         yield Finding(file.name, leak.what, "below a key" if any(file.machine.secrets(place)) else place)
 
 
+def examine_signature(file: File) -> Iterator[Finding]:
+    """Check the names in what was signed; who signed it, a key or certificate and its entry in a log, is public."""
+    try:
+        signed = statement(file.path)
+    except ValueError as error:
+        yield Finding(file.name, f"is not what its name says ({error})")
+        return
+    for place, text in strings(signed):
+        yield from (Finding(file.name, leak.what, place) for leak in leaks(text, place, file.machine))
+
+
 def secrets_of(parts: list[tuple[str, str]], machine: Machine) -> Iterator[tuple[str, Leak]]:
     """Yield (place, leak) of the secrets in many short texts, which are read as one."""
     starts = [0, *itertools.accumulate(len(text) + len(SEPARATOR) for _, text in parts)]
@@ -241,6 +253,7 @@ EXAMINE: dict[str, Callable[[File], Iterator[Finding]]] = {
     "configs": examine_config,
     "vocabularies": examine_vocabulary,
     "sentence pieces": partial(examine_binary, kind="sentence pieces"),
+    "signatures": examine_signature,
     "pictures": examine_picture,
     "texts": examine_text,
 }

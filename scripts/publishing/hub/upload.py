@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi
-from huggingface_hub.errors import RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.hf_api import GitRefs, RepoFile
 from huggingface_hub.utils.sha import git_hash
 
@@ -28,6 +28,14 @@ def send(package: Package, repo: str, options: PublishOptions, patience: Patienc
     """
     upload = Upload(package, Repository(HfApi(library_name="qkv"), repo, options))
     return persistently(upload.preview if options.dry_run else upload.run, repo, patience or Patience())
+
+
+def remote_file(repo: str, name: str, revision: str) -> Path | None:
+    """Return a file of a repository, None where none can be had; why not is told when something is sent."""
+    try:
+        return Path(HfApi(library_name="qkv").hf_hub_download(repo, name, revision=revision))
+    except (HfHubHTTPError, OSError):
+        return None
 
 
 class Repository:

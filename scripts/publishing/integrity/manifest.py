@@ -22,6 +22,7 @@ from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, tens
 from qkv.scripts.common.files import RECORD, RepeatedKeyError, file_hash, unique_keys
 from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, held, tensors
 from qkv.scripts.publishing.hub.screen import TABLES
+from qkv.scripts.publishing.integrity.bundle import SIGNATURE
 from qkv.scripts.publishing.integrity.loading import installed_class, load_unchecked
 from qkv.scripts.publishing.integrity.manifest_types import malformed
 
@@ -125,13 +126,13 @@ def expected_load(manifest: Manifest, folder: Path, dtype: str, actual: Held) ->
 
 
 def file_paths(folder: Path) -> list[Path]:
-    """Return every file of a folder and its sub-folders, but for the manifest and hidden files of tools.
+    """Return every file of a folder and its sub-folders, but for the manifest, its signature and hidden files of tools.
 
     Of a run folder it is the files of the model, and not what the training keeps beside them.
     """
     # A link to a folder is listed, too, for loading reads what it leads to.
     paths = (path for path in folder.rglob("*") if path.is_file() or (path.is_symlink() and path.is_dir()))
-    paths = (path for path in paths if path.relative_to(folder).as_posix() != MANIFEST)
+    paths = (path for path in paths if path.relative_to(folder).as_posix() not in (MANIFEST, SIGNATURE))
     of_model = is_of_model if (folder / RECORD).is_file() else lambda name: True
     return sorted(
         path

@@ -3,6 +3,7 @@
 Nothing is loaded unless every file is right, and the code of a repository runs only where the caller trusts it.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from qkv.modeling.conversion.files import located
 from qkv.scripts.common.files import model_folder
+from qkv.scripts.publishing.integrity.bundle import SIGNATURE
 from qkv.scripts.publishing.integrity.files import Row, config_findings, file_rows
 from qkv.scripts.publishing.integrity.guard import fetched
 from qkv.scripts.publishing.integrity.load_paths import load_rows
@@ -24,6 +26,7 @@ from qkv.scripts.publishing.integrity.manifest import (
     identity,
     read_manifest,
 )
+from qkv.scripts.publishing.integrity.signature import CHECK, signature_row
 
 IDENTITY = re.compile(r"[0-9a-f]{16,64}")
 
@@ -53,9 +56,12 @@ class Report:
         if self.passed:
             skipped = [row.check for row in self.rows if row.skipped]
             left = f"; not run: {', '.join(skipped)}" if skipped else ""
-            return f"{self.name} is what its manifest says, identity {self.identity}{left}"
-        failures = "; ".join(f"{row.check}: {brief(row.findings)}" for row in self.rows if row.findings)
-        return f"{self.name} is not what its manifest says: {failures}"
+            signed = [f"; {row.detail}" for row in self.rows if row.check == CHECK and not row.skipped]
+            return f"{self.name} is what its manifest says, identity {self.identity}{''.join(signed)}{left}"
+        failed = [row for row in self.rows if row.findings]
+        failures = "; ".join(f"{row.check}: {brief(row.findings)}" for row in failed)
+        expected = "was signed" if failed[0].check == CHECK else "its manifest says"
+        return f"{self.name} is not what {expected}: {failures}"
 
 
 def verify(
@@ -63,15 +69,17 @@ def verify(
     *,
     revision: str | None = None,
     expect: str | Path | None = None,
+    signed_by: str | os.PathLike[str] | None = None,
     trust_remote_code: bool = False,
 ) -> Report:
     """Compare a folder or Hub repository with its manifest: every file, and every tensor after every way of loading.
 
-    `expect` is the identity that the model must have, or a folder with the model that it must be. The code of a
-    repository runs, in a process of its own, only with that or with `trust_remote_code`. IntegrityError names the file,
-    tensor, buffer or config field that differs.
+    `expect` is the identity that the model must have, or a folder with the model that it must be. `signed_by` is who
+    must have signed all of its files: the file of a public key, or "IDENTITY,ISSUER" of a keyless signature. The code
+    of a repository runs, in a process of its own, only with `expect` or `trust_remote_code`. IntegrityError names the
+    file, tensor, buffer or config field that differs.
     """
-    report = examine(target, revision=revision, expect=expect, trust_remote_code=trust_remote_code)
+    report = examine(target, revision=revision, expect=expect, signed_by=signed_by, trust_remote_code=trust_remote_code)
     if not report.passed:
         raise IntegrityError(report.sentence)
     return report
@@ -82,6 +90,7 @@ def examine(
     *,
     revision: str | None = None,
     expect: str | Path | None = None,
+    signed_by: str | os.PathLike[str] | None = None,
     trust_remote_code: bool = False,
     step: Callable[[str], None] = lambda check: None,
 ) -> Report:
@@ -91,15 +100,23 @@ def examine(
     if revision and not repository:
         raise ValueError(f"{target} is a folder, which has no revision {revision}; leave --revision out")
     rows = []
-    for row in checks(folder, expect, trusted=trust_remote_code or not repository or expect is not None):
+    trusted = trust_remote_code or not repository or expect is not None
+    for row in checks(folder, expect, trusted=trusted, signed_by=signed_by):
         rows.append(row)
         step(row.check)
-    known = not any(row.check == "manifest" and row.findings for row in rows)
+    known = any(row.check == "manifest" and not row.findings for row in rows)
     return Report(str(target), folder.name if repository else None, rows, identity(folder) if known else None)
 
 
-def checks(folder: Path, expect: str | Path | None, *, trusted: bool) -> Iterator[Row]:
-    """Yield every check in order; loads only where the files have no findings."""
+def checks(
+    folder: Path, expect: str | Path | None, *, trusted: bool, signed_by: str | os.PathLike[str] | None = None
+) -> Iterator[Row]:
+    """Yield every check in order; loads only where the files have no findings, and reads nothing that is not signed."""
+    if signed_by is not None or (folder / SIGNATURE).is_file():
+        signature = signature_row(folder, signed_by)
+        yield signature
+        if signature.findings:
+            return
     try:
         manifest = read_manifest(folder)
     except IntegrityError as error:

@@ -12,11 +12,14 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForMaskedLM, BertForMaskedLM, PreTrainedTokenizerFast, ViTImageProcessorPil
 
+import keys
 import qkv
 import tiny
 from qkv.scripts.publishing.hub.options import Published
 from qkv.scripts.publishing.hub.publish import destination
 from qkv.scripts.publishing.hub.screen import UnfitError
+from qkv.scripts.publishing.integrity.bundle import SIGNATURE, statement
+from qkv.scripts.publishing.integrity.signature import signature_row
 from sampling import sampled
 from tiny import Case
 
@@ -152,6 +155,26 @@ def test_a_built_folder_is_published_as_it_is_and_only_if_it_is_whole(forms: For
     with pytest.raises(qkv.IntegrityError, match="b is not what was built: .*config.json"):
         qkv.publish(tmp_path / "b", tmp_path / "c")
     assert {path.name for path in tmp_path.iterdir()} == {"b"}
+
+
+def test_a_folder_is_signed(forms: Forms, tmp_path: Path) -> None:
+    """A new one, and one that was built before, which itself stays as it is."""
+    private, public = keys.pair(tmp_path)
+    before = {path: path.read_bytes() for path in forms.own.folder.rglob("*") if path.is_file()}
+    for source, name in ((model(), "new"), (forms.own.folder, "copy"), (tmp_path / "copy", "again")):
+        published = qkv.publish(source, tmp_path / name, sign=private)
+        assert SIGNATURE in {change.name for change in published.changes}
+        row = signature_row(tmp_path / name, public)
+        assert row.findings == [] and row.detail.startswith(f"all {len(published.changes) - 1} files are")
+        assert [subject["name"] for subject in statement(tmp_path / name / SIGNATURE)["subject"]] == [name]
+    assert {path: path.read_bytes() for path in forms.own.folder.rglob("*") if path.is_file()} == before
+    assert qkv.publish(tmp_path / "copy", tmp_path / "signed before").as_built
+    assert signature_row(tmp_path / "signed before", public).findings == []
+
+
+def test_a_key_that_cannot_sign_stops_before_anything_is_built(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no private key at nowhere.pem"):
+        qkv.publish(tmp_path / "no model", tmp_path / "x", sign="nowhere.pem")
 
 
 def test_options_of_the_hub_are_refused_for_a_folder(tmp_path: Path) -> None:

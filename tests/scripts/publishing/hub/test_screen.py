@@ -1,5 +1,6 @@
 """Only what a model needs passes the screen; what does not is named, with its place, and its text is not repeated."""
 
+import base64
 import io
 import json
 import pickle
@@ -49,7 +50,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "curve.png").write_bytes(PNG)
     (folder / "spiece.model").write_bytes(PIECES)
     save_weights(folder / "model.safetensors")
+    signature("config.json")(folder)
     return folder
+
+
+def signature(name: str) -> Callable[[Path], None]:
+    """What signs a file of that name; the screening does not ask by whom."""
+
+    def plant(folder: Path) -> None:
+        signed = json.dumps({"predicate": {"resources": [{"name": name, "digest": "00"}]}})
+        payload = {"payload": base64.b64encode(signed.encode()).decode()}
+        (folder / "model.sig").write_text(json.dumps({"verificationMaterial": {}, "dsseEnvelope": payload}))
+
+    return plant
 
 
 def save_weights(path: Path, name: str = "lm_head.weight", **metadata: str) -> None:
@@ -66,7 +79,7 @@ def refused(folder: Path, **options: Any) -> str:
 def test_what_a_model_needs_passes(folder: Path) -> None:
     files = scan(folder)
     assert files == {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
-    assert len(files) == 12
+    assert len(files) == 13
 
 
 def text(name: str, line: str) -> Callable[[Path], None]:
@@ -120,6 +133,12 @@ def archive(before: bytes) -> bytes:
 
 ZIP = "a zip archive, as torch.save writes pickles"
 PLANTED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "token in what was signed": (
+        signature(TOKEN),
+        "model.sig holds a Hugging Face token (predicate.resources[0].name)",
+    ),
+    "no signature": (data("model.sig", b"{}"), "model.sig is not what its name says (model.sig is no signature"),
+    "signature elsewhere": (data("other.sig", b"{}"), "other.sig is of no kind that a published model needs"),
     "token in a config": (
         values("config.json", hub={"t": [TOKEN]}),
         "config.json holds a Hugging Face token (hub.t[0])",
