@@ -1,6 +1,6 @@
 """The models."""
 
-from .. import add_code, load_on_request, save_code
+from .. import add_code, check_size, load_on_request, save_code
 from .base import QkvPreTrainedModel
 from .conversion.convert import from_transformers, to_transformers
 from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel
@@ -38,6 +38,7 @@ from .modeling_image_encoder import (
 from .modeling_recurrent import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
 from .modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
 
+QkvPreTrainedModel.build_hook = check_size
 QkvPreTrainedModel.load_hook = load_on_request
 QkvPreTrainedModel.save_hook = save_code
 QkvPreTrainedModel.upload_hook = add_code

@@ -33,7 +33,8 @@ class QkvPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_compile_fullgraph = True
-    # What the package adds to loading, saving and pushing; a published copy has none of it.
+    # What the package adds to building, loading, saving and pushing; a published copy has none of it.
+    build_hook: ClassVar[Callable[[type[PreTrainedModel], QkvConfig], None] | None] = None
     load_hook: ClassVar[Callable[..., object] | None] = None
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
@@ -41,8 +42,9 @@ class QkvPreTrainedModel(PreTrainedModel):
 
     def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
         check_family(self, config)
-        # It may have been edited since it was made.
-        config.validate()
+        config.validate()  # it may have been edited since it was made
+        if hook := type(self).build_hook:
+            hook(type(self), config)
         super().__init__(config, *inputs, **kwargs)
 
     def post_init(self) -> None:

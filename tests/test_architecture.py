@@ -73,7 +73,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 113,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2155, "modeling": 7046}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2155, "modeling": 7057}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

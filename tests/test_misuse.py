@@ -293,8 +293,17 @@ TOKENS: list[Row] = [
     (lambda: decoder()(IDS, zeros(3, 5)), f"(3, 5) | 2 | 5 | {MASK}"),
     (lambda: encoder()(IDS, zeros(2, 5, 5)), f"(2, 5, 5) | 2 | 5 | {MASK}"),
     (lambda: encoder()(IDS, zeros(2, 1, 5, 4)), f"(2, 1, 5, 4) | (2, 1, 5, 5) | {MASK}"),
-    (lambda: encoder()(IDS, whole(2, 5, value=-1).float()), "attention_mask | negative | 1 | 0"),
-    (lambda: decoder()(IDS, torch.full((2, 5), NAN)), "attention_mask | NaN | 1 | 0"),
+    (lambda: encoder()(IDS, whole(2, 5, value=-1).float()), "attention_mask | from -1.0 | 1 | 0"),
+    (lambda: encoder()(IDS, whole(2, 5, value=2)), "attention_mask | to 2 | 1 | 0 | position_ids"),
+    (lambda: decoder()(IDS, whole(2, 5, value=-1)), "attention_mask | from -1 | 1 | 0"),
+    (lambda: decoder()(IDS, torch.full((2, 5), 0.5)), "attention_mask | from 0.5 | 1 | 0"),
+    (
+        lambda: encoder_decoder()(
+            attention_mask=whole(2, 5, value=2), encoder_outputs=(zeros(2, 5, 8),), decoder_input_ids=IDS
+        ),
+        "encoder_attention_mask | to 2 | 1 | 0",
+    ),
+    (lambda: decoder()(IDS, torch.full((2, 5), NAN)), "attention_mask | nan | 1 | 0"),
     (lambda: decoder()(IDS[:, :1], zeros(2, 1), past_key_values=filled_cache()), f"(2, 1) | 5 | {MASK}"),
     (lambda: encoder(type_vocab_size=2)(IDS, token_type_ids=whole(2, 4)), "token_type_ids | (2, 4) | (2, 5)"),
     (

@@ -184,15 +184,26 @@ def check_padding_mask(attention_mask: Tensor, hidden: Tensor, past: int | Tenso
             f"attention_mask of shape {tuple(attention_mask.shape)} does not fit a batch of {hidden.shape[0]} rows of "
             f"{seen} tokens; give one value for each token, or a (batch, 1, queries, keys) mask"
         )
-    if attention_mask.is_floating_point() and can_read_values(attention_mask) and not bool((attention_mask >= 0).all()):
-        raise ValueError("attention_mask holds negative numbers or NaN; mark real tokens with 1 and padding with 0")
+    check_marks("attention_mask", attention_mask)
+
+
+def check_marks(name: str, mask: Tensor | None) -> None:
+    """Check that marks of real tokens are 0 and 1: sums of others would give other positions and other means."""
+    if mask is None or mask.dtype == torch.bool or not mask.numel() or not can_read_values(mask):
+        return
+    low, high = mask.aminmax()
+    if low < 0 or high > 1 or (mask.is_floating_point() and not ((mask == 0) | (mask == 1)).all()):
+        raise ValueError(
+            f"{name} holds numbers from {low.item()} to {high.item()}; mark real tokens with 1 and padding with 0 "
+            "(documents packed in a row are told apart by position_ids that start again)"
+        )
 
 
 def check_position_ids(hidden: Tensor, position_ids: Tensor | None) -> None:
     """Check that there are position ids for each row of tokens, or one row for all."""
-    batch, length = hidden.shape[:2]
-    if position_ids is not None and tuple(position_ids.shape) not in ((batch, length), (1, length)):
-        raise ValueError(f"position_ids of shape {tuple(position_ids.shape)} do not fit {(batch, length)} tokens")
+    tokens = hidden.shape[:2]
+    if position_ids is not None and position_ids.shape not in (tokens, (1, tokens[1])):
+        raise ValueError(f"position_ids of shape {tuple(position_ids.shape)} do not fit {tuple(tokens)} tokens")
 
 
 def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
@@ -202,6 +213,7 @@ def check_memory_mask(mask: Tensor | None, memory: Tensor) -> None:
             f"encoder_attention_mask of shape {tuple(mask.shape)} does not fit an encoder output of "
             f"{tuple(memory.shape[:2])} (batch, length)"
         )
+    check_marks("encoder_attention_mask", mask)
 
 
 def check_label_count(scores: Tensor, labels: Tensor, kind: str) -> None:
@@ -232,15 +244,12 @@ def check_cache(past: object, config: StackConfig, hidden: Tensor) -> None:
     layers = (past.self_attention_cache if isinstance(past, EncoderDecoderCache) else past).layers
     tensors: list[Tensor | None] = [getattr(layer, "keys", None) for layer in layers]
     keys = [tensor for tensor in tensors if tensor is not None and tensor.ndim == 4]
-    if not keys:
-        return
-    if len(layers) != config.num_hidden_layers:
+    if keys and len(layers) != config.num_hidden_layers:
         raise ValueError(
             f"past_key_values hold {len(layers)} layers but the model has {config.num_hidden_layers}; give each model "
             "its own cache"
         )
-    rows = keys[0].shape[0]
-    if rows != hidden.shape[0]:
+    if keys and (rows := keys[0].shape[0]) != hidden.shape[0]:
         raise ValueError(f"past_key_values hold {rows} rows but the batch has {hidden.shape[0]}; start a new cache")
 
 

@@ -155,6 +155,11 @@ class RegisteringFinder:
         return spec_from_file_location(name, spec.origin, loader=RegisteringLoader(name, spec.loader.path))
 
 
+def check_size(model_class: type, config: object) -> None:
+    """Raise ValueError where a model is larger than the memory of this machine."""
+    import_module(f"{__name__}.scripts.common.model_size").check_size(model_class, config)
+
+
 def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
     """Load a model; with QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError."""
     if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):

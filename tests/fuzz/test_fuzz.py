@@ -1,33 +1,38 @@
 """Damaged and hostile files of every kind that is read: one sentence of ours or a right result, and nothing else is done.
 
 A few hundred inputs of each kind run with the other tests; `QKV_FUZZ=100000 pytest tests/fuzz` tries as many as wanted,
-from the seed of `QKV_FUZZ_SEED`, and prints the slowest.
+from the seed of `QKV_FUZZ_SEED`, and prints the slowest, and what memory all of them took.
 """
 
 import io
 import json
 import os
 import random
+import resource
 import sys
 import time
 import wave
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import keys
 import qkv
 import tiny
 from checkout import ROOT
 from qkv.configuration.backward_compatibility import update_saved_config
-from qkv.modeling.conversion.files import named, quiet, read_json, wrong_values
+from qkv.modeling.conversion.files import mapped, named, quiet, read_json, tensor_files, wrong_values
+from qkv.scripts.common.model_size import largest_number
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.image import read_image
 from qkv.scripts.data.readers import FORMATS, format_of
@@ -184,6 +189,13 @@ def table(name: str, content: str) -> Callable[[Path], Path]:
     return make
 
 
+def parquet(folder: Path) -> Path:
+    path = folder / "x.parquet"
+    rows = pa.table({"text": ["a", "b", "c"] * 20, "label": [0, 1, 0] * 20})
+    pq.write_table(rows, path, row_group_size=20)
+    return path
+
+
 def read_rows(path: Path) -> int:
     pieces = FORMATS[path.suffix].pieces(path, "line")
     return sum(1 for piece in pieces for _ in format_of(piece).rows(piece))
@@ -199,14 +211,37 @@ def exported(name: str) -> Callable[[Path], Path]:
 
 
 def load_config(path: Path) -> None:
-    """Read a config, and build what it describes without memory if a machine could hold it."""
+    """Read a config, and build what it describes: without memory, or what no machine can hold, which is refused."""
     named(path.parent)
     with wrong_values(path.parent):
         config = qkv.QkvDecoderConfig.from_dict(update_saved_config(read_json(path)))
-        sizes = [value for value in config.to_dict().values() if isinstance(value, int)]
-        if config.num_hidden_layers < 50 and max(sizes) <= 10**6:
-            with torch.device("meta"):
+        if config.num_hidden_layers < 50:
+            with nullcontext() if largest_number(config.to_dict()) > 10**12 else torch.device("meta"):
                 qkv.QkvDecoderModel(config)
+
+
+def stock(name: str, **options: Any) -> Callable[[Path], Path]:
+    """Make a checkpoint of transformers."""
+
+    def make(folder: Path) -> Path:
+        torch.manual_seed(0)
+        config = LlamaConfig(
+            vocab_size=61, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
+        )
+        LlamaForCausalLM(config).save_pretrained(folder, **options)
+        return folder / name
+
+    return make
+
+
+def convert(path: Path) -> None:
+    qkv.from_transformers(path.parent)
+
+
+def read_tensors(path: Path) -> None:
+    """Find every tensor of a checkpoint, and read it."""
+    for name, file in tensor_files(path.parent).items():
+        mapped(file, name).clone()
 
 
 def compare_files(path: Path) -> None:
@@ -238,6 +273,9 @@ KINDS = {
     **{kind.lower(): Kind(picture(kind), read_image) for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM")},
     "csv": Kind(table("x.csv", 'text,label\n"a, b",1\nc,0\n"d\ne",1\n'), read_rows),
     "jsonl": Kind(table("x.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n'), read_rows),
+    "json": Kind(table("x.json", '[{"text": "a", "label": 1}, {"text": "b", "label": 0}]'), read_rows),
+    "txt": Kind(table("x.txt", "one\ntwo\n\nthree\n"), read_rows),
+    "parquet": Kind(parquet, read_rows),
     "recipe": Kind(table("x.yaml", RECIPE.read_text(encoding="utf-8")), lambda path: load(str(path))),
     "config": Kind(exported("config.json"), load_config, as_json=True),
     "config as bytes": Kind(exported("config.json"), load_config),
@@ -247,6 +285,10 @@ KINDS = {
     "signature as bytes": Kind(signed, verify_signature),
     "signed file": Kind(lambda folder: signed(folder).with_name("config.json"), verify_signature, sealed=True),
     "weights": Kind(exported("model.safetensors"), compare_files, sealed=True),
+    "index": Kind(stock("model.safetensors.index.json", max_shard_size="3kB"), read_tensors, as_json=True),
+    "index as bytes": Kind(stock("model.safetensors.index.json", max_shard_size="3kB"), read_tensors),
+    "stock weights": Kind(stock("model.safetensors"), read_tensors),
+    "stock config": Kind(stock("config.json"), convert, as_json=True),
     "verified config": Kind(exported("config.json"), compare_files),
 }
 # What says what is wrong.
@@ -263,7 +305,7 @@ def test_damage_ends_in_a_sentence(name: str, tmp_path: Path) -> None:
     path = kind.make(tmp_path)
     whole = path.read_bytes()
     kind.read(path)  # imports what reading takes, which compiles and runs code
-    slowest = (0.0, 0)
+    slowest, before = (0.0, 0), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for number in range(TRIES):
         chance = random.Random(f"{SEED} {name} {number}")
         changed = json.dumps(mutated(json.loads(whole), chance)).encode() if kind.as_json else damaged(whole, chance)
@@ -283,4 +325,7 @@ def test_damage_ends_in_a_sentence(name: str, tmp_path: Path) -> None:
         except Exception as error:
             raise AssertionError(f"input {number} of {name}: {type(error).__name__}: {error}") from error
         slowest = max(slowest, (time.perf_counter() - start, number))
-    print(f"{name}: {TRIES} inputs from seed {SEED}, the slowest, {slowest[1]}, took {slowest[0]:.2f} s")
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print(
+        f"{name}: {TRIES} inputs from seed {SEED}: the slowest, {slowest[1]}, {slowest[0]:.2f} s; {peak:.0f} MiB more"
+    )

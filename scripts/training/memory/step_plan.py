@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from qkv.scripts.common.memory import free_memory
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import scaled
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.memory.free import free_memory
 from qkv.scripts.training.memory.step_cost import StepCost, bytes_of, gradient_bytes, held_bytes, is_measurable, measure
 
 # What torch's allocators say, of the CPU in several words, and what C++ does.

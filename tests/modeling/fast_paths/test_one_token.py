@@ -40,7 +40,9 @@ def test_positions_are_those_of_a_batch_with_padding(keep: Any, given: Any) -> N
         assert torch.equal(getattr(built, name).expand(BATCH, -1), getattr(whole, name)[:BATCH]), name
 
 
-@pytest.mark.parametrize("wrong", [(torch.ones(BATCH, 7), "does not fit"), (torch.full((BATCH, 6), -1.0), "negative")])
+@pytest.mark.parametrize(
+    "wrong", [(torch.ones(BATCH, 7), "does not fit"), (torch.full((BATCH, 6), -1.0), "holds numbers from -1.0")]
+)
 def test_a_wrong_mask_of_ones_is_refused(wrong: Any) -> None:
     config = decoder(pattern="full", num_hidden_layers=1)
     with pytest.raises(ValueError, match=wrong[1]):

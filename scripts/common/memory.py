@@ -1,4 +1,4 @@
-"""Read how much memory is free on a device, within the limits that a container or a batch system sets."""
+"""Read how much memory there is and how much is free, within the limits that a container or a batch system sets."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +16,21 @@ RECLAIMED = ("inactive_file", "total_inactive_file")
 def free_memory(device: torch.device) -> int | None:
     """Return the bytes that this process may still take on a device, None where the device does not tell."""
     if device.type == "cpu":
-        return min([psutil.virtual_memory().available, *cgroup_memory()])
+        left = (max(most - used + reclaimable(folder), 0) for folder, most, used in limited_groups())
+        return min([psutil.virtual_memory().available, *left])
     if device.type != "cuda":
         return None
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
-def cgroup_memory(root: Path = CGROUPS, table: Path = OWN_CGROUPS) -> Iterator[int]:
-    """Yield the bytes that are left to each control group of this process that has a limit."""
+def total_memory() -> int:
+    """Return the bytes that this process may take at most: those of the machine, or of its smallest control group."""
+    return min([psutil.virtual_memory().total, *(most for _, most, _ in limited_groups())])
+
+
+def limited_groups(root: Path = CGROUPS, table: Path = OWN_CGROUPS) -> Iterator[tuple[Path, int, int]]:
+    """Yield folder, limit and use in bytes of each control group of this process that has a limit."""
     for folder in cgroup_folders(root, table):
         for limit, usage in FILES:
             try:
@@ -32,7 +38,7 @@ def cgroup_memory(root: Path = CGROUPS, table: Path = OWN_CGROUPS) -> Iterator[i
             except OSError:
                 continue
             if most.isdecimal() and used.isdecimal():
-                yield max(int(most) - int(used) + reclaimable(folder), 0)
+                yield folder, int(most), int(used)
 
 
 def reclaimable(folder: Path) -> int:
