@@ -192,7 +192,7 @@ def refusal(error: Exception, who: str) -> str:
     """Return a sentence about a signature that does not hold."""
     if str(error).startswith("Key mismatch"):
         return f"{SIGNATURE} was made with another key than {who}; trust it only if you know that other key"
-    if type(error).__name__ in ("InvalidSignature", "VerificationError"):
+    if {"InvalidSignature", "VerificationError"} & {kind.__name__ for kind in type(error).__mro__}:
         return f"{SIGNATURE} was not made by {who}, or was changed since; download it again, or do not trust it"
     return f"{SIGNATURE} is damaged ({type(error).__name__}: {brief(str(error).splitlines(), 1)}); download it again"
 
