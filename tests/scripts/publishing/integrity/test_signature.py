@@ -18,6 +18,7 @@ from model_signing import signing, verifying
 
 import keys
 from published import change_json, forge, ours, published
+from qkv.scripts.common.extras import MissingExtraError
 from qkv.scripts.publishing.hub.options import KEYLESS
 from qkv.scripts.publishing.integrity import signature as module
 from qkv.scripts.publishing.integrity.bundle import SIGNATURE, digests, statement
@@ -298,6 +299,15 @@ def test_what_is_no_key_is_one_sentence(place: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=words):
             signature_row(place / "model", who)
+
+
+def test_without_the_library_its_extra_is_named(place: Path, alice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("model_signing", "model_signing.signing", "model_signing.verifying"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for call in (lambda: signer(place / "alice.pem"), lambda: signature_row(place / "model", alice)):
+        with pytest.raises(MissingExtraError, match=r"model-signing is not installed; .* 'qkv\[signing\]'$"):
+            call()
+    assert signature_row(place / "model", None).skipped
 
 
 def test_a_failed_signing_leaves_the_old_signature(signed: Path, place: Path, alice: Path) -> None:
