@@ -161,6 +161,18 @@ def test_another_key_is_another_commit(hub: LoopbackHub, run: Run, signed: Resul
     assert unsigned.status == 1 and "model.sig is missing, so nobody signed this" in unsigned.err
 
 
+def test_a_folder_that_was_built_before_is_signed_and_stays_as_it_is(
+    hub: LoopbackHub, run: Run, place: Path, signed: Result
+) -> None:
+    assert run("model", "./built", "--native").status == 0
+    before = {path.name: path.read_bytes() for path in (place / "built").iterdir()}
+    for sent in ("new", "same"):  # a signature that does not hold would not be the same again
+        result = run("./built", "alice/built", "--sign", "alice.pem")
+        assert result.status == 0 and f"{len(before) + 1} {sent}" in result.out, result.err
+    assert tree(hub, "alice/built").keys() == before.keys() | {"model.sig"}
+    assert {path.name: path.read_bytes() for path in (place / "built").iterdir()} == before
+
+
 @pytest.mark.slow
 def test_what_came_from_the_hub_is_what_was_signed(run: Run, signed: Result) -> None:
     """Out of the client's cache, which holds links, by every way of loading."""
