@@ -21,6 +21,7 @@ class QkvTextEncoderConfig(TextStackConfig):
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_dual_encoder.QkvTextEncoderConfig",
         "AutoModel": "modeling_dual_encoder.QkvTextEncoderModel",
+        "AutoModelForTextEncoding": "modeling_dual_encoder.QkvTextEncoderModel",
     }
     # The last recorded hidden state is that of the last layer, before the norm, as in CLIP.
     tie_last_hidden_states: ClassVar[bool] = False

@@ -81,6 +81,7 @@ class QkvEncoderConfig(TextStackConfig):
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_encoder.QkvEncoderConfig",
         "AutoModel": "modeling_encoder.QkvEncoderModel",
+        "AutoModelForTextEncoding": "modeling_encoder.QkvEncoderModel",
         "AutoModelForMaskedLM": "modeling_encoder.QkvEncoderForMaskedLM",
         "AutoModelForPreTraining": "modeling_encoder.QkvEncoderForPreTraining",
         "AutoModelForSequenceClassification": "modeling_encoder.QkvEncoderForSequenceClassification",

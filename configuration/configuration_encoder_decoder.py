@@ -1,6 +1,6 @@
 """Encoder-decoders over text: the 2017 Transformer, T5, BART, Marian and their multilingual descendants."""
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .configuration_base import Derived, QkvConfig, checked, positive, rate
 from .configuration_composite import CompositeConfig, check_same_width, part_property
@@ -19,6 +19,11 @@ else:
     DecoderPart = QkvDecoderConfig | dict | None
 
 
+# What PEFT looks for in the dict of a config to make a soft prompt: tokens of the encoder's width, which is the
+# decoder's, and keys and values in front of the decoder's.
+PROMPT_FIELDS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+
+
 @checked
 class Seq2SeqConfig(CompositeConfig):
     """Configure an encoder and a decoder that attends to its output.
@@ -29,7 +34,7 @@ class Seq2SeqConfig(CompositeConfig):
         label_smoothing: Probability that the loss moves from the right token to all of them evenly.
         initializer_range: Standard deviation of initial weights.
         use_cache: Whether keys and values of earlier tokens are returned and reused.
-        is_encoder_decoder: Always True; transformers' generation reads it.
+        is_encoder_decoder: True but for the encoder alone; transformers' generation reads it.
         decoder_start_token_id: Token that the decoder starts from.
         start_with_last_token: Whether it starts from each text's own last token instead (mBART's language token).
         pad_token_id: Token that fills up short rows.
@@ -67,6 +72,20 @@ class Seq2SeqConfig(CompositeConfig):
     num_hidden_layers = part_property("num_hidden_layers", "decoder", doc="Number of layers of the decoder.")
     num_attention_heads = part_property("num_attention_heads", "decoder", doc="Number of heads of the decoder.")
 
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
+        """Plan of tensor parallelism: those of both parts, or of the encoder alone."""
+        plan = super().base_model_tp_plan
+        return {name: plan[name] for name in plan if self.is_encoder_decoder or name.startswith("encoder.")}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields, and the decoder's sizes by the names under which PEFT looks for those of a soft prompt."""
+        return {**super().to_dict(), **{name: getattr(self.decoder, name) for name in PROMPT_FIELDS}}
+
+    def to_diff_dict(self) -> dict[str, Any]:
+        """Return what is saved, where sizes stand in the parts alone."""
+        return {name: value for name, value in super().to_diff_dict().items() if name not in PROMPT_FIELDS}
+
     def validate_parts(self) -> None:
         """Check that the decoder can read the encoder's output."""
         check_same_width(self.encoder, self.decoder)
@@ -98,6 +117,7 @@ class QkvEncoderDecoderConfig(Seq2SeqConfig):
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_encoder_decoder.QkvEncoderDecoderConfig",
         "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderModel",
+        "AutoModelForTextEncoding": "modeling_encoder_decoder.QkvEncoderDecoderEncoderModel",
         "AutoModelForSeq2SeqLM": "modeling_encoder_decoder.QkvEncoderDecoderForConditionalGeneration",
         "AutoModelForSequenceClassification": "modeling_encoder_decoder.QkvEncoderDecoderForSequenceClassification",
         "AutoModelForQuestionAnswering": "modeling_encoder_decoder.QkvEncoderDecoderForQuestionAnswering",

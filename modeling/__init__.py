@@ -22,6 +22,7 @@ from .modeling_encoder import (
 )
 from .modeling_encoder_decoder import QkvEncoderDecoderForConditionalGeneration, QkvEncoderDecoderModel
 from .modeling_encoder_decoder_heads import (
+    QkvEncoderDecoderEncoderModel,
     QkvEncoderDecoderForQuestionAnswering,
     QkvEncoderDecoderForSequenceClassification,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "QkvDetectionForObjectDetection",
     "QkvDetectionModel",
     "QkvDualEncoderModel",
+    "QkvEncoderDecoderEncoderModel",
     "QkvEncoderDecoderForConditionalGeneration",
     "QkvEncoderDecoderForQuestionAnswering",
     "QkvEncoderDecoderForSequenceClassification",

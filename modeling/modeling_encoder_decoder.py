@@ -225,9 +225,12 @@ class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
         generation_config.prefill_chunk_size = None
         return parent._prefill(input_ids, generation_config, *args, **kwargs)
 
-    def target_mask(self, labels: Tensor, given: GivenMask, *, skip_logits: bool) -> GivenMask:
-        """Return the mask of decoder inputs; without logits nobody reads inputs after a row's last label (B, T)."""
-        if given is not None or not skip_logits:
+    def target_mask(self, labels: Tensor, given: GivenMask, cache: Cache | None, *, skip_logits: bool) -> GivenMask:
+        """Return the mask of decoder inputs; without logits nobody reads inputs after a row's last label (B, T).
+
+        Of what a cache holds, such as PEFT's prefix, labels say nothing.
+        """
+        if given is not None or cache is not None or not skip_logits:
             return given
         return (labels != IGNORED).flip(1).cummax(1).values.flip(1)
 
@@ -271,7 +274,7 @@ class QkvEncoderDecoderForConditionalGeneration(
         skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            decoder_attention_mask = self.target_mask(labels, decoder_attention_mask, skip_logits=skip)
+            decoder_attention_mask = self.target_mask(labels, decoder_attention_mask, past_key_values, skip_logits=skip)
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
         embeds = (inputs_embeds, decoder_inputs_embeds)
         use_cache = False if skip else use_cache

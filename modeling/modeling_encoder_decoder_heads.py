@@ -1,26 +1,34 @@
-"""Classification and question answering with an encoder-decoder: both stacks read the text, the head the decoder.
+"""Heads of an encoder-decoder whose decoder reads the text too, and its encoder alone.
 
 Shapes: B batch, T tokens, D hidden_size, V labels.
 """
 
+from copy import deepcopy
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
     Seq2SeqModelOutput,
     Seq2SeqQuestionAnsweringModelOutput,
     Seq2SeqSequenceClassifierOutput,
 )
 
+from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .base import can_return_tuple
 from .checks.inputs import can_read_values
+from .frontend import TokenFrontend
 from .heads.head import last_token
 from .heads.loss import classification, question_answering_loss
 from .masking import GivenMask
+from .modeling_encoder import QkvEncoderModel
 from .modeling_encoder_decoder import (
     EncoderOutputs,
     QkvEncoderDecoderModel,
     SharedVocabularyMixin,
+    SourceAndTarget,
     other_fields,
     shift_right,
 )
@@ -180,3 +188,58 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         return Seq2SeqQuestionAnsweringModelOutput(
             loss=loss, start_logits=starts, end_logits=ends, **other_fields(outputs)
         )
+
+
+class SharedTable(nn.Module):
+    """Hold the table of embeddings that encoder and decoder share, under the decoder's name, as checkpoints have it."""
+
+    def __init__(self, config: QkvDecoderConfig) -> None:
+        super().__init__()
+        self.embed_tokens = TokenFrontend(config)
+
+
+class QkvEncoderDecoderEncoderModel(SourceAndTarget):
+    """Encode a text with the encoder alone: `input_ids -> encoder -> last_hidden_state (B, T, D)`.
+
+    Checkpoints of every head of the family are read, without what belongs to the decoder. AutoModel loads what was
+    saved alone; of a whole model it does so with `architectures=["QkvEncoderDecoderEncoderModel"]` in the config, which
+    sentence-transformers takes as `config_kwargs`.
+    """
+
+    config: QkvEncoderDecoderConfig
+    _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
+
+    def __init__(self, config: QkvEncoderDecoderConfig) -> None:
+        config = deepcopy(config)  # which may be that of a whole model
+        config.is_encoder_decoder = False
+        # So that AutoModel gives the encoder alone again, not a whole model with a random decoder.
+        config.auto_map = {**config.auto_map, "AutoModel": "modeling_encoder_decoder.QkvEncoderDecoderEncoderModel"}
+        super().__init__(config)
+        self.encoder = QkvEncoderModel(config.encoder, add_pooling_layer=False)
+        if config.share_embeddings:
+            self.decoder = SharedTable(config.decoder)
+        self.post_init()
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """Resize the table, and `vocab_size` of each config that described it."""
+        encoder, decoder = self.config.encoder, self.config.decoder
+        others = decoder.vocab_size if decoder.vocab_size != encoder.vocab_size else None
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        encoder.vocab_size = embeddings.num_embeddings
+        decoder.vocab_size = embeddings.num_embeddings if others is None else others
+        return embeddings
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: object,
+    ) -> BaseModelOutputWithPooling:
+        """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding."""
+        given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        outputs: BaseModelOutputWithPooling
+        outputs = self.encoder(**given, position_ids=position_ids, **{**self.recorded(), **kwargs})
+        return outputs

@@ -151,7 +151,7 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, FastGenerationMixin
         skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-            decoder_attention_mask = self.target_mask(labels, decoder_attention_mask, skip_logits=skip)
+            decoder_attention_mask = self.target_mask(labels, decoder_attention_mask, past_key_values, skip_logits=skip)
         target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
         target["decoder_position_ids"] = decoder_position_ids
         use_cache = False if skip else use_cache

@@ -29,6 +29,7 @@ RANKS = {
         {"presets", "backward_compatibility"},
     ],
     "modeling": [
+        {"pipeline_stage"},
         {"checks.inputs"},
         {"checks.sound", "checks.images", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "masking", "normalization"},
@@ -73,7 +74,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 113,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2155, "modeling": 7057}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2185, "modeling": 7175}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

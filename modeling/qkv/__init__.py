@@ -66,8 +66,11 @@ def __dir__() -> list[str]:
     return [*globals(), *__getattr__("__all__")]
 
 
-# Where an Auto class has several of ours, `architectures` of the config decides.
-SEVERAL = {"AutoModelForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection")}
+# Where an Auto class has several of ours for a config, `architectures` decides, or it is the first.
+SEVERAL = {
+    "QkvEncoderForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection"),
+    "QkvEncoderDecoderModel": ("QkvEncoderDecoderModel", "QkvEncoderDecoderEncoderModel"),
+}
 
 
 class LazyClasses(dict[type, object]):
@@ -109,7 +112,7 @@ def register_models(auto: ModuleType) -> None:
                 # What `register` adds to. transformers' own models stand beside it, by their names too.
                 if not isinstance(owner._model_mapping._extra_content, LazyClasses):
                     owner._model_mapping._extra_content = LazyClasses(owner._model_mapping._extra_content)
-                owner.register(config_class, SEVERAL.get(auto_class, name))
+                owner.register(config_class, SEVERAL.get(name, name))
                 if auto_class in name_tables:
                     name_tables[auto_class][config_class.model_type] = name
 

@@ -74,7 +74,7 @@ def texts(config: Any, generator: torch.Generator, name: str) -> dict[str, Tenso
     if config.is_encoder_decoder:
         return translation(config, generator, name)
     # The last real token of a row, which decides its class, is found by the padding id.
-    inputs = tokens(config, generator, batch=BATCH if has_padding(config) else 1)
+    inputs = tokens(getattr(config, "encoder", config), generator, batch=BATCH if has_padding(config) else 1)
     if getattr(config, "type_vocab_size", 0) > 1:
         inputs["token_type_ids"] = (
             torch.arange(inputs["input_ids"].shape[-1]).gt(5).long().expand_as(inputs["input_ids"])

@@ -1,4 +1,8 @@
-"""sentence-transformers encodes, trains and ranks with an encoder or a decoder as with the stock one."""
+"""sentence-transformers encodes, trains and ranks with a model of ours as with the stock one.
+
+Of an encoder-decoder both run the encoder alone, of T5 by a table of sentence-transformers, of ours by its class in
+`architectures`.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +14,14 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedModel
 
+from qkv.modeling import QkvEncoderDecoderModel
+
 sentence_transformers = pytest.importorskip("sentence_transformers", reason="`make clients`", exc_type=ImportError)
 modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules", exc_type=ImportError)
 losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses", exc_type=ImportError)
 datasets = pytest.importorskip("datasets")
 TEXTS = ["what is 1 + 2?", "three.", "a much longer text of many letters", "a."]
-ENCODERS = ("bert", "llama")
+ENCODERS = ("bert", "llama", "t5")
 
 
 def saved(model: PreTrainedModel, folder: Path) -> str:
@@ -26,7 +32,8 @@ def saved(model: PreTrainedModel, folder: Path) -> str:
 
 
 def sentence_encoder(model: PreTrainedModel, folder: Path, pooling: str) -> Any:
-    read = modules.Transformer(saved(model, folder), max_seq_length=32)
+    alone = {"architectures": ["QkvEncoderDecoderEncoderModel"]} if isinstance(model, QkvEncoderDecoderModel) else {}
+    read = modules.Transformer(saved(model, folder), max_seq_length=32, config_kwargs=alone)
     width = read.get_embedding_dimension()
     pool = modules.Pooling(width, pooling_mode=pooling)
     return sentence_transformers.SentenceTransformer(modules=[read, pool], device="cpu")

@@ -108,6 +108,7 @@ FAMILIES = {
     "DecoderMistral": Family(lambda: tiny.decoder("mistral", num_key_value_heads=2), DECODER, text, TEXT),
     "EncoderDecoder": Family(tiny.encoder_decoder, TRANSLATORS, translations, TEXT),
     "EncoderDecoderT5": Family(lambda: tiny.encoder_decoder("t5"), TRANSLATORS, translations, TEXT),
+    "EncoderDecoderEncoder": Family(tiny.encoder_alone, ["QkvEncoderDecoderEncoderModel"], text, TEXT),
     "Recurrent": Family(
         tiny.recurrent,
         ["QkvRecurrentModel", "QkvRecurrentForConditionalGeneration"],

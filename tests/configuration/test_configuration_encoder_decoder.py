@@ -58,6 +58,20 @@ def test_saved_parts_are_full_and_shared_fields_are_gone(tmp_path: Path) -> None
     assert QkvEncoderDecoderConfig.from_pretrained(tmp_path).to_dict() == config.to_dict()
 
 
+def test_soft_prompts_find_the_sizes_of_the_decoder(tmp_path: Path) -> None:
+    config = QkvEncoderDecoderConfig(**SMALL, encoder={"num_attention_heads": 4, "num_hidden_layers": 3})
+    found = config.to_dict()
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim")
+    assert [found[name] for name in sizes] == [8, 2, 2, 2, 4]
+    assert QkvEncoderDecoderConfig.from_dict(found).to_dict() == QkvEncoderDecoderConfig(**found).to_dict() == found
+    config.decoder.num_attention_heads = config.num_hidden_layers = 1
+    found = config.to_dict()
+    assert (found["num_attention_heads"], found["num_hidden_layers"]) == (1, 1)
+    config.save_pretrained(tmp_path)
+    assert not {*sizes} & {*json.loads((tmp_path / "config.json").read_text())}
+    assert json.loads(config.to_json_string(use_diff=False))["hidden_size"] == 8
+
+
 def test_a_part_can_change_on_loading(tmp_path: Path) -> None:
     QkvEncoderDecoderConfig(**SMALL, residual_dropout=0.3).save_pretrained(tmp_path)
     config = QkvEncoderDecoderConfig.from_pretrained(tmp_path, encoder={"attention_dropout": 0.2})

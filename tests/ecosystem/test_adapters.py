@@ -15,12 +15,13 @@ from peft import (
     PeftConfig,
     PeftModel,
     PrefixTuningConfig,
+    PromptEncoderConfig,
     PromptTuningConfig,
     get_peft_model,
 )
 from torch import Tensor
 from torch.testing import assert_close
-from transformers import PreTrainedModel, default_data_collator
+from transformers import AutoModelForSeq2SeqLM, BartConfig, PreTrainedModel, T5Config, default_data_collator
 
 import gradient_worker as worker
 import qkv
@@ -147,6 +148,9 @@ VIRTUAL = [
     ("EncoderForSequenceClassification-bert", PromptTuningConfig, "SEQ_CLS"),
     ("DecoderForCausalLM-llama", PrefixTuningConfig, "CAUSAL_LM"),
     ("DecoderForSequenceClassification-gpt2", PrefixTuningConfig, "SEQ_CLS"),
+    ("EncoderDecoderForConditionalGeneration-transformer", PrefixTuningConfig, "SEQ_2_SEQ_LM"),
+    ("EncoderDecoderForConditionalGeneration-deep", PrefixTuningConfig, "SEQ_2_SEQ_LM"),
+    ("EncoderDecoderForConditionalGeneration-marian", PromptTuningConfig, "SEQ_2_SEQ_LM"),
 ]
 
 
@@ -158,6 +162,49 @@ def test_virtual_tokens(name: str, kind: Any, task: str, tmp_path: Path) -> None
     for value in adapted.prompt_encoder.parameters():  # PEFT reads them in single precision
         value.data = value.data.float().double()
     comes_back(model, adapted, inputs, tmp_path)
+
+
+SIZES = {"d_model": 32, "vocab_size": tiny.VOCABULARY, "pad_token_id": 1, "eos_token_id": 3}
+HALVES = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
+STOCK = {
+    "t5": lambda: T5Config(
+        **SIZES, d_kv=8, d_ff=48, num_layers=2, num_heads=4, dropout_rate=0.0, decoder_start_token_id=1
+    ),
+    "bart": lambda: BartConfig(
+        **SIZES,
+        dropout=0.0,
+        decoder_start_token_id=2,
+        forced_eos_token_id=None,
+        **{f"{half}_{name}": value for half in ("encoder", "decoder") for name, value in HALVES.items()},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", [PrefixTuningConfig, PromptTuningConfig, PromptEncoderConfig])
+@pytest.mark.parametrize("name", STOCK)
+def test_soft_prompts_of_encoder_decoders_are_those_of_stock(name: str, kind: Any) -> None:
+    torch.manual_seed(0)
+    stock = tiny.jitter(AutoModelForSeq2SeqLM.from_config(STOCK[name]()))
+    pair = [get_peft_model(each, kind(task_type="SEQ_2_SEQ_LM", num_virtual_tokens=4)) for each in (stock, ours(stock))]
+    pair[1].prompt_encoder.load_state_dict(pair[0].prompt_encoder.state_dict())
+    inputs = tiny.translations()
+    steps = [torch.optim.SGD(each.prompt_encoder.parameters(), lr=0.1) for each in pair]
+    for _ in range(2):
+        losses = [each.train()(**inputs).loss for each in pair]
+        assert_close(losses[1], losses[0], rtol=1e-5, atol=1e-5)
+        for loss, step in zip(losses, steps, strict=True):
+            loss.backward()
+            step.step()
+    theirs, own = (list(each.prompt_encoder.parameters()) for each in pair)
+    assert all(value.grad.any() for value in own)
+    assert_close(own, theirs, rtol=1e-4, atol=1e-5)
+    source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    tokens = [each.eval().generate(**source, max_new_tokens=6, num_beams=2) for each in pair]
+    assert torch.equal(tokens[1], tokens[0])
+
+
+def ours(stock: PreTrainedModel) -> PreTrainedModel:
+    return qkv.from_transformers(copy.deepcopy(stock))
 
 
 RECOMPUTED = [

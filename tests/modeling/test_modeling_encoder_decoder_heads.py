@@ -1,14 +1,37 @@
-"""What the heads of both stacks read, and what they refuse."""
+"""What the heads of both stacks read, and what they refuse; the encoder alone."""
 
-from typing import Any
+import itertools
+from pathlib import Path
+from typing import Any, get_args
 
+import peft
 import pytest
 import torch
 from torch.testing import assert_close
+from transformers import (
+    AutoModel,
+    AutoModelForTextEncoding,
+    PreTrainedModel,
+    T5Config,
+    T5EncoderModel,
+    T5ForConditionalGeneration,
+)
 
+import qkv
 import reference
 import tiny
-from qkv.modeling import QkvEncoderDecoderForQuestionAnswering, QkvEncoderDecoderForSequenceClassification
+from qkv.configuration.axes import PositionName
+from qkv.modeling import (
+    QkvEncoderDecoderEncoderModel,
+    QkvEncoderDecoderForConditionalGeneration,
+    QkvEncoderDecoderForQuestionAnswering,
+    QkvEncoderDecoderForSequenceClassification,
+    QkvEncoderDecoderModel,
+)
+from qkv.scripts.common.inspector import Job
+from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
+from sampling import sampled
 
 CLASSES = (QkvEncoderDecoderForSequenceClassification, QkvEncoderDecoderForQuestionAnswering)
 TARGET = ("decoder_input_ids", "decoder_attention_mask")
@@ -83,3 +106,159 @@ def test_a_text_that_does_not_end_is_refused() -> None:
         model(**source(), decoder_input_ids=torch.full((tiny.BATCH, 4), 5))
     with pytest.raises(ValueError, match="has no eos_token_id=None"):
         tiny.precise(QkvEncoderDecoderForSequenceClassification, "bart", eos_token_id=None)(**source())
+
+
+# The encoder alone ----------------------------------------------------------------------------------------------------
+
+EVERY_HEAD = (QkvEncoderDecoderModel, QkvEncoderDecoderForConditionalGeneration, *CLASSES)
+POSITIONS = [name for name in get_args(PositionName) if name != "grid" and not name.startswith("sinusoidal_2d")]
+
+
+def whole(model_class: Any = QkvEncoderDecoderForConditionalGeneration, *kind: str, **fields: Any) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return tiny.jitter(model_class(tiny.encoder_decoder(*kind, **fields))).eval()
+
+
+def alone(model: PreTrainedModel, folder: Path) -> Any:
+    """The encoder that a saved model gives, without a word about it."""
+    model.save_pretrained(folder)
+    encoder, report = AutoModelForTextEncoding.from_pretrained(folder, output_loading_info=True)
+    assert type(encoder) is QkvEncoderDecoderEncoderModel
+    heads = ("classifier.", "dense.", "qa_outputs.")
+    assert [key for name, keys in report.items() for key in keys if not key.startswith(heads)] == [], report
+    return encoder
+
+
+@torch.no_grad()
+def assert_same_states(encoder: Any, model: Any) -> None:
+    """The last hidden states are those of the whole model's encoder, bit by bit."""
+    inputs, base = tiny.pairs(), getattr(model, "model", model)
+    source = {name: value for name, value in inputs.items() if name not in TARGET}
+    for recorded in ({}, {"output_hidden_states": True, "output_attentions": True}):
+        expected, output = base(**inputs, **recorded), encoder(**source, **recorded)
+        assert torch.equal(output.last_hidden_state, expected.encoder_last_hidden_state)
+        assert torch.equal(encoder(**source, **recorded, return_dict=False)[0], output.last_hidden_state)
+    assert all(map(torch.equal, output.hidden_states, expected.encoder_hidden_states))
+    assert all(map(torch.equal, output.attentions, expected.encoder_attentions))
+    ids = source.pop("input_ids")
+    embedded = encoder.get_input_embeddings()(ids)
+    assert torch.equal(encoder(**source, inputs_embeds=embedded).last_hidden_state, encoder(ids, **source)[0])
+
+
+@pytest.mark.parametrize(
+    ("model_class", "kind"), sampled(itertools.product(EVERY_HEAD, tiny.KINDS["encoder_decoder"]), 3)
+)
+def test_the_encoder_of_every_head_is_loaded_alone(model_class: Any, kind: str, tmp_path: Path) -> None:
+    model = whole(model_class, kind)
+    encoder = alone(model, tmp_path / "whole")
+    assert_same_states(encoder, model)
+    encoder.save_pretrained(tmp_path / "alone")
+    again = alone(encoder, tmp_path / "again")
+    automatic = AutoModel.from_pretrained(tmp_path / "alone")
+    assert type(automatic) is type(again) and not automatic.config.is_encoder_decoder
+    for each in (again, automatic):
+        assert_same_states(each, model)
+    assert type(AutoModel.from_pretrained(tmp_path / "whole")) is QkvEncoderDecoderModel
+    before = model.config.to_dict()
+    assert QkvEncoderDecoderEncoderModel(model.config).config.to_dict() != before == model.config.to_dict()
+
+
+@pytest.mark.parametrize(("position", "shared"), sampled(itertools.product(POSITIONS, (True, False)), 4))
+def test_the_encoder_is_loaded_alone_with_every_position(position: str, shared: bool, tmp_path: Path) -> None:
+    model = whole(position=position, share_embeddings=shared, tie_word_embeddings=False)
+    assert_same_states(alone(model, tmp_path), model)
+
+
+def test_both_names_of_the_table_may_be_there() -> None:
+    # A file of torch has every name of a parameter.
+    model = whole()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    encoder, report = QkvEncoderDecoderEncoderModel.from_pretrained(
+        None, config=model.config, state_dict=weights, output_loading_info=True
+    )
+    assert not any(report.values()), report
+    assert_same_states(encoder, model)
+
+
+def test_it_is_that_of_t5(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "vocab_size": tiny.VOCABULARY}
+    stock = tiny.jitter(T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=1)))
+    stock.save_pretrained(tmp_path / "stock")
+    encoder = alone(qkv.from_transformers(tmp_path / "stock"), tmp_path / "ours")
+    inputs = tiny.text()
+    with torch.no_grad():
+        expected = T5EncoderModel.from_pretrained(tmp_path / "stock")(**inputs).last_hidden_state
+        real = inputs["attention_mask"].bool()
+        assert_close(encoder(**inputs).last_hidden_state[real], expected[real], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(61, 61), (61, 50)], ids=str)
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_vocabulary_of_the_encoder_alone_is_resized(shared: bool, sizes: tuple[int, int], tmp_path: Path) -> None:
+    if shared and sizes[0] != sizes[1]:
+        sizes = (50, 50)
+    fields = {"tie_word_embeddings": False, "share_embeddings": shared}
+    source, target = ({"vocab_size": size} for size in sizes)
+    encoder = alone(whole(**fields, encoder=source, decoder=target), tmp_path / "whole")
+    expected = encoder.get_input_embeddings().weight[:40].clone()
+    assert encoder.resize_token_embeddings(70) is encoder.get_input_embeddings()
+    described = encoder.config.encoder.vocab_size, encoder.config.decoder.vocab_size
+    assert described == (70, 70 if sizes[0] == sizes[1] else sizes[1])
+    again = alone(encoder, tmp_path / "alone")
+    assert len(again.get_input_embeddings().weight) == 70 and again.encoder.embed_tokens.num_embeddings == 70
+    assert torch.equal(again.get_input_embeddings().weight[:40], expected)
+
+
+def trained(model: Any, **inputs: Any) -> dict[str, torch.Tensor]:
+    """Gradients in training mode."""
+    model.train().zero_grad()
+    model(**inputs).last_hidden_state.square().mean().backward()
+    return {name: value.grad for name, value in model.named_parameters() if value.grad is not None}
+
+
+@pytest.mark.parametrize("kind", ["t5", "bart"])
+def test_the_encoder_alone_is_trained_with_checkpoints_and_without_padding(kind: str, tmp_path: Path) -> None:
+    encoder, inputs = alone(whole(QkvEncoderDecoderModel, kind), tmp_path), tiny.text()
+    expected = trained(encoder, **inputs)
+    assert expected.keys() == dict(encoder.named_parameters()).keys()
+    encoder.gradient_checkpointing_enable()
+    assert_close(trained(encoder, **inputs), expected)
+    encoder.gradient_checkpointing_disable()
+    encoder.eval()
+    padded = encoder(**inputs).last_hidden_state
+    encoder.remove_padding = True
+    real = inputs["attention_mask"].bool()
+    assert_close(encoder(**inputs).last_hidden_state[real], padded[real])
+
+
+def test_an_adapter_on_the_encoder_alone(tmp_path: Path) -> None:
+    encoder, inputs = alone(whole(), tmp_path / "whole"), tiny.text()
+    adapted = peft.get_peft_model(encoder, peft.LoraConfig(task_type="FEATURE_EXTRACTION", init_lora_weights=False))
+    assert all("lora_" in name for name in trained(adapted, **inputs))
+    expected = adapted.eval()(**inputs).last_hidden_state
+    adapted.save_pretrained(tmp_path / "adapter")
+    again = peft.PeftModel.from_pretrained(
+        AutoModelForTextEncoding.from_pretrained(tmp_path / "whole"), tmp_path / "adapter"
+    )
+    assert torch.equal(again(**inputs).last_hidden_state, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["t5", "marian"])
+def test_folders_give_the_encoder_alone_where_qkv_is_not_installed(kind: str, tmp_path: Path) -> None:
+    model, inputs = whole(QkvEncoderDecoderForConditionalGeneration, kind), tiny.text()
+    build_folder(model, tmp_path / "whole")
+    encoder = alone(model, tmp_path / "saved")
+    encoder.save_pretrained(tmp_path / "alone")
+    encoder.remove_padding = False
+    with torch.no_grad():
+        expected = encoder(**inputs).last_hidden_state
+    jobs = [
+        Job(tmp_path / "whole", "AutoModelForTextEncoding", inputs, again=True),
+        Job(tmp_path / "alone", "AutoModelForTextEncoding", inputs, again=True),
+        Job(tmp_path / "alone", "AutoModel", inputs, again=True),
+    ]
+    for found in load_in_clean_process(jobs):
+        assert torch.equal(found.outputs["last_hidden_state"], expected)
+        assert found.report["class"] == "QkvEncoderDecoderEncoderModel"

@@ -53,6 +53,11 @@ def encoder_decoder(kind: str = "transformer", **fields: Any) -> QkvEncoderDecod
     )
 
 
+def encoder_alone(kind: str = "transformer", **fields: Any) -> QkvEncoderDecoderConfig:
+    """The config that the encoder alone of such a model has."""
+    return encoder_decoder(kind, is_encoder_decoder=False, **fields)
+
+
 def recurrent(kind: str = "rnnsearch", **fields: Any) -> QkvRecurrentConfig:
     sizes = {"vocab_size": VOCABULARY, "hidden_size": 32, "encoder_hidden_size": 16, "initializer_range": 0.1}
     return QkvRecurrentConfig(**{**sizes, **IDS, "decoder_start_token_id": START, **KINDS["recurrent"][kind], **fields})
@@ -339,6 +344,7 @@ HEADS = [
         ("ForSequenceClassification", "bart", lambda: classes(same_source_and_target())),
         ("ForQuestionAnswering", "marian", same_source_and_target_spans),
     ),
+    *cases("EncoderDecoder", encoder_alone, ("EncoderModel", "transformer", text)),
     *cases(
         "Recurrent", recurrent, ("Model", "rnnsearch", pairs), ("ForConditionalGeneration", "rnnsearch", translations)
     ),
@@ -372,6 +378,7 @@ VARIANTS = [
         encoder_decoder,
         *(("ForConditionalGeneration", kind, translations) for kind in list(KINDS["encoder_decoder"])[1:]),
     ),
+    *cases("EncoderDecoder", encoder_alone, *(("EncoderModel", kind, text) for kind in ("t5", "marian"))),
     *cases(
         "Recurrent",
         recurrent,

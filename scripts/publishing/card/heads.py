@@ -17,6 +17,7 @@ HEADS: dict[str, str | None] = {
     "AutoModelForCTC": "automatic-speech-recognition",
     "AutoModelForPreTraining": None,
     "AutoModel": "feature-extraction",
+    "AutoModelForTextEncoding": "feature-extraction",
 }
 IMAGE_FEATURES = "image-feature-extraction"
 # Beside the tasks of heads: what encoder-decoders are trained for, of which their head does not tell.

@@ -44,9 +44,8 @@ def flatten(config: PreTrainedConfig, *, every_word: bool = False) -> FlatCode:
 def flattened(classes: tuple[tuple[str, type], ...], unused: frozenset[str]) -> FlatCode:
     """Return the code of classes, by the Auto classes that load them, without table rows for unused words."""
     heads = dict(classes)
-    family = heads.pop("AutoConfig")
-    base = heads["AutoModel"]
-    config_file, model_file = (owner.__module__.rpartition(".")[2] for owner in (family, base))
+    family: Any = heads.pop("AutoConfig")
+    config_file, model_file = (family.auto_classes[auto].partition(".")[0] for auto in ("AutoConfig", "AutoModel"))
     models, settings = Joined("qkv.modeling"), Joined("qkv.configuration")
     for owner in heads.values():
         models.add(owner.__module__)
@@ -56,10 +55,11 @@ def flattened(classes: tuple[tuple[str, type], ...], unused: frozenset[str]) -> 
     for module in (family.__module__, *(models.borrowed[name] for name in borrowed)):
         settings.add(module)
     settings.text = reachable(settings.text, [family.__name__, *borrowed])
-    code = printed(models, base.__module__)
+    code = printed(models, f"qkv.modeling.{model_file}")
     # transformers remembers, for the text of a config class, the model that it saw with it first. So no two models
     # share the text of their config.
-    own = f"# Goes with {model_file}.py of SHA-256\n# {hashlib.sha256(code.encode()).hexdigest()}\n"
+    base = heads["AutoModel"].__name__
+    own = f"# Goes with {base} of {model_file}.py of SHA-256\n# {hashlib.sha256(code.encode()).hexdigest()}\n"
     auto_map = {"AutoConfig": f"{config_file}.{family.__name__}"}
     auto_map |= {auto: f"{model_file}.{owner.__name__}" for auto, owner in heads.items()}
     files = {f"{config_file}.py": printed(settings, family.__module__, own), f"{model_file}.py": code}

@@ -145,7 +145,8 @@ def card_of(
     known |= {"processor": bool(trained.processors)} | ({"repo": place} if isinstance(place, str) else {})
     if trained.record is None:
         name = place.name if isinstance(place, Path) else place.partition("/")[2]
-        config = {**trained.model.config.to_dict(), "architectures": [type(trained.model).__name__]}
+        saved = json.loads(trained.model.config.to_json_string())
+        config = {**saved, "architectures": [type(trained.model).__name__]}
         known |= {"name": name, "certificate": trained.certificate}
         return lambda identity: str(plain_card(config, digest=identity, **known)), {}
     record = json.loads(trained.record.read_text(encoding="utf-8"))

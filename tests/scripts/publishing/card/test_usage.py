@@ -297,6 +297,10 @@ MODELS = {
         *("EncoderDecoder", "Model", shape_of("last_hidden_state", BOTH)),
         bare=lambda model: model(input_ids=TEXT, decoder_input_ids=TEXT)[0].shape,
     ),
+    # AutoModel loads it, too, and has a pipeline.
+    "AutoModelForTextEncoding": Head(
+        *("EncoderDecoder", "EncoderModel"), shape_of("last_hidden_state", read()), check_features(read())
+    ),
     "AutoModel, places": Head("Detection", "Model", shape_of("last_hidden_state", SEEN), check_features(SEEN)),
 }
 # The same models on cards of other kinds: of a record, of the native form, of a folder without a processor.
