@@ -1,6 +1,6 @@
 """Decoders: GPT-2, OPT, BLOOM, GPT-NeoX, Llama, Mistral, Qwen, and the decoder half of an encoder-decoder."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .axes import FrontendName
 from .configuration_base import Derived, at_least, checked, rate
@@ -20,7 +20,8 @@ class QkvDecoderConfig(StackConfig):
         lm_head_bias: Whether the language-modelling head has a bias (BART, Marian).
         cross_attention: Whether each layer attends to the output of an encoder.
         classifier_dropout: Dropout probability before the token classifier.
-        label_smoothing: Probability that the loss moves from the right token to all of them evenly.
+        label_smoothing: Probability that the loss moves from the right token to all of them evenly. TRL's trainers have
+            losses of their own and leave it out; its `SFTConfig` has `label_smoothing_factor`.
         use_cache: Whether keys and values of earlier tokens are returned and reused.
         tie_word_embeddings: Whether the head shares the table of token embeddings.
         pad_token_id: Token that fills up short rows.
@@ -39,6 +40,13 @@ class QkvDecoderConfig(StackConfig):
         "AutoModelForSequenceClassification": "modeling_decoder.QkvDecoderForSequenceClassification",
         "AutoModelForTokenClassification": "modeling_decoder.QkvDecoderForTokenClassification",
         "AutoModelForQuestionAnswering": "modeling_decoder.QkvDecoderForQuestionAnswering",
+    }
+
+    # Later stages are given hidden states as embeddings, to which a stack without its first layer adds no positions.
+    base_model_pp_plan: ClassVar[Any] = {
+        "embed_tokens": (["input_ids"], ["inputs_embeds"]),
+        "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
+        "norm": (["hidden_states"], ["hidden_states"]),
     }
 
     vocab_size: int = at_least(1, 50257)

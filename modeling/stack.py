@@ -21,6 +21,7 @@ from .kernel import attention_backend
 from .layer import Layer
 from .masking import AttentionMasks, MaskSizes, first_layers
 from .normalization import NORMS
+from .pipeline_stage import cache_of_stage, is_elsewhere
 from .position import POSITIONS
 from .position.hooks import Embedded, PositionState
 
@@ -77,13 +78,13 @@ class Stack(QkvPreTrainedModel):
         check_stack_inputs(self, self.config, embedded.hidden, past_key_values, kwargs)
         kwargs["attention_implementation"] = attention_backend(self.config, kwargs)
         memory, memory_mask = kwargs.pop("encoder_hidden_states", None), kwargs.pop("encoder_attention_mask", None)
-        sizes = MaskSizes.of(self.config, embedded.hidden.shape[1], past_key_values)
+        cache = cache_of_stage(self.layers, self.config.layer_patterns, past_key_values)
+        sizes = MaskSizes.of(self.config, embedded.hidden.shape[1], cache)
         given = (embedded, sizes, position_ids, (memory, memory_mask))
         inputs = remove_padding(self, *given, **kwargs) or keep_padding(self.config, *given, **kwargs)
         embedded, masks = inputs.embedded, inputs.masks
         check_length(self.config, masks.positions, sizes.past, sizes.length, embedded.grid)
-        hidden = self.position.embed(embedded._replace(hidden=self.project_in(embedded.hidden)), masks.positions)
-        hidden = self.embed_projection(self.embed_dropout(self.embed_norm(hidden)))
+        hidden: Any = self.first_input(embedded, masks.positions)
         states = self.position_states(
             embedded._replace(hidden=hidden), masks, sizes, kwargs.pop("encoder_position_embeddings", None)
         )
@@ -96,8 +97,17 @@ class Stack(QkvPreTrainedModel):
         for layer, (mask, state) in zip(self.layers[: len(context)], context, strict=True):
             # What has gradients goes by place: reentrant checkpointing does not look at keywords.
             hidden = layer(hidden, mask, *inputs.memory, *state, **kwargs)
-        hidden = self.project_out(self.final_dropout(self.norm(hidden)))
+        if not is_elsewhere(self.layers[-1]):
+            hidden = self.project_out(self.final_dropout(self.norm(hidden)))
         return inputs.restore(hidden) if index is None else hidden.view(len(given[0].hidden), tokens_read, -1)
+
+    def first_input(self, embedded: Embedded, positions: Tensor) -> Tensor:
+        """Return the input of the first layer; a later stage of a pipeline is given what its own first layer reads."""
+        if is_elsewhere(self.layers[0]):
+            return embedded.hidden
+        hidden = self.position.embed(embedded._replace(hidden=self.project_in(embedded.hidden)), positions)
+        hidden = self.embed_norm(hidden)
+        return self.embed_projection(self.embed_dropout(hidden))
 
     def position_states(
         self, embedded: Embedded, masks: AttentionMasks, sizes: MaskSizes, memory_key: Tensor | None

@@ -18,6 +18,7 @@ from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from ...configuration.axes import TABLE_POSITIONS
 from ...configuration.configuration_stack import StackConfig
+from ..pipeline_stage import is_elsewhere
 
 
 def can_read_values(tensor: Tensor) -> bool:
@@ -103,12 +104,12 @@ def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> Non
 
 
 def check_stack_inputs(
-    stack: nn.Module, config: StackConfig, hidden: Tensor, past: Cache | None, kwargs: dict[str, Any]
+    stack: Any, config: StackConfig, hidden: Tensor, past: Cache | None, kwargs: dict[str, Any]
 ) -> None:
     """Check embedding, cache and memory shapes; reject misspelt keyword arguments."""
     check_spelling(type(stack).forward, kwargs)
     memory = kwargs.get("encoder_hidden_states")
-    check_embeddings(hidden, config.embedding_width)
+    check_embeddings(hidden, config.hidden_size if is_elsewhere(stack.layers[0]) else config.embedding_width)
     if past is not None:
         check_cache(past, config, hidden)
     if memory is not None:

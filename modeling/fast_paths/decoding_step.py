@@ -15,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from ..checks.inputs import check_length
 from ..kernel import attention_backend
 from ..masking import Mask, MaskSizes, build_masks, build_memory_mask
+from ..pipeline_stage import is_elsewhere
 from ..position.hooks import Embedded
 from ..stack import Stack
 from .layer_step import layer_step
@@ -108,8 +109,8 @@ def is_step(
 
 
 def can_step(stack: nn.Module) -> bool:
-    """Return True for a decoder that attends by sdpa, records nothing and has no forward of its own."""
-    if not isinstance(stack, Stack) or stack.training:
+    """Return True for a whole decoder that attends by sdpa, records nothing and has no forward of its own."""
+    if not isinstance(stack, Stack) or stack.training or any(map(is_elsewhere, stack.layers)):
         return False
     config: Any = stack.config
     if type(stack).run is not Stack.run or type(stack).forward.__qualname__ != "QkvDecoderModel.forward":

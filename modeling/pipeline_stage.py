@@ -1,0 +1,40 @@
+"""A stage of a pipeline: what engines leave of a stack, with identities in place of the modules of other stages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from transformers.cache_utils import Cache
+
+
+def is_elsewhere(module: nn.Module) -> bool:
+    """Return True for a layer that another stage holds: transformers and vLLM put an identity in its place."""
+    return isinstance(module, nn.Identity)
+
+
+@dataclass
+class StageCache:
+    """A cache that answers for layers of other stages, which fill nothing here, as for one that this stage holds."""
+
+    cache: Cache
+    # {layer of another stage: layer of this one}, of the same pattern where there is one.
+    stands_for: dict[int, int]
+
+    def get_seq_length(self) -> int:
+        """Return the number of cached tokens."""
+        return self.cache.get_seq_length(next(iter(self.stands_for.values())))
+
+    def get_mask_sizes(self, length: int, layer: int) -> tuple[int, int]:
+        """Return the number of keys that a layer attends to, and the index of the first."""
+        return self.cache.get_mask_sizes(length, self.stands_for.get(layer, layer))
+
+
+def cache_of_stage(layers: nn.ModuleList, patterns: Sequence[str], cache: Any) -> Any:
+    """Return a cache that knows its length also where the first layer is elsewhere."""
+    if cache is None or not is_elsewhere(layers[0]):
+        return cache
+    here = [index for index, layer in enumerate(layers) if not is_elsewhere(layer)]
+    first = {patterns[index]: index for index in reversed(here)}
+    elsewhere = set(range(len(patterns))) - set(here)
+    return StageCache(cache, {index: first.get(patterns[index], here[0]) for index in sorted(elsewhere)})
