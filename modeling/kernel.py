@@ -15,6 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
 from ..configuration.configuration_stack import StackConfig
 from .fast_paths.unpadding import attend_in_documents
+from .fast_paths.windows import WindowMask, attend_in_windows
 from .masking import DocumentMask, Mask
 
 # Backends of transformers that take score biases and masks.
@@ -68,10 +69,12 @@ def softmax_attention(
         # Flex indexes the bias by row, so a shared one is spread over the batch (a view).
         bias = bias.expand(query.shape[0], -1, -1, -1) if implementation == "flex_attention" else bias
     attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
+    heads = (query, key, value)
     if isinstance(attention_mask, DocumentMask):
-        heads = (query, key, value)
         return attend_in_documents(attend, module, *heads, mask=attention_mask, position_bias=bias, **kwargs), None
-    return attend(module, query, key, value, attention_mask, position_bias=bias, **kwargs)
+    if isinstance(attention_mask, WindowMask):
+        return attend_in_windows(attend, module, *heads, mask=attention_mask, **kwargs), None
+    return attend(module, *heads, attention_mask, position_bias=bias, **kwargs)
 
 
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:

@@ -27,6 +27,7 @@ from .checks.inputs import (
     check_padding_mask,
     check_position_ids,
 )
+from .fast_paths.windows import WindowMask, can_use_windows, window_mask
 from .pattern import PATTERNS, Predicate
 
 
@@ -40,11 +41,11 @@ class DocumentMask:
 
     queries: list[int]
     keys: list[int]
-    masks: list[Tensor | None]
+    masks: list[Tensor | WindowMask | None]
 
 
-# A dense mask, flex attention's block mask, a mask by document, or None where the backend needs none.
-Mask = BlockMask | DocumentMask | Tensor | None
+# A dense mask, flex attention's block mask, masks by document or window, or None where the backend needs none.
+Mask = BlockMask | DocumentMask | WindowMask | Tensor | None
 # What a caller may give as `attention_mask`: marks of real tokens, a finished mask, or finished masks by their names.
 GivenMask = Tensor | dict[str, Tensor] | None
 # A predicate, with what lets a backend go without the mask.
@@ -141,12 +142,12 @@ def build_masks(
         return AttentionMasks(positions, keys, dict.fromkeys(layers, finished))
     implementation = kwargs.get("attention_implementation") or config._attn_implementation
     tokens = layout.tokens.expand(hidden.shape[0], -1)
-    masks = {
-        pattern: build_mask(
-            implementation, hidden, sizes, layer, padding, mask_rule(config, pattern, tokens, documents)
-        )
-        for pattern, layer in layers.items()
-    }
+    windows = implementation == "sdpa" and can_use_windows(config, hidden, sizes, layout)
+    masks: dict[str, Mask] = {}
+    for pattern, layer in layers.items():
+        rule = mask_rule(config, pattern, tokens, documents)
+        near = window_mask(config, pattern, sizes.length, rule[0]) if windows else None
+        masks[pattern] = near or build_mask(implementation, hidden, sizes, layer, padding, rule)
     return AttentionMasks(positions, keys, masks)
 
 

@@ -31,7 +31,7 @@ RANKS = {
     "modeling": [
         {"pipeline_stage"},
         {"checks.inputs"},
-        {"checks.sound", "checks.images", "pattern", "position.hooks"},
+        {"checks.sound", "checks.images", "fast_paths.windows", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "masking", "normalization"},
         {"position", "feed_forward", "heads.loss", "fast_paths.one_token", "fast_paths.weight_copies"},
         {"heads.matching", "fast_paths.unpadding"},
@@ -74,7 +74,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 113,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2185, "modeling": 7175}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2185, "modeling": 7313}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

@@ -14,6 +14,7 @@ from ..checks.inputs import can_read_values
 from ..masking import DocumentMask, Mask
 from ..position.hooks import PositionState, Rotation
 from .unpadding import LayerInputs
+from .windows import WindowMask
 
 
 def tokens_to_read(model: PreTrainedModel, wanted: int | None, padding_mask: Any, given: dict[str, Any]) -> int | None:
@@ -50,8 +51,9 @@ def read_index(config: StackConfig, inputs: LayerInputs, tokens: int | None, imp
 def read_tokens(mask: Mask, state: PositionState, index: Tensor, tokens: int) -> tuple[Mask, PositionState]:
     """Narrow the mask and the position of the last layer to queries of some tokens."""
     if isinstance(mask, DocumentMask):
-        own = [None if each is None else each[:, :, :tokens] for each in mask.masks]
-        mask = DocumentMask([tokens] * len(mask.queries), mask.keys, own)
+        dense = (each.rows(tokens) if isinstance(each, WindowMask) else each for each in mask.masks)
+        own = [None if each is None else each[:, :, :tokens] for each in dense]
+        mask = DocumentMask([tokens] * len(mask.queries), mask.keys, [*own])
     elif isinstance(mask, Tensor):
         mask = mask.index_select(2, index)
     rotation, bias = state.rotation, state.bias

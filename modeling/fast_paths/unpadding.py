@@ -31,6 +31,7 @@ from ..masking import (
 )
 from ..position.hooks import Embedded
 from .one_token import one_token_masks
+from .windows import WindowMask, attend_in_windows, window_mask
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6
@@ -117,13 +118,19 @@ def document_masks(config: StackConfig, documents: Documents, layout: TokenLayou
         predicate, shortcuts = mask_rule(config, pattern, tokens, None)
         plain = shortcuts["allow_is_causal_skip"] or shortcuts["allow_is_bidirectional_skip"]
         window = shortcuts["local_size"]
-        dense: list[Tensor | None] = []
+        own: list[Tensor | WindowMask | None] = []
         for place in places:
             row, column = place[:1] // documents.shape[1], place % documents.shape[1]
-            sees_all = plain and (window is None or int(column[-1] - column[0]) < window)
-            seen: Any = None if sees_all else predicate(row, row, column[:, None], column[None])
-            dense.append(None if sees_all else seen[None, None])
-        masks[pattern] = DocumentMask(documents.lengths, documents.lengths, dense)
+            reach, length = int(column[-1] - column[0]), len(place)
+            if plain and (window is None or reach < window):
+                own.append(None)
+                continue
+            near = None
+            if reach + 1 == length and config.position not in BIAS_POSITIONS:
+                near = window_mask(config, pattern, length, predicate, int(row), int(column[0]))
+            seen: Any = None if near else predicate(row, row, column[:, None], column[None])
+            own.append(near or seen[None, None])
+        masks[pattern] = DocumentMask(documents.lengths, documents.lengths, own)
     longest = torch.arange(max(documents.lengths), device=positions.device)[None]
     return DocumentMasks(positions, longest, masks)
 
@@ -218,5 +225,8 @@ def attend_in_documents(
     for document, own in zip(documents, mask.masks, strict=True):
         queries, keys = document[0].shape[2], document[1].shape[2]
         own_bias = None if bias is None else bias[:, :, :queries, :keys]
-        mixed.append(attend(module, *document, own, position_bias=own_bias, **kwargs)[0])
+        if isinstance(own, WindowMask):
+            mixed.append(attend_in_windows(attend, module, *document, mask=own, **kwargs))
+        else:
+            mixed.append(attend(module, *document, own, position_bias=own_bias, **kwargs)[0])
     return torch.cat(mixed, dim=1)

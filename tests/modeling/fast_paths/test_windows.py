@@ -1,0 +1,206 @@
+"""Attention in windows computes what the dense mask gives, for every pattern, length and family, in linear memory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import DynamicCache
+
+from comparison import EXACT, decoder, encoder, exact, jittered
+from qkv.configuration.axes import BIAS_POSITIONS
+from qkv.modeling import masking
+from qkv.modeling.fast_paths import unpadding, windows
+from qkv.modeling.modeling_decoder import QkvDecoderForCausalLM, QkvDecoderModel
+from qkv.modeling.modeling_encoder import QkvEncoderForSequenceClassification, QkvEncoderModel
+
+SIZES = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 2,
+    "max_position_embeddings": 128,
+}
+PATTERNS = {
+    "sliding": {"pattern": "sliding", "sliding_window": 3},
+    "a wide window": {"pattern": "sliding", "sliding_window": 11},
+    "one token": {"pattern": "sliding", "sliding_window": 1},
+    "block_sparse": {"pattern": "block_sparse", "block_size": 3},
+    "row": {"pattern": "row", "grid_columns": 4, "text_length": 2},
+    "no text": {"pattern": "row", "grid_columns": 4, "text_length": 0},
+    "convolutional": {"pattern": "convolutional", "grid_columns": 5, "grid_kernel": 3, "text_length": 3},
+    "mixed": {"pattern": ["sliding", "full"], "sliding_window": 3},
+}
+STACKS = {"encoder": (encoder, QkvEncoderModel), "decoder": (decoder, QkvDecoderModel)}
+
+
+@contextmanager
+def in_chunks(size: int = 8) -> Iterator[list[windows.WindowMask]]:
+    """Attend in windows however short a row is; the masks that were built."""
+    built = []
+    make = windows.window_mask
+
+    def watched(*given: Any) -> windows.WindowMask | None:
+        if mask := make(*given):
+            built.append(mask)
+        return mask
+
+    with (
+        mock.patch.multiple(windows, QUERIES=size, SHARE=100.0),
+        mock.patch.object(masking, "window_mask", watched),
+        mock.patch.object(unpadding, "window_mask", watched),
+    ):
+        yield built
+
+
+@contextmanager
+def dense() -> Iterator[None]:
+    with mock.patch.object(windows, "SHARE", 0.0):
+        yield
+
+
+def ids(batch: int, length: int) -> Tensor:
+    return torch.randint(11, (batch, length), generator=torch.Generator().manual_seed(length))
+
+
+def run(model: Any, real: Tensor | None = None, **inputs: Any) -> list[Tensor]:
+    """The last hidden state, and the gradients of a weighting of its real tokens."""
+    model.zero_grad()
+    hidden = model(**inputs).last_hidden_state
+    hidden = hidden if real is None else hidden * real[..., None]
+    (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
+    return [hidden.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)]
+
+
+def assert_same(model: Any, **inputs: Any) -> list[windows.WindowMask]:
+    with exact(), dense():
+        expected = run(model, **inputs)
+    with exact(), in_chunks() as built:
+        actual = run(model, **inputs)
+    assert len(actual) == len(expected) > 10
+    for one, other in zip(actual, expected, strict=True):
+        assert_close(one, other)
+    return built
+
+
+def assert_close(one: Tensor, other: Tensor) -> None:
+    assert (one - other).abs().max() <= 100 * EXACT * (1 + other.abs().max())
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 29])
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("family", STACKS)
+def test_values_and_gradients(family: str, pattern: str, length: int) -> None:
+    make, model_class = STACKS[family]
+    model = jittered(model_class(make(**SIZES, position="rope", **PATTERNS[pattern])))
+    built = assert_same(model, input_ids=ids(2, length))
+    assert [mask.length for mask in built] == [length]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("family", STACKS)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_documents_have_windows_of_their_own(side: str, family: str, pattern: str) -> None:
+    make, model_class = STACKS[family]
+    model = jittered(model_class(make(**SIZES, position="learned", **PATTERNS[pattern])))
+    model.remove_padding = True
+    real = torch.arange(23) < torch.tensor([[23], [9], [16]])
+    real = real.flip(1) if side == "left" else real
+    built = assert_same(model, input_ids=ids(3, 23), attention_mask=real.long(), real=real, use_cache=False)
+    assert [mask.length for mask in built] == [23, 9, 16] or pattern == "a wide window"
+
+
+def test_documents_packed_in_a_row_do_too() -> None:
+    model = jittered(QkvDecoderModel(decoder(**SIZES, position="rope", **PATTERNS["sliding"])))
+    positions = torch.cat((torch.arange(14), torch.arange(9)))[None]
+    built = assert_same(model, input_ids=ids(1, 23), position_ids=positions, use_cache=False)
+    assert [mask.length for mask in built] == [14, 9]
+
+
+@pytest.mark.parametrize("position", BIAS_POSITIONS)
+def test_a_bias_keeps_the_dense_mask(position: str) -> None:
+    model = jittered(QkvEncoderModel(encoder(**SIZES, position=position, **PATTERNS["sliding"])))
+    assert not assert_same(model, input_ids=ids(2, 20))
+
+
+def test_padding_keeps_the_dense_mask_where_it_is_not_removed() -> None:
+    model = jittered(QkvEncoderModel(encoder(**SIZES, **PATTERNS["sliding"])))
+    model.remove_padding = False
+    real = torch.arange(20) < torch.tensor([[20], [9]])
+    assert not assert_same(model, input_ids=ids(2, 20), attention_mask=real.long(), real=real)
+
+
+def test_a_mask_of_ones_is_none() -> None:
+    model = jittered(QkvEncoderModel(encoder(**SIZES, **PATTERNS["sliding"])))
+    assert assert_same(model, input_ids=ids(2, 20), attention_mask=torch.ones(2, 20))
+
+
+def test_a_prompt_is_cached_and_read_on() -> None:
+    model = jittered(QkvDecoderForCausalLM(decoder(**SIZES, position="rope", **PATTERNS["sliding"])))
+    prompt = ids(2, 20)
+    with torch.no_grad(), exact(), dense():
+        expected = model(prompt).logits
+    with torch.no_grad(), exact(), in_chunks() as built:
+        cache = DynamicCache(config=model.config)
+        first = model(prompt[:, :12], past_key_values=cache).logits
+        rest = [model(prompt[:, at : at + 4], past_key_values=cache).logits for at in (12, 16)]
+    assert [mask.length for mask in built] == [12]
+    assert_close(torch.cat((first, *rest), dim=1), expected)
+
+
+def test_generated_tokens_are_the_same() -> None:
+    model = jittered(QkvDecoderForCausalLM(decoder(**SIZES, position="rope", **PATTERNS["sliding"]))).float()
+    with dense():
+        expected = model.generate(ids(2, 20), max_new_tokens=9, num_beams=2, do_sample=False)
+    with in_chunks() as built:
+        assert torch.equal(model.generate(ids(2, 20), max_new_tokens=9, num_beams=2, do_sample=False), expected)
+    assert built
+
+
+def test_weights_of_attention_are_those_of_the_dense_mask() -> None:
+    model = jittered(QkvEncoderModel(encoder(**SIZES, **PATTERNS["sliding"])))
+    with exact(), in_chunks() as built:
+        weights = model(ids(1, 20), output_attentions=True).attentions
+    assert not built
+    near = (torch.arange(20)[:, None] - torch.arange(20)).abs() < 3
+    assert all(bool(((each != 0) == near).all()) for each in weights)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_classifier_reads_its_token_alone(pattern: str) -> None:
+    model = jittered(QkvEncoderForSequenceClassification(encoder(**SIZES, num_labels=3, **PATTERNS[pattern])))
+    model.remove_padding = True
+    real = (torch.arange(23) < torch.tensor([[23], [9]])).long()
+    with torch.no_grad(), exact(), dense():
+        expected = model(ids(2, 23), attention_mask=real).logits
+    with torch.no_grad(), exact(), in_chunks() as built:
+        assert_close(model(ids(2, 23), attention_mask=real).logits, expected)
+    assert built or pattern == "a wide window"
+
+
+class Largest(TorchDispatchMode):
+    """Note the largest tensor that is made."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for each in made if isinstance(made, tuple | list) else (made,):
+            if isinstance(each, Tensor):
+                self.numbers = max(self.numbers, each.numel())
+        return made
+
+
+@pytest.mark.parametrize("pattern", [PATTERNS["sliding"], PATTERNS["block_sparse"]])
+def test_nothing_is_as_large_as_all_pairs(pattern: dict[str, Any]) -> None:
+    sizes = {**SIZES, "max_position_embeddings": 4096, "hidden_size": 8, "intermediate_size": 8}
+    model = jittered(QkvDecoderModel(decoder(**sizes, position="rope", **pattern)))
+    largest = {}
+    for length in (1024, 2048, 4096):
+        with exact(), Largest() as made:
+            model(ids(1, length), use_cache=False).last_hidden_state.sum().backward()
+        largest[length] = made.numbers
+    assert largest[4096] == 2 * largest[2048] == 4 * largest[1024] < 4096**2 / 4
