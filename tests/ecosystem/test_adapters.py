@@ -28,8 +28,7 @@ import qkv
 import tiny
 from sampling import sampled
 
-LOSSES = [case for case in tiny.CASES if case.auto_class != "AutoModel"]
-BY_NAME = {case.name: case for case in LOSSES}
+BY_NAME = {case.name: case for case in tiny.LOSSES}
 EXACT = {"rtol": 0, "atol": 1e-10}
 # Of feed-forward networks, of the attention of those that have none, and of what joins two that have neither.
 NAMED = ["gate_proj", "up_proj", "down_proj", "alignment.q_proj", "decoder.bridge"]
@@ -83,7 +82,7 @@ def comes_back(model: PreTrainedModel, adapted: Any, inputs: dict[str, Tensor], 
 
 @pytest.mark.parametrize(
     ("case", "targets"),
-    sampled(itertools.product(LOSSES, ("all-linear", NAMED)), 9, 4),
+    sampled(itertools.product(tiny.LOSSES, ("all-linear", NAMED)), 9, 4),
     ids=lambda value: getattr(value, "name", "all" if value == "all-linear" else "named"),
 )
 def test_lora_on_every_head(case: tiny.Case, targets: Any, tmp_path: Path) -> None:
@@ -249,7 +248,7 @@ def test_trainer_trains_the_adapter_alone(name: str) -> None:
 
 
 # PEFT cannot put an adapter on a norm that is none, as the first of stock ModernBERT is too.
-WITH_ATTENTION = [case for case in LOSSES if not ("Recurrent" in case.name or case.name.endswith("modernbert"))]
+WITH_ATTENTION = [case for case in tiny.LOSSES if not ("Recurrent" in case.name or case.name.endswith("modernbert"))]
 
 
 @pytest.mark.parametrize(

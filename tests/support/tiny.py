@@ -400,3 +400,5 @@ VARIANTS = [
     ),
 ]
 CASES = HEADS + VARIANTS
+# Those that have a loss.
+LOSSES = [case for case in CASES if case.auto_class not in ("AutoModel", "AutoModelForTextEncoding")]
