@@ -131,6 +131,8 @@ def flat(config: PreTrainedConfig) -> Values:
     """Return all fields of a config; those of a part under `part.field`."""
     values: Values = {}
     for name, value in config.to_dict().items():
+        if name not in vars(config):  # said of a part, for other programs
+            continue
         inner = value if name in config.sub_configs else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for prefix in ("", *(f"{part}." for part in config.sub_configs)):
