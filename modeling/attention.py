@@ -7,9 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, StaticLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
-from .kernel import KERNELS
+from .kernel import KERNELS, backend_bias, backend_of, by_mask
 from .masking import Mask
 from .normalization import NORMS
 from .position.hooks import NO_POSITION, PositionState, apply_rotation
@@ -31,7 +32,7 @@ class Attention(nn.Module):
         super().__init__()
         self.config, self.layer_idx, self.head_dim = config, layer_index, config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
-        self.attend = KERNELS[config.kernel]
+        self.kernel = KERNELS[config.kernel]
         self.scaling = config.attention_multiplier or config.head_dim**-0.5
         # What backends that build no mask of their own have to be told.
         self.sliding_window = config.window_of(layer_index)
@@ -47,6 +48,10 @@ class Attention(nn.Module):
     def heads(self, projected: Tensor) -> Tensor:
         """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
         return projected.view(*projected.shape[:-1], -1, self.head_dim).transpose(1, 2)
+
+    def join(self, mixed: Tensor, query: Tensor) -> Tensor:
+        """Join the heads of (B, H, T, K) queries, in one row where an engine says so: (B, T, H, K) -> (B, T, D)."""
+        return mixed.reshape(query.shape[0], query.shape[2], -1)
 
     def query(self, hidden: Tensor) -> Tensor:
         """Project queries: (B, T, D) -> (B, H, T, K)."""
@@ -94,9 +99,14 @@ class SelfAttention(Attention):
             past_key_values = past_key_values.self_attention_cache
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        kwargs |= {"scaling": self.scaling, "dropout": self.dropout, "sliding_window": self.sliding_window}
-        mixed, weights = self.attend(self, query, key, value, attention_mask, position_bias=position.bias, **kwargs)
-        return self.o_proj(mixed.flatten(2)), weights
+        backend = backend_of(self, kwargs)
+        kwargs |= {"dropout": self.dropout, "sliding_window": self.sliding_window}
+        kwargs["position_bias"] = backend_bias(position.bias, query, backend)
+        # vLLM finds the attention of a layer, and its scaling, by reading these lines.
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, self.kernel)
+        attend = by_mask(attend, attention_mask)
+        mixed, weights = attend(self, query, key, value, attention_mask, scaling=self.scaling, **kwargs)
+        return self.o_proj(self.join(mixed, query)), weights
 
 
 class CrossAttention(Attention):
@@ -117,9 +127,11 @@ class CrossAttention(Attention):
     ) -> tuple[Tensor, Tensor | None]:
         key, value = self.cached_key_value(memory, position.memory_key, past_key_values)
         query = self.query(add_position(hidden, position.query_key))
-        kwargs |= {"scaling": self.scaling, "dropout": self.dropout}
-        mixed, weights = self.attend(self, query, key, value, attention_mask, **kwargs)
-        return self.o_proj(mixed.flatten(2)), weights
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend_of(self, kwargs), self.kernel)
+        attend = by_mask(attend, attention_mask)
+        kwargs |= {"scaling": self.scaling, "dropout": self.dropout, "position_bias": None}
+        mixed, weights = attend(self, query, key, value, attention_mask, **kwargs)
+        return self.o_proj(self.join(mixed, query)), weights
 
     def cached_key_value(
         self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None

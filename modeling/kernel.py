@@ -3,6 +3,7 @@
 Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim.
 """
 
+from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
@@ -18,6 +19,7 @@ from .fast_paths.unpadding import attend_in_documents
 from .fast_paths.windows import WindowMask, attend_in_windows
 from .masking import DocumentMask, Mask
 
+AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 # Backends of transformers that take score biases and masks.
 COMPLETE_BACKENDS = ("eager", "sdpa", "flex_attention")
 
@@ -52,29 +54,33 @@ def eager_attention(
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
-def softmax_attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Mask, **kwargs: Any
-) -> tuple[Tensor, Tensor | None]:
-    """Mix values with softmax weights, through transformers' attention interface: eager, sdpa, flex, flash.
+def backend_of(module: Any, kwargs: dict[str, Any]) -> str:
+    """Take out of `kwargs` the backend that this forward asks for; return it, or the config's."""
+    return kwargs.pop("attention_implementation", None) or module.config._attn_implementation
 
-    Every backend gives the same numbers; weights come back only from eager.
 
-    Source: Vaswani et al. 2017, §3.2.1, eq. 1, https://arxiv.org/abs/1706.03762
-    Shapes: (B, H, T, K), (B, G, S, K), (B, G, S, K) -> (B, T, H, K)
+def by_mask(attend: AttentionFunction, attention_mask: Mask) -> AttentionFunction:
+    """Return an attention function as it is, or one that calls it for each document or chunk that a mask holds."""
+    parts: Any = {DocumentMask: attend_in_documents, WindowMask: attend_in_windows}.get(type(attention_mask))
+    if parts is None:
+        return attend
+
+    def attend_in_parts(module: nn.Module, *given: Any, **kwargs: Any) -> tuple[Tensor, None]:
+        *heads, mask = given
+        return parts(attend, module, *heads, mask=mask, **kwargs), None
+
+    return attend_in_parts
+
+
+def backend_bias(bias: Tensor | None, query: Tensor, implementation: str) -> Tensor | None:
+    """Return a score bias as backends take it; flex indexes it by row, so a shared one is spread over the batch.
+
+    Shapes: bias (B or 1, H or 1, T, S), query (B, H, T, K) -> (B or 1, H or 1, T, S), a view
     """
-    implementation = kwargs.pop("attention_implementation", None) or module.config._attn_implementation
-    bias = kwargs.pop("position_bias", None)
-    if bias is not None:
-        bias = bias.to(query.dtype)
-        # Flex indexes the bias by row, so a shared one is spread over the batch (a view).
-        bias = bias.expand(query.shape[0], -1, -1, -1) if implementation == "flex_attention" else bias
-    attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
-    heads = (query, key, value)
-    if isinstance(attention_mask, DocumentMask):
-        return attend_in_documents(attend, module, *heads, mask=attention_mask, position_bias=bias, **kwargs), None
-    if isinstance(attention_mask, WindowMask):
-        return attend_in_windows(attend, module, *heads, mask=attention_mask, **kwargs), None
-    return attend(module, *heads, attention_mask, position_bias=bias, **kwargs)
+    if bias is None:
+        return None
+    bias = bias.to(query.dtype)
+    return bias.expand(query.shape[0], -1, -1, -1) if implementation == "flex_attention" else bias
 
 
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
@@ -113,4 +119,5 @@ def takes_mask(implementation: str) -> bool:
     return own not in (None, flash_attention_mask) and "paged" not in implementation
 
 
-KERNELS = {"softmax": softmax_attention}
+# What each kernel of the configs is without a backend of transformers.
+KERNELS: dict[str, AttentionFunction] = {"softmax": eager_attention}

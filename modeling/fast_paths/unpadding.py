@@ -12,13 +12,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from ...configuration.axes import BIAS_POSITIONS
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import can_read_values, check_memory_mask
+from ..checks.inputs import can_read_values, check_memory_mask, check_position_ids
 from ..masking import (
     AttentionMasks,
     DocumentMask,
+    GivenMask,
     Mask,
     MaskSizes,
     TokenLayout,
@@ -152,6 +154,27 @@ class LayerInputs:
         return hidden if self.documents is None else self.documents.restore(hidden)
 
 
+def engine_masks(
+    config: StackConfig,
+    hidden: Tensor,
+    sizes: MaskSizes,
+    attention_mask: GivenMask,
+    position_ids: Tensor | None,
+    **kwargs: Any,
+) -> AttentionMasks | None:
+    """Return no masks for a backend that takes none, as those of serving engines; None for any other.
+
+    An engine keeps the cache and knows the sequences of a row itself. To look for them would read the positions, which
+    an engine that records a step on a GPU cannot let happen.
+    """
+    wanted = sizes.cache is not None or kwargs["attention_implementation"] in ALL_MASK_ATTENTION_FUNCTIONS
+    if wanted or attention_mask is not None or position_ids is None:
+        return None
+    check_position_ids(hidden, position_ids)
+    positions = position_ids.long()
+    return AttentionMasks(positions, positions, dict.fromkeys(first_layers(config)))
+
+
 def keep_padding(
     config: StackConfig,
     embedded: Embedded,
@@ -163,7 +186,7 @@ def keep_padding(
     """Build the masks for a batch as it is, and for the memory that cross-attention reads."""
     hidden, mask = embedded.hidden, None
     given = (config, hidden, sizes, embedded.padding_mask, position_ids)
-    masks = one_token_masks(*given, **kwargs) or build_masks(*given, **kwargs)
+    masks = one_token_masks(*given, **kwargs) or engine_masks(*given, **kwargs) or build_masks(*given, **kwargs)
     if memory[0] is not None:
         mask = build_memory_mask(kwargs["attention_implementation"], hidden, memory[0], memory[1])
     return LayerInputs(embedded, masks, (memory[0], mask))

@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import reference
 from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
 from qkv.configuration.axes import BIAS_POSITIONS, KernelName, PatternName, PositionName
-from qkv.modeling.kernel import KERNELS, check_backend, eager_attention, softmax_attention
+from qkv.modeling.kernel import KERNELS, backend_bias, backend_of, check_backend, eager_attention
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
 BACKENDS = ["eager", "sdpa", "flex_attention"]
@@ -29,6 +29,14 @@ def module(implementation="eager", **fields):
 
 def inputs(groups, keys=LENGTH):
     return draw(BATCH, HEADS, LENGTH, WIDTH), draw(BATCH, groups, keys, WIDTH), draw(BATCH, groups, keys, WIDTH)
+
+
+def softmax_attention(attention, query, key, value, attention_mask, position_bias=None, **kwargs):
+    """Attend as the modules do."""
+    backend = backend_of(attention, kwargs)
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, KERNELS["softmax"])
+    kwargs["position_bias"] = backend_bias(position_bias, query, backend)
+    return attend(attention, query, key, value, attention_mask, **kwargs)
 
 
 @pytest.fixture
