@@ -200,6 +200,8 @@ class QkvConfig(PreTrainedConfig):
 
     def __setattr__(self, name: str, value: object) -> None:
         self.check_word(name, value)
+        if self.follows(name, value):
+            return
         self.check_fixed(name, value)
         try:
             super().__setattr__(name, value)
@@ -269,6 +271,11 @@ class QkvConfig(PreTrainedConfig):
         for word in value if isinstance(value, list | tuple) else (value,):
             if words and isinstance(word, str):
                 check_choice(words, name, word)
+
+    def follows(self, name: str, value: object) -> bool:
+        """Return True for what the config derives and has already, which tools set after what it follows from."""
+        fixed = getattr_static(type(self), name, None)
+        return isinstance(fixed, property) and fixed.fset is None and bool(getattr(self, name) == value)
 
     @classmethod
     def check_fixed(cls, name: str, value: object) -> None:

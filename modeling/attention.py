@@ -92,9 +92,8 @@ class SelfAttention(Attention):
         past_key_values: Cache | None = None,
         **kwargs: object,
     ) -> tuple[Tensor, Tensor | None]:
-        placed = add_position(hidden, position.query_key)
-        value, query, key = self.value(hidden), self.query(position.selected(placed)), self.key(placed)
-        query, key = apply_rotation(query, key, position.rotation)
+        value, key = self.value(hidden), self.key(add_position(hidden, position.query_key))
+        query, key = apply_rotation(self.placed_query(hidden, position), key, position.rotation)
         if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache
         if past_key_values is not None:
@@ -107,6 +106,10 @@ class SelfAttention(Attention):
         attend = by_mask(attend, attention_mask)
         mixed, weights = attend(self, query, key, value, attention_mask, scaling=self.scaling, **kwargs)
         return self.o_proj(self.join(mixed, query)), weights
+
+    def placed_query(self, hidden: Tensor, position: PositionState) -> Tensor:
+        """Project the queries of this layer, not yet rotated: (B, T, D) -> (B, H, T, K)."""
+        return self.query(position.selected(add_position(hidden, position.query_key)))
 
 
 class CrossAttention(Attention):

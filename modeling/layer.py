@@ -55,7 +55,8 @@ class Layer(GradientCheckpointingLayer):
         if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
             return hidden_states
         position, memory = PositionState(*state), (encoder_hidden_states, encoder_attention_mask)
-        branch, _ = self.self_attn(self.self_attn_residual.input(hidden_states), attention_mask, position, **kwargs)
+        given = {"hidden": self.self_attn_residual.input(hidden_states), "attention_mask": attention_mask}
+        branch, _ = self.self_attn(**given, position=position, **kwargs)
         hidden_states = position.selected(hidden_states)
         hidden = self.self_attn_residual(hidden_states, branch)
         if self.cross_attn is not None and self.cross_attn_residual is not None:

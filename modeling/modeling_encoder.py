@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import Cache
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     MultipleChoiceModelOutput,
@@ -48,14 +49,18 @@ class TextStack(Stack):
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding."""
+        """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding.
+
+        A cache holds a learned prefix, which the mask covers too.
+        """
         check_input_kind(self, kwargs)
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
-        hidden = self.run(embedded, position_ids, **kwargs)
+        hidden = self.run(embedded, position_ids, past_key_values, **kwargs)
         mask = attention_mask if hidden.shape[1] == embedded.hidden.shape[1] else None
         return BaseModelOutputWithPooling(hidden, self.pool(hidden, mask, input_ids))
 
@@ -72,7 +77,8 @@ class TextStack(Stack):
 
     def pool(self, hidden: Tensor, attention_mask: Tensor | None, input_ids: Tensor | None) -> Tensor | None:
         """Return what sequence-level heads read, None without a pooler."""
-        padding_mask = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+        given = attention_mask is not None and attention_mask.ndim == 2
+        padding_mask = attention_mask[:, -hidden.shape[1] :] if attention_mask is not None and given else None
         return None if self.pooler is None else self.pooler(hidden, padding_mask, input_ids)
 
 
@@ -130,11 +136,13 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        past_key_values: Cache | None = None,
         **kwargs: object,
     ) -> SequenceClassifierOutput:
         """Score rows; `labels`: (B,) classes, (B,) or (B, V) numbers to regress, (B, V) floats for several labels."""
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
-        outputs = self.read(attention_mask, position_ids=position_ids, **given, **kwargs)
+        placed = {"position_ids": position_ids, "past_key_values": past_key_values}
+        outputs = self.read(attention_mask, **given, **placed, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
@@ -198,10 +206,12 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        past_key_values: Cache | None = None,
         **kwargs: object,
     ) -> TokenClassifierOutput:
         """Classify each token; `labels` (B, T) are -100 where none is due."""
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
+        outputs = self.model(*texts, **kwargs)
         logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
 
@@ -230,9 +240,11 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         start_positions: Tensor | None = None,
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        past_key_values: Cache | None = None,
         **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
+        outputs = self.model(*texts, **kwargs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

@@ -71,10 +71,10 @@ LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
     "configuration/configuration_attention.py:AttentionConfig class": 128,
-    "configuration/configuration_base.py:QkvConfig class": 113,
+    "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2185, "modeling": 7313}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2192, "modeling": 7369}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

@@ -63,10 +63,10 @@ def check_range(name: str, ids: Tensor, count: int, kind: str, mend: str) -> Non
 
 
 def check_input_ids(input_ids: Tensor, vocab_size: int) -> None:
-    """Check token ids: whole numbers (B, T) below the vocabulary's size; (B, choices, T) may be embedded by hand."""
+    """Check token ids: whole numbers (B, T) below the vocabulary's size; others may be embedded by hand."""
     if not isinstance(input_ids, Tensor):
         raise ValueError(f"input_ids of type {type(input_ids).__name__} are no tensor; use return_tensors='pt'")
-    if input_ids.ndim not in (2, 3) or input_ids.is_floating_point():
+    if input_ids.ndim not in (1, 2, 3) or input_ids.is_floating_point():
         raise ValueError(
             f"input_ids of shape {tuple(input_ids.shape)} and type {input_ids.dtype} are not whole numbers (batch, "
             "length); use what a tokenizer returns with return_tensors='pt'"
@@ -147,8 +147,8 @@ def check_embeddings(hidden: Tensor, width: int) -> None:
     """Check that embeddings are (B, T, D) with at least one token."""
     if hidden.ndim != 3 or hidden.shape[-1] != width or hidden.shape[1] == 0:
         raise ValueError(
-            f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, hidden_size={width}); check "
-            "the shape of input_ids or inputs_embeds"
+            f"embeddings of shape {tuple(hidden.shape)} are not (batch, length >= 1, hidden_size={width}); give "
+            f"input_ids (batch, length), not {tuple(hidden.shape[:-1])}, or inputs_embeds"
         )
 
 

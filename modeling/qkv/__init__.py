@@ -129,10 +129,23 @@ def register_adapters(constants: ModuleType) -> None:
             table[config_class.model_type] = LAYER_NORMS if "norm" in targets else targets
 
 
+def register_adaption_prompts(adaption: ModuleType) -> None:
+    """Tell PEFT's LLaMA-Adapter how the attention of our decoders makes its queries; else it is that of Llama."""
+
+    def queries(model: Any, hidden: Any, position: Any, **kwargs: object) -> Any:
+        hooks = import_module(f"{__name__}.modeling.position.hooks")
+        query = model.placed_query(hidden, position)
+        return hooks.apply_rotation(query, query, position.rotation)[0]
+
+    table = adaption.TRANSFORMERS_MODEL_CONFIG
+    table["qkv_decoder"] = table["llama"]._replace(compute_query_states=queries)
+
+
 # What is done once a module is imported. Importing them takes longer than all of `import qkv`.
 REGISTRATIONS: dict[str, Callable[[ModuleType], object]] = {
     "transformers.models.auto.configuration_auto": lambda _: import_module(f"{__name__}.configuration"),
     "transformers.models.auto.modeling_auto": register_models,
+    "peft.tuners.adaption_prompt.config": register_adaption_prompts,
     "peft.utils.constants": register_adapters,
 }
 

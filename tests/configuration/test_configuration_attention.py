@@ -127,3 +127,13 @@ def test_causality_is_the_family_s() -> None:
     assert not QkvEncoderConfig.causal
     assert QkvDecoderConfig.causal
     assert "causal" not in QkvDecoderConfig().to_dict()
+
+
+def test_layer_types_may_be_said_again() -> None:
+    """As tools do that shorten a model; what does not follow from the fields is refused."""
+    config = QkvDecoderConfig(num_hidden_layers=3, pattern="full")
+    config.num_hidden_layers = 1
+    config.layer_types = ["full_attention"]
+    assert config.layer_types == ["full_attention"]
+    with pytest.raises(ValueError, match="layer_types=.*cannot be set"):
+        config.layer_types = ["sliding_attention"]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from peft import (
     AdaLoraConfig,
+    AdaptionPromptConfig,
     IA3Config,
     LNTuningConfig,
     LoraConfig,
@@ -26,6 +27,8 @@ from transformers import AutoModelForSeq2SeqLM, BartConfig, PreTrainedModel, T5C
 import gradient_worker as worker
 import qkv
 import tiny
+from errors import raises_sentence
+from qkv.modeling.position.hooks import apply_rotation
 from sampling import sampled
 
 BY_NAME = {case.name: case for case in tiny.LOSSES}
@@ -150,6 +153,8 @@ VIRTUAL = [
     ("EncoderDecoderForConditionalGeneration-transformer", PrefixTuningConfig, "SEQ_2_SEQ_LM"),
     ("EncoderDecoderForConditionalGeneration-deep", PrefixTuningConfig, "SEQ_2_SEQ_LM"),
     ("EncoderDecoderForConditionalGeneration-marian", PromptTuningConfig, "SEQ_2_SEQ_LM"),
+    ("EncoderForSequenceClassification-bert", PrefixTuningConfig, "SEQ_CLS"),
+    ("EncoderForTokenClassification-local", PrefixTuningConfig, "TOKEN_CLS"),
 ]
 
 
@@ -260,3 +265,34 @@ WITH_ATTENTION = [case for case in tiny.LOSSES if not ("Recurrent" in case.name 
 def test_adapters_find_their_modules_themselves(case: tiny.Case, config: PeftConfig) -> None:
     model, inputs = prepared(case)
     learn(adapt(model, copy.deepcopy(config)), inputs)
+
+
+def test_adaption_prompts_read_the_queries_of_the_layer() -> None:
+    """Of an open gate, what is added is attention of the layer's own queries over the prompt."""
+    model, inputs = prepared(BY_NAME["DecoderForCausalLM-llama"])
+    adapted = adapt(model, AdaptionPromptConfig(task_type="CAUSAL_LM", adapter_len=3, adapter_layers=2))
+    assert_equal(scores(adapted, inputs), scores(model, inputs))
+    for name, value in adapted.named_parameters():
+        value.data += name.endswith("adaption_gate") * 0.5
+    layer, found = adapted.base_model.model.model.layers[0].self_attn, {}
+    layer.model.register_forward_pre_hook(lambda module, given, kwargs: found.update(kwargs), with_kwargs=True)
+    layer.register_forward_hook(lambda module, given, output: found.update(output=output[0]))
+    scores(adapted, inputs)
+    attention, rotation = layer.model, found["position"].rotation
+    query = apply_rotation(attention.query(found["hidden"]), attention.key(found["hidden"]), rotation)[0]
+    key, value = attention.key(layer.adaption_prompt), attention.value(layer.adaption_prompt)
+    weights = 0.5 * (query @ key.repeat_interleave(2, 1).mT * attention.scaling).softmax(-1)
+    added = attention.o_proj((weights @ value.repeat_interleave(2, 1)).transpose(1, 2).flatten(2))
+    adapted_output = found.pop("output")
+    found["past_key_values"] = None  # which holds what was just read
+    assert_close(adapted_output, attention(**found)[0] + added, rtol=1e-6, atol=1e-6)
+    assert added.abs().max() > 1e-3
+
+
+def test_words_are_looked_up_without_a_batch() -> None:
+    """As for prompts that begin as a text."""
+    model, _ = prepared(BY_NAME["DecoderForCausalLM-llama"])
+    ids = torch.tensor([5, 6, 7])
+    assert torch.equal(model.get_input_embeddings()(ids), model.get_input_embeddings()(ids[None])[0])
+    with raises_sentence("(3,)", "(batch, length)"):
+        model(ids)

@@ -212,7 +212,8 @@ def serve(
 ) -> Callable[[Tensor], Tensor]:
     """A stage of a model as an engine runs it: (1, tokens) or (1, tokens, D) -> (tokens, D), sequences in a row."""
     model.config.get_text_config()._attn_implementation = engine
-    take_stage(model, stage, stages, tied=tied)
+    if stages > 1:
+        take_stage(model, stage, stages, tied=tied)
     replace_linear(model)
     replace_table(model) if engine == "sglang" and not isinstance(model.get_input_embeddings(), nn.Identity) else None
     kwargs: dict[str, Any] = {}
