@@ -3,16 +3,16 @@
 import copy
 from typing import Any
 
+import engines
 import pytest
 import torch
+from engines import ENGINES, SGLANG_STYLES, VLLM_STYLES, attention_modules, registered, serve, styles
 from torch import Tensor, nn
 from torch.testing import assert_close
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedModel
 
-import engines
 import qkv
 import tiny
-from engines import ENGINES, SGLANG_STYLES, VLLM_STYLES, attention_modules, registered, serve, styles
 from qkv.configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
 
 LENGTHS = [5, 9, 1, 7]
