@@ -5,11 +5,13 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from textwrap import wrap
 
 import qkv
 from qkv.scripts.arguments import COMMANDS, OF_DATA, OF_MODELS, OF_RECIPES, about, parser_of
 from qkv.scripts.common.extras import MissingExtraError, load
+from qkv.scripts.common.files import full_disk, room
 from qkv.scripts.common.phases import phase
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.prediction.options import read_words
@@ -39,8 +41,15 @@ def main(words: Sequence[str] | None = None) -> int:
         if "--debug" in words:
             raise
         # The message is one sentence already; a library's may run over lines.
-        print(f"qkv: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"qkv: {' '.join(sentence(error).split())}", file=sys.stderr)
         return 1
+
+
+def sentence(error: Exception) -> str:
+    """Return the message of an error; of a full disk that nobody answered for, with its file and how to go on."""
+    said = full_disk(error)
+    path = Path(getattr(error, "filename", None) or ".").absolute()
+    return str(error) if said is None else f"{path} could not be written: {said}; it takes more, {room(path)}"
 
 
 def dispatch(words: Sequence[str]) -> int:

@@ -35,9 +35,8 @@ def run(arguments: Namespace) -> None:
     recipe = recipe_of(arguments.recipe, arguments.overrides)
     if recipe.model.source != "qkv":
         raise ValueError(f"model_source={recipe.model.source}: the quick start is for models of qkv; use qkv train")
-    finished = train(recipe, arguments.words)
+    finished = train(recipe, arguments.words, complete=complete)
     if finished.is_main:
-        complete(finished)
         print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
 
 

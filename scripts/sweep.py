@@ -2,6 +2,8 @@
 
 import shlex
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -14,12 +16,12 @@ from qkv.scripts.common.files import RECORD, check_empty
 from qkv.scripts.common.phases import say
 from qkv.scripts.common.tables import format_metric, print_columns
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
-from qkv.scripts.publishing.export.run_folder import complete_run
 from qkv.scripts.recipes.loading import is_data, load
-from qkv.scripts.sweeps.record import SPLIT, SweepRecord, Trial, check_same_sweep, read_sweep
+from qkv.scripts.sweeps.record import JSON, SPLIT, SweepRecord, Trial, check_same_sweep, read_sweep
 from qkv.scripts.sweeps.space import Chosen, Dimension, every_value, grid, read_space, words_of
+from qkv.scripts.train import complete
 from qkv.scripts.training.record import Clock
-from qkv.scripts.training.resume import FREE
+from qkv.scripts.training.resume import FREE, LOCK, lock
 from qkv.scripts.training.run import load_task, train
 
 TRIALS = 20
@@ -34,14 +36,29 @@ def run(arguments: Namespace) -> None:
     fixed = [word for word in fixed if not word.startswith("out=")]
     space = {dimension.label: dimension.typed for dimension in dimensions}
     wanted = SweepRecord(public_command(arguments.words), arguments.recipe, fixed, space)
-    sweep = opened(folder, wanted)
-    if not recipe.data.holdout and SPLIT not in load_task(recipe).splits:
-        raise ValueError(f"{recipe.name} has no validation split, and the test split chooses nothing; add holdout=0.1")
-    for number in range(1, count + 1):
-        trial = trial_of(sweep, dimensions, number, folder, recipe.seed)
-        say(f"trial {number} of {count}: {shlex.join(words_of([], dimensions, trial.chosen))}, in {trial.folder}")
-        take(sweep, trial, words_of([*fixed, f"out={trial.folder}"], dimensions, trial.chosen), folder)
+    with locked(folder):
+        sweep = opened(folder, wanted)
+        if not recipe.data.holdout and SPLIT not in load_task(recipe).splits:
+            raise ValueError(
+                f"{recipe.name} has no validation split, and the test split chooses nothing; add holdout=0.1"
+            )
+        for number in range(1, count + 1):
+            trial = trial_of(sweep, dimensions, number, folder, recipe.seed)
+            say(f"trial {number} of {count}: {shlex.join(words_of([], dimensions, trial.chosen))}, in {trial.folder}")
+            take(sweep, trial, words_of([*fixed, f"out={trial.folder}"], dimensions, trial.chosen), folder)
     show(sweep, dimensions, folder, recipe.seed)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other sweeps out of a folder within the block; FileExistsError where one is in it, or something else."""
+    ours = {LOCK, JSON, f"{JSON}.partial"}  # what a sweep that was killed at its start leaves
+    if not folder.is_dir() or not any(path.name in ours for path in folder.iterdir()):
+        check_empty(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a") as file:
+        lock(file, folder)
+        yield
 
 
 def number_of_trials(asked: int | None, dimensions: list[Dimension]) -> int:
@@ -60,11 +77,9 @@ def number_of_trials(asked: int | None, dimensions: list[Dimension]) -> int:
 
 
 def opened(folder: Path, wanted: SweepRecord) -> SweepRecord:
-    """Return the sweep of a folder, new or to go on with; ValueError where it holds another, or something else."""
+    """Return the sweep of a folder, new or to go on with; ValueError where it holds another."""
     saved = read_sweep(folder)
     if saved is None:
-        check_empty(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         wanted.write(folder)
         return wanted
     check_same_sweep(saved, wanted, folder, sorted(FREE))
@@ -100,8 +115,7 @@ def take(sweep: SweepRecord, trial: Trial, words: list[str], folder: Path) -> No
     AcceleratorState._reset_state()  # it would hold the precision of the trial before
     try:
         recipe = infer(sweep.recipe, words)[0] if is_data(sweep.recipe) else load(sweep.recipe, words)
-        finished = train(recipe, shlex.join(["qkv", "train", sweep.recipe, *words]), Clock())
-        complete_run(finished.folder, finished.model)
+        finished = train(recipe, shlex.join(["qkv", "train", sweep.recipe, *words]), Clock(), complete)
         sweep.finish(trial, finished.record, recipe.output.watch)
     except EXPECTED as error:
         trial.state, trial.error = "failed", " ".join(str(error).split())

@@ -1,15 +1,22 @@
 """Write files that survive a crash, read and hash them."""
 
+import errno
+import glob
 import hashlib
 import os
+import re
+import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 # What a run folder is known by: the last thing that a training writes.
 RECORD = "record.json"
+# What the operating system says where nothing more can be written: a disk, a quota or a file that is full.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 class RepeatedKeyError(Exception):
@@ -44,30 +51,138 @@ def sync(path: Path) -> None:
 
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Replace a file by new content, whole or not at all, whenever the process is killed."""
+    data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    sync(partial)
-    partial.replace(path)
+    with full_disk_named(path, lambda: f"it takes {len(data):,} bytes"):
+        try:
+            partial.write_bytes(data)
+            sync(partial)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
+        partial.replace(path)
+
+
+@contextmanager
+def full_disk_named(path: Path, takes: Callable[[], str] = lambda: "it takes more") -> Iterator[None]:
+    """Raise OSError that names the file or folder, what it takes and the room for it where the block finds none."""
+    try:
+        yield
+    except Exception as error:  # libraries have errors of their own
+        if (said := full_disk(error)) is None:
+            raise
+        raise OSError(f"{path} could not be written: {said}; {takes()}, {room(path)}") from error
+
+
+def full_disk(error: Exception) -> str | None:
+    """Return what the operating system says where an error is that of a full disk; None of any other.
+
+    Libraries written in Rust, as safetensors and tokenizers are, have its number in their text.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if told := RUST_ERROR.search(str(error)):
+        number = int(told[1])
+    return os.strerror(number) if number in FULL else None
+
+
+def room(path: Path) -> str:
+    """Say how much room there is for a path, and how to go on when there is more."""
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.is_dir())
+    free = shutil.disk_usage(there).free
+    return f"and {free:,} bytes are free there: make room, and give the same command again"
+
+
+def more_than(folder: Path) -> str:
+    """Say that what is being written takes more than the files of a folder."""
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return f"it takes more than the {size:,} bytes that were written"
 
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
     """Yield a folder that becomes the target when the block succeeds, and is deleted when it fails.
 
-    FileExistsError when the target is not empty.
+    FileExistsError when the target is not empty, OSError that says so when the disk is full.
     """
     check_empty(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that the last step is a rename within one file system.
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as temporary:
-        folder = Path(temporary) / target.name
-        folder.mkdir()
-        yield folder
-        make_durable(folder)
-        if target.exists():
-            target.rmdir()
-        folder.rename(target)
+    prefix = f".{target.name}.partial-"
+    with full_disk_named(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(target.parent, prefix)
+        # Beside the target, so that the last step is a rename within one file system.
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as temporary, in_use(Path(temporary)):
+            folder = Path(temporary) / target.name
+            folder.mkdir()
+            with full_disk_named(target, lambda: more_than(folder)):
+                yield folder
+                make_durable(folder)
+            try:
+                if target.exists():
+                    target.rmdir()
+                folder.rename(target)
+            except OSError:
+                check_empty(target)  # another process was first
+                raise
     sync(target.parent)
+
+
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Lock a folder within the block, so that others know that a living process writes to it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        lock_descriptor(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def lock_descriptor(descriptor: int) -> bool:
+    """Lock what is open, and tell whether nobody else had; False where the system has no such locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove what processes that were killed have left in the folders that they staged."""
+    for folder in parent.glob(f"{glob.escape(prefix)}*/"):
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                # An empty one may be about to be locked.
+                if any(folder.iterdir()) and lock_descriptor(descriptor):
+                    shutil.rmtree(folder)
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def replacing(folder: Path) -> Iterator[Path]:
+    """Yield a new folder whose files replace those in a run folder when the block succeeds, each of them whole.
+
+    The record goes first: until there is another, the folder is that of a training that is not finished.
+    """
+    partial = folder / ".model.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    with full_disk_named(folder):
+        partial.mkdir()
+        try:
+            with full_disk_named(folder, lambda: more_than(partial)):
+                yield partial
+                make_durable(partial)
+            (folder / RECORD).unlink(missing_ok=True)
+            for path in sorted(path for path in partial.rglob("*") if path.is_file()):
+                place = folder / path.relative_to(partial)
+                place.parent.mkdir(exist_ok=True)
+                path.replace(place)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    sync(folder)
 
 
 def check_empty(target: Path) -> None:

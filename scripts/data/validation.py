@@ -13,7 +13,7 @@ from datasets import Dataset, Features, Value
 from numpy.typing import NDArray
 from PIL import Image
 
-from qkv.scripts.common.files import regular_bytes, write_atomically
+from qkv.scripts.common.files import full_disk_named, regular_bytes, write_atomically
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.image import opened_image, to_rgb
@@ -141,7 +141,7 @@ class RecordValidation:
             self.skipped.append(line)
             if self.path:
                 # In one piece, for other processes write too.
-                with self.path.open("a", encoding="utf-8") as opened:
+                with full_disk_named(self.path), self.path.open("a", encoding="utf-8") as opened:
                     opened.write(json.dumps(line) + "\n")
         return f"{file}, row {row}: {reason}"
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from qkv.scripts.common.files import file_hash, make_durable, sync
+from qkv.scripts.common.files import file_hash, make_durable, room, sync
 
 # Tensors by name, by file.
 Tensors = dict[str, dict[str, Tensor]]
@@ -75,9 +75,11 @@ class Checkpoints:
             sync(self.folder)
         except (OSError, SafetensorError) as error:
             shutil.rmtree(partial, ignore_errors=True)
+            size = sum(value.nbytes for held in tensors.values() for value in held.values())
+            size += sum(len(text.encode()) for text in texts.values())
             raise OSError(
-                f"the checkpoint of step {step} could not be written to {self.folder}: {reason(error)}; "
-                "earlier ones are intact: mend that, and give the same command again"
+                f"the checkpoint of step {step} could not be written to {self.folder}: {reason(error)}; earlier ones "
+                f"are intact, it takes about {size:,} bytes, {room(self.folder)}"
             ) from error
         self.prune(step)
 

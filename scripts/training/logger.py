@@ -8,6 +8,7 @@ from typing import Any
 
 from accelerate import Accelerator
 
+from qkv.scripts.common.files import full_disk_named
 from qkv.scripts.common.phases import say
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
@@ -100,7 +101,7 @@ class MetricLogger:
         """Append a line to the metrics, and send it to the trackers."""
         if self.accelerator.is_main_process:
             # Unbuffered, or a training that is killed leaves half a line.
-            with self.path.open("ab", buffering=0) as file:
+            with full_disk_named(self.path), self.path.open("ab", buffering=0) as file:
                 file.write(json.dumps(line).encode() + b"\n")
             split = line.get("split", "train")
             values = {f"{split}/{name}": value for name, value in line.items() if name not in ("step", "split")}

@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
-from qkv.scripts.common.files import model_folder
+from qkv.scripts.common.files import model_folder, replacing
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence
@@ -64,15 +64,16 @@ class Run:
         if self.task.generation:
             # Otherwise a pipeline would take them for defaults, and use its own.
             self.model.generation_config.update(**self.task.generation, _from_model_config=False)
-        self.model.save_pretrained(self.folder)
-        self.task.processor.save_pretrained(self.folder)
-        draw_curve(read_metrics(self.folder), self.folder / "curve.png")
-        products = self.task.products(self.model, self.folder)
+        with replacing(self.folder) as folder:
+            self.model.save_pretrained(folder)
+            self.task.processor.save_pretrained(folder)
+            draw_curve(read_metrics(self.folder), folder / "curve.png")
+            products = self.task.products(self.model, folder)
         self.record["pictures"] = CURVE | {name: text for name, text in products.items() if name.endswith(".png")}
         self.record["products"] = list(products)
         self.save()
 
-    def load(self, record: dict[str, Any], kind: Any) -> "Run":
+    def load(self, record: dict[str, Any], kind: Any) -> None:
         """Load a run that was finished earlier with a model of that class."""
         steps = record["steps"]["taken"]
         more = f"max_steps={2 * steps} would go on from there"
@@ -83,13 +84,15 @@ class Run:
         if self.is_main and self.record != record:  # the card is to say something else
             write_record(self.folder, self.record)
         self.clock.add(record["time"])
-        return self
 
 
-def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
+def train(
+    recipe: Recipe, command: str, clock: Clock | None = None, complete: Callable[[Run], None] = lambda run: None
+) -> Run:
     """Train, evaluate and save a recipe; `command` is recorded as what was typed.
 
     The `clock` counts from the start of the process unless another is given, as where one process trains many times.
+    `complete` is called on the main process with the finished run, whose folder no other training enters meanwhile.
     ValueError and FileExistsError come before anything is written.
     """
     clock = clock or Clock(cpu=0.0)
@@ -113,15 +116,23 @@ def train(recipe: Recipe, command: str, clock: Clock | None = None) -> Run:
         run = Run(folder, model, task, record, clock, accelerator.is_main_process)
         earlier = run_on_main(accelerator, lambda: finished_record(folder, record))
         if earlier is not None:
-            return run.load(earlier, model_class(recipe, model))
-        task.data.invalid_records.open(folder, is_main=run.is_main)
-        plan = plan_steps(loop)
-        seed_ranks(accelerator, recipe.seed)
-        fit(loop, run, plan)
-        loop.close()
+            run.load(earlier, model_class(recipe, model))
+        else:
+            fit_and_finish(loop, run)
         if run.is_main:
-            run.finish()
+            complete(run)
     return run
+
+
+def fit_and_finish(loop: Loop, run: Run) -> None:
+    """Take the steps that are left, and write the model on the main process."""
+    loop.task.data.invalid_records.open(run.folder, is_main=run.is_main)
+    plan = plan_steps(loop)
+    seed_ranks(loop.accelerator, loop.recipe.seed)
+    fit(loop, run, plan)
+    loop.close()
+    if run.is_main:
+        run.finish()
 
 
 def load_task(recipe: Recipe) -> Task:

@@ -1,5 +1,6 @@
 """The command line: one sentence for every mistake, help with an example, the version."""
 
+import errno
 import os
 import shlex
 import subprocess
@@ -132,6 +133,19 @@ def test_paragraphs_of_help_stay_apart_and_names_whole(
 def test_debug_shows_where(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="there is no recipe"):
         main(["train", "digit", "--debug"])
+
+
+def test_a_full_disk_is_told_with_the_file_and_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def full(words: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "a"))
+
+    monkeypatch.setattr(cli, "dispatch", full)
+    assert main(["train", "digits"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"qkv: {tmp_path / 'a'} could not be written: No space left on device; ")
+    assert said.endswith("bytes are free there: make room, and give the same command again\n")
 
 
 def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from errors import raises_sentence
+from locks import locked_by_another
 from qkv.scripts import cli, sweep
 from qkv.scripts.common import extras
 from qkv.scripts.sweeps.record import read_sweep
 from qkv.scripts.training.loop import Loop
+from qkv.scripts.training.resume import LOCK
 
 TINY = [
     "max_steps=2", "log_every=1", "eval_every=2", "save_every=1", "model.hidden_size=16", "model.num_hidden_layers=1",
@@ -122,3 +125,20 @@ def test_own_data_are_swept_too(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert cli.main(words) == 0
     assert [state for _, state, _, _ in results(tmp_path / "out")] == ["finished"] * 2
     assert capsys.readouterr().out.count("inferred; key=value overrides it") == 1
+
+
+def test_a_second_sweep_in_a_folder_is_refused_and_one_that_was_killed_at_its_start_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep.json.partial").write_text("{")
+    (tmp_path / LOCK).touch()
+    with locked_by_another(tmp_path / LOCK):
+        assert swept(tmp_path, "lr=1e-3,1e-2") == 1
+    assert f"qkv: another training writes to {tmp_path}; wait for it, or give another out=" in capsys.readouterr().err
+    with sweep.locked(tmp_path):
+        pass
+    (tmp_path / "notes").touch()
+    (tmp_path / "sweep.json.partial").unlink()
+    (tmp_path / LOCK).unlink()
+    with raises_sentence(str(tmp_path), "is not empty", error=FileExistsError), sweep.locked(tmp_path):
+        raise AssertionError("it would write among files of somebody else")

@@ -62,7 +62,7 @@ def write_code(code: FlatCode, folder: Path) -> None:
     """Write code into a folder, and its license where there is none."""
     license_file = {} if (folder / "LICENSE").exists() else {"LICENSE": license_text()}
     for name, text in {**code.files, **license_file}.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        write_atomically(folder / name, text)
 
 
 def set_fields(path: Path, **fields: Any) -> None:

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 import qkv
 from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, tensor_files, write_json
-from qkv.scripts.common.files import RECORD, RepeatedKeyError, file_hash, unique_keys
+from qkv.scripts.common.files import RECORD, RepeatedKeyError, file_hash, unique_keys, write_atomically
 from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, held, tensors
 from qkv.scripts.publishing.hub.screen import TABLES
 from qkv.scripts.publishing.integrity.bundle import SIGNATURE
@@ -54,7 +54,7 @@ def write_manifest(
     manifest["identity"] = identify(manifest)
     if card is not None:
         readme = folder / "README.md"
-        readme.write_text(card(manifest["identity"]), encoding="utf-8")
+        write_atomically(readme, card(manifest["identity"]))
         manifest["files"][readme.name] = listed(readme)
     write_json(folder / MANIFEST, manifest)
 

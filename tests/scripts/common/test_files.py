@@ -1,11 +1,15 @@
-"""Durable: every file and folder is forced to the disk, and no handle is left open."""
+"""Durable: every file and folder is forced to the disk, and no handle is left open; a full disk leaves what was there."""
 
+import errno
+import fcntl
 import os
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
-from qkv.scripts.common.files import make_durable, sync
+from errors import raises_sentence
+from qkv.scripts.common.files import RECORD, full_disk_named, make_durable, replacing, staged, sync, write_atomically
 
 
 def test_every_file_and_folder_is_forced_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,3 +32,105 @@ def test_no_handle_is_left_where_it_fails(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="no space"):
         sync(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+TOLD = ("No space left on device", "bytes are free there", "make room, and give the same command again")
+# What libraries raise on a full disk, where they do not leave it to Python.
+OTHERS = [
+    SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+    Exception("No space left on device (os error 28)"),  # tokenizers
+    OSError(errno.EDQUOT, os.strerror(errno.EDQUOT)),
+    OSError(errno.EFBIG, os.strerror(errno.EFBIG)),
+]
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that takes half of a file."""
+    write = Path.write_bytes
+
+    def half(path: Path, data: bytes) -> None:
+        write(path, data[: len(data) // 2])
+        raise FULL
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_as_it_was(tmp_path: Path, full: None) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("old")
+    with raises_sentence(str(path), "it takes 6 bytes", *TOLD, error=OSError):
+        write_atomically(path, "newer\n")
+    assert path.read_text() == "old" and names(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize("error", [FULL, *OTHERS], ids=lambda error: type(error).__name__)
+def test_a_full_disk_is_named_whoever_finds_it(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(
+        OSError, match=f"{tmp_path} could not be written: .*; it takes more, and [0-9,]+ bytes are free"
+    ):
+        with full_disk_named(tmp_path):
+            raise error
+    with pytest.raises(
+        OSError, match="could not be written: .*; it takes more than the 0 bytes that were written"
+    ) as caught:
+        with staged(tmp_path / "out"):
+            raise error
+    assert str(caught.value).count("make room") == 1 and names(tmp_path) == []
+
+
+@pytest.mark.parametrize("error", [ValueError("a"), PermissionError(errno.EACCES, "no"), OSError("a sentence")])
+def test_other_errors_stay_what_they_are(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error)) as caught, full_disk_named(tmp_path):
+        raise error
+    assert caught.value is error
+
+
+def test_what_a_killed_process_staged_is_removed_and_what_a_living_one_does_is_not(tmp_path: Path) -> None:
+    dead, alive, other = (tmp_path / name for name in (".out.partial-a", ".out.partial-b", ".outer.partial-c"))
+    for folder in (dead, alive, other):
+        (folder / "out").mkdir(parents=True)
+    descriptor = os.open(alive, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with staged(tmp_path / "out") as folder:
+        (folder / "a").touch()
+    os.close(descriptor)
+    assert names(tmp_path) == [".out.partial-b", ".outer.partial-c", "out"]
+
+
+def test_of_two_that_stage_one_folder_the_second_is_told(tmp_path: Path) -> None:
+    with raises_sentence(str(tmp_path / "out"), "is not empty", error=FileExistsError):
+        with staged(tmp_path / "out") as late:
+            (late / "a").write_text("late")
+            with staged(tmp_path / "out") as first:
+                (first / "a").write_text("first")
+    assert (tmp_path / "out" / "a").read_text() == "first" and names(tmp_path) == ["out"]
+
+
+def test_files_of_a_run_are_replaced_whole_after_its_record_is_gone(tmp_path: Path) -> None:
+    for name in ("a", "kept", RECORD):
+        (tmp_path / name).write_text("old")
+    (tmp_path / ".model.partial").mkdir()
+    (tmp_path / ".model.partial" / "half").touch()
+    with replacing(tmp_path) as folder:
+        (folder / "inner").mkdir()
+        for name in ("a", "inner/b"):
+            (folder / name).write_text("new")
+        assert (tmp_path / "a").read_text() == "old" and (tmp_path / RECORD).exists()
+    assert names(tmp_path) == ["a", "inner", "kept"]
+    assert [(tmp_path / name).read_text() for name in ("a", "inner/b", "kept")] == ["new", "new", "old"]
+
+
+def test_a_run_that_the_disk_has_no_room_for_is_as_it_was(tmp_path: Path) -> None:
+    for name in ("a", RECORD):
+        (tmp_path / name).write_text("old")
+    with raises_sentence(str(tmp_path), *TOLD, error=OSError):
+        with replacing(tmp_path) as folder:
+            (folder / "a").write_text("ne")
+            raise FULL
+    assert names(tmp_path) == ["a", RECORD] and (tmp_path / "a").read_text() == "old"

@@ -1,8 +1,6 @@
 """Going on: the same bits as without the interruption, only in the same training, and only where it was."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from errors import raises_sentence
+from locks import locked_by_another
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.resume import LOCK, finished_record, locked_folder, open_folder
@@ -237,25 +236,13 @@ def test_the_best_so_far_is_named(tmp_path: Path) -> None:
     assert not found.update({"validation": {"loss": 0.6}}) and found.logger.best.endswith("0.5000 at step 3")
 
 
-HOLD = """
-import fcntl, sys
-with open(sys.argv[1], "a") as file:
-    fcntl.lockf(file, fcntl.LOCK_EX)
-    print("locked", flush=True)
-    sys.stdin.read()
-"""
-
-
 def test_a_second_training_in_a_folder_is_refused_until_the_first_ends(tmp_path: Path) -> None:
     recipe, accelerator = load("digits", [f"out={tmp_path / 'run'}"]), Accelerator(cpu=True)
     with locked_folder(recipe, accelerator) as folder:
         lock = folder / "checkpoints" / LOCK
-    words = [sys.executable, "-c", HOLD, str(lock)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
-        assert first.stdout is not None and first.stdout.readline() == "locked\n"
+    with locked_by_another(lock):
         with raises_sentence("another training", str(folder), "out", error=FileExistsError):
             with locked_folder(recipe, accelerator):
                 raise AssertionError("both would train")
-        first.kill()
     with locked_folder(recipe, accelerator) as again:
         assert again == folder

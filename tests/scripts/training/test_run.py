@@ -9,11 +9,13 @@ import torch
 from transformers import AutoImageProcessor, AutoModelForImageClassification
 
 from errors import raises_sentence
+from locks import is_refused
 from qkv.configuration import presets
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.record import read_record
+from qkv.scripts.training.resume import LOCK
 from qkv.scripts.training.run import Run, build, train
 
 TINY = [
@@ -70,6 +72,18 @@ def test_the_saved_model_is_the_trained_one(finished: Run) -> None:
     assert right == pytest.approx(finished.record["metrics"]["test"]["accuracy"], abs=1e-9)
     assert model.config.id2label[3] == "3"
     assert AutoImageProcessor.from_pretrained(finished.folder).size == {"height": 8, "width": 8}
+
+
+def test_a_run_is_completed_before_another_training_may_enter(tmp_path: Path) -> None:
+    words = [*TINY, f"out={tmp_path / 'run'}"]
+    refused = []
+
+    def complete(run: Run) -> None:
+        refused.append(is_refused(run.folder / "checkpoints" / LOCK))
+
+    for _ in range(2):  # the second finds it finished
+        train(recipe.load("digits", words), "qkv train digits", complete=complete)
+    assert refused == [True, True] and not is_refused(tmp_path / "run" / "checkpoints" / LOCK)
 
 
 def test_a_run_repeats_itself(finished: Run, tmp_path: Path) -> None:
