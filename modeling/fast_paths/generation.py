@@ -124,7 +124,7 @@ def remove_short_forwards(model: nn.Module) -> None:
     """Let modules take their own forwards again."""
     for module in model.modules():
         if isinstance(vars(module).get("forward"), (DecodingStep, LinearStep)):
-            del module.forward
+            vars(module).pop("forward", None)  # another thread may have been first
 
 
 class FastGenerationMixin:
