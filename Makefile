@@ -10,7 +10,7 @@ OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility clients clients-environment common-suite test-hub cards release install
+.PHONY: quickstart test compatibility clients clients-environment common-suite soak test-hub cards release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -43,6 +43,12 @@ $(TRANSFORMERS_SOURCE):
 	$(VENV)-clients/bin/python -m pip download --no-deps --no-binary transformers -c constraints.txt \
 		--dest $@.download transformers
 	mkdir $@ && tar xzf $@.download/*.tar.gz --strip-components 1 -C $@
+
+# Long runs, kills, full disks, in an hour; writes their page. QKV_SOAK_SEED is what all that is random follows from,
+# and QKV_SOAK_CALLS, _LOADS, _KILLS and _PAIRS say how often.
+soak: install
+	rm -f model_cards/SOAK.json
+	nice $(VENV)/bin/pytest -q tests/soak --page model_cards/SOAK.md
 
 # The published cards again, from their records; a test keeps them equal.
 cards: install

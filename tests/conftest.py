@@ -43,7 +43,7 @@ torch.utils.deterministic.fill_uninitialized_memory = True
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--page", type=Path, help="where tests/clients or tests/common_suite write what was found")
+    parser.addoption("--page", type=Path, help="where a suite with a page writes what was found")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,30 +13,11 @@ import qkv.modeling as models
 import tiny
 from errors import raises_sentence
 from sampling import sampled
+from speaking import DECODERS, RECURRENT, TRANSLATORS, build
 
-DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle")
-TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
-RECURRENT = ("rnnsearch", "luong", "sutskever")
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
 each_second = pytest.mark.parametrize("kind", sampled(EVERYONE, 2))
 NEW = 8
-
-
-def build(kind: str, **fields: Any) -> PreTrainedModel:
-    """A model with something to say: its next token depends on all that came before, clearly and unlike an echo."""
-    fields = {"eos_token_id": None, "tie_word_embeddings": False, **fields}
-    torch.manual_seed(0)
-    if kind in DECODERS:
-        model = models.QkvDecoderForCausalLM(tiny.decoder(kind, **fields))
-    elif kind in TRANSLATORS:
-        model = models.QkvEncoderDecoderForConditionalGeneration(tiny.encoder_decoder(kind, **fields))
-    else:
-        model = models.QkvRecurrentForConditionalGeneration(tiny.recurrent(kind, **fields))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            tokens = "embed_tokens" in name or "lm_head.weight" in name
-            parameter.add_((1.0 if tokens else 0.1) * torch.randn_like(parameter))
-    return model.eval()
 
 
 def prompt(model: PreTrainedModel, *, batch: int = 3) -> dict[str, Tensor]:

@@ -1,12 +1,12 @@
 """The page of what other programs do with our models and with stock ones: `pytest tests/clients --page FILE`."""
 
-import platform
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import pytest
 from torch.testing import assert_close
+
+from pages import made_with, page_of
 
 HEAD = """# Other programs
 
@@ -61,8 +61,5 @@ def side_by_side() -> Callable[..., None]:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the page."""
-    path = session.config.getoption("--page")
-    if path is not None and not session.exitstatus:
-        versions = ", ".join(f"{name} {version(name)}" for name in PROGRAMS)
-        head = HEAD.format(versions=f"{versions}; Python {platform.python_version()}, {platform.machine()}.")
-        path.write_text(head + "\n".join(ROWS) + "\n", encoding="utf-8")
+    if path := page_of(session):
+        path.write_text(HEAD.format(versions=made_with(*PROGRAMS)) + "\n".join(ROWS) + "\n", encoding="utf-8")

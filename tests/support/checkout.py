@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # PYTHONPATH of processes that import the support code.
-PYTHONPATH = os.pathsep.join(str(ROOT / "tests" / folder) for folder in (".", "support", "hub", "distributed"))
+PYTHONPATH = os.pathsep.join(str(ROOT / "tests" / folder) for folder in (".", "support", "hub", "distributed", "soak"))
 
 if importlib.util.find_spec("qkv") is None:
     spec = importlib.util.spec_from_file_location(

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.stream import Position, Shard
@@ -14,62 +12,25 @@ from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import train
-
-WORDS = "one two three four five six seven eight nine ten".split()
-LINES = [f"{WORDS[index % 10]} {WORDS[index // 10 % 10]} is {index} and no more" for index in range(120)]
-TINY = ["max_steps=2", "warmup_steps=1", "batch_size=8", "model.hidden_size=16", "model.num_hidden_layers=1",
-        "model.num_attention_heads=2", "text.made=60", "text.evaluated=6", "text.length=32", "text.symbols=8",
-        "text.vocab_size=300", "precision=fp32", "shards=4", "accumulate=1"]  # fmt: skip
-
-
-def small(name: str) -> object:
-    """What stands for the manual."""
-    labels = {"train": [index % 3 for index in range(100)], "test": [0, 1, 2] * 3}
-    texts = {"train": LINES[:100], "test": LINES[100:109]}
-    return lambda recipe: Corpus(name, name, "s", texts, labels, ["a", "b", "c"])
+from recipes import LINES, STAND_INS, tiny_words, write_data
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No manual is fetched, and no library read."""
-    for name in ("django-docs", "django-paragraphs", "docstrings"):
-        monkeypatch.setitem(data.EXAMPLE_DATA[Corpus], name, small(name))
-    vocabulary = {word: index for index, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]", *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]", "unk": "[UNK]", "eos": "[SEP]"}
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **{f"{key}_token": word for key, word in special.items()}
-    )
-    fast.save_pretrained(tmp_path / "tokenizer")
-    (tmp_path / "lines").mkdir()
-    for part in range(4):
-        lines = [json.dumps({"text": line, "translation": {"de": line, "en": line[::-1]}}) for line in LINES[part::4]]
-        (tmp_path / "lines" / f"train-{part}.jsonl").write_text("\n".join(lines))
+    for name, maker in STAND_INS.items():
+        monkeypatch.setitem(data.EXAMPLE_DATA[Corpus], name, maker)
+    write_data(tmp_path)
     return tmp_path
 
 
-# What a recipe needs here beside TINY: the full-size ones read something else, and one layer has one pattern.
-ALSO = {
-    "gpt2-124m": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
-    "bert-base": ["text.tokenizer={here}/tokenizer", "data={here}/lines", "holdout=0.25"],
-    "transformer-base": ["data={here}/lines", "text.column=text", "text.target=text"],
-    **dict.fromkeys(("docs-lm", "docs-mlm", "docs-classify", "translate"), ["model.pattern=[sliding]"]),
-    **dict.fromkeys(("digits-draw", "tunes"), ["model.pattern=[row]"]),
-}
-
-
-# Fields of TINY that a recurrent network does not have.
-WITHOUT = {"translate-recurrent": ["model.num_attention_heads=2"]}
 # What has tests of its own, with data that are at hand.
 ELSEWHERE = ("digits", "vit-b16", "spoken-digits", "shapes-captions", "shapes-detect")
 
 
 @pytest.mark.parametrize("name", [name for name in recipe.names() if name not in ELSEWHERE])
 def test_every_recipe_takes_steps(name: str, here: Path) -> None:
-    words = [word.format(here=here) for word in ALSO.get(name, [])]
-    words += [word for word in TINY if word not in WITHOUT.get(name, [])]
-    finished = train(recipe.load(name, [*words, f"out={here / 'run'}"]), f"qkv train {name}")
+    finished = train(recipe.load(name, [*tiny_words(name, here), f"out={here / 'run'}"]), f"qkv train {name}")
     losses = [line["loss"] for line in read_metrics(here / "run") if "split" not in line]
     assert losses and all(0 < loss < 10 for loss in losses)
     assert finished.record["metrics"] and (here / "run" / "tokenizer.json").is_file()

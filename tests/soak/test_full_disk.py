@@ -1,0 +1,121 @@
+"""A disk that is full at any write: what was there stays whole, one sentence says how to go on, and so it goes on."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cases import Case, Scene, halves, left, leftovers, may_mount, sizes
+from watching import number
+
+NAMES = ("digits", "the best is kept", "more steps", "saved in the background", "sweep", "publish", "publish --native",
+         "convert", "convert back", "predict", "evaluate")  # fmt: skip
+SENTENCE = re.compile(r"qkv: .*(No space left on device|File too large).*make room, and give the same command again")
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    return Scene(tmp_path_factory.mktemp("full") / "scene")
+
+
+def check_refusal(case: Case, folder: Path, before: dict[str, str], after: dict[str, str]) -> None:
+    """One sentence, as the last line; all that has its name is whole, and as it was before or will be."""
+    said = case.said(folder)
+    *_, last = said.splitlines()
+    assert SENTENCE.match(last) and "Traceback" not in said, (case.name, said[-3000:])
+    assert len(last) < 700 and last.count("make room") == 1, last
+    assert halves(folder) == [], (case.name, said)
+    kept = left(folder)
+    growing = ("checkpoints", "metrics.jsonl")
+    models = {name: digest for name, digest in before.items() if not any(part in name for part in growing)}
+    assert all(kept.get(name) in (digest, after[name]) for name, digest in models.items()), case.name
+
+
+def check_going_on(case: Case, folder: Path, scene: Scene) -> None:
+    """With room, the same command ends as if there had always been room."""
+    assert case.run(folder) == [0] * case.processes, (case.name, case.said(folder))
+    assert left(folder) == scene.whole(case).left, case.name
+    assert leftovers(folder) == [], case.name
+
+
+def untouched(case: Case, folder: Path) -> dict[str, str]:
+    """What is there before."""
+    folder.mkdir()
+    case.prepare(folder)
+    return left(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_disk_may_be_full_at_any_write(scene: Scene, name: str, tmp_path: Path, record: Callable[..., None]) -> None:
+    case, refused = scene.cases[name], 0
+    writes = scene.whole(case, growing=True).writes
+    every = number("WRITES", 1)
+    for at in range(1, writes + 1, every):
+        folder = tmp_path / f"full-{at}"
+        before = untouched(case, folder)
+        statuses = case.run(folder, full_from=at)
+        if statuses != [0]:
+            assert statuses == [1], case.said(folder)
+            refused += 1
+            check_refusal(case, folder, before, scene.whole(case).left)
+        check_going_on(case, folder, scene)
+        shutil.rmtree(folder)
+    assert refused
+    often = f"at each of {len(range(1, writes + 1, every))} writes"
+    found = f"{refused} times one sentence, all that was there whole; then the same bits"
+    record(f"a disk is full: {name}", often, found, writes=writes, refused=refused)
+
+
+@pytest.mark.parametrize("name", ["digits", "publish", "convert", "predict"])
+def test_a_disk_may_be_full_in_the_middle_of_a_file(
+    scene: Scene, name: str, tmp_path: Path, record: Callable[..., None]
+) -> None:
+    """The limit of the sizes of files stands for a full disk, for libraries of other languages too."""
+    case = scene.cases[name]
+    whole = tmp_path / "whole"
+    assert case.run(whole) == [0]
+    limits = [size * part // 4 for size in sizes(whole)[:6] for part in (1, 3)]
+    refused = 0
+    for index, limit in enumerate(limits):
+        folder = tmp_path / f"limit-{index}"
+        before = untouched(case, folder)
+        if case.run(folder, limit=limit) != [0]:
+            refused += 1
+            check_refusal(case, folder, before, scene.whole(case).left)
+        check_going_on(case, folder, scene)
+    assert refused
+    often = f"{len(limits)} limits to the size of a file"
+    record(f"a write ends in the middle: {name}", often, f"{refused} times one sentence; then the same bits",
+           limits=limits, refused=refused)  # fmt: skip
+
+
+def remount(folder: Path, size: int, *options: str) -> bool:
+    """Mount a file system in memory of so many bytes; false where that is not allowed."""
+    words = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "soak", str(folder)]
+    return subprocess.run(words, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a file system of limited size")
+@pytest.mark.parametrize("name", ["digits", "publish", "convert"])
+def test_a_small_file_system_is_one(scene: Scene, name: str, tmp_path: Path, record: Callable[..., None]) -> None:
+    case, folder, refused = scene.cases[name], tmp_path / "small", 0
+    folder.mkdir()
+    scene.whole(case)
+    rooms = [2**13 * step for step in range(1, 26, 2)]
+    for room in rooms:
+        if not remount(folder, room):
+            pytest.skip("mounting a file system of limited size is not allowed here")
+        try:
+            status = case.run(folder)
+            if status != [0]:
+                refused += 1
+                check_refusal(case, folder, {}, {})
+            assert remount(folder, 2**28, "remount")
+            check_going_on(case, folder, scene)
+        finally:
+            subprocess.run(["umount", str(folder)], check=True)
+    assert refused
+    found = f"{refused} times one sentence, all that was there whole; then the same bits"
+    record(f"a file system of limited size: {name}", f"{len(rooms)} sizes", found, sizes=rooms, refused=refused)

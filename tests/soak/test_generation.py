@@ -1,0 +1,56 @@
+"""Calls of `generate` without end: the same tokens, the same memory, no deadlock, in threads and workers too."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from watching import SEED, number
+
+from processes import launch
+
+FLAT = 0.01
+
+
+def answer(tmp_path: Path, name: str, **options: Any) -> dict[str, Any]:
+    """What a job found, in a process of its own."""
+    found = tmp_path / "found.json"
+    (status,) = launch("generation_jobs", [name, json.dumps(options), found], tmp_path / "log", processes=1)
+    assert status == 0, (tmp_path / "log-0").read_text()[-5000:]
+    return json.loads(found.read_text())
+
+
+def test_ten_thousand_calls_give_the_same_tokens_and_take_no_more_memory(
+    tmp_path: Path, record: Callable[..., None]
+) -> None:
+    found = answer(tmp_path, "repeated", count=number("CALLS", 10_000), seed=SEED)
+    assert found["other tokens"] == [] and abs(found["memory growth"]) <= FLAT, found
+    often = "{calls:,} calls of {models} models in {ways} ways, {different calls:,} different".format(**found)
+    grown = f"the same tokens each time; memory {100 * found['memory growth']:+.2f} % over four fifths of them"
+    record("`generate`", often, grown, **found)
+
+
+@pytest.mark.parametrize("one_model", [True, False])
+def test_threads_generate_what_one_does(tmp_path: Path, record: Callable[..., None], one_model: bool) -> None:
+    count = number("CALLS", 10_000) // 10
+    found = answer(tmp_path, "threaded", count=count, seed=SEED, threads=8, one_model=one_model)
+    assert found["other tokens"] == [], found
+    what = f"`generate` in 8 threads, {'all on one model' if one_model else 'on all models'}"
+    record(what, f"{found['calls']:,} calls", "the same tokens as alone, no deadlock", **found)
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_workers_of_a_loader_generate_what_the_main_process_does(
+    tmp_path: Path, record: Callable[..., None], how: str
+) -> None:
+    found = answer(tmp_path, "in_workers", count=300, seed=SEED, how=how)
+    assert found["other tokens"] == [], found
+    record(f"`generate` in two workers of a DataLoader, by {how}", "300 calls", "the same tokens, no deadlock", **found)
+
+
+def test_forked_processes_generate_what_their_parent_does(tmp_path: Path, record: Callable[..., None]) -> None:
+    found = answer(tmp_path, "after_fork", count=300, seed=SEED)
+    assert found["statuses"] == [0] * 4, found
+    what = "`generate` in processes forked from one that computed with four threads"
+    record(what, "300 calls in 4 processes", "the same tokens, no deadlock", **found)
