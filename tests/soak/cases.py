@@ -23,7 +23,7 @@ from qkv.scripts.recipes import loading
 from qkv.scripts.training.checkpoint import first_damage
 from recipes import tiny_words, write_data
 
-STEPS = ["max_steps=6", "save_every=2", "eval_every=3", "log_every=2", "keep=2", "text.evaluated=2"]
+STEPS = ["max_steps=6", "save_every=2", "eval_every=3", "log_every=2", "keep=2"]
 DIGITS = [
     "train", "digits", "out=out", *STEPS, "warmup_steps=2", "batch_size=8", "model.hidden_size=16",
     "model.num_hidden_layers=1", "model.residual_dropout=0.2",
