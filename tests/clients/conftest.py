@@ -32,6 +32,8 @@ PROGRAMS = (
     "onnxruntime",
     "captum",
     "torchao",
+    "optuna",
+    "lightning",
 )
 
 
