@@ -147,7 +147,9 @@ class AttentionConfig(QkvConfig):
     @property
     def layer_types(self) -> list[str]:
         """Pattern of each layer in transformers' words, from which caches are built."""
-        return [CACHE_LAYER_TYPES[pattern] for pattern in self.layer_patterns]
+        # transformers' cache of a window of one token, which needs no other, forgets nothing and says it forgot all.
+        words = CACHE_LAYER_TYPES | ({"sliding": "full_attention"} if self.sliding_window == 1 else {})
+        return [words[pattern] for pattern in self.layer_patterns]
 
     def validate_heads(self) -> None:
         """Check that heads divide evenly, and that rope can pair the components of a head."""

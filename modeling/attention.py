@@ -10,7 +10,7 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, S
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
-from .kernel import KERNELS, backend_bias, backend_of, by_mask
+from .kernel import KERNELS, backend_of, by_mask, score_biases
 from .masking import Mask
 from .normalization import NORMS
 from .position.hooks import NO_POSITION, PositionState, apply_rotation
@@ -100,7 +100,7 @@ class SelfAttention(Attention):
             key, value = past_key_values.update(key, value, self.layer_idx)
         backend = backend_of(self, kwargs)
         kwargs |= {"dropout": self.dropout, "sliding_window": self.sliding_window}
-        kwargs["position_bias"] = backend_bias(position.bias, query, backend)
+        kwargs |= score_biases(position, query, backend)
         # vLLM finds the attention of a layer, and its scaling, by reading these lines.
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, self.kernel)
         attend = by_mask(attend, attention_mask)

@@ -18,6 +18,7 @@ from ..configuration.configuration_stack import StackConfig
 from .fast_paths.unpadding import attend_in_documents
 from .fast_paths.windows import WindowMask, attend_in_windows
 from .masking import DocumentMask, Mask
+from .position.hooks import PositionState
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 # Backends of transformers that take score biases and masks.
@@ -72,15 +73,16 @@ def by_mask(attend: AttentionFunction, attention_mask: Mask) -> AttentionFunctio
     return attend_in_parts
 
 
-def backend_bias(bias: Tensor | None, query: Tensor, implementation: str) -> Tensor | None:
-    """Return a score bias as backends take it; flex indexes it by row, so a shared one is spread over the batch.
+def score_biases(position: PositionState, query: Tensor, implementation: str) -> dict[str, Tensor | None]:
+    """Return score biases as backends take them; flex indexes one by row, so a shared one is spread over the batch.
 
     Shapes: bias (B or 1, H or 1, T, S), query (B, H, T, K) -> (B or 1, H or 1, T, S), a view
     """
-    if bias is None:
-        return None
-    bias = bias.to(query.dtype)
-    return bias.expand(query.shape[0], -1, -1, -1) if implementation == "flex_attention" else bias
+    bias = None if position.bias is None else position.bias.to(query.dtype)
+    if bias is not None and implementation == "flex_attention":
+        bias = bias.expand(query.shape[0], -1, -1, -1)
+    rows = {} if position.rows_bias is None else {"rows_bias": position.rows_bias}
+    return {"position_bias": bias, **rows}
 
 
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:

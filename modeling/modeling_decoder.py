@@ -29,8 +29,9 @@ from .heads.head import label_classifier, last_token, question_answering_output,
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count, classification, next_tokens
 from .kernel import check_backend
-from .masking import GivenMask, Mask, MaskSizes, build_masks
+from .masking import GivenMask, Mask, build_masks
 from .position.hooks import Embedded
+from .position.token_layout import MaskSizes
 from .stack import Stack
 
 

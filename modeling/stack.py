@@ -19,11 +19,12 @@ from .fast_paths.unpadding import keep_padding, remove_padding
 from .frontend import FRONTENDS
 from .kernel import attention_backend
 from .layer import Layer
-from .masking import AttentionMasks, MaskSizes, first_layers
+from .masking import AttentionMasks
 from .normalization import NORMS
 from .pipeline_stage import cache_of_stage, is_elsewhere
 from .position import POSITIONS
 from .position.hooks import Embedded, PositionState
+from .position.token_layout import MaskSizes, first_layers
 
 
 # trf-ignore: TRF013  each family calls post_init, last
@@ -117,6 +118,8 @@ class Stack(QkvPreTrainedModel):
         states = {}
         for pattern, layer in first_layers(self.config).items():
             rotation = self.position.rotation(masks.positions, embedded.hidden.dtype, pattern)
-            bias = self.position.bias(*masks.compared(sizes, layer))
-            states[pattern] = PositionState(rotation, query_key, memory_key, bias)
+            bias = self.position.bias(*masks.compared(sizes, pattern, layer))
+            rows = masks.compared_rows(pattern)
+            rows_bias = None if rows is None else self.position.bias(*rows)
+            states[pattern] = PositionState(rotation, query_key, memory_key, bias, rows_bias)
         return states

@@ -31,8 +31,9 @@ RANKS = {
     "modeling": [
         {"pipeline_stage"},
         {"checks.inputs"},
-        {"checks.sound", "checks.images", "fast_paths.windows", "pattern", "position.hooks"},
-        {"position.absolute", "position.relative", "position.detection", "masking", "normalization"},
+        {"checks.sound", "checks.images", "position.token_layout", "pattern", "position.hooks"},
+        {"position.absolute", "position.relative", "position.detection", "fast_paths.windows", "normalization"},
+        {"masking"},
         {"position", "feed_forward", "heads.loss", "fast_paths.one_token", "fast_paths.weight_copies"},
         {"heads.matching", "fast_paths.unpadding"},
         {"kernel", "fast_paths.first_tokens"},
@@ -70,11 +71,11 @@ APART = {"conversion", "qkv"}
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
-    "configuration/configuration_attention.py:AttentionConfig class": 128,
+    "configuration/configuration_attention.py:AttentionConfig class": 130,
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2192, "modeling": 7369}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2194, "modeling": 7528}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

@@ -14,9 +14,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 from ..checks.inputs import check_length
 from ..kernel import attention_backend
-from ..masking import Mask, MaskSizes, build_masks, build_memory_mask
+from ..masking import Mask, build_masks, build_memory_mask
 from ..pipeline_stage import is_elsewhere
 from ..position.hooks import Embedded
+from ..position.token_layout import MaskSizes
 from ..stack import Stack
 from .layer_step import layer_step
 from .one_token import one_token_masks

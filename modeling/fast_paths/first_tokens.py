@@ -51,7 +51,8 @@ def read_index(config: StackConfig, inputs: LayerInputs, tokens: int | None, imp
 def read_tokens(mask: Mask, state: PositionState, index: Tensor, tokens: int) -> tuple[Mask, PositionState]:
     """Narrow the mask and the position of the last layer to queries of some tokens."""
     if isinstance(mask, DocumentMask):
-        dense = (each.rows(tokens) if isinstance(each, WindowMask) else each for each in mask.masks)
+        first = torch.arange(tokens)[None]
+        dense = (each.rows_of(first) if isinstance(each, WindowMask) else each for each in mask.masks)
         own = [None if each is None else each[:, :, :tokens] for each in dense]
         mask = DocumentMask([tokens] * len(mask.queries), mask.keys, [*own])
     elif isinstance(mask, Tensor):

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_padding_mask, check_position_ids
-from ..masking import AttentionMasks, MaskSizes
+from ..masking import AttentionMasks
+from ..position.token_layout import MaskSizes
 
 
 def one_token_masks(

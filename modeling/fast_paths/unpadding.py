@@ -17,23 +17,11 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from ...configuration.axes import BIAS_POSITIONS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_memory_mask, check_position_ids
-from ..masking import (
-    AttentionMasks,
-    DocumentMask,
-    GivenMask,
-    Mask,
-    MaskSizes,
-    TokenLayout,
-    build_masks,
-    build_memory_mask,
-    first_layers,
-    lay_out,
-    mask_rule,
-    token_positions,
-)
+from ..masking import AttentionMasks, DocumentMask, GivenMask, Mask, build_masks, build_memory_mask, mask_rule
 from ..position.hooks import Embedded
+from ..position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out, token_positions
 from .one_token import one_token_masks
-from .windows import WindowMask, attend_in_windows, window_mask
+from .windows import TokenRange, WindowMask, attend_in_windows, is_sparse, window_mask
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6
@@ -61,7 +49,7 @@ class Documents:
 class DocumentMasks(AttentionMasks):
     """Positions (1, N) of packed tokens, (1, S) of the longest document's, and a mask by document for each pattern."""
 
-    def compared(self, sizes: MaskSizes, layer: int) -> tuple[Tensor, Tensor]:
+    def compared(self, sizes: MaskSizes, pattern: str, layer: int) -> tuple[Tensor, Tensor]:
         # Documents count from 0, so one bias has those of all in its corner.
         return self.key_positions, self.key_positions
 
@@ -127,14 +115,27 @@ def document_masks(config: StackConfig, documents: Documents, layout: TokenLayou
             if plain and (window is None or reach < window):
                 own.append(None)
                 continue
-            near = None
-            if reach + 1 == length and config.position not in BIAS_POSITIONS:
-                near = window_mask(config, pattern, length, predicate, int(row), int(column[0]))
+            near = window_of_document(config, pattern, tokens[row, column]) if reach + 1 == length else None
             seen: Any = None if near else predicate(row, row, column[:, None], column[None])
             own.append(near or seen[None, None])
         masks[pattern] = DocumentMask(documents.lengths, documents.lengths, own)
     longest = torch.arange(max(documents.lengths), device=positions.device)[None]
     return DocumentMasks(positions, longest, masks)
+
+
+def window_of_document(config: StackConfig, pattern: str, tokens: Tensor) -> WindowMask | None:
+    """Build the window mask of a document whose tokens (T,) follow each other."""
+    layout, length = TokenLayout(None, tokens[None], None), len(tokens)
+    predicate, _ = mask_rule(config, pattern, layout.tokens.int(), None)
+    return window_mask(config, pattern, predicate, layout, TokenRange(0, length, 0, length))
+
+
+def has_large_bias(config: StackConfig, documents: Documents) -> bool:
+    """Return True where scores get a bias that only chunks keep from growing with the square of a document's length."""
+    if config.position not in BIAS_POSITIONS:
+        return False
+    span = TokenRange(0, max(documents.lengths), 0, max(documents.lengths))
+    return any(is_sparse(config, pattern, span) for pattern in config.layer_patterns)
 
 
 @dataclass
@@ -210,7 +211,7 @@ def remove_padding(
     documents = locate_documents(layout, (hidden.shape[0], hidden.shape[1]))
     if not documents.lengths or documents.lengths == [hidden.shape[1]] * len(hidden):
         return None
-    if not (stack.remove_padding or is_faster(config, documents)):
+    if has_large_bias(config, documents) or not (stack.remove_padding or is_faster(config, documents)):
         return None
     packed_memory = pack_memory(documents, *memory)
     if packed_memory is None:

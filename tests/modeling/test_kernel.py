@@ -14,7 +14,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import reference
 from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
 from qkv.configuration.axes import BIAS_POSITIONS, KernelName, PatternName, PositionName
-from qkv.modeling.kernel import KERNELS, backend_bias, backend_of, check_backend, eager_attention
+from qkv.modeling.kernel import KERNELS, backend_of, check_backend, eager_attention, score_biases
+from qkv.modeling.position.hooks import PositionState
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
 BACKENDS = ["eager", "sdpa", "flex_attention"]
@@ -35,7 +36,7 @@ def softmax_attention(attention, query, key, value, attention_mask, position_bia
     """Attend as the modules do."""
     backend = backend_of(attention, kwargs)
     attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, KERNELS["softmax"])
-    kwargs["position_bias"] = backend_bias(position_bias, query, backend)
+    kwargs |= score_biases(PositionState(bias=position_bias), query, backend)
     return attend(attention, query, key, value, attention_mask, **kwargs)
 
 

@@ -10,7 +10,8 @@ from transformers import DynamicCache, StaticCache
 import reference
 from comparison import decoder, encoder
 from qkv.configuration.axes import PatternName
-from qkv.modeling.masking import MaskSizes, build_masks, build_memory_mask
+from qkv.modeling.masking import build_masks, build_memory_mask
+from qkv.modeling.position.token_layout import MaskSizes
 
 BATCH, LENGTH = 2, 11
 PREDICATES = {
@@ -170,28 +171,6 @@ def test_mask_of_chunks(pattern, make, chunks):
         states = torch.zeros(BATCH, 3, length, 4)
         cache.update(states, states, 0)
         past += length
-
-
-@STACKS
-def test_positions_count_real_tokens(stack):
-    config = config_of(stack, "full")
-    keep = torch.tensor([[1, 1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1, 1]])
-    built = build_masks(config, hidden(7), MaskSizes.of(config, 7, None), keep)
-    assert torch.equal(built.positions[keep.bool()], torch.arange(5).repeat(2))
-    assert torch.equal(built.positions, built.key_positions)
-
-
-def test_cached_keys_keep_their_distance_to_given_positions():
-    config, keep = config_of(decoder, "full", num_hidden_layers=1), torch.ones(BATCH, 7)
-    keep[1, :2] = 0
-    cache = DynamicCache(config=config)
-    states = torch.zeros(BATCH, 3, 4, 4)
-    cache.update(states, states, 0)
-    given = torch.tensor([[24, 25, 26], [22, 23, 24]])
-    built = build_masks(config, hidden(3), MaskSizes.of(config, 3, cache), keep, given)
-    assert torch.equal(built.positions, given)
-    assert built.key_positions[0].tolist() == [20, 21, 22, 23, 24, 25, 26]
-    assert built.key_positions[1, 2:].tolist() == [20, 21, 22, 23, 24]
 
 
 @pytest.mark.parametrize(("stack", "pattern"), [(encoder, "full"), (decoder, "full")])

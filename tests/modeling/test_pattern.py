@@ -5,7 +5,8 @@ import torch
 
 import reference
 from comparison import decoder
-from qkv.modeling.masking import MaskSizes, build_masks
+from qkv.modeling.masking import build_masks
+from qkv.modeling.position.token_layout import MaskSizes
 
 LENGTH = 13
 

@@ -8,7 +8,8 @@ from transformers import DynamicCache, StaticCache
 
 from comparison import decoder
 from qkv.modeling.fast_paths.one_token import one_token_masks
-from qkv.modeling.masking import MaskSizes, build_masks
+from qkv.modeling.masking import build_masks
+from qkv.modeling.position.token_layout import MaskSizes
 
 BATCH, CACHED = 2, 5
 ONES = torch.ones(BATCH, CACHED + 1)
