@@ -26,11 +26,24 @@ compatibility: install
 		$(VENV)/bin/pytest -q -rP tests/test_compatibility.py
 
 # Programs of others, in an environment of their own, for some change what is imported for everyone; writes their page.
-clients: clients-environment
-	$(VENV)-clients/bin/pytest -q tests/clients --page model_cards/CLIENTS.md
+LLAMA_CPP_SOURCE ?= $(abspath $(VENV))-llama-cpp
+clients: clients-environment $(LLAMA_CPP_SOURCE)
+	LLAMA_CPP_SOURCE=$(LLAMA_CPP_SOURCE) $(VENV)-clients/bin/pytest -q tests/clients --page model_cards/CLIENTS.md
 
+# The last two ask for older versions of python-dateutil and pillow than they need; all else that they need is in the extra.
 clients-environment:
 	$(MAKE) install VENV=$(VENV)-clients PACKAGE="-e '.[clients]'"
+	$(VENV)-clients/bin/python -m pip install --no-deps -c constraints.txt bertviz gradio
+
+# llama.cpp is in the source distribution of its Python bindings: its converter, and itself, which is compiled where that
+# can be done, without optimisation, for that takes longer than all that it computes here.
+$(LLAMA_CPP_SOURCE):
+	$(VENV)-clients/bin/python -m pip download --no-deps --no-binary llama-cpp-python -c constraints.txt \
+		--dest $@.download llama-cpp-python
+	mkdir $@ && tar xzf $@.download/*.tar.gz --strip-components 1 -C $@
+	command -v cmake >/dev/null && command -v c++ >/dev/null || { echo "no cmake or no compiler: llama.cpp is not run"; exit 0; }; \
+		cmake -S $@/vendor/llama.cpp -B $@/build -DCMAKE_BUILD_TYPE=None -DGGML_OPENMP=OFF -DLLAMA_BUILD_COMMON=OFF && \
+		cmake --build $@/build --target llama --parallel 2 >$@/build/log
 
 # The tests that transformers runs on its own models, over every family; writes their page. They are in its source
 # distribution; a checkout of the same version, at TRANSFORMERS_SOURCE, has more.

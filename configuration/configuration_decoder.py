@@ -40,6 +40,8 @@ class QkvDecoderConfig(StackConfig):
         "AutoModelForSequenceClassification": "modeling_decoder.QkvDecoderForSequenceClassification",
         "AutoModelForTokenClassification": "modeling_decoder.QkvDecoderForTokenClassification",
         "AutoModelForQuestionAnswering": "modeling_decoder.QkvDecoderForQuestionAnswering",
+        # A decision pipeline reads the next token of any causal LM; `transformers serve` asks this Auto class first.
+        "AutoModelForDecision": "modeling_decoder.QkvDecoderForCausalLM",
     }
 
     # Later stages are given hidden states as embeddings, to which a stack without its first layer adds no positions.

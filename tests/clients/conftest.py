@@ -1,6 +1,8 @@
 """The page of what other programs do with our models and with stock ones: `pytest tests/clients --page FILE`."""
 
+import os
 from collections.abc import Callable
+from importlib.metadata import Distribution
 from typing import Any
 
 import pytest
@@ -34,6 +36,12 @@ PROGRAMS = (
     "torchao",
     "optuna",
     "lightning",
+    "bitsandbytes",
+    "evaluate",
+    "bertviz",
+    "gradio",
+    "openai",
+    "gguf",
 )
 
 
@@ -61,6 +69,8 @@ def side_by_side() -> Callable[..., None]:
             "failed: " + type(failed[side]).__name__ if side in failed else "works" for side in ("qkv", "transformers")
         ]
         equal = "–"
+        if len(failed) == 2:
+            equal = "both: " + (str(failed["transformers"]).splitlines() or [""])[0].replace("|", "\\|")
         if not failed:
             assert_close(given["qkv"], given["transformers"], rtol=rtol, atol=rtol)
             equal = "equal"
@@ -75,4 +85,6 @@ def side_by_side() -> Callable[..., None]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the page."""
     if path := page_of(session):
-        path.write_text(HEAD.format(versions=made_with(*PROGRAMS)) + "\n".join(ROWS) + "\n", encoding="utf-8")
+        source = Distribution.at(os.environ["LLAMA_CPP_SOURCE"])
+        versions = f"llama.cpp of {source.name} {source.version}, {made_with(*PROGRAMS)}"
+        path.write_text(HEAD.format(versions=versions) + "\n".join(ROWS) + "\n", encoding="utf-8")

@@ -42,7 +42,7 @@ def auto_class(config: dict[str, Any], architecture: str) -> str | None:
     """
     own = [auto for auto, target in config.get("auto_map", {}).items() if target.endswith(f".{architecture}")]
     if own:
-        return str(min(own, key=lambda auto: [*HEADS].index(auto) if auto in HEADS else -1))
+        return str(min(own, key=lambda auto: [*HEADS].index(auto) if auto in HEADS else len(HEADS)))
     if config.get("model_type") not in transformers.CONFIG_MAPPING:
         return None
     config_class = transformers.CONFIG_MAPPING[config["model_type"]]
