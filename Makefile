@@ -10,7 +10,7 @@ OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility clients clients-environment common-suite soak test-hub cards release install
+.PHONY: quickstart test compatibility clients clients-environment common-suite soak fuzz test-hub cards release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -62,6 +62,13 @@ $(TRANSFORMERS_SOURCE):
 soak: install
 	rm -f model_cards/SOAK.json
 	nice $(VENV)/bin/pytest -q tests/soak --page model_cards/SOAK.md
+
+# Damaged files: 100,000 of each kind, in hours, or QKV_FUZZ of each from QKV_FUZZ_SEED; writes their page. KIND=wav tries
+# one kind, and keeps the rows of the others.
+FUZZED := tests/fuzz/test_fuzz.py::test_damage_ends_in_a_sentence
+fuzz: install
+	QKV_FUZZ=$${QKV_FUZZ:-100000} nice $(VENV)/bin/pytest -q '$(if $(KIND),$(FUZZED)[$(KIND)],tests/fuzz)' \
+		--page model_cards/FUZZ.md
 
 # The published cards again, from their records; a test keeps them equal.
 cards: install

@@ -44,7 +44,8 @@ def read_wav(source: str | Path | bytes, sampling_rate: int = 16_000) -> dict[st
     size = header.sampwidth * header.nchannels
     check_complete(name, len(samples) // size, header)
     channels = to_floats(samples[: len(samples) // size * size], header.sampwidth).reshape(-1, header.nchannels)
-    return {"raw": resample(channels.mean(axis=1), header.framerate, sampling_rate), "sampling_rate": sampling_rate}
+    mono = channels.mean(axis=1) if header.nchannels > 1 else channels[:, 0]
+    return {"raw": resample(mono, header.framerate, sampling_rate), "sampling_rate": sampling_rate}
 
 
 def check_header(name: str, header: Any) -> None:
@@ -73,7 +74,10 @@ def to_floats(samples: bytes, width: int) -> NDArray[np.float32]:
         padded = np.zeros((len(samples) // 3, 4), np.uint8)
         padded[:, 1:] = whole.reshape(-1, 3)
         whole, width = padded.view("<i4")[:, 0], 4
-    return ((whole.astype(np.float64) - middle) / 2 ** (8 * width - 1)).astype(np.float32)
+    floats = whole.astype(np.float32)  # rounds samples of 32 bits, once; all that follows is exact
+    floats -= middle
+    floats /= 2 ** (8 * width - 1)
+    return floats
 
 
 def resample(samples: NDArray[np.float32], rate: int, wanted: int) -> NDArray[np.float32]:

@@ -37,16 +37,19 @@ def read_image(source: str | Path | bytes) -> Image.Image:
     name, data = named_bytes(source, "copy it again")
     try:
         with opened_image(data) as image:
-            upright = ImageOps.exif_transpose(image)
+            ImageOps.exif_transpose(image, in_place=True)  # a copy would take the memory of the image again
     except ValueError as error:
         raise ValueError(f"{name} is {error}") from None
-    return to_rgb(upright)
+    return to_rgb(image)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert an image to RGB of 8 bits; ValueError for a mode whose white is unknown."""
     if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
+        grey = np.asarray(image).astype(np.uint32)
+        grey += 128
+        grey //= 257  # rounded, in half the memory of floats
+        image = Image.fromarray(grey.astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError(f"an image of mode {image.mode!r} does not say which number is white; save it with 8 bits")
     return image.convert("RGB")

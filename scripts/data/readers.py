@@ -26,7 +26,8 @@ def cut_row_groups(path: Path, documents: str, encoding: str) -> list[int]:
     try:
         return list(range(pq.ParquetFile(path).num_row_groups + 1))
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} is no whole parquet file ({error}); make or fetch it again") from None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is no whole parquet file ({reason}); make or fetch it again") from None
 
 
 def read_text(piece: Piece) -> Iterator[Row]:

@@ -6,6 +6,7 @@ ranges and take 64.0 for no whole number, so that most of this would stay.
 
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
@@ -50,7 +51,7 @@ def load(name: str, overrides: Sequence[str] = ()) -> Recipe:
     path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
     if not path.exists():
         raise ValueError(missing(name))
-    values = parse(path.read_text(encoding="utf-8"), str(path))
+    values = parse(utf_8(path), str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path} is not a recipe: it holds no keys")
     own, typed = values.get("data"), set()
@@ -85,12 +86,40 @@ def pairs(words: Sequence[str], example: str) -> Iterator[tuple[str, Any]]:
         yield key, value if key in TEXTS and value[:1] not in QUOTES else parse(value, word)
 
 
-def parse(text: str, where: str) -> Any:
-    """Parse a YAML value; ValueError where it is none."""
+def utf_8(path: Path) -> str:
+    """Return the text of a file; ValueError where it is not UTF-8."""
     try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 from its byte {error.start} on; save it as UTF-8") from None
+
+
+def parse(text: str, where: str) -> Any:
+    """Parse a YAML value; ValueError where it is none, has a key twice or is written by reference."""
+    try:
+        check_tree(yaml.compose(text, LOADER), where, set())
         return yaml.load(text, LOADER)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{where} is not valid YAML: {getattr(error, 'problem', error)}") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        reason = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise ValueError(f"{where} is not valid YAML: {reason}") from None
+
+
+def check_tree(node: Any, where: str, seen: set[int]) -> None:
+    """Raise ValueError for a key that stands twice, of which one would be lost, and for an alias.
+
+    An alias may stand for itself, or a few of them for more than the memory holds.
+    """
+    if id(node) in seen:
+        line = node.start_mark.line + 1
+        raise ValueError(f"{where} has what stands in line {line} again by an alias (*name); write the value itself")
+    seen.add(id(node))
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    keys = [key.value for key, _ in pairs if isinstance(key, yaml.ScalarNode)]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"{where} has the key {twice[0]!r} twice; leave one of them")
+    inner = chain(*pairs) if pairs else node.value if isinstance(node, yaml.SequenceNode) else []
+    for each in inner:
+        check_tree(each, where, seen)
 
 
 def assign(values: Fields, key: str, value: Any) -> None:
@@ -119,7 +148,7 @@ def changed(recipe: Recipe, **values: Any) -> Recipe:
 def converted(values: Fields, types: Fields, prefix: str = "") -> Fields:
     """Convert each value to the type of its key; ValueError for an unknown key."""
     for key in values:
-        check_known(prefix + key, [prefix + known for known in types])
+        check_known(f"{prefix}{key}", [prefix + known for known in types])
     return {key: convert(prefix + key, value, types[key]) for key, value in values.items()}
 
 

@@ -1,6 +1,5 @@
 """The page and the record of what long runs found: `pytest tests/soak --page FILE`, from the seed of QKV_SOAK_SEED."""
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,7 @@ import datasets
 import pytest
 from watching import SEED
 
-from pages import made_with, page_of
-from qkv.scripts.common.environment import commit, processor, versions
+from pages import RecordedPage
 
 HEAD = """# Long runs, kills, full disks
 
@@ -27,8 +25,9 @@ each row.
 | what | how often | found | minutes |
 | --- | --- | --- | --- |
 """
-FOUND: dict[str, dict[str, Any]] = {}
-PROGRAMS = ("torch", "transformers", "accelerate", "safetensors")
+PAGE = RecordedPage(
+    HEAD, ("torch", "transformers", "accelerate", "safetensors"), lambda row: (row["often"], row["found"])
+)
 
 
 @pytest.fixture
@@ -37,8 +36,7 @@ def record() -> Callable[..., None]:
     began = time.monotonic()
 
     def keep(what: str, often: str, found: str, **figures: Any) -> None:
-        taken = {"seed": SEED, "commit": commit(), "minutes": round((time.monotonic() - began) / 60, 1)}
-        FOUND[what] = {"often": often, "found": found, **taken, **figures}
+        PAGE.add(what, SEED, began, often=often, found=found, **figures)
 
     return keep
 
@@ -59,12 +57,4 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the record, with what an earlier session put there that ran other parts, and the page from it."""
-    if not (path := page_of(session)) or not FOUND:
-        return
-    file = path.with_suffix(".json")
-    before = json.loads(file.read_text(encoding="utf-8"))["found"] if file.is_file() else {}
-    facts = {"processor": processor(), "versions": versions(), "found": before | FOUND}
-    file.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
-    head = HEAD.format(**facts, made_with=made_with(*PROGRAMS), record=file.name)
-    rows = [(what, each["often"], each["found"], f"{each['minutes']:g}") for what, each in facts["found"].items()]
-    path.write_text(head + "".join(f"| {' | '.join(row)} |\n" for row in rows), encoding="utf-8")
+    PAGE.write(session)

@@ -211,7 +211,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise IntegrityError(str(error)) from None
     except RepeatedKeyError as error:
         raise IntegrityError(f"{MANIFEST} is damaged: {error}; download it again") from None
-    if manifest.get("format") != FORMAT:
+    if repr(manifest.get("format")) != repr(FORMAT):  # as text, for True is 1
         raise IntegrityError(
             f"{MANIFEST} has format={manifest.get('format')!r}, this qkv reads {FORMAT}; install the qkv that wrote it"
         )

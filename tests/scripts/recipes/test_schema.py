@@ -66,11 +66,18 @@ def test_every_part_of_the_tree_is_written_under_names_of_its_own() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("title: Mine\n", "the recipe says nothing about data, architecture"), ("", "is not a recipe: it holds no keys")],
+    [
+        ("title: Mine\n", "the recipe says nothing about data, architecture"),
+        ("", "is not a recipe: it holds no keys"),
+        ("seed: 1\ntitle: Mine\nseed: 2\n", "mine.yaml has the key 'seed' twice; leave one of them"),
+        ("null: 1\n", "unknown key 'None'"),
+        ("title: M\xfcller\n", "mine.yaml is not UTF-8 from its byte 8 on; save it as UTF-8"),
+        ("[" * 3000, "mine.yaml is not valid YAML"),
+    ],
 )
-def test_a_recipe_that_says_too_little_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_a_recipe_that_is_none_or_says_too_little_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=message):
         load(str(path))
 

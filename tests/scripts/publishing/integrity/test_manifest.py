@@ -196,6 +196,7 @@ def edited(folder: Path, tmp_path: Path, **fields: Any) -> Path:
     ("fields", "words"),
     [
         ({"format": 2}, "has format=2, this qkv reads 1"),
+        ({"format": True}, "has format=True, this qkv reads 1"),
         ({"identity": "0" * 64}, "was edited: its identity is [0-9a-f]{64}, and it says 0{64}"),
         ({"code": "0"}, "code and config are not those of its files"),
         ({"config": "0"}, "code and config are not those of its files"),

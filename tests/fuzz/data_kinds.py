@@ -1,0 +1,257 @@
+"""Sounds, pictures, tables and recipes, and what others read of them: the standard library, Pillow, pyarrow, PyYAML."""
+
+import csv
+import io
+import json
+import wave
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from kind import Kind
+from PIL import ExifTags, Image
+
+from checkout import ROOT
+from qkv.scripts.data.audio import read_wav
+from qkv.scripts.data.delimited import delimiter_of
+from qkv.scripts.data.image import read_image
+from qkv.scripts.data.pieces import InvalidRecord, Row
+from qkv.scripts.data.readers import FORMATS, format_of
+from qkv.scripts.recipes.keys import flat
+from qkv.scripts.recipes.loading import load
+
+RATE = 16_000
+RECIPE = ROOT / "scripts" / "recipes" / "copy.yaml"
+
+
+def wav(folder: Path) -> Path:
+    path = folder / "x.wav"
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, RATE, 400, "NONE", "not compressed"))
+        file.writeframes(np.random.default_rng(0).integers(-(2**15), 2**15, 400, np.int16).tobytes())
+    return path
+
+
+def check_wav(path: Path, whole: bytes, read: dict[str, Any]) -> None:
+    """Compare each sample with the number that its bytes are; at another rate, their number."""
+    with wave.open(str(path)) as file:
+        width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+        data = file.readframes(file.getnframes())
+    frames = len(data) // (width * channels)
+    assert read["sampling_rate"] == RATE and len(read["raw"]) == -(-frames * RATE // rate)
+    if rate == RATE:
+        starts = range(0, frames * channels * width, width)
+        numbers = [int.from_bytes(data[at : at + width], "little", signed=width > 1) for at in starts]
+        samples = (np.array(numbers, float) - (128 if width == 1 else 0)) / 2 ** (8 * width - 1)
+        np.testing.assert_allclose(read["raw"], samples.reshape(-1, channels).mean(1), rtol=0, atol=1e-6)
+
+
+def memory_of_wav(path: Path) -> int:
+    """The memory of a file and of its samples as models take them, of four bytes each."""
+    size = path.stat().st_size
+    try:
+        with wave.open(str(path)) as file:
+            return size + 4 * (size // file.getsampwidth())
+    except (wave.Error, EOFError, RuntimeError):  # none that can be opened
+        return size
+
+
+def picture(kind: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        pixels = np.random.default_rng(0).integers(0, 255, (12, 9, 3), np.uint8)
+        path = folder / f"x.{kind.lower()}"
+        Image.fromarray(pixels).save(path, kind)
+        return path
+
+    return make
+
+
+# What the orientation of a photograph asks for (Exif 2.32, 4.6.4).
+UPRIGHT: dict[int, Callable[[Any], Any]] = {
+    2: np.fliplr,
+    3: lambda pixels: np.rot90(pixels, 2),
+    4: np.flipud,
+    5: lambda pixels: np.swapaxes(pixels, 0, 1),
+    6: lambda pixels: np.rot90(pixels, -1),
+    7: lambda pixels: np.rot90(np.swapaxes(pixels, 0, 1), 2),
+    8: lambda pixels: np.rot90(pixels, 1),
+}
+
+
+def check_picture(path: Path, whole: bytes, read: Image.Image) -> None:
+    """Compare each pixel with what Pillow makes of it."""
+    with Image.open(path) as image:
+        image.load()
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+        if image.mode.startswith("I;16"):
+            image = Image.fromarray((np.asarray(image) / 257).round().astype(np.uint8))
+        pixels = np.asarray(image.convert("RGB"))
+    assert read.mode == "RGB"
+    np.testing.assert_array_equal(np.asarray(read), UPRIGHT.get(orientation, np.asarray)(pixels))
+
+
+def memory_of_picture(path: Path) -> int:
+    """The memory of a file and of as many pixels as it says it has, in Pillow's four bytes each."""
+    size = path.stat().st_size
+    try:
+        with Image.open(path) as image:
+            return size + 4 * image.width * image.height
+    except Exception:  # none that can be opened
+        return size
+
+
+def table(name: str, content: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        path = folder / name
+        path.write_text(content, encoding="utf-8")
+        return path
+
+    return make
+
+
+def parquet(folder: Path) -> Path:
+    path = folder / "x.parquet"
+    rows = pa.table({"text": ["a", "b", "c"] * 20, "label": [0, 1, 0] * 20})
+    pq.write_table(rows, path, row_group_size=20)
+    return path
+
+
+def read_rows(path: Path) -> list[Row]:
+    # It remembers a file by its time and size, and the next input may have the same within a tick of the clock.
+    delimiter_of.cache_clear()
+    pieces = FORMATS[path.suffix].pieces(path, "line")
+    return [row for piece in pieces for row in format_of(piece).rows(piece)]
+
+
+def good(rows: list[Row]) -> list[Row]:
+    return [(number, record) for number, record in rows if not isinstance(record, InvalidRecord)]
+
+
+def has_bad_rows(rows: list[Row]) -> bool:
+    return len(good(rows)) < len(rows)
+
+
+def text_of(path: Path) -> bytes:
+    """The bytes of a text in UTF-8, without the mark of its encoding."""
+    data = path.read_bytes()
+    for encoding in ("utf-32", "utf-16"):
+        if data.startswith(("\ufeff".encode(f"{encoding}-le"), "\ufeff".encode(f"{encoding}-be"))):
+            data = data.decode(encoding).encode()
+            break
+    return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def parsed(data: bytes) -> Any:
+    """The value of JSON in a line; None where there is none."""
+    try:
+        return json.loads(data.decode())
+    except (ValueError, RecursionError):
+        return None
+
+
+def objects(path: Path) -> list[Row]:
+    """The JSON objects in the lines of a file, with their numbers."""
+    values = [(number, parsed(line)) for number, line in enumerate(text_of(path).split(b"\n"), start=1)]
+    return [(number, value) for number, value in values if isinstance(value, dict)]
+
+
+def check_jsonl(path: Path, whole: bytes, rows: list[Row]) -> None:
+    """Compare the good rows with the lines that are JSON objects, and count those that are none."""
+    assert repr(good(rows)) == repr(objects(path))
+    assert len(rows) == sum(bool(line.strip()) for line in text_of(path).split(b"\n"))
+
+
+def check_json(path: Path, whole: bytes, rows: list[Row]) -> None:
+    """Compare the good rows with the objects of the list, or of the lines where the file is none."""
+    value = parsed(text_of(path))
+    if isinstance(value, list):
+        expected = [(number, each) for number, each in enumerate(value, start=1) if isinstance(each, dict)]
+        assert repr(good(rows)) == repr(expected) and len(rows) == len(value)
+    elif good(rows):
+        check_jsonl(path, whole, rows)
+
+
+def check_text(path: Path, whole: bytes, rows: list[Row]) -> None:
+    """Compare the rows with the lines of the file; what is not UTF-8 is no good one."""
+    expected: list[tuple[int, str | None]] = []
+    for number, line in enumerate(text_of(path).split(b"\n"), start=1):
+        if line.strip():
+            try:
+                expected.append((number, line.decode().rstrip("\r")))
+            except UnicodeDecodeError:
+                expected.append((number, None))
+    found = [(number, None if isinstance(row, InvalidRecord) else row["text"]) for number, row in rows]
+    assert found == expected
+
+
+def check_csv(path: Path, whole: bytes, rows: list[Row]) -> None:
+    """Compare the rows with those of the standard library's reader; beside rows of errors, look for their cells."""
+    text = text_of(path).decode(errors="surrogateescape")
+    records = [record for _, record in good(rows)]
+    if len(records) < len(rows):
+        cells = {cell for record in records for cell in record.values()}
+        assert all(cell in text or cell.replace('"', '""') in text for cell in cells)
+        return
+    (piece,) = FORMATS[".csv"].pieces(path, "line")
+    names, *lines = [*filter(None, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(piece)))] or [[]]
+    assert records == [dict(zip(map(str.strip, names), line, strict=True)) for line in lines]
+
+
+def check_parquet(path: Path, whole: bytes, rows: list[Row]) -> None:
+    """Compare with the whole table as pyarrow reads it; where it cannot, a row at least is invalid."""
+    try:
+        expected = pq.read_table(path).to_pylist()
+    except (pa.ArrowException, OSError):
+        assert len(good(rows)) < len(rows)
+        return
+    assert repr(good(rows)) == repr([*enumerate(expected, start=1)])
+
+
+def keys_of(node: yaml.Node) -> Iterator[list[str]]:
+    """The keys of each mapping of YAML, as they stand there."""
+    if isinstance(node, yaml.MappingNode):
+        yield [key.value for key, _ in node.value]
+        for _, value in node.value:
+            yield from keys_of(value)
+
+
+def same(value: Any, held: Any) -> bool:
+    """Whether a recipe holds a value of YAML: itself, the number that a text spells, or the text of a number."""
+    if isinstance(value, dict) and isinstance(held, dict):
+        return all(same(each, held.get(key)) for key, each in value.items())
+    if repr(value) == repr(held) or str(value) == held:
+        return True
+    return isinstance(held, int | float) and not isinstance(value, bool) and float(value) == held
+
+
+def check_recipe(path: Path, whole: bytes, recipe: Any) -> None:
+    """Compare each value with that of the loader in Python, and look for keys that stand twice."""
+    text, held = path.read_text(encoding="utf-8"), flat(recipe)
+    for key, value in yaml.safe_load(text).items():
+        assert same(value, held[key]), (key, value, held[key])
+    for keys in keys_of(yaml.compose(text, yaml.SafeLoader)):
+        assert len(keys) == len(set(keys)), keys
+
+
+ROWS = 'text,label\n"a, b",1\nc,0\n"d\ne",1\n'
+KINDS = {
+    "wav": Kind(wav, read_wav, check_wav, memory=memory_of_wav),
+    **{
+        kind.lower(): Kind(picture(kind), read_image, check_picture, memory=memory_of_picture)
+        for kind in ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000")
+    },
+    "csv": Kind(table("x.csv", ROWS), read_rows, check_csv, has_bad_rows),
+    "jsonl": Kind(
+        table("x.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n'), read_rows, check_jsonl, has_bad_rows
+    ),
+    "json": Kind(
+        table("x.json", '[{"text": "a", "label": 1}, {"text": "b", "label": 0}]'), read_rows, check_json, has_bad_rows
+    ),
+    "txt": Kind(table("x.txt", "one\ntwo\n\nthree\n"), read_rows, check_text, has_bad_rows),
+    "parquet": Kind(parquet, read_rows, check_parquet, has_bad_rows),
+    "recipe": Kind(table("x.yaml", RECIPE.read_text(encoding="utf-8")), lambda path: load(str(path)), check_recipe),
+}

@@ -1,0 +1,192 @@
+"""Configs, manifests, signatures and weights, and what others read of them: plain JSON and bytes, transformers."""
+
+import base64
+import dataclasses
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from kind import Kind, unchanged
+from transformers import LlamaConfig, LlamaForCausalLM
+
+import keys
+import qkv
+import tiny
+from qkv.configuration.backward_compatibility import update_saved_config
+from qkv.modeling.conversion.files import mapped, named, read_json, tensor_files, wrong_values
+from qkv.scripts.common.model_size import largest_number
+from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.integrity.bundle import SIGNATURE
+from qkv.scripts.publishing.integrity.manifest import read_manifest
+from qkv.scripts.publishing.integrity.signature import signature_row, signer
+from qkv.scripts.publishing.integrity.verification import file_rows
+
+TENSORS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+TENSORS |= {"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "BOOL": "bool", "U8": "uint8"}
+TENSORS |= {"U16": "uint16", "U32": "uint32", "U64": "uint64", "C64": "complex64"}
+TENSORS |= {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+
+
+def exported(name: str) -> Callable[[Path], Path]:
+    """Make a published folder of ours."""
+
+    def make(folder: Path) -> Path:
+        torch.manual_seed(0)
+        build_folder(qkv.QkvDecoderForCausalLM(tiny.decoder(num_hidden_layers=1)), folder / "model")
+        return folder / "model" / name
+
+    return make
+
+
+def stock(name: str, **options: Any) -> Callable[[Path], Path]:
+    """Make a checkpoint of transformers."""
+
+    def make(folder: Path) -> Path:
+        torch.manual_seed(0)
+        config = LlamaConfig(
+            vocab_size=61, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
+        )
+        LlamaForCausalLM(config).save_pretrained(folder, **options)
+        return folder / name
+
+    return make
+
+
+def load_config(path: Path) -> qkv.QkvDecoderConfig:
+    """Read a config, and build what it describes: without memory, or what no machine can hold, which is refused."""
+    named(path.parent)
+    with wrong_values(path.parent):
+        config = qkv.QkvDecoderConfig.from_dict(update_saved_config(read_json(path)))
+        if config.num_hidden_layers < 50:
+            with nullcontext() if largest_number(config.to_dict()) > 10**12 else torch.device("meta"):
+                qkv.QkvDecoderModel(config)
+    return config
+
+
+def check_config(path: Path, whole: bytes, config: qkv.QkvDecoderConfig) -> None:
+    """Compare each field with the value in the file, and a config that is saved and read again with this one.
+
+    A save writes the `auto_map` of the class.
+    """
+    saved, held = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(config.to_dict()))
+    given = {each.name for each in dataclasses.fields(config) if saved.get(each.name) is not None}
+    given -= {"transformers_version"}  # always that which is installed
+    other = {name: (saved[name], held[name]) for name in given if repr(saved[name]) != repr(held[name])}
+    assert not other, other
+    (again := path.parents[1] / "again").mkdir(exist_ok=True)
+    config.to_json_file(again / path.name)
+    values, _ = type(config).get_config_dict(again)
+    loaded, held = type(config).from_dict(values).to_dict(), config.to_dict()
+    changed = {name: (held.get(name), loaded.get(name)) for name in (held | loaded).keys() - {"auto_map"}}
+    changed = {name: pair for name, pair in changed.items() if repr(pair[0]) != repr(pair[1])}
+    assert not changed, changed
+
+
+def convert(path: Path) -> Any:
+    return qkv.from_transformers(path.parent)
+
+
+def check_conversion(path: Path, whole: bytes, model: Any) -> None:
+    """Compare the logits with those of the model that transformers makes of the same files."""
+    official = LlamaForCausalLM.from_pretrained(path.parent)
+    tokens = torch.tensor([[3, 1, 4, 1, 5]])
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens).logits, official(tokens).logits, equal_nan=True)
+
+
+def read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Find every tensor of a checkpoint, and read it."""
+    return {name: mapped(file, name).clone() for name, file in tensor_files(path.parent).items()}
+
+
+def parsed(path: Path) -> dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]:
+    """Type, shape and bytes of the tensors in a file, as https://huggingface.co/docs/safetensors describes it."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    return {
+        name: (getattr(torch, TENSORS[each["dtype"]]), tuple(each["shape"]), data[start:][slice(*each["data_offsets"])])
+        for name, each in header.items()
+    }
+
+
+def contents(tensor: torch.Tensor) -> tuple[torch.dtype, tuple[int, ...], bytes]:
+    """Type, shape and bytes of a tensor."""
+    return tensor.dtype, tuple(tensor.shape), np.asarray(tensor.contiguous().flatten().view(torch.uint8)).tobytes()
+
+
+def check_tensors(path: Path, whole: bytes, tensors: dict[str, torch.Tensor]) -> None:
+    """Compare the bytes of every tensor with those in the file."""
+    assert {name: contents(tensor) for name, tensor in tensors.items()} == parsed(path)
+
+
+@cache
+def parsed_once(path: Path) -> dict[str, tuple[torch.dtype, tuple[int, ...], bytes]]:
+    """The tensors of a file that does not change."""
+    return parsed(path)
+
+
+def check_index(path: Path, whole: bytes, tensors: dict[str, torch.Tensor]) -> None:
+    """Compare the bytes of every tensor of the index with those in the file that it names."""
+    for name, file in json.loads(path.read_text(encoding="utf-8"))["weight_map"].items():
+        assert contents(tensors[name]) == parsed_once(path.with_name(file))[name]
+
+
+def compare_files(path: Path) -> None:
+    """Compare a folder with its manifest, without loading it, for which its code would run."""
+    findings = [finding for row in file_rows(path.parent, read_manifest(path.parent)) for finding in row.findings]
+    if findings:
+        raise qkv.IntegrityError("; ".join(findings))
+
+
+def check_manifest(path: Path, whole: bytes, read: object) -> None:
+    """A manifest with which a folder agrees is as it was, but for the versions that made it."""
+    one, other = (json.loads(data) for data in (path.read_bytes(), whole))
+    assert json.dumps(one | {"versions": 0}, sort_keys=True) == json.dumps(other | {"versions": 0}, sort_keys=True)
+
+
+def signed(folder: Path) -> Path:
+    """Make a folder of one file and its signature."""
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text('{"model_type": "qkv_decoder"}')
+    private, _ = keys.pair(folder)
+    signer(private).sign(model, model / SIGNATURE)
+    return model / SIGNATURE
+
+
+def verify_signature(path: Path) -> None:
+    """Verify the signature of a folder."""
+    if findings := signature_row(path.parent, path.parents[1] / "alice.pub").findings:
+        raise qkv.IntegrityError("; ".join(findings))
+
+
+def check_signature(path: Path, whole: bytes, read: object) -> None:
+    """What is signed in a signature that holds is what was signed."""
+    one, other = (json.loads(data)["dsseEnvelope"] for data in (path.read_bytes(), whole))
+    assert one["payloadType"] == other["payloadType"]
+    assert base64.b64decode(one["payload"]) == base64.b64decode(other["payload"])
+
+
+INDEX = stock("model.safetensors.index.json", max_shard_size="3kB")
+KINDS = {
+    "config": Kind(exported("config.json"), load_config, check_config, as_json=True),
+    "config as bytes": Kind(exported("config.json"), load_config, check_config),
+    "manifest": Kind(exported("qkv_manifest.json"), compare_files, check_manifest, as_json=True),
+    "manifest as bytes": Kind(exported("qkv_manifest.json"), compare_files, check_manifest),
+    "signature": Kind(signed, verify_signature, check_signature, as_json=True),
+    "signature as bytes": Kind(signed, verify_signature, check_signature),
+    "signed file": Kind(lambda folder: signed(folder).with_name("config.json"), verify_signature, unchanged),
+    "weights": Kind(exported("model.safetensors"), compare_files, unchanged),
+    "verified config": Kind(exported("config.json"), compare_files, unchanged),
+    "index": Kind(INDEX, read_tensors, check_index, as_json=True),
+    "index as bytes": Kind(INDEX, read_tensors, check_index),
+    "stock weights": Kind(stock("model.safetensors"), read_tensors, check_tensors),
+    "stock config": Kind(stock("config.json"), convert, check_conversion, as_json=True),
+}
