@@ -15,17 +15,28 @@ from qkv.scripts.common.files import named_bytes
 # What Pillow decodes itself: for EPS it starts Ghostscript, and other formats are rare and less tested.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
 
+# More pixels than this are believed where each byte of the file holds no more than so many of them: a blank page of a
+# fax, which is packed best, has half as many.
+LARGE, MOST_PIXELS = 2**24, 100_000
+
 
 @contextmanager
 def opened_image(data: bytes) -> Iterator[Image.Image]:
     """Open an image of a known format; ValueError for what of it cannot be read within the block."""
     try:
         with Image.open(BytesIO(data), formats=FORMATS) as image:
+            check_pixels(image, len(data))
             yield image
     except UnidentifiedImageError:
         raise ValueError("no image of a known format; save it as PNG") from None
     except Exception as error:  # damaged files make Pillow raise errors of any kind
         raise ValueError(f"a damaged image ({str(error) or type(error).__name__}); copy it again") from None
+
+
+def check_pixels(image: Image.Image, size: int) -> None:
+    """Raise ValueError for more pixels than so many bytes hold, before memory is taken for them."""
+    if image.width * image.height > max(LARGE, MOST_PIXELS * size):
+        raise ValueError(f"{size} bytes cannot hold the {image.width} x {image.height} pixels that it says it has")
 
 
 def read_image(source: str | Path | bytes) -> Image.Image:
@@ -46,13 +57,18 @@ def read_image(source: str | Path | bytes) -> Image.Image:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert an image to RGB of 8 bits; ValueError for a mode whose white is unknown."""
     if image.mode.startswith("I;16"):
-        grey = np.asarray(image).astype(np.uint32)
-        grey += 128
-        grey //= 257  # rounded, in half the memory of floats
-        image = Image.fromarray(grey.astype(np.uint8))
+        image = eight_bits(image)
     if image.mode in ("I", "F"):
         raise ValueError(f"an image of mode {image.mode!r} does not say which number is white; save it with 8 bits")
     return image.convert("RGB")
+
+
+def eight_bits(image: Image.Image) -> Image.Image:
+    """Convert grey of 16 bits to 8, rounded, in whole numbers: floats would take four times the memory."""
+    grey = np.minimum(np.asarray(image), 2**16 - 129)
+    grey += 128
+    grey //= 257
+    return Image.fromarray(grey.astype(np.uint8))
 
 
 def unpadded_boxes(batch: dict[str, Any]) -> dict[str, Any]:

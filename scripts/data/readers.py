@@ -25,7 +25,7 @@ def cut_row_groups(path: Path, documents: str, encoding: str) -> list[int]:
     """Return the numbers of a parquet file's row groups, and their end; ValueError where its footer is missing."""
     try:
         return list(range(pq.ParquetFile(path).num_row_groups + 1))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last for the name of a column
         reason = " ".join(str(error).split())
         raise ValueError(f"{path} is no whole parquet file ({reason}); make or fetch it again") from None
 
@@ -46,13 +46,14 @@ def read_parquet(piece: Piece) -> Iterator[Row]:
     file = pq.ParquetFile(piece.path)
     sizes = [file.metadata.row_group(group).num_rows for group in range(piece.end)]
     first, size, done = sum(sizes[:-1]) + 1, sizes[-1], 0
+    reason = "its column is shorter than the table"  # of which pyarrow may say nothing
     try:
         for batch in file.iter_batches(1000, row_groups=[piece.begin]):
             yield from enumerate(batch.to_pylist(), first + done)
             done += len(batch)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
-        yield from ((row, InvalidRecord(f"damaged parquet: {reason}")) for row in range(first + done, first + size))
+    yield from ((row, InvalidRecord(f"damaged parquet: {reason}")) for row in range(first + done, first + size))
 
 
 def read_image(piece: Piece) -> Iterator[Row]:

@@ -218,6 +218,14 @@ BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
         lambda at: change_json(at / "config.json", n_inner=40),
         r"tensor transformer.h.0.mlp.c_fc.bias of .* has shape \(48,\) where GPT2LMHeadModel has \(40,\); mend",
     ),
+    *(
+        (
+            f"{field} of {size}",
+            lambda at, values={field: size}: change_json(at / "config.json", **values),
+            r"config.json describes a GPT2LMHeadModel of [\d,]+ parameters, and its files hold [\d,]+ bytes; mend",
+        )
+        for field, size in {"vocab_size": 10**6, "n_inner": 10**10, "n_positions": 10**9}.items()
+    ),
     ("no shard", lambda at: shard(at).unlink(), "is half downloaded: model-00002-of-.*, which .* names, is not there"),
     ("short shard", lambda at: truncate(shard(at)), "model-00002-of-.* is cut short or damaged .*; download it again"),
     ("no index", lambda at: index(at).unlink(), "has no model.safetensors and no model.safetensors.index.json; conve"),

@@ -2,6 +2,7 @@
 
 import io
 import struct
+import tracemalloc
 import wave
 from pathlib import Path
 
@@ -53,6 +54,20 @@ def test_a_file_is_read_by_name_and_at_another_rate(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(recorded(TONE))
     assert np.array_equal(read_wav(tmp_path / "a.wav")["raw"], read_wav(str(tmp_path / "a.wav"))["raw"])
     assert len(read_wav(tmp_path / "a.wav", 8_000)["raw"]) == 8_000
+
+
+def test_a_rate_that_nobody_uses_is_resampled_in_little_memory() -> None:
+    """By a filter that is no longer than for other rates, and without another pitch."""
+    rate = 383_987  # a prime number
+    tone = np.sin(2 * np.pi * 440 * np.arange(rate) / rate)
+    data = recorded(tone, rate=rate)
+    tracemalloc.start()
+    found = read_wav(data)["raw"]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert abs(len(found) - RATE) <= 1 and most < 25 * 2**20  # it was 240 MiB
+    expected = np.sin(2 * np.pi * 440 * np.arange(RATE - 50) / RATE)
+    assert np.abs(found[: RATE - 50] - expected)[50:].max() < 2 * np.pi * 440 * 50e-6
 
 
 def test_silence_is_sound() -> None:

@@ -26,6 +26,8 @@ def saved(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
 def test_grey_of_16_bits_is_the_grey_of_8(kind: str) -> None:
     read = read_image(saved(Image.fromarray(GREY.astype(np.uint16) * 257), kind))
     assert read.mode == "RGB" and np.array_equal(np.asarray(read), np.repeat(GREY[..., None], 3, axis=2))
+    every = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
+    assert np.array_equal(np.asarray(read_image(saved(Image.fromarray(every), kind)))[..., 0], (every / 257).round())
     assert np.asarray(read_image(saved(Image.fromarray(np.uint16([[0, 128, 129, 65535]])), kind)))[
         0, :, 0
     ].tolist() == [*(0, 0, 1, 255)]
@@ -45,6 +47,15 @@ def test_grey_of_16_bits_is_the_grey_of_8(kind: str) -> None:
 )
 def test_other_kinds_are_as_pillow_reads_them(image: Image.Image) -> None:
     assert np.array_equal(np.asarray(read_image(saved(image))), np.asarray(image.convert("RGB")))
+
+
+def test_a_picture_says_no_more_pixels_than_its_bytes_can_hold() -> None:
+    data = bytearray(saved(Image.fromarray(NOISE), "GIF"))
+    data[6:10] = (8000).to_bytes(2, "little") * 2
+    with pytest.raises(ValueError, match=f"{len(data)} bytes cannot hold the 8000 x 8000 pixels that it says it has"):
+        read_image(bytes(data))
+    blank = Image.new("1", (4960, 7016), 1)  # a page of 600 dots per inch
+    assert read_image(saved(blank, "TIFF", compression="group4")).size == blank.size
 
 
 def test_prints_and_turned_photographs_are_as_they_are_meant(tmp_path: Path) -> None:
