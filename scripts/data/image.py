@@ -47,10 +47,15 @@ def read_image(source: str | Path | bytes) -> Image.Image:
     """
     name, data = named_bytes(source, "copy it again")
     try:
-        with opened_image(data) as image:
-            ImageOps.exif_transpose(image, in_place=True)  # a copy would take the memory of the image again
+        return upright_image(data)
     except ValueError as error:
         raise ValueError(f"{name} is {error}") from None
+
+
+def upright_image(data: bytes) -> Image.Image:
+    """Return an image as its photographer saw it, decoded to its last pixel, in RGB of 8 bits."""
+    with opened_image(data) as image:
+        ImageOps.exif_transpose(image, in_place=True)  # a copy would take the memory of the image again
     return to_rgb(image)
 
 

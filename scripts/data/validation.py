@@ -16,7 +16,7 @@ from PIL import Image
 from qkv.scripts.common.files import full_disk_named, regular_bytes, write_atomically
 from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.examples import Record
-from qkv.scripts.data.image import opened_image, to_rgb
+from qkv.scripts.data.image import to_rgb, upright_image
 from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt, lines_before
 
 # What a column must hold: gives the value as it is used, or raises InvalidRecord.
@@ -48,16 +48,14 @@ def check_label(value: Any, names: Sequence[str]) -> int:
 
 
 def check_image(value: Any) -> Image.Image:
-    """Return the image of a file or of its bytes, decoded to its last pixel, in RGB."""
+    """Return the image of a file or of its bytes, upright as pipelines read it, decoded to its last pixel, in RGB."""
     is_open = isinstance(value, Image.Image)
     if not is_open and not (isinstance(value, dict) and (value.get("bytes") or value.get("path"))):
         raise InvalidRecord("missing" if value is None else "no image")
     try:
         if is_open:
             return to_rgb(value)
-        with opened_image(value.get("bytes") or regular_bytes(value["path"])) as image:
-            image.load()
-        return to_rgb(image)
+        return upright_image(value.get("bytes") or regular_bytes(value["path"]))
     except FileNotFoundError:
         raise InvalidRecord(f"there is no file {Path(value['path']).name!r}") from None
     except (OSError, ValueError) as error:

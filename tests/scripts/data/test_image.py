@@ -63,7 +63,9 @@ def test_prints_and_turned_photographs_are_as_they_are_meant(tmp_path: Path) -> 
     path.write_bytes(saved(Image.new("CMYK", (8, 8), (0, 255, 255, 0)), "JPEG"))
     assert np.abs(np.asarray(read_image(path), int) - (255, 0, 0)).max() < 40
     turned[0x0112] = 6  # a quarter to the right
-    assert np.array_equal(np.asarray(read_image(saved(Image.fromarray(NOISE), exif=turned))), np.rot90(NOISE, -1))
+    photograph = saved(Image.fromarray(NOISE), exif=turned)
+    for image in (read_image(photograph), check_image({"bytes": photograph})):
+        assert np.array_equal(np.asarray(image), np.rot90(NOISE, -1))
 
 
 @pytest.mark.parametrize(
