@@ -155,8 +155,7 @@ def each_stage(kind: str, options: dict[str, Any], folder: Path) -> dict[str, Ca
         return logits(again, again)
 
     def merged(model: PreTrainedModel) -> Tensor:
-        found = adapted(model, kind, options, folder)
-        whole = found.merge_and_unload()
+        whole = adapted(model, kind, options, folder).merge_and_unload()
         assert type(whole) is type(model)
         return logits(whole, whole)
 
