@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from . import configuration, modeling
     from .configuration import *  # noqa: F403
     from .modeling import *  # noqa: F403
+    from .scripts.context.extension import extend as extend
     from .scripts.publishing.hub.callback import CodeCallback as CodeCallback
     from .scripts.publishing.hub.publish import publish as publish
     from .scripts.publishing.integrity.manifest import IntegrityError as IntegrityError
     from .scripts.publishing.integrity.verification import verify as verify
 
-    __all__ = ["CodeCallback", "IntegrityError", "publish", "verify"]
+    __all__ = ["CodeCallback", "IntegrityError", "extend", "publish", "verify"]
     __all__ += configuration.__all__
     __all__ += modeling.__all__  # type: ignore[has-type]  # modeling imports this module
 
@@ -37,10 +38,11 @@ except PackageNotFoundError:  # a bare checkout
 # The parts whose public names are names of this module too. Configs need no torch, models do.
 PARTS = ("configuration", "modeling") if find_spec("torch") else ("configuration",)
 COMMANDS = {
-    "CodeCallback": "hub.callback",
-    "IntegrityError": "integrity.manifest",
-    "publish": "hub.publish",
-    "verify": "integrity.verification",
+    "CodeCallback": "publishing.hub.callback",
+    "IntegrityError": "publishing.integrity.manifest",
+    "extend": "context.extension",
+    "publish": "publishing.hub.publish",
+    "verify": "publishing.integrity.verification",
 }
 
 
@@ -48,7 +50,7 @@ def __getattr__(name: str) -> Any:
     """Import what the name stands for."""
     if name in COMMANDS:
         extras = import_module(f"{__name__}.scripts.common.extras")
-        return getattr(extras.load(f"{__name__}.scripts.publishing.{COMMANDS[name]}"), name)
+        return getattr(extras.load(f"{__name__}.scripts.{COMMANDS[name]}"), name)
     if name in PARTS:
         return import_module(f"{__name__}.{name}")
     if name == "__all__":

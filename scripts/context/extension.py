@@ -1,0 +1,150 @@
+"""Extend a model to longer texts: rotary frequencies are scaled, a learned table is repeated; no weight is lost."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from qkv.configuration.axes import ROTARY_POSITIONS
+from qkv.configuration.configuration_attention import CACHE_LAYER_TYPES
+from qkv.configuration.configuration_stack import StackConfig
+from qkv.modeling.stack import Stack
+from qkv.scripts.common.tables import print_columns
+from qkv.scripts.context.perplexity import perplexity_by_length
+
+Method = Literal["yarn", "linear", "dynamic", "copy"]
+ROPE_METHODS = ("yarn", "linear", "dynamic")
+# Methods by what a model counts positions with; the first is the default.
+METHODS: dict[str, tuple[str, ...]] = {"learned": ("copy",), **dict.fromkeys(ROTARY_POSITIONS, ROPE_METHODS)}
+
+
+def extend(
+    model: PreTrainedModel,
+    max_position_embeddings: int,
+    method: Method | None = None,
+    *,
+    tokens: Tensor | None = None,
+    mask_token_id: int | None = None,
+) -> PreTrainedModel:
+    """Extend a model in place to texts of `max_position_embeddings` tokens, and return it.
+
+    `yarn`, `linear` and `dynamic` scale the rotary frequencies as transformers does, so that the model goes back to its
+    stock class with them; `copy` repeats a learned table as Longformer was made from RoBERTa, and texts that fitted
+    before give the numbers that they gave. None is the first that fits: `copy` for tables, `yarn` for rotations. Each
+    part of a model that counts the positions of tokens is extended. Train it on long texts afterwards.
+
+    With `tokens` (N,) of a text the perplexity by length is printed, before and after: of the next token, or of masked
+    tokens where the model fills masks, which needs `mask_token_id`.
+
+    ValueError where the length is none that is longer, or the method does not fit the position encoding.
+
+    Source: Peng et al. 2024, YaRN, https://arxiv.org/abs/2309.00071; Chen et al. 2023, §2.3, linear,
+        https://arxiv.org/abs/2306.15595; Beltagy et al. 2020, Longformer, §5, copy, https://arxiv.org/abs/2004.05150
+    """
+    stacks = extensible(model)
+    scalings = [check_scaling(stack.config, max_position_embeddings, method) for stack in stacks]
+    lengths = doubling(min(stack.config.max_position_embeddings for stack in stacks), max_position_embeddings)
+    before = {} if tokens is None else perplexity_by_length(model, tokens, lengths, mask_token_id)
+    for stack, scaling in zip(stacks, scalings, strict=True):
+        SCALINGS[scaling](stack, max_position_embeddings, scaling)
+        stack.config.validate()
+    if tokens is not None:
+        print_perplexities(lengths, before, perplexity_by_length(model, tokens, lengths, mask_token_id))
+    return model
+
+
+def extensible(model: PreTrainedModel) -> list[Stack]:
+    """Return the stacks of a model that count the positions of tokens; those of images are resampled instead."""
+    stacks = [module for module in model.modules() if isinstance(module, Stack) and not hasattr(module.config, "grid")]
+    if not stacks:
+        raise ValueError(f"{type(model).__name__} has no stack that reads tokens; only those of qkv can be extended")
+    return stacks
+
+
+def check_scaling(config: StackConfig, length: int, method: str | None) -> str:
+    """Return the method that extends a stack; ValueError where none or another one does."""
+    fitting = METHODS.get(config.position)
+    if fitting is None:
+        raise ValueError(
+            f"position={config.position!r} reads texts of any length, or has no table that can be repeated; extend "
+            f"models of {', '.join(METHODS)}"
+        )
+    if method is not None and method not in fitting:
+        known = "" if method in get_args(Method) else "no method of qkv.extend and "
+        raise ValueError(f"method={method!r} is {known}not for position={config.position!r}; use {', '.join(fitting)}")
+    if length <= config.max_position_embeddings:
+        raise ValueError(
+            f"max_position_embeddings={length} is no longer than the {config.max_position_embeddings} tokens of the "
+            "model; give a greater number"
+        )
+    return method or fitting[0]
+
+
+def doubling(shortest: int, longest: int) -> list[int]:
+    """Return lengths from the one to the other, each twice that before."""
+    lengths = [shortest]
+    while 2 * lengths[-1] < longest:
+        lengths.append(2 * lengths[-1])
+    return [*lengths, longest]
+
+
+def repeat_table(stack: Stack, length: int, method: str) -> None:
+    """Repeat the table of positions until it is long enough; rows in front that no token has stay once."""
+    table, first = stack.position.table, stack.config.position_offset
+    weight = table.weight.detach()
+    if weight.is_meta:
+        raise ValueError("the table of positions is offloaded, and cannot be repeated; load the model into memory")
+    rows = weight[first:]
+    repeated = rows.repeat(-(-length // len(rows)), 1)[:length]
+    table.weight = nn.Parameter(torch.cat((weight[:first], repeated)), requires_grad=table.weight.requires_grad)
+    table.num_embeddings = len(table.weight)
+    stack.config.max_position_embeddings = length
+
+
+def scale_rope(stack: Stack, length: int, method: str) -> None:
+    """Scale the rotary frequencies; those of windows, which see near tokens alone, stay as they are."""
+    config, given = stack.config, dict(stack.config.rope_parameters or {})
+    trained = config.max_position_embeddings
+    if config.rope_by_pattern:
+        kinds = {word: given[word] for word in CACHE_LAYER_TYPES if word in given}
+        far = [word for word in kinds if word != "sliding"] or [*kinds]
+        scaled = {word: scaled_rope(kinds[word], length, trained, method) for word in far}
+        config.rope_parameters = {**given, **scaled}
+    else:
+        config.rope_parameters = scaled_rope(given, length, trained, method)
+    # In transformers the dynamic scaling takes the trained length from here.
+    if method != "dynamic":
+        config.max_position_embeddings = length
+
+
+def scaled_rope(given: Mapping[str, Any], length: int, trained: int, method: str) -> dict[str, Any]:
+    """Return rotary parameters for a length; those of a scaled model are scaled again by the same method alone."""
+    kind = given.get("rope_type", "default")
+    if kind not in ("default", method):
+        raise ValueError(
+            f"rope_parameters have rope_type={kind!r}, with which the model was trained or extended; "
+            + (f"use method={kind!r}" if kind in ROPE_METHODS else "its frequencies cannot be scaled again")
+        )
+    if kind in ("yarn", "linear"):
+        trained = given.get("original_max_position_embeddings") or round(trained / given["factor"])
+    kept = {name: value for name, value in given.items() if name not in ("rope_type", "factor", "attention_factor")}
+    scaled = {**kept, "rope_type": method, "factor": length / trained}
+    return {**scaled, "original_max_position_embeddings": trained} if method == "yarn" else scaled
+
+
+SCALINGS: dict[str, Callable[[Stack, int, str], None]] = {
+    "copy": repeat_table,
+    **dict.fromkeys(ROPE_METHODS, scale_rope),
+}
+
+
+def print_perplexities(lengths: Sequence[int], before: Mapping[int, float], after: Mapping[int, float]) -> None:
+    """Print the perplexity at each length, before and after."""
+    cells = [[f"{each[length]:.2f}" if length in each else "–" for length in lengths] for each in (before, after)]
+    rows = [
+        {"tokens": f"{length:,}", "before": one, "after": other}
+        for length, one, other in zip(lengths, *cells, strict=True)
+    ]
+    print_columns("perplexity", rows, "– where the text or the table of positions is too short")
