@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+LARGE = 2**24  # bytes of a file that takes a moment to hash
 # What a run folder is known by: the last thing that a training writes.
 RECORD = "record.json"
 # What the operating system says where nothing more can be written: a disk, a quota or a file that is full.
@@ -231,3 +232,16 @@ def file_hash(path: Path) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def remembered_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, which for a large one is computed once after each of its changes."""
+    status = path.stat()
+    if status.st_size < LARGE:
+        return file_hash(path)
+    state = (str(path.resolve()), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    known = cache_folder() / "hashes" / hashlib.sha256(repr(state).encode()).hexdigest()
+    if not known.is_file():
+        known.parent.mkdir(exist_ok=True)
+        write_atomically(known, file_hash(path))
+    return known.read_text()

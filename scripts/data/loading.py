@@ -19,6 +19,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from qkv.scripts.common.environment import data_name, local_files
+from qkv.scripts.common.files import remembered_hash
 from qkv.scripts.common.phases import is_first_process
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.column_types import infer_types, media_of, media_types, records, sample, stored_media_of
@@ -30,7 +31,6 @@ from qkv.scripts.recipes.schema import Recipe
 
 # Author, name, then perhaps a configuration and a revision: allenai/c4:en@1588ec4.
 HUB = re.compile(r"(?P<path>[\w.-]+(/[\w.-]+)?)(:(?P<name>[\w.-]+))?(@(?P<revision>[\w./-]+))?")
-IDENTITY_BYTES = 2**16  # of each file, hashed to tell data apart
 Documents = Literal["line", "paragraph", "file"]
 PATHS = ("file_name",)  # columns that imagefolder and audiofolder read as `image` or `audio`
 FILES = {"image": Image(decode=False), "audio": Value("string")}  # how files are stored that tables name
@@ -194,7 +194,7 @@ def public_names(where: str) -> dict[str, Any]:
 
 
 def identity(where: str) -> str:
-    """Return what tells data apart: a commit of the Hub, or a hash over names, sizes and beginnings of files."""
+    """Return what tells data apart: a commit of the Hub, or a hash over the names and contents of files."""
     given = local_files(where)
     if not given:
         return ask_hub(where, commit)
@@ -202,8 +202,7 @@ def identity(where: str) -> str:
     for path in given:
         files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
         for file in files:
-            with file.open("rb") as opened:
-                digest.update(f"{file.relative_to(path)} {file.stat().st_size}".encode() + opened.read(IDENTITY_BYTES))
+            digest.update(f"{file.relative_to(path)} {remembered_hash(file)}\n".encode())
     return f"{','.join(path.name for path in given)} {digest.hexdigest()}"
 
 

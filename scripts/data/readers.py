@@ -80,10 +80,10 @@ def beside(piece: Piece) -> Piece:
     )
 
 
-def stamp_of(path: Path) -> tuple[int, int]:
-    """Return what changes with a file: its size, and the time of its last change."""
+def stamp_of(path: Path) -> tuple[int, int, int]:
+    """Return what changes with a file: its size, and two times, of which copying programs keep but the first."""
     status = path.stat()
-    return status.st_size, status.st_mtime_ns
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def parallel_piece(source: Path, target: Path, encoding: str = UTF_8) -> Piece:

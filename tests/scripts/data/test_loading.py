@@ -1,6 +1,7 @@
 """Data are found where a user says: files, folders, what datasets saved, and the Hub; as a table or as a stream."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from PIL import Image
 
 from endpoint import Answers, Client, Endpoint, chosen
+from qkv.scripts.common.files import LARGE
 from qkv.scripts.data.loading import identity, read, splits
 from qkv.scripts.data.pieces import ORIGIN
 
@@ -159,6 +161,27 @@ def test_the_identity_of_files_is_their_content_not_their_place(tmp_path: Path) 
     assert identity(str(one)) == identity(str(two))
     write(two, WORDS[::-1])
     assert identity(str(one)) != identity(str(two))
+
+
+@pytest.mark.parametrize("size", [2**17, 2 * LARGE])
+def test_one_byte_at_the_end_is_another_identity(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"a" * size)
+    before, times = identity(str(path)), path.stat()
+    assert identity(str(path)) == before
+    path.write_bytes(b"a" * (size - 1) + b"b")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert identity(str(path)) != before
+
+
+def test_a_file_of_the_same_size_and_time_is_read_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.csv", WORDS)
+    times, first = path.stat(), read(str(path))[0]
+    path.write_text(path.read_text().replace("o", "z"))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert path.stat().st_size == times.st_size and path.stat().st_mtime_ns == times.st_mtime_ns
+    assert read(str(path))[0] != first
 
 
 # The Hub --------------------------------------------------------------------------------------------------------------
