@@ -35,7 +35,7 @@ from recipes import STAND_INS
 run.draw_curve = lambda lines, path: Image.new("RGB", (1, 1)).save(path)
 run.plan_steps = StepPlan
 bundled = digits.load_digits()
-FEW = type(bundled)({**bundled, **{name: bundled[name][:300] for name in ("data", "images", "target")}})
+FEW = type(bundled)(**bundled | {name: bundled[name][:300] for name in ("data", "images", "target")})
 digits.load_digits = lambda: FEW
 # For the manuals, which would have to be fetched.
 registry.EXAMPLE_DATA[Corpus].update(STAND_INS)
