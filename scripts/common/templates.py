@@ -1,5 +1,6 @@
 """Fill Jinja templates with facts."""
 
+from functools import cache
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -9,12 +10,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 def render(template: Path, **values: Any) -> str:
     """Fill a template, which may import others beside it; `paragraph` breaks a text into lines of 120 characters."""
-    environment = Environment(
-        loader=FileSystemLoader(template.parent),
+    return environment(template.parent).get_template(template.name).render(values)
+
+
+@cache
+def environment(folder: Path) -> Environment:
+    """Return what reads the templates of a folder, each once in a process."""
+    made = Environment(
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["paragraph"] = lambda text: fill(" ".join(text.split()), 120) + "\n"
-    return environment.get_template(template.name).render(values)
+    made.filters["paragraph"] = lambda text: fill(" ".join(text.split()), 120) + "\n"
+    return made

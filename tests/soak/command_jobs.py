@@ -1,34 +1,70 @@
 """A command of qkv, or a training under Trainer, in a process that was forked for it, with what happens to it there."""
 
+import io
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import datasets
 import disturbances
 import torch
 from PIL import Image
+from tqdm import tqdm
 
 import checkout  # noqa: F401  makes qkv importable
+import own_runs
 import qkv
+import stock_folders
 import tiny_training
 from qkv.scripts import cli, convert, evaluate, predict, publish, sweep, train  # noqa: F401  imported once for all
 from qkv.scripts.data.corpus import Corpus
+from qkv.scripts.example_data import digits
 from qkv.scripts.sweeps import sampling  # noqa: F401
 from qkv.scripts.tasks import registry
 from qkv.scripts.training import run
 from qkv.scripts.training.memory.step_plan import StepPlan
 from recipes import STAND_INS
 
-# What takes most of the time of a tiny training: drawing, and the steps of a copy that are timed before.
+# What takes most of the time of a tiny training: drawing, the steps of a copy that are timed before, all 1,797 digits.
 run.draw_curve = lambda lines, path: Image.new("RGB", (1, 1)).save(path)
 run.plan_steps = StepPlan
+bundled = digits.load_digits()
+FEW = type(bundled)(**bundled | {name: bundled[name][:300] for name in ("data", "images", "target")})
+digits.load_digits = lambda: FEW
 # For the manuals, which would have to be fetched.
 registry.EXAMPLE_DATA[Corpus].update(STAND_INS)
+
+
+def warm_up() -> None:
+    """Do once what commands keep for the next one in their process: modules, the code of models, patterns, templates.
+
+    No thread may be left that was not there before: a child would have none of them.
+    """
+    before = len(os.listdir("/proc/self/task"))
+    tqdm.monitor_interval, os.environ["TOKENIZERS_PARALLELISM"] = 0, "false"
+    small = ["max_steps=1", "model.hidden_size=16", "model.num_hidden_layers=1"]
+    with TemporaryDirectory() as name, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+        folder = Path(name)
+        datasets.config.HF_DATASETS_CACHE = folder / "cache"
+        table, stock = own_runs.data("classes", folder / "table"), stock_folders.gpt2(folder / "stock")
+        for words in (
+            ("train", "digits", f"out={folder / 'digits'}", *small),
+            ("train", table, f"out={folder / 'run'}", *own_runs.KINDS["classes"]),
+            ("publish", folder / "run", folder / "published"),
+            ("convert", stock, folder / "converted"),
+        ):
+            assert cli.main(list(map(str, words))) == 0, said.getvalue()
+    del os.environ["TOKENIZERS_PARALLELISM"]
+    assert len(os.listdir("/proc/self/task")) == before
+
+
+warm_up()
 
 
 def newest_complete(folder: Path) -> str | None:
