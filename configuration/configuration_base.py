@@ -15,6 +15,7 @@ from transformers.configuration_utils import strict
 from transformers.utils import logging
 
 from .docstrings import list_fields, spell_type
+from .labels import check_numbers, numbered
 
 # Names that transformers itself hands to a config without declaring them as fields.
 HUGGING_FACE_EXTRAS = frozenset(
@@ -182,10 +183,12 @@ class QkvConfig(PreTrainedConfig):
         kwargs.setdefault("auto_map", dict(self.auto_classes))
         # transformers looks through them where an Auto class has several models for a config.
         self.architectures: list[str] | None = self.architectures or []
+        self.id2label = numbered(self.id2label)
+        check_numbers(self.label2id, labelled=self.id2label is not None)
         super().__post_init__(**kwargs)
 
     def check_extras(self, extras: dict[str, object]) -> None:
-        """Raise ValueError on a misspelt or retired field among the extras, and on malformed labels."""
+        """Raise ValueError on a misspelt or retired field among the extras, and on a wrong number of labels."""
         for name, value in extras.items():
             if name in RETIRED and value is not None:
                 raise ValueError(f"{name}={value!r} is no field of {type(self).__name__}; set {RETIRED[name]} instead")
@@ -195,8 +198,6 @@ class QkvConfig(PreTrainedConfig):
         labels = extras.get("num_labels")
         if labels is not None and (type(labels) is not int or not 1 <= labels <= 10**6):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1 and at most 1000000")
-        if not isinstance(self.id2label, dict | None):
-            raise ValueError(f"id2label={self.id2label!r} is not a dict of numbers and labels such as {{0: 'cat'}}")
 
     def __setattr__(self, name: str, value: object) -> None:
         self.check_word(name, value)

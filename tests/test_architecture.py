@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Imports point strictly down these lists.
 RANKS = {
     "configuration": [
-        {"axes", "docstrings"},
+        {"axes", "docstrings", "labels"},
         {"configuration_base"},
         {"configuration_attention", "configuration_composite"},
         {"configuration_stack"},
@@ -75,7 +75,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2196, "modeling": 7528}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2237, "modeling": 7528}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

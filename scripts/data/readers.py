@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from qkv.scripts.data.delimited import read_delimited
 from qkv.scripts.data.encoding import UTF_8, encoding_of
+from qkv.scripts.data.examples import Record
 from qkv.scripts.data.json_files import read_json, read_jsonl
 from qkv.scripts.data.pieces import InvalidRecord, Piece, Row, attempt, cut_lines, lines, paragraphs
 
@@ -49,11 +50,27 @@ def read_parquet(piece: Piece) -> Iterator[Row]:
     reason = "its column is shorter than the table"  # of which pyarrow may say nothing
     try:
         for batch in file.iter_batches(1000, row_groups=[piece.begin]):
-            yield from enumerate(batch.to_pylist(), first + done)
+            yield from enumerate(records_of(batch), first + done)
             done += len(batch)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
     yield from ((row, InvalidRecord(f"damaged parquet: {reason}")) for row in range(first + done, first + size))
+
+
+def records_of(batch: pa.RecordBatch) -> list[Record | InvalidRecord]:
+    """Return the rows of a batch; one whose text is not UTF-8 is invalid."""
+    try:
+        return batch.to_pylist()  # type: ignore[no-any-return]
+    except UnicodeDecodeError:
+        return [attempt(lambda at=at: record_of(batch, at)) for at in range(len(batch))]  # type: ignore[misc]
+
+
+def record_of(batch: pa.RecordBatch, at: int) -> Record:
+    """Return a row of a batch; InvalidRecord where its text is not UTF-8."""
+    try:
+        return batch.slice(at, 1).to_pylist()[0]  # type: ignore[no-any-return]
+    except UnicodeDecodeError as error:
+        raise InvalidRecord(f"text that is not UTF-8 from its byte {error.start} on; write the file again") from None
 
 
 def read_image(piece: Piece) -> Iterator[Row]:

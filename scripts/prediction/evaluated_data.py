@@ -91,7 +91,7 @@ def table_test(given: str, source: Source, options: Options) -> Task:
             task = registry.load(recipe)
         except ValueError as error:
             raise ValueError(str(error).replace(str(folder), given)) from None
-    labels = list(source.model.config.id2label.values()) if task.labels else []
+    labels = labels_of(source) if task.labels else []
     unknown = [label for label in task.labels if label not in labels]
     if unknown:
         hint = did_you_mean(unknown[0], labels, "classes")
@@ -169,13 +169,18 @@ def is_parquet(table: Table) -> bool:
     return table.path is not None and table.path.suffix.lower() == ".parquet"
 
 
+def labels_of(source: Source) -> list[str]:
+    """Return the labels of a model in the order of their numbers, in which a stock config need not have them."""
+    return [label for _, label in sorted(source.model.config.id2label.items())]
+
+
 def every_class(table: Table, source: Source, options: Options) -> list[dict[str, Any]]:
     """Return a row of each class of a classifier: a table that is only evaluated may hold a single one."""
     label = options.get("label") or source.columns.get("label") or "label"
     classifies = source.task in ("text-classification", "image-classification")
     if not classifies or label not in table.columns or source.model.config.num_labels < 2:
         return []
-    classes: Sequence[str | int] = list(source.model.config.id2label.values())
+    classes: Sequence[str | int] = labels_of(source)
     kind = Features.from_arrow_schema(pq.read_schema(table.path)).get(label) if is_parquet(table) else None
     if isinstance(kind, ClassLabel):
         classes = [kind.names.index(name) for name in classes if name in kind.names]

@@ -18,10 +18,10 @@ sound its samples as numbers. [`{{record}}`]({{record}}) has the seed, and the n
 
 {{made_with}} {{processor}}.
 
-| kind | inputs | refused | read | not changed | slowest, s | most memory, MiB | minutes |
-| --- | --- | --- | --- | --- | --- | --- | --- |
+| kind | inputs | different | refused | read | not changed | slowest, s | most memory, MiB | minutes |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
-COUNTS = ("inputs", "refused", "read", "not changed")
+COUNTS = ("inputs", "different", "refused", "read", "not changed")
 PAGE = RecordedPage(
     HEAD,
     ("torch", "transformers", "safetensors", "pillow", "pyarrow", "pyyaml"),

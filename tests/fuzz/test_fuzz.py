@@ -73,9 +73,10 @@ def test_damage_ends_in_a_sentence(name: str, tmp_path: Path, page: RecordedPage
     whole = path.read_bytes()
     # This imports what reading takes, which compiles and runs code.
     assert ended(kind, path, whole, nullcontext()) == "not changed"
-    outcomes, failures, meter = Counter[str](), [], Meter() if ON_REQUEST else None
+    outcomes, failures, meter, seen = Counter[str](), [], Meter() if ON_REQUEST else None, set[int]()
     for number in range(TRIES):
         path.write_bytes(data := changed(whole, f"{SEED} {name} {number}", as_json=kind.as_json))
+        seen.add(hash(data))
         limits = meter.within_limits(number, partial(kind.memory, path)) if meter else nullcontext()
         try:
             outcomes[ended(kind, path, whole, limits)] += 1
@@ -89,7 +90,7 @@ def test_damage_ends_in_a_sentence(name: str, tmp_path: Path, page: RecordedPage
         memory = {"memory MiB": round(meter.memory / 2**20, 1), "largest input": meter.largest}
         times = {"seconds": round(meter.seconds, 3), "slowest input": meter.slowest}
         counts = {each: outcomes[each] for each in ("refused", "read", "not changed")}
-        page.add(name, SEED, began, inputs=TRIES, **counts, **times, **memory)
+        page.add(name, SEED, began, inputs=TRIES, different=len(seen), **counts, **times, **memory)
 
 
 @pytest.mark.parametrize(("name", "once"), [(name, once) for name, stored in REGRESSIONS.items() for once in stored])

@@ -121,3 +121,12 @@ def test_a_changed_file_is_another_piece(tmp_path: Path) -> None:
     before = pieces(path)
     path.write_text('{"a": 12}\n')
     assert pieces(path) != before
+
+
+def test_text_of_parquet_that_is_not_utf_8_is_an_invalid_row(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    texts = pa.array([b"a", b"\xff", b"c"]).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"text": texts, "label": [0, 1, 2]}), path)
+    found = rows(path)
+    assert [found[0], found[2]] == [(1, {"text": "a", "label": 0}), (3, {"text": "c", "label": 2})]
+    assert found[1] == (2, "text that is not UTF-8 from its byte 0 on; write the file again")
