@@ -64,15 +64,15 @@ CELLS: dict[str, Any] = {"gru": GRU, "lstm": LSTM}
 
 def reading_orders(keep: Tensor) -> tuple[Tensor, Tensor]:
     """Return the order of tokens read forward and read backward, padding last: (B, T) -> 2 x (B, T)."""
-    forward = (~keep).byte().argsort(dim=1, stable=True)
     place = torch.arange(keep.shape[1], device=keep.device)
+    forward = (place + keep.shape[1] * ~keep).argsort(1)  # all differ: ONNX has no stable sort
     return forward, forward.gather(1, (keep.sum(1, keepdim=True) - 1 - place) % keep.shape[1])
 
 
 def in_order(cell: nn.Module, inputs: Tensor, order: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """Run a cell over each row in its order; outputs are put back where their inputs stood: (B, T, I) -> (B, T, D)."""
-    outputs, state = cell(torch.take_along_dim(inputs, order[..., None], 1), state)
-    return torch.take_along_dim(outputs, order.argsort(1)[..., None], 1), state
+    outputs, state = cell(inputs.gather(1, order[..., None].expand_as(inputs)), state)
+    return outputs.gather(1, order.argsort(1)[..., None].expand_as(outputs)), state
 
 
 class RecurrentLayer(GradientCheckpointingLayer):

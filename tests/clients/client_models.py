@@ -11,14 +11,19 @@ from transformers import (
     BartConfig,
     BertConfig,
     BloomConfig,
+    CLIPConfig,
+    DetrConfig,
     GPT2Config,
     LlamaConfig,
     MistralConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    ResNetConfig,
+    Speech2TextConfig,
     T5Config,
     ViTConfig,
+    WhisperConfig,
 )
 
 import qkv
@@ -31,6 +36,7 @@ CHAT = "{% for message in messages %}{{ message['content'] }}</s>{% endfor %}"
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 HALVES = {"layers": 2, "attention_heads": 4, "ffn_dim": 48}
 IDS = {"vocab_size": len(LETTERS), "pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
+BOTH_HALVES = {f"{half}_{name}": value for half in ("encoder", "decoder") for name, value in HALVES.items()}
 NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 STOCK: dict[str, Callable[..., PreTrainedConfig]] = {
     "llama": partial(LlamaConfig, **SIZES, **IDS, num_key_value_heads=2),
@@ -50,12 +56,40 @@ STOCK: dict[str, Callable[..., PreTrainedConfig]] = {
         dropout_rate=0.0,
         decoder_start_token_id=1,
     ),
-    "bart": partial(
-        BartConfig,
-        **IDS,
+    "bart": partial(BartConfig, **IDS, **BOTH_HALVES, d_model=32, decoder_start_token_id=3),
+    "clip": partial(
+        CLIPConfig,
+        text_config={**SIZES, **IDS, "max_position_embeddings": 48},
+        vision_config={**SIZES, "image_size": 16, "patch_size": 4},
+        projection_dim=20,
+    ),
+    "detr": partial(
+        DetrConfig,
+        **BOTH_HALVES,
         d_model=32,
+        num_queries=5,
+        num_labels=3,
+        use_timm_backbone=False,
+        backbone_config=ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], out_features=["stage2"]),
+    ),
+    "speech_to_text": partial(
+        Speech2TextConfig,
+        **IDS,
+        **BOTH_HALVES,
+        d_model=32,
+        input_feat_per_channel=6,
+        conv_channels=10,
         decoder_start_token_id=3,
-        **{f"{half}_{name}": value for half in ("encoder", "decoder") for name, value in HALVES.items()},
+    ),
+    "whisper": partial(
+        WhisperConfig,
+        **IDS,
+        **BOTH_HALVES,
+        d_model=32,
+        num_mel_bins=6,
+        max_source_positions=11,
+        max_target_positions=48,
+        decoder_start_token_id=3,
     ),
 }
 

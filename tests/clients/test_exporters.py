@@ -1,4 +1,4 @@
-"""torch.export and ONNX: graphs for every length and batch, equal in another runtime."""
+"""torch.export and ONNX: graphs of every family for every length and batch, equal in another runtime."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,13 +7,19 @@ from typing import Any
 import client_models as models
 import pytest
 import torch
+from exports import Graph
 from torch import Tensor, nn
+from torch.export import Dim
+from torch.testing import assert_close
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageClassification,
     AutoModelForMaskedLM,
+    AutoModelForObjectDetection,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForSpeechSeq2Seq,
     GenerationConfig,
     PreTrainedModel,
 )
@@ -21,7 +27,7 @@ from transformers.integrations.executorch import TorchExportableModuleForDecoder
 
 import tiny
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="`make clients` installs it", exc_type=ImportError)
+pytest.importorskip("onnxruntime", reason="`make clients` installs it", exc_type=ImportError)
 pytest.importorskip("onnxscript", reason="`make clients` installs it", exc_type=ImportError)
 
 HEADS: list[tuple[str, Any]] = [
@@ -31,7 +37,25 @@ HEADS: list[tuple[str, Any]] = [
     ("vit", AutoModelForImageClassification),
     ("t5", AutoModelForSeq2SeqLM),
     ("bart", AutoModelForSeq2SeqLM),
+    ("clip", AutoModel),
+    ("detr", AutoModelForObjectDetection),
+    ("speech_to_text", AutoModelForSpeechSeq2Seq),
+    ("whisper", AutoModelForSpeechSeq2Seq),
+    *((name, None) for name in ("AudioEncoderForCTC-speech", "RecurrentForConditionalGeneration-rnnsearch")),
 ]
+BATCH = Dim("batch", min=2, max=64)
+DIMENSIONS: dict[str, dict[int, Any]] = {
+    **dict.fromkeys(("input_ids", "attention_mask"), {0: BATCH, 1: Dim("length", min=2, max=40)}),
+    **dict.fromkeys(("decoder_input_ids", "decoder_attention_mask"), {0: BATCH, 1: Dim("target", min=2, max=40)}),
+    **dict.fromkeys(("pixel_values", "pixel_mask"), {0: BATCH}),
+}
+
+
+def both(kind: str, head: Any) -> tuple[PreTrainedModel, PreTrainedModel | None]:
+    """A model of ours with its stock model, or one of those that transformers does not have."""
+    if head is None:
+        return next(case for case in tiny.CASES if case.name == kind).build(), None
+    return models.both(kind, head)
 
 
 class First(nn.Module):
@@ -43,52 +67,59 @@ class First(nn.Module):
 
     def forward(self, *values: Tensor) -> Tensor:
         inputs = dict(zip(self.names, values, strict=True))
-        return (
-            self.model(**inputs, use_cache=False, return_dict=False)[0]
-            if "input_ids" in inputs
-            else self.model(**inputs)[0]
-        )
+        options = {"use_cache": False} if "input_ids" in inputs or "decoder_input_ids" in inputs else {}
+        return self.model(**inputs, **options, return_dict=False)[0]
 
 
 def inputs_of(kind: str, *, batch: int, length: int) -> dict[str, Tensor]:
-    """Inputs of that size; texts are padded on the right."""
+    """Inputs of that size; texts and sounds are padded on the right."""
+    pictures = tiny.images(batch=batch, size=(16, 16))
     if kind == "vit":
-        return tiny.images(batch=batch, size=(16, 16))
-    given = tiny.text(batch=batch, length=length)
-    if kind in ("t5", "bart"):
-        given |= {"decoder_input_ids": tiny.text(batch=batch, length=length - 2, seed=3)["input_ids"]}
+        return pictures
+    if kind == "detr":
+        mask = torch.ones(batch, 16, 16, dtype=torch.long)
+        mask[1, :, 8:] = 0
+        return {**pictures, "pixel_mask": mask}
+    if kind == "whisper":
+        given = {"input_features": torch.randn(batch, 6, 22, generator=torch.Generator().manual_seed(1))}
+    elif kind in ("speech_to_text", "AudioEncoderForCTC-speech"):
+        given = tiny.audio(length, batch=batch)
+    else:
+        given = tiny.text(batch=batch, length=length) | (pictures if kind == "clip" else {})
+    if kind in ("t5", "bart", "speech_to_text", "whisper") or kind.startswith("Recurrent"):
+        given["decoder_input_ids"] = tiny.text(batch=batch, length=length - 2, seed=3)["input_ids"]
     return given
 
 
-def dimensions(name: str, value: Tensor) -> dict[int, Any]:
-    """Batch and length of an input may be any."""
-    any_batch = {0: torch.export.Dim("batch", min=2, max=64)}
-    if name == "pixel_values":
-        return any_batch
-    return {**any_batch, 1: torch.export.Dim("target" if name.startswith("decoder") else "length", min=2, max=40)}
+def dimensions(kind: str, name: str) -> dict[int, Any]:
+    """What may be any: the batch, and lengths but those that a model or torch fixes."""
+    if kind.startswith("Recurrent"):  # torch unrolls recurrent networks, stock ones too
+        return {0: BATCH}
+    if kind in ("speech_to_text", "AudioEncoderForCTC-speech") and name in ("input_features", "attention_mask"):
+        return {0: BATCH, 1: Dim("frames", min=8, max=400)}
+    return DIMENSIONS.get(name, {0: BATCH})
 
 
 @pytest.mark.parametrize(("kind", "head"), HEADS, ids=lambda value: getattr(value, "__name__", value))
 def test_onnx(kind: str, head: Any, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
+    fixed = kind.startswith("Recurrent")
+
     def exported(model: PreTrainedModel) -> Tensor:
         given = inputs_of(kind, batch=3, length=9)
-        graph = First(model, list(given)).eval()
+        module = First(model, list(given)).eval()
         path = tmp_path / f"{type(model).__name__}.onnx"
-        shapes = (tuple(dimensions(*item) for item in given.items()),)
-        torch.onnx.export(graph, tuple(given.values()), path, dynamo=True, dynamic_shapes=shapes, verbose=False)
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        for batch, length in ((3, 9), (5, 14)):
+        graph = Graph(module, list(given.values()), path, [dimensions(kind, name) for name in given])
+        for batch, length in ((3, 9), (5, 9 if fixed else 14)):
             values = list(inputs_of(kind, batch=batch, length=length).values())
-            names = [each.name for each in session.get_inputs()]
-            (result,) = session.run(None, dict(zip(names, (value.numpy() for value in values), strict=True)))
-            expected = graph(*values)
+            (result,), expected = graph(*values), module(*values)
             # What is computed at padding is nobody's business.
-            real = values[1].bool() if expected.ndim == 3 and len(values) == 2 else ...
-            torch.testing.assert_close(torch.from_numpy(result)[real], expected[real], rtol=1e-5, atol=1e-5)
+            real = values[1].bool() if expected.ndim == 3 and list(given) == ["input_ids", "attention_mask"] else ...
+            assert_close(result[real], expected[real], rtol=1e-5, atol=1e-5)
         return expected[real]
 
+    what = f"export of any batch{'' if fixed else ' and length'}"
     with torch.no_grad():
-        side_by_side("ONNX Runtime", "export of any batch and length", exported, *models.both(kind, head))
+        side_by_side("ONNX Runtime", what, exported, *both(kind, head))
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom"])
@@ -103,7 +134,7 @@ def test_a_step_with_a_cache(kind: str, side_by_side: Callable[..., None]) -> No
         program = module.export(input_ids=prompt[:, :1], cache_position=torch.arange(1)).module()
         steps = [program(input_ids=prompt[:, at : at + 1], cache_position=torch.tensor([at])) for at in range(6)]
         found = torch.cat(steps, dim=1)
-        torch.testing.assert_close(found, model(prompt).logits, rtol=1e-4, atol=1e-4)
+        assert_close(found, model(prompt).logits, rtol=1e-4, atol=1e-4)
         return found
 
     with torch.no_grad():

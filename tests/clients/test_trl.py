@@ -56,6 +56,7 @@ SFT = {
     "plain": {},
     "packed": {"packing": True, "max_length": 24},
     "packed by cutting": {"packing": True, "packing_strategy": "wrapped", "max_length": 24},
+    "without padding": {"padding_free": True, "max_length": None},
     "the loss of completions": {"completion_only_loss": True},
     "gradient checkpointing": {"gradient_checkpointing": True},
     "loss in chunks": {"loss_type": "chunked_nll"},
@@ -87,8 +88,12 @@ def test_fine_tuning_of_scaled_logits_has_the_loss_of_the_model(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_preferences(kind: str, tmp_path: Path, side_by_side: Callable[..., None]) -> None:
-    side_by_side("TRL", "DPO", trained(trl.DPOTrainer, PAIRS, settings(trl.DPOConfig, tmp_path)), *decoder(kind))
+@pytest.mark.parametrize(("way", "options"), [("DPO", {}), ("DPO, without padding", SFT["without padding"])])
+def test_preferences(
+    kind: str, way: str, options: dict[str, Any], tmp_path: Path, side_by_side: Callable[..., None]
+) -> None:
+    arguments = settings(trl.DPOConfig, tmp_path, **options)
+    side_by_side("TRL", way, trained(trl.DPOTrainer, PAIRS, arguments), *decoder(kind))
 
 
 @pytest.mark.parametrize("kind", ["llama", "bert"])
