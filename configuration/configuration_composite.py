@@ -44,6 +44,11 @@ class CompositeConfig(QkvConfig):
             for name, style in getattr(self, part).base_model_tp_plan.items()
         }
 
+    @property
+    def base_model_fsdp_plan(self) -> dict[Any, str]:  # type: ignore[override]
+        """Plan of sharding beside those of the parts, of which transformers takes the plans itself: nothing."""
+        return {}
+
     @classmethod
     def known_fields(cls) -> set[str]:
         """Return every name that this config or one of its parts declares: shared fields are checked as well."""

@@ -1,6 +1,6 @@
 """Recurrent encoder-decoders: what translated before the Transformer, with and without attention."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .axes import AlignmentName, CellName, FrontendName, ReadoutName
 from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
@@ -45,6 +45,8 @@ class QkvRecurrentConfig(QkvConfig):
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
     frontend: ClassVar[FrontendName] = "tokens"
     start_with_last_token: ClassVar[bool] = False
+    # Each half of the model has a plan of its own.
+    base_model_fsdp_plan: ClassVar[dict[Any, str]] = {}
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_recurrent.QkvRecurrentConfig",
         "AutoModel": "modeling_recurrent.QkvRecurrentModel",

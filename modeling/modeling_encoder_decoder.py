@@ -63,7 +63,19 @@ class SharedVocabularyMixin(QkvPreTrainedModel):
         return embeddings
 
 
-class EncoderDecoderBase(QkvPreTrainedModel):
+class SharedTablesMixin(QkvPreTrainedModel):
+    """Shard tables of which two are one with the model itself: sharded one by one, each would move the other's weight.
+
+    transformers does so for the table of source tokens and the head, which are not what encoder-decoders tie.
+    """
+
+    def init_parallel_plans(self) -> None:
+        super().init_parallel_plans()
+        tied = {name.rpartition(".")[0] for pair in self.tied_parameters().items() for name in pair}
+        self._fsdp_plan = {name: style for name, style in self._fsdp_plan.items() if name not in tied}
+
+
+class EncoderDecoderBase(SharedTablesMixin):
     """Run an encoder, or take its output from an earlier call."""
 
     encoder: Any
@@ -193,7 +205,7 @@ def shift_right(ids: Tensor, config: QkvConfig) -> Tensor:
     return torch.cat((start, ids[:, :-1]), dim=1)
 
 
-class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
+class Seq2SeqLMBase(StaticMasks, SharedTablesMixin):
     """Score the next token of a text, from an encoder-decoder's last hidden state.
 
     In training with labels only the loss is computed, without logits and cache, unless `skip_logits=False`.
@@ -203,6 +215,7 @@ class Seq2SeqLMBase(StaticMasks, QkvPreTrainedModel):
     # The encoder-decoder that the head stands on.
     model_class: ClassVar[type[QkvPreTrainedModel]]
     _tp_plan = {"lm_head": "colwise_gather_output"}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__(config)

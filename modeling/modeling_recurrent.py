@@ -13,7 +13,14 @@ from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .base import can_return_tuple
 from .heads.loss import Count, cross_entropy
-from .modeling_encoder_decoder import EncoderOutputs, SourceAndTarget, both_sides, other_fields, shift_right
+from .modeling_encoder_decoder import (
+    EncoderOutputs,
+    SharedTablesMixin,
+    SourceAndTarget,
+    both_sides,
+    other_fields,
+    shift_right,
+)
 from .recurrent.recurrent_cache import RecurrentCache
 from .recurrent.recurrent_stack import QkvRecurrentDecoder, QkvRecurrentEncoder, QkvRecurrentPreTrainedModel
 
@@ -66,10 +73,11 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         return RecurrentCache(self.config.num_hidden_layers) if due and past_key_values is None else past_key_values
 
 
-class QkvRecurrentForConditionalGeneration(QkvRecurrentPreTrainedModel, GenerationMixin):
+class QkvRecurrentForConditionalGeneration(SharedTablesMixin, QkvRecurrentPreTrainedModel, GenerationMixin):
     """Translate as in 2014 and 2015: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvRecurrentConfig
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
 
     def __init__(self, config: QkvRecurrentConfig) -> None:
         super().__init__(config)

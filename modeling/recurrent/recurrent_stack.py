@@ -107,6 +107,8 @@ class QkvRecurrentPreTrainedModel(QkvPreTrainedModel):
 class RecurrentHalf(QkvRecurrentPreTrainedModel):
     """Embed the tokens of one half: `input_ids -> TokenFrontend -> dropout`."""
 
+    _fsdp_plan = {"embed_tokens": "free_full_weight"}
+
     def __init__(self, config: QkvRecurrentConfig) -> None:
         super().__init__(config)
         self.embed_tokens = FRONTENDS[config.frontend](config)
@@ -125,6 +127,8 @@ class QkvRecurrentEncoder(RecurrentHalf):
     """The encoder half: `input_ids -> TokenFrontend -> RecurrentLayers -> last_hidden_state (B, S, M)`."""
 
     _no_split_modules = ["RecurrentLayer"]
+    # Those of the decoder stay with the model: its first is asked for keys ahead of its own call, which gathers weights.
+    _fsdp_plan = {**RecurrentHalf._fsdp_plan, "layers.*": "free_full_weight"}
     _can_record_outputs = {"hidden_states": OutputRecorder(RecurrentLayer, num_hidden_layers_key="num_encoder_layers")}
 
     def __init__(self, config: QkvRecurrentConfig) -> None:

@@ -18,6 +18,10 @@ MARKERS = (
     "flash_attn_3_test",
     "flash_attn_test",
     "accelerate_tests",
+    "is_fsdp_test",
+    "generate",
+    "torch_export_test",
+    "is_pipeline_test",
 )
 HEAD = """# transformers' common tests
 

@@ -16,7 +16,7 @@ import tiny
 Inputs = dict[str, Any]
 BATCH = 13
 TEXT = {"batch_size": BATCH, "seq_length": tiny.LENGTH, "num_choices": 3}
-# Tensor-parallel training is compared with training of one process, and dropout differs.
+# Training over devices is compared with training of one process, and dropout differs.
 PLAIN = dict.fromkeys(tiny.DROPOUT, 0.0)
 IMAGE = {"batch_size": BATCH, "seq_length": 13, "image_size": 16, "patch_size": 4, "num_masks": 5, "mask_length": 12}
 
@@ -35,6 +35,11 @@ class Family:
     @property
     def classes(self) -> tuple[Any, ...]:
         return tuple(getattr(qkv, name, None) or getattr(transformers, name) for name in self.heads)
+
+    @property
+    def is_language_model(self) -> bool:
+        """True where an Auto class of decoders or encoder-decoders over text loads it."""
+        return any(head.endswith(("CausalLM", "LMHeadModel", "ForConditionalGeneration")) for head in self.heads)
 
 
 def model_tester(family: Family) -> Any:
@@ -91,7 +96,7 @@ TRANSLATORS = [f"QkvEncoderDecoder{head}" for head in ("Model", "ForConditionalG
 FAMILIES = {
     "BERT": Family(lambda: BertConfig(**TINY, **tiny.SIZES), [f"Bert{head}" for head in BERT_HEADS], text, TEXT),
     "GPT2": Family(
-        lambda: GPT2Config(**TINY, n_embd=32, n_layer=2, n_head=4, n_positions=48),
+        lambda: GPT2Config(**TINY, n_embd=32, n_layer=2, n_head=4, n_positions=64),
         ["GPT2Model", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "GPT2ForTokenClassification"],
         text,
         TEXT,
@@ -106,11 +111,13 @@ FAMILIES = {
     "Decoder": Family(lambda: tiny.decoder(max_position_embeddings=64, **PLAIN), DECODER, text, TEXT),
     "DecoderLlama": Family(lambda: tiny.decoder("llama"), DECODER, text, TEXT),
     "DecoderMistral": Family(lambda: tiny.decoder("mistral", num_key_value_heads=2), DECODER, text, TEXT),
-    "EncoderDecoder": Family(tiny.encoder_decoder, TRANSLATORS, translations, TEXT),
+    "EncoderDecoder": Family(
+        lambda: tiny.encoder_decoder(max_position_embeddings=64, **PLAIN), TRANSLATORS, translations, TEXT
+    ),
     "EncoderDecoderT5": Family(lambda: tiny.encoder_decoder("t5"), TRANSLATORS, translations, TEXT),
     "EncoderDecoderEncoder": Family(tiny.encoder_alone, ["QkvEncoderDecoderEncoderModel"], text, TEXT),
     "Recurrent": Family(
-        tiny.recurrent,
+        lambda: tiny.recurrent(embedding_dropout=0.0, hidden_dropout=0.0),
         ["QkvRecurrentModel", "QkvRecurrentForConditionalGeneration"],
         translations,
         {**TEXT, "num_hidden_layers": 1},

@@ -22,6 +22,8 @@ from transformers_tests.test_modeling_common import ModelTesterMixin  # noqa: E4
 from transformers_tests.test_tensor_parallel_mixin import TensorParallelTesterMixin  # noqa: E402
 from transformers_tests.test_training_mixin import TrainingTesterMixin  # noqa: E402
 
+fsdp = transformers_source.load_fsdp()
+
 # {test: {family: why it does not apply}}.
 INAPPLICABLE = tables.beside(__file__)
 
@@ -57,6 +59,8 @@ def common_tests(name: str, family: Family) -> type[unittest.TestCase]:
         mixins.append(GenerationTesterMixin)
     if hasattr(model_tester(family), "causal_lm_class"):
         mixins += [TrainingTesterMixin, TensorParallelTesterMixin]
+    if family.is_language_model:
+        mixins.append(fsdp.FSDPTesterMixin)
 
     def prepare(self: Any, inputs: Any, model_class: Any, return_labels: bool = False) -> Any:
         prepared = ModelTesterMixin._prepare_for_class(self, inputs, model_class, return_labels)

@@ -1,11 +1,14 @@
 """The tests that transformers runs on its own models, imported from its source distribution or from a checkout.
 
 The source distribution on PyPI has `tests/test_*.py` and nothing else of the tests. What these import beside it comes
-from a checkout if TRANSFORMERS_SOURCE names one, else from the stand-ins here: two mixins without tests.
+from a checkout if TRANSFORMERS_SOURCE names one, else from the stand-ins here: two mixins without tests, and what starts
+processes that talk over gloo.
 """
 
 import importlib.util
+import multiprocessing
 import os
+import pickle
 import socket
 import sys
 from collections.abc import Callable
@@ -14,8 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
 # The root of a checkout or of an unpacked source distribution; `make common-suite` downloads one.
 SOURCE = Path(os.environ.get("TRANSFORMERS_SOURCE", "nowhere"))
@@ -30,12 +35,50 @@ class ExportTesterMixin:
     """Has tests in a checkout alone."""
 
 
-def run_rank(rank: int, world_size: int, port: int, module: str, name: str, arguments: Any) -> None:
-    """Call a function of the tests in one of several processes that talk over gloo."""
+class LanguageModel:
+    """An Auto class of decoders and encoder-decoders: the tests of FSDP know decoders alone."""
+
+    @staticmethod
+    def auto_class(config: PreTrainedConfig) -> Any:
+        return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+
+    @classmethod
+    def from_config(cls, config: PreTrainedConfig) -> PreTrainedModel:
+        return cls.auto_class(config).from_config(config)
+
+    @classmethod
+    def from_pretrained(cls, folder: str, **kwargs: object) -> PreTrainedModel:
+        return cls.auto_class(AutoConfig.from_pretrained(folder)).from_pretrained(folder, **kwargs)
+
+
+def load_fsdp() -> Any:
+    """Import the tests of FSDP, for all models that have a plan."""
+    module: Any = import_module(f"{PACKAGE}.test_fsdp_mixin")
+    module.AutoModelForCausalLM, module.FSDP_DISTRIBUTED_TEST_MODEL_TYPES = LanguageModel, None
+    return module
+
+
+def run_rank(rank: int, pickled: bytes) -> None:
+    """Call a function of the tests in one of several processes; what names it is read when it can be imported."""
+    torch.set_num_threads(1)  # there are as many of these processes as cores
+    load_tests()
+    load_fsdp()
+    function, arguments = pickle.loads(pickled)
+    function(rank, *arguments)
+
+
+def start_ranks(function: Callable[..., None], args: tuple[Any, ...], nprocs: int) -> None:
+    """Call a function in so many processes, each with its rank as the first argument."""
+    multiprocessing.set_forkserver_preload(["qkv", "torch.distributed.fsdp"])
+    pickled = pickle.dumps((function, args))
+    processes.start_processes(run_rank, (pickled,), nprocs=nprocs, start_method="forkserver")
+
+
+def in_group(rank: int, world_size: int, port: int, module: str, name: str, arguments: Any) -> None:
+    """Call a function of the tests in a group of processes."""
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world_size)
     )
-    load_tests()
     dist.init_process_group("gloo")
     try:
         getattr(import_module(module), name)(rank, *arguments)
@@ -51,9 +94,9 @@ def run_distributed(world_size: int) -> Callable[[Callable[..., None]], Callable
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 port = free.getsockname()[1]
-            # A new process finds this module, and by it the package of the tests.
+            # By its name, for the module has what this returns under the same one.
             names = (function.__module__, function.__name__)
-            processes.spawn(run_rank, (world_size, port, *names, arguments), nprocs=world_size)
+            start_ranks(in_group, (world_size, port, *names, arguments), world_size)
 
         return run
 
@@ -65,7 +108,14 @@ STAND_INS: dict[str, dict[str, Any]] = {
     "generation.test_utils": {"GenerationTesterMixin": GenerationTesterMixin},
     "exporters": {},
     "exporters.test_export": {"ExportTesterMixin": ExportTesterMixin},
-    "distributed_testing_utils": {"run_distributed": run_distributed},
+    "distributed_testing_utils": {
+        "run_distributed": run_distributed,
+        "_start_rank_processes": start_ranks,
+        "_get_distributed_backend": lambda: "gloo",
+        "_get_distributed_device_type": lambda: "cpu",
+        "_get_rank_device": lambda rank: torch.device("cpu"),
+        "_set_rank_device": lambda rank: None,
+    },
 }
 
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from transformers.distributed.fsdp import _resolve_tied_embed_lm_head_plan
 
 import qkv.modeling
 import tiny
@@ -154,3 +155,16 @@ def test_the_main_input_stands_on_the_class():
         name: next((given for kind, given in expected.items() if name.startswith(f"Qkv{kind}")), "input_ids")
         for name in CLASSES
     }
+
+
+@pytest.mark.parametrize("case", tiny.CASES, ids=lambda case: case.name)
+def test_the_plan_of_sharding_names_modules_and_no_weight_twice(case):
+    model = case.build()
+    plan = _resolve_tied_embed_lm_head_plan(model.fsdp_plan, model)
+    for name in plan:
+        model.get_submodule(name.removesuffix(".*"))  # raises where there is none
+    sharded = [
+        parameter for name in model._expand_parallel_plan(plan) for parameter in model.get_submodule(name).parameters()
+    ]
+    assert sharded
+    assert len(set(sharded)) == len(sharded)
