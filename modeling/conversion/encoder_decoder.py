@@ -1,4 +1,4 @@
-"""Conversion of encoder-decoders: T5, BART, Marian, Pegasus and their multilingual kin, as tables."""
+"""Conversion of encoder-decoders: T5, LongT5, BART, Marian, Pegasus and their multilingual kin, as tables."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -77,14 +77,14 @@ GATED_ACTIVATION = Codec(
 PLAIN = {"norm": "rms", "attention_bias": False, "mlp_bias": False, "position": "t5", "attention_multiplier": 1.0}
 
 
-def t5_stack(ours: str, theirs: str, feed_forward: int) -> tuple[Row, ...]:
+def t5_stack(ours: str, theirs: str, feed_forward: int, attention: str = "SelfAttention") -> tuple[Row, ...]:
     """Return the rows of a stack; the feed-forward follows one attention in the encoder, two in the decoder."""
     block = f"{theirs}.block.*.layer"
     return (
         (f"{ours}embed_tokens", f"{{{theirs}.embed_tokens,shared}}", "tie"),
-        (f"{ours}position.table", f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias"),
+        (f"{ours}position.table", f"{theirs}.block.0.layer.0.{attention}.relative_attention_bias"),
         (f"{ours}layers.*.self_attn_residual.norm", f"{block}.0.layer_norm"),
-        (f"{ours}layers.*.self_attn.{{q,k,v,o}}_proj", f"{block}.0.SelfAttention.{{q,k,v,o}}"),
+        (f"{ours}layers.*.self_attn.{{q,k,v,o}}_proj", f"{block}.0.{attention}.{{q,k,v,o}}"),
         (f"{ours}layers.*.mlp_residual.norm", f"{block}.{feed_forward}.layer_norm"),
         # A gate takes its up_proj along; without one the row after it finds up_proj.
         (f"{ours}layers.*.mlp.{{gate,up}}_proj", f"{block}.{feed_forward}.DenseReluDense.{{wi_0,wi_1}}"),
@@ -116,17 +116,17 @@ def gated(plain: Architecture, spread: Callable[[Values], Values]) -> Architectu
     )
 
 
+T5_DECODER: tuple[Row, ...] = (
+    *t5_stack("decoder.", "decoder", 2),
+    ("decoder.layers.*.cross_attn_residual.norm", "decoder.block.*.layer.1.layer_norm"),
+    ("decoder.layers.*.cross_attn.{q,k,v,o}_proj", "decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}"),
+)
 T5 = Architecture(
     "t5",
     QkvEncoderDecoderConfig,
     {**T5_FIELDS, "decoder.scale_logits": "scale_decoder_outputs"},
     both(PLAIN),
-    (
-        *t5_stack("encoder.", "encoder", 1),
-        *t5_stack("decoder.", "decoder", 2),
-        ("decoder.layers.*.cross_attn_residual.norm", "decoder.block.*.layer.1.layer_norm"),
-        ("decoder.layers.*.cross_attn.{q,k,v,o}_proj", "decoder.block.*.layer.1.EncDecAttention.{q,k,v,o}"),
-    ),
+    (*t5_stack("encoder.", "encoder", 1), *T5_DECODER),
     t5_heads("T5"),
     prefixes=("model.", ""),
     # Theirs says it is tied always; whether the table is shared, the weights show. Its buckets know no longest text.
@@ -150,6 +150,33 @@ T5_ENCODER = Architecture(
     | set("num_decoder_layers decoder_start_token_id use_cache scale_decoder_outputs is_encoder_decoder".split()),
 )
 MT5_ENCODER = replace(T5_ENCODER, model_type="mt5", heads=t5_encoder_heads("MT5"))
+
+# LongT5 with local attention; that with transient global tokens, sums of blocks, has no counterpart here.
+LOCAL = Codec("local_radius", lambda radius, theirs: radius + 1, lambda window, ours: (window or 1) - 1)
+LOCAL_T5 = replace(
+    T5,
+    model_type="longt5",
+    fields={
+        **{name: theirs for name, theirs in T5.fields.items() if name != "classifier_dropout"},
+        "encoder.sliding_window": LOCAL,
+    },
+    words={**T5.words, "encoder.pattern": "sliding"},
+    rows=(*t5_stack("encoder.", "encoder", 1, "LocalSelfAttention"), *T5_DECODER),
+    heads=heads("LongT5", "ForConditionalGeneration"),
+    inert=T5.inert | {"global_block_size"},
+)
+LOCAL_T5_ENCODER = replace(
+    T5_ENCODER,
+    model_type="longt5",
+    fields={
+        **{name: theirs for name, theirs in T5_ENCODER.fields.items() if name != "classifier_dropout"},
+        "sliding_window": LOCAL,
+    },
+    words={**T5_ENCODER.words, "pattern": "sliding"},
+    rows=t5_stack("", "encoder", 1, "LocalSelfAttention"),
+    heads=t5_encoder_heads("LongT5")[:1],
+    inert=T5_ENCODER.inert | {"global_block_size"},
+)
 
 # What encoder and decoder say each for itself.
 SIDES: Fields = {
@@ -282,7 +309,8 @@ M2M100 = replace(
 # mT5 without a scale before its head is T5 v1.1, and what is both is stored as T5.
 T5_KIN = tuple(
     variant
-    for plain, spread in ((T5, both), (MT5, both), (T5_ENCODER, dict), (MT5_ENCODER, dict))
+    for spread, kin in ((both, (T5, MT5, LOCAL_T5)), (dict, (T5_ENCODER, MT5_ENCODER, LOCAL_T5_ENCODER)))
+    for plain in kin
     for variant in (gated(plain, spread), plain)
 )
 ENCODER_DECODERS = (*T5_KIN, BART, MBART, MARIAN, MARIAN_TWO_VOCABULARIES, PEGASUS, M2M100)

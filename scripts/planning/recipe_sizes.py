@@ -4,7 +4,15 @@ from collections.abc import Callable
 from typing import Any
 
 from qkv.scripts.data.tokenization import MAKERS, SPECIAL
-from qkv.scripts.example_data import digit_drawings, documentation, shapes, spoken_digits, synthetic_text, tune_grammar
+from qkv.scripts.example_data import (
+    digit_drawings,
+    documentation,
+    long_texts,
+    shapes,
+    spoken_digits,
+    synthetic_text,
+    tune_grammar,
+)
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import contrastive
 
@@ -20,6 +28,16 @@ def vocabulary(recipe: Recipe, tokenizer: str, count: int) -> dict[str, int]:
 def letters(recipe: Recipe) -> DataSizes:
     """Return the sizes of copies and reversals."""
     return vocabulary(recipe, "characters", len(synthetic_text.LETTERS)), {}
+
+
+def nested_lists(recipe: Recipe) -> DataSizes:
+    """Return the sizes of lists of operations and digits."""
+    return {**vocabulary(recipe, "words", len(long_texts.OPERATORS) + 11), "num_labels": 10}, {}
+
+
+def recalled(recipe: Recipe) -> DataSizes:
+    """Return the sizes of pairs of keys and values."""
+    return vocabulary(recipe, "words", recipe.text.symbols + long_texts.VALUES), {}
 
 
 def grids(recipe: Recipe, count: int, columns: int, length: int) -> DataSizes:
@@ -63,6 +81,8 @@ def spoken(recipe: Recipe) -> DataSizes:
 GENERATED: dict[str, Callable[[Recipe], DataSizes]] = {
     "copy": letters,
     "reverse": letters,
+    "listops": nested_lists,
+    "recall": recalled,
     "digits": lambda recipe: ({"num_labels": len(digit_drawings.NAMES)}, {}),
     "digit-drawings": drawings,
     "tunes": tunes,

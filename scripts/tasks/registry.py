@@ -11,7 +11,7 @@ from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
 from qkv.scripts.data.tagged_words import TaggedWords, read_tagged_words
 from qkv.scripts.data.text_columns import read_corpus
-from qkv.scripts.example_data import documentation, shapes, synthetic_text
+from qkv.scripts.example_data import documentation, long_texts, shapes, synthetic_text
 from qkv.scripts.example_data.digit_drawings import digit_drawings
 from qkv.scripts.example_data.digits import digits
 from qkv.scripts.example_data.spoken_digits import spoken_digits
@@ -41,6 +41,8 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
         "reverse": synthetic_text.reverse,
         "numbers": synthetic_text.numbers,
         "dates": synthetic_text.dates,
+        "listops": long_texts.listops,
+        "recall": long_texts.recall,
         "docstrings": documentation.docstrings,
         "django-docs": documentation.documents,
         "django-paragraphs": documentation.paragraphs,

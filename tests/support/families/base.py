@@ -128,6 +128,7 @@ class Row:
         for _ in range(self.convolutions if name.startswith("encoder") else 0):
             mask = mask[:, ::2]
         mask = mask.flatten(0, -2).bool()
+        value = dense(value, mask.shape[-1]) if "attentions" in name and value.ndim == 5 else value
         rows = value.transpose(1, 2) if "attentions" in name else value
         return rows[mask] if rows.shape[:2] == mask.shape else value
 
@@ -159,6 +160,16 @@ def silence(model: PreTrainedModel) -> None:
     for unread, read in UNREAD.items():
         if unread in parameters and read in parameters:
             parameters[unread].copy_(parameters[read])
+
+
+def dense(blocks: Tensor, length: int) -> Tensor:
+    """Weights of all keys from those of local attention, a block and its neighbours: (B, N, H, L, 3 L) -> (B, H, T, T)."""
+    batch, count, heads, size, _ = blocks.shape
+    whole = blocks.new_zeros(batch, heads, count * size, (count + 2) * size)
+    for block in range(count):
+        rows, keys = slice(block * size, (block + 1) * size), slice(block * size, (block + 3) * size)
+        whole[:, :, rows, keys] = blocks[:, block]
+    return whole[:, :, :length, size : size + length]
 
 
 def rope(kind: str, **parameters: Any) -> dict[str, Any]:

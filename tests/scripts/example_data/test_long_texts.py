@@ -1,0 +1,65 @@
+"""Long texts: known lists have known results, pairs keep their values, all are the same every time."""
+
+import hashlib
+import math
+import re
+from collections import defaultdict
+from statistics import median
+
+import pytest
+
+from qkv.scripts.example_data.long_texts import VALUES, listops, recall, unknown
+from recipes import recipe_of
+
+LONG = recipe_of(text=dict(made=60, length=402, symbols=20))
+
+
+def value(text: str) -> int:
+    """The result of a list, by replacing inner lists by theirs."""
+    while text.startswith("["):
+        name, digits = re.search(r"\[(\w+)((?: \d)+) \]", text).groups()
+        numbers = [int(digit) for digit in digits.split()]
+        results = {"MAX": max, "MIN": min, "MED": lambda n: int(median(n)), "SM": lambda n: sum(n) % 10}
+        text = text.replace(f"[{name}{digits} ]", str(results[name](numbers)), 1)
+    return int(text)
+
+
+def test_the_class_of_a_list_is_its_result() -> None:
+    corpus = listops(LONG)
+    for split, texts in corpus.texts.items():
+        assert [value(text) for text in texts] == corpus.labels[split]
+    lengths = [len(text.split()) for text in corpus.texts["train"]]
+    assert max(lengths) <= 400 and max(lengths) > 350 and min(lengths) < 200 and sum(lengths) > 200 * len(lengths)
+    assert len(set(corpus.labels["train"])) > 5 and corpus.names == [str(digit) for digit in range(10)]
+    assert len({*corpus.texts["train"], *corpus.texts["test"]}) == 60
+
+
+def test_a_key_keeps_its_value_within_a_text_alone() -> None:
+    corpus = recall(LONG)
+    seen = defaultdict(set)
+    for text in corpus.texts["train"]:
+        words = text.split()
+        assert len(words) == 400
+        values: dict[str, str] = {}
+        for key, held in zip(words[::2], words[1::2], strict=True):
+            assert values.setdefault(key, held) == held
+            seen[key].add(held)
+    assert len(seen) == 20 and min(map(len, seen.values())) > VALUES // 2
+
+
+def test_what_nobody_can_know() -> None:
+    # One key is known from the start, its value once; two keys after one pair are one value and one choice.
+    assert unknown(1, 10) == pytest.approx(math.log(VALUES) / 20)
+    assert unknown(2, 1) == pytest.approx((math.log(2) + math.log(VALUES)) / 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "digest"),
+    [
+        (listops, "4e83f9dbbcc4f1c9ede1a6c00c42e885c2bd8aaa74174d7725b977fdb4858d1b"),
+        (recall, "9f081decb36539206ba38d7b3424bcf9a2b8873c4124fe21381a555e3af536c1"),
+    ],
+)
+def test_they_are_the_same_every_time(make, digest: str) -> None:
+    whole = "\n".join(make(LONG).texts["train"])
+    assert hashlib.sha256(whole.encode()).hexdigest() == digest
