@@ -20,9 +20,11 @@ TABLE_POSITIONS: tuple[str, ...] = get_args(TablePositionName)
 ROTARY_POSITIONS: tuple[str, ...] = get_args(RotaryPositionName)
 BIAS_POSITIONS: tuple[str, ...] = get_args(BiasPositionName)
 
-# Attention patterns: those that a backend knows by a flag or a number, and those that need a mask of their own.
+# Attention patterns: those that a backend knows by a flag or a number, and those that need a mask of their own, some of
+# them over the rows and columns of a grid.
 MasklessPatternName = Literal["full", "sliding"]
-MaskedPatternName = Literal["block_sparse", "row", "column", "convolutional"]
+GridPatternName = Literal["row", "column", "convolutional"]
+MaskedPatternName = Literal["dilated", "block_sparse", "random", "strided", "fixed", GridPatternName]
 PatternName = Literal[MasklessPatternName, MaskedPatternName]
 MASKLESS_PATTERNS: tuple[str, ...] = get_args(MasklessPatternName)
 

@@ -1,4 +1,4 @@
-"""Attention: heads, position encoding, pattern, rotary parameters."""
+"""Attention: heads, position encoding, rotary parameters."""
 
 from copy import deepcopy
 from difflib import get_close_matches
@@ -8,7 +8,8 @@ from typing import Any, ClassVar, get_args
 from transformers.modeling_rope_utils import RopeParameters
 
 from .axes import ROTARY_POSITIONS, KernelName, PatternName, PositionName, ProjectionName
-from .configuration_base import Derived, QkvConfig, at_least, check_choice, checked, positive, rate
+from .configuration_base import Derived, at_least, check_choice, checked, positive, rate
+from .configuration_pattern import CACHE_LAYER_TYPES, PatternConfig
 
 # Each kind of rope scaling with the parameters it cannot do without.
 ROPE_NEEDS = {
@@ -24,17 +25,14 @@ ROPE_NUMBERS = frozenset(
     "beta_fast beta_slow".split()
 )
 ROPE_BOUNDS = {"factor": (1, inf, "of at least 1"), "partial_rotary_factor": (0, 1, "above 0 and at most 1")}
-# Patterns that need every past key keep a full cache; a window can forget.
-CACHE_LAYER_TYPES = dict.fromkeys(get_args(PatternName), "full_attention") | {"sliding": "sliding_attention"}
 
 
 @checked
-class AttentionConfig(QkvConfig):
+class AttentionConfig(PatternConfig):
     """Configure the attention of one stack: heads, position encoding and attention pattern.
 
     Args:
         hidden_size: Width of the hidden states.
-        num_hidden_layers: Number of layers.
         num_attention_heads: Number of query heads.
         num_key_value_heads: Number of key-value heads; fewer than `num_attention_heads` is grouped-query attention, 1
             is multi-query attention. None is `num_attention_heads`.
@@ -54,22 +52,12 @@ class AttentionConfig(QkvConfig):
             scaling; or a dict of them for each pattern (ModernBERT).
         relative_attention_num_buckets: Number of buckets of distances for `position="t5"`.
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
-        pattern: Which tokens attend to each other, one word for all layers or a list with one for each: `full`;
-            `sliding`, closer than `sliding_window`; `block_sparse`, in the same, a neighbouring or the first block of
-            `block_size`; `row`, at most `grid_columns` apart; `column`, in the same column of the grid;
-            `convolutional`, within `grid_kernel` rows and columns. A causal stack attends to the past alone.
-        sliding_window: Window of `pattern="sliding"` in tokens, the token itself counted: |query - key| < window.
-        block_size: Length of a block of `pattern="block_sparse"` in tokens.
-        text_length: Number of tokens before the grid; they attend to all tokens and all attend to them.
-        grid_columns: Number of columns of the grid that the tokens after the text fill row by row.
-        grid_kernel: Width and height of the window of `pattern="convolutional"` in tokens; odd.
     """
 
     # Whether the stack may look ahead belongs to the family, never to the user.
     causal: ClassVar[bool] = False
 
     hidden_size: int = at_least(1, 768)
-    num_hidden_layers: int = at_least(1, 12, most=10_000)
     num_attention_heads: int = at_least(1, 12)
     num_key_value_heads: Derived = at_least(1)
     head_dim: Derived = at_least(1)
@@ -83,12 +71,6 @@ class AttentionConfig(QkvConfig):
     rope_parameters: RopeParameters | dict[str, Any] | None = None
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
-    pattern: PatternName | list[PatternName] = "full"
-    sliding_window: int | None = at_least(1)
-    block_size: int = at_least(1, 64)
-    text_length: int = at_least(0, 0)
-    grid_columns: int = at_least(1, 32)
-    grid_kernel: int = at_least(1, 11)
     kernel: ClassVar[KernelName] = "softmax"
 
     def __post_init__(self, **kwargs: object) -> None:
@@ -109,11 +91,6 @@ class AttentionConfig(QkvConfig):
             self.rope_parameters = None
 
     @property
-    def layer_patterns(self) -> list[PatternName]:
-        """The pattern of each layer."""
-        return self.pattern if isinstance(self.pattern, list) else [self.pattern] * self.num_hidden_layers
-
-    @property
     def biased_projections(self) -> tuple[ProjectionName, ...]:
         """The projections of attention that have a bias."""
         if isinstance(self.attention_bias, list):
@@ -130,10 +107,6 @@ class AttentionConfig(QkvConfig):
         """Names under which transformers finds nested rope parameters."""
         return tuple(CACHE_LAYER_TYPES)
 
-    def window_of(self, layer_index: int) -> int | None:
-        """Return the window of a layer in tokens, the token itself counted, or None for another pattern."""
-        return self.sliding_window if self.layer_patterns[layer_index] == "sliding" else None
-
     @property
     def rope_by_pattern(self) -> bool:
         """True where `rope_parameters` hold a set for each pattern."""
@@ -144,13 +117,6 @@ class AttentionConfig(QkvConfig):
         parameters = dict(self.rope_parameters or {})
         return parameters[str(pattern)] if self.rope_by_pattern else parameters
 
-    @property
-    def layer_types(self) -> list[str]:
-        """Pattern of each layer in transformers' words, from which caches are built."""
-        # transformers' cache of a window of one token, which needs no other, forgets nothing and says it forgot all.
-        words = CACHE_LAYER_TYPES | ({"sliding": "full_attention"} if self.sliding_window == 1 else {})
-        return [words[pattern] for pattern in self.layer_patterns]
-
     def validate_heads(self) -> None:
         """Check that heads divide evenly, and that rope can pair the components of a head."""
         heads, groups = self.num_attention_heads, self.num_key_value_heads
@@ -158,22 +124,6 @@ class AttentionConfig(QkvConfig):
             raise ValueError(f"num_attention_heads={heads} must be a multiple of num_key_value_heads={groups}")
         if self.position in ROTARY_POSITIONS and self.head_dim % 2:
             raise ValueError(f"position={self.position!r} rotates pairs, so head_dim={self.head_dim} must be even")
-
-    def validate_layer_type(self) -> None:
-        """Check that each layer has a pattern, with the window it needs; named as `pattern`, not as `layer_types`."""
-        patterns = self.layer_patterns
-        if len(patterns) != self.num_hidden_layers:
-            raise ValueError(
-                f"pattern={patterns} has {len(patterns)} words for num_hidden_layers={self.num_hidden_layers}; give "
-                "one for each layer, or one word for all"
-            )
-        if "sliding" in patterns and self.sliding_window is None:
-            raise ValueError("pattern='sliding' needs sliding_window >= 1 (the token itself counts), got None")
-        if "convolutional" in patterns and self.grid_kernel % 2 == 0:
-            raise ValueError(
-                f"pattern='convolutional' has a token in the middle of its window, so grid_kernel={self.grid_kernel} "
-                "must be odd"
-            )
 
     def validate_positions(self) -> None:
         """Check that the position encoding has the sizes it needs."""

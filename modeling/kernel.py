@@ -16,7 +16,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
 from ..configuration.configuration_stack import StackConfig
 from .fast_paths.unpadding import attend_in_documents
-from .fast_paths.windows import WindowMask, attend_in_windows
+from .fast_paths.window_attention import attend_in_windows
+from .fast_paths.windows import WindowMask
 from .masking import DocumentMask, Mask
 from .position.hooks import PositionState
 
@@ -90,6 +91,8 @@ def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
     wanted = kwargs.get("output_attentions", getattr(config, "output_attentions", False))
     implementation = "eager" if wanted else str(config._attn_implementation)
     check_backend(config, implementation, paged=kwargs.get("cache") is not None)
+    if kwargs.get("global_attention_mask") is not None:
+        check_global_mask(config, implementation)
     return implementation
 
 
@@ -104,9 +107,22 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
     right = "generate instead of generate_batch" if paged else "'sdpa', 'flex_attention' or 'eager'"
     if config.position in BIAS_POSITIONS and (paged or not takes_bias(implementation)):
         raise ValueError(f"{where} ignores the score bias of position={config.position!r}; use {right}")
+    if not paged and takes_mask(implementation):
+        return
     for pattern in config.layer_patterns:
-        if pattern not in MASKLESS_PATTERNS and (paged or not takes_mask(implementation)):
+        if pattern not in MASKLESS_PATTERNS:
             raise ValueError(f"{where} ignores pattern={pattern!r}; use {right}")
+        if pattern == "sliding" and config.num_global_tokens:
+            raise ValueError(f"{where} ignores num_global_tokens={config.num_global_tokens}; use {right}")
+
+
+def check_global_mask(config: StackConfig, implementation: str) -> None:
+    """Raise where global tokens are marked for a causal stack, or for a backend that would ignore the marks."""
+    if config.causal:
+        raise ValueError("global_attention_mask is for stacks that read both ways; set num_global_tokens instead")
+    if implementation not in COMPLETE_BACKENDS and not takes_mask(implementation):
+        right = "'sdpa', 'flex_attention' or 'eager'"
+        raise ValueError(f"attn_implementation={implementation!r} ignores global_attention_mask; use {right}")
 
 
 def takes_bias(implementation: str) -> bool:

@@ -3,7 +3,7 @@
 Shapes: B batch, T queries, S keys (all that a cache can hold), H heads.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,14 +14,15 @@ from transformers.masking_utils import (
     and_masks,
     bidirectional_mask_function,
     causal_mask_function,
+    or_masks,
 )
 
 from ..configuration.axes import MASKLESS_PATTERNS
 from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import check_finished_mask, check_memory_mask
 from .fast_paths.windows import TokenRange, WindowMask, can_use_windows, window_mask
-from .pattern import PATTERNS, Predicate
-from .position.token_layout import MaskSizes, first_layers, lay_out, token_positions
+from .pattern import PATTERNS, Predicate, touches
+from .position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out, token_positions
 
 
 @dataclass
@@ -91,18 +92,18 @@ def build_masks(
         return masks_from_generate(attention_mask, sizes, position_ids)
     finished = attention_mask if attention_mask is not None and attention_mask.ndim == 4 else None
     layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, position_ids, **kwargs)
-    padding, documents = layout.padding, layout.documents
+    padding = layout.padding
     positions, keys = token_positions(hidden, sizes, padding, layout.tokens, position_ids)
     layers = first_layers(config)
     if finished is not None:
         check_finished_mask(finished, hidden, {sizes.keys(layer)[0] for layer in layers.values()})
         return AttentionMasks(positions, keys, dict.fromkeys(layers, finished))
     implementation = kwargs.get("attention_implementation") or config._attn_implementation
-    tokens = layout.tokens.int().expand(hidden.shape[0], -1)
+    whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
     windows = implementation == "sdpa" and can_use_windows(config, hidden, sizes, layout)
     masks: dict[str, Mask] = {}
     for pattern, layer in layers.items():
-        rule = mask_rule(config, pattern, tokens, documents)
+        rule = mask_rule(config, pattern, whole)
         near = window_mask(config, pattern, rule[0], layout, TokenRange.of(sizes, layer)) if windows else None
         masks[pattern] = near or build_mask(implementation, hidden, sizes, layer, padding, rule)
     return AttentionMasks(positions, keys, masks)
@@ -126,19 +127,23 @@ def masks_from_generate(prepared: dict[str, Tensor], sizes: MaskSizes, position_
     return AttentionMasks(positions, keys, masks)
 
 
-def mask_rule(config: StackConfig, pattern: str, tokens: Tensor, documents: Tensor | None) -> Rule:
-    """Return the predicate of one pattern, and what lets a backend go without a mask."""
+def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
+    """Return the predicate of one pattern for tokens (B, S), and what lets a backend go without a mask."""
+    tokens, documents = layout.tokens, layout.documents
+    chosen = None if pattern == "full" else layout.first(config.num_global_tokens)
     predicates = [PATTERNS[pattern](config, tokens)]
+    if chosen is not None:
+        predicates = [or_masks(*predicates, touches(chosen.expand(tokens.shape)))]
     if config.causal:
         predicates.append(causal_mask_function)
     if documents is not None:
         documents = documents.expand(tokens.shape[0], -1)
         predicates.append(lambda batch, head, query, key: documents[batch, query] == documents[batch, key])
-    plain = pattern in MASKLESS_PATTERNS and documents is None
+    plain = pattern in MASKLESS_PATTERNS and documents is None and chosen is None
     shortcuts = {
         "allow_is_causal_skip": plain and config.causal,
         "allow_is_bidirectional_skip": not config.causal and plain,
-        "local_size": config.sliding_window if pattern == "sliding" else None,
+        "local_size": config.sliding_window if pattern == "sliding" and chosen is None else None,
     }
     return and_masks(*predicates), shortcuts
 

@@ -50,16 +50,19 @@ class TextStack(Stack):
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         past_key_values: Cache | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding.
 
-        A cache holds a learned prefix, which the mask covers too.
+        A cache holds a learned prefix, which the mask covers too. `global_attention_mask` (B, T) is 1 at tokens that
+        attend to all and to which all attend, whatever the pattern.
         """
         check_input_kind(self, kwargs)
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
+        kwargs |= {} if global_attention_mask is None else {"global_attention_mask": global_attention_mask}
         hidden = self.run(embedded, position_ids, past_key_values, **kwargs)
         mask = attention_mask if hidden.shape[1] == embedded.hidden.shape[1] else None
         return BaseModelOutputWithPooling(hidden, self.pool(hidden, mask, input_ids))

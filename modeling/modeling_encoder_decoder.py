@@ -129,6 +129,7 @@ class StackEncoderDecoder(EncoderDecoderBase):
         if ids is None and embeddings is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": memory_mask}
+        kwargs.pop("global_attention_mask", None)  # the encoder's
         inputs = (ids, padding_mask, position_ids, self.cache(past_key_values, use_cache=use_cache), embeddings)
         return both_sides(encoder_outputs, self.decoder(*inputs, use_cache=use_cache, **memory, **kwargs))
 

@@ -5,6 +5,7 @@ Shapes: B batch, S keys (all that a cache can hold).
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from transformers.masking_utils import bidirectional_mask_function
 
@@ -41,6 +42,63 @@ def sliding_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     return near_without_padding if config.has_padding_inside else near
 
 
+def dilated_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
+    """Admit every `dilation`-th token of a window that is as many times as wide.
+
+    Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (c), https://arxiv.org/abs/2004.05150
+    Shapes: token_index (B, S), counted without padding -> predicate
+    """
+    dilation = config.dilation
+    window = (config.sliding_window or 0) * dilation
+    return by_distance(token_index, lambda distance: (distance < window) & (distance % dilation == 0))
+
+
+def strided_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
+    """Admit pairs less than a stride of `block_size` apart, or a multiple of it: any token is two steps away.
+
+    Every head sees the pairs of both of the paper's, as its merged heads do.
+
+    Source: Child et al. 2019, Generating Long Sequences with Sparse Transformers, §4.3, §5.1, figure 3 (b),
+        https://arxiv.org/abs/1904.10509
+    Shapes: token_index (B, S), counted without padding -> predicate
+    """
+    stride = config.block_size
+    return by_distance(token_index, lambda distance: (distance < stride) | (distance % stride == 0))
+
+
+def by_distance(token_index: Tensor, linked: Callable[[Tensor], Tensor]) -> Predicate:
+    """Admit pairs of tokens by their distance alone."""
+
+    def admits(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return linked((token_index[batch, query] - token_index[batch, key]).abs())
+
+    return admits
+
+
+def fixed_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
+    """Admit pairs in the same block of `block_size`, and the last `fixed_columns` tokens of every block as keys.
+
+    The ends of blocks sum up what stands in them, for all that follow. Every head sees the pairs of both of the
+    paper's, as its merged heads do.
+
+    Source: Child et al. 2019, Generating Long Sequences with Sparse Transformers, §4.3, §5.1, figure 3 (c),
+        https://arxiv.org/abs/1904.10509
+    Shapes: token_index (B, S), counted without padding -> predicate
+    """
+    blocks = token_index // config.block_size
+    summaries = is_summary(config, token_index)
+
+    def linked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return (blocks[batch, query] == blocks[batch, key]) | summaries[batch, key]
+
+    return linked
+
+
+def is_summary(config: StackConfig, token_index: Tensor) -> Tensor:
+    """Return which tokens are among the last `fixed_columns` of a block: (B, S) -> booleans (B, S)."""
+    return token_index % config.block_size >= config.block_size - config.fixed_columns
+
+
 def block_sparse_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     """Admit pairs in the same or a neighbouring block of `block_size`, or with the first block, which is global.
 
@@ -58,6 +116,58 @@ def block_sparse_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
         return near | (key_block == 0) | (query_block == 0)
 
     return linked
+
+
+def random_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
+    """Admit the pairs of `block_sparse`, and for each block of queries `num_random_blocks` more blocks of keys.
+
+    All layers of this pattern share one layout. It follows from `random_seed` and the number of a block alone: a longer
+    text, a cache and a saved model have the same.
+
+    Source: Zaheer et al. 2020, Big Bird, §2, https://arxiv.org/abs/2007.14062
+    Shapes: token_index (B, S), counted without padding -> predicate
+    """
+    near = block_sparse_pattern(config, token_index)
+    blocks = token_index // config.block_size
+    drawn = random_blocks(config, blocks)
+
+    def linked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        seen, key_block = near(batch, head, query, key), blocks[batch, key]
+        for each in drawn:
+            seen = seen | (each[batch, query] == key_block)
+        return seen
+
+    return linked
+
+
+def random_blocks(config: StackConfig, blocks: Tensor) -> list[Tensor]:
+    """Draw `num_random_blocks` blocks of keys for each block of queries: (...) -> as many times (...).
+
+    None of them is the first block or near; as many lie after a block as before it, the last of them maybe past the end
+    of the text. Those before it and after it are divided evenly, and one is drawn from each part, so that all differ
+    where there are enough.
+    """
+    count, blocks = config.num_random_blocks, blocks.long()
+    before = (blocks - 2).clamp(min=0)
+    choices = before if config.causal else 2 * before + count
+    drawn = []
+    for index in range(count):
+        share = mix(mix(config.random_seed + 977 * blocks) + index)
+        start, end = index * choices // count, (index + 1) * choices // count
+        place = start + share * (end - start) // 2**31
+        drawn.append(torch.where(place < before, 1 + place, blocks + 2 + place - before))
+    return drawn
+
+
+def mix(numbers: Tensor) -> Tensor:
+    """Scatter whole numbers over 31 bits, neighbours far apart, the same on every device.
+
+    Source: Appleby 2011, MurmurHash3, its last step, https://github.com/aappleby/smhasher
+    """
+    numbers = numbers & 0x7FFFFFFF
+    numbers = ((numbers ^ (numbers >> 16)) * 0x7FEB352D) & 0x7FFFFFFF
+    numbers = ((numbers ^ (numbers >> 15)) * 0x46CA68BD) & 0x7FFFFFFF
+    return numbers ^ (numbers >> 16)
 
 
 def row_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
@@ -107,10 +217,27 @@ def grid_pattern(config: StackConfig, token_index: Tensor, linked: Callable[[Ten
     return admits
 
 
+def touches(chosen: Tensor) -> Predicate:
+    """Admit pairs with a chosen token (B, S), which attends to all and to which all attend.
+
+    Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (d), https://arxiv.org/abs/2004.05150; Ainslie et al. 2020,
+        ETC, §3.1, https://arxiv.org/abs/2004.08483
+    """
+
+    def linked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return chosen[batch, query] | chosen[batch, key]
+
+    return linked
+
+
 PATTERNS: dict[str, Callable[[StackConfig, Tensor], Predicate]] = {
     "full": full_pattern,
     "sliding": sliding_pattern,
+    "dilated": dilated_pattern,
     "block_sparse": block_sparse_pattern,
+    "random": random_pattern,
+    "strided": strided_pattern,
+    "fixed": fixed_pattern,
     "row": row_pattern,
     "column": column_pattern,
     "convolutional": convolutional_pattern,

@@ -21,6 +21,7 @@ RANKS = {
     "configuration": [
         {"axes", "docstrings", "labels"},
         {"configuration_base"},
+        {"configuration_pattern"},
         {"configuration_attention", "configuration_composite"},
         {"configuration_stack"},
         {"configuration_encoder", "configuration_decoder", "configuration_audio_encoder", "configuration_detection"},
@@ -32,8 +33,9 @@ RANKS = {
         {"pipeline_stage"},
         {"checks.inputs"},
         {"checks.sound", "checks.images", "position.token_layout", "pattern", "position.hooks"},
-        {"position.absolute", "position.relative", "position.detection", "fast_paths.windows", "normalization"},
-        {"masking"},
+        {"position.absolute", "position.relative", "position.detection", "fast_paths.reach", "normalization"},
+        {"fast_paths.windows"},
+        {"masking", "fast_paths.window_attention"},
         {"position", "feed_forward", "heads.loss", "fast_paths.one_token", "fast_paths.weight_copies"},
         {"heads.matching", "fast_paths.unpadding"},
         {"kernel", "fast_paths.first_tokens"},
@@ -71,11 +73,10 @@ APART = {"conversion", "qkv"}
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
-    "configuration/configuration_attention.py:AttentionConfig class": 130,
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2237, "modeling": 7528}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2250, "modeling": 7860}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

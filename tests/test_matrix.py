@@ -25,6 +25,7 @@ from qkv.configuration.axes import (
     BIAS_POSITIONS,
     ROTARY_POSITIONS,
     FeedForwardName,
+    GridPatternName,
     ImagePositionName,
     NormName,
     PatternName,
@@ -48,6 +49,8 @@ SIZES = {
     "intermediate_size": 14,
     "sliding_window": 4,
     "block_size": 2,
+    "fixed_columns": 1,
+    "num_random_blocks": 1,
     "text_length": 1,
     "grid_columns": 4,
     "grid_kernel": 3,
@@ -60,7 +63,7 @@ GRID = {name: SIZES[name] for name in ("text_length", "grid_columns")}  # an ima
 SOUND = {"num_mel_bins": 5, "conv_channels": 6}
 # Sound has no rows and columns of tokens.
 UNGRIDDED = tuple(word for word in POSITIONS if word != "grid")
-LINEAR = ("full", "sliding", "block_sparse", "mixed")
+LINEAR = tuple(word for word in PATTERNS if word not in get_args(GridPatternName))
 RIGHT, BOTH = ("right",), ("right", "left")
 Batch = dict[str, Any]
 
@@ -426,7 +429,9 @@ def test_encoders_look_both_ways_and_the_texts_of_pairs_back(case: Case) -> None
     seen = (distances > 1e-9).tolist()
     # A causal text reads a column before it through tokens of that column alone, of which the last is one.
     last = 1 if case.family == "dual-encoder" and case.pattern == "column" else 3
-    assert all(seen[:3] if name == "input_ids" and case.family != "dual-encoder" else seen[-last:])
+    nearest = seen[:3] if name == "input_ids" and case.family != "dual-encoder" else seen[: -last - 1 : -1]
+    # A dilated window never reads what lies in its gaps.
+    assert all(nearest[::2] if case.pattern == "dilated" else nearest)
     assert case.family != "dual-encoder" or (distances[:2] == 0).all()
 
 

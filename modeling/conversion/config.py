@@ -29,10 +29,14 @@ BOOKKEEPING = frozenset(
 SYNONYMS = {"swish": "silu", "gelu_python": "gelu"}
 # A field of ours that says nothing unless another has one of certain values.
 MATTERS_WITH = {
-    "block_size": ("pattern", "block_sparse"),
+    "block_size": ("pattern", "block_sparse random strided fixed"),
+    "dilation": ("pattern", "dilated"),
+    "fixed_columns": ("pattern", "fixed"),
+    **dict.fromkeys(("num_random_blocks", "random_seed"), ("pattern", "random")),
     "grid_kernel": ("pattern", "convolutional"),
     **dict.fromkeys(("text_length", "grid_columns"), ("position", "grid")),
-    "sliding_window": ("pattern", "sliding"),
+    "sliding_window": ("pattern", "sliding dilated"),
+    "num_global_tokens": ("pattern", " ".join(word for word in CACHE_LAYER_TYPES if word != "full")),
     "relative_attention_num_buckets": ("position", "t5"),
     "relative_attention_max_distance": ("position", "t5"),
     "position_offset": ("position", "learned sinusoidal sinusoidal_concat sinusoidal_t2t"),

@@ -21,7 +21,8 @@ from ..masking import AttentionMasks, DocumentMask, GivenMask, Mask, build_masks
 from ..position.hooks import Embedded
 from ..position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out, token_positions
 from .one_token import one_token_masks
-from .windows import TokenRange, WindowMask, attend_in_windows, is_sparse, window_mask
+from .window_attention import attend_in_windows
+from .windows import TokenRange, WindowMask, is_sparse, window_mask
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6
@@ -101,11 +102,11 @@ def is_faster(config: StackConfig, documents: Documents) -> bool:
 
 def document_masks(config: StackConfig, documents: Documents, layout: TokenLayout, positions: Tensor) -> DocumentMasks:
     """Build the masks of packed documents from the rules for the padded batch, at the places of its real tokens."""
-    tokens = layout.tokens.expand(documents.shape)
+    whole = TokenLayout(None, layout.tokens.expand(documents.shape), None, layout.marked)
     places = documents.index.split(documents.lengths)
     masks: dict[str, Mask] = {}
     for pattern in first_layers(config):
-        predicate, shortcuts = mask_rule(config, pattern, tokens, None)
+        predicate, shortcuts = mask_rule(config, pattern, whole)
         plain = shortcuts["allow_is_causal_skip"] or shortcuts["allow_is_bidirectional_skip"]
         window = shortcuts["local_size"]
         own: list[Tensor | WindowMask | None] = []
@@ -115,7 +116,7 @@ def document_masks(config: StackConfig, documents: Documents, layout: TokenLayou
             if plain and (window is None or reach < window):
                 own.append(None)
                 continue
-            near = window_of_document(config, pattern, tokens[row, column]) if reach + 1 == length else None
+            near = window_of_document(config, pattern, whole.part(row, column)) if reach + 1 == length else None
             seen: Any = None if near else predicate(row, row, column[:, None], column[None])
             own.append(near or seen[None, None])
         masks[pattern] = DocumentMask(documents.lengths, documents.lengths, own)
@@ -123,10 +124,10 @@ def document_masks(config: StackConfig, documents: Documents, layout: TokenLayou
     return DocumentMasks(positions, longest, masks)
 
 
-def window_of_document(config: StackConfig, pattern: str, tokens: Tensor) -> WindowMask | None:
-    """Build the window mask of a document whose tokens (T,) follow each other."""
-    layout, length = TokenLayout(None, tokens[None], None), len(tokens)
-    predicate, _ = mask_rule(config, pattern, layout.tokens.int(), None)
+def window_of_document(config: StackConfig, pattern: str, layout: TokenLayout) -> WindowMask | None:
+    """Build the window mask of a document whose tokens (1, T) follow each other."""
+    length = layout.tokens.shape[1]
+    predicate, _ = mask_rule(config, pattern, layout)
     return window_mask(config, pattern, predicate, layout, TokenRange(0, length, 0, length))
 
 

@@ -12,19 +12,32 @@ from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import check_document_boundaries, check_padding_mask, check_position_ids
+from ..checks.inputs import check_document_boundaries, check_marks, check_padding_mask, check_position_ids
 
 
 @dataclass
 class TokenLayout:
     """The layout of tokens: real ones (B, S), their number in a document, the number of the document (B or 1, S).
 
-    `padding` is None without padding, `documents` where every row is one.
+    `padding` is None without padding, `documents` where every row is one; `marked` (B, S) are tokens that the caller
+    marks as global, None where there are none.
     """
 
     padding: Tensor | None
     tokens: Tensor
     documents: Tensor | None
+    marked: Tensor | None = None
+
+    def part(self, row: Tensor, columns: Tensor) -> "TokenLayout":
+        """Return the layout (1, T) of real tokens of one row that stand in these columns (T,)."""
+        marked = None if self.marked is None else self.marked[row, columns][None]
+        return TokenLayout(None, self.tokens[row, columns][None].int(), None, marked)
+
+    def first(self, count: int) -> Tensor | None:
+        """Return which tokens are the first of their document, or marked as global (B or 1, S); None where none are."""
+        first = self.tokens < count if count else None
+        chosen = self.marked if first is None else first if self.marked is None else first | self.marked
+        return chosen if chosen is None or self.padding is None else chosen & self.padding
 
 
 @dataclass
@@ -69,7 +82,24 @@ def lay_out(
     tokens = count_tokens(hidden, sizes, padding)
     check_position_ids(hidden, position_ids)
     documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
-    return TokenLayout(padding, tokens if documents is None else restart_at_documents(tokens, documents), documents)
+    tokens = tokens if documents is None else restart_at_documents(tokens, documents)
+    marked = mark_global(kwargs.get("global_attention_mask"), hidden, sizes)
+    return TokenLayout(padding, tokens if marked is None else tokens.expand(len(marked), -1), documents, marked)
+
+
+def mark_global(mask: Tensor | None, hidden: Tensor, sizes: MaskSizes) -> Tensor | None:
+    """Return the marks of global tokens as booleans over all keys (B, S); None where no token is marked."""
+    if mask is None:
+        return None
+    if mask.shape != hidden.shape[:2]:
+        raise ValueError(
+            f"global_attention_mask of shape {tuple(mask.shape)} does not fit {tuple(hidden.shape[:2])} tokens; give 1 "
+            "for each global token and 0 for each other"
+        )
+    check_marks("global_attention_mask", mask)
+    marked = mask.to(hidden.device, torch.bool)
+    # Cached keys are a learned prefix.
+    return F.pad(marked, (sizes.total - sizes.length, 0)) if sizes.total > sizes.length else marked
 
 
 def pad_to_keys(attention_mask: Tensor | None, hidden: Tensor, sizes: MaskSizes) -> Tensor | None:

@@ -55,6 +55,8 @@ def test_every_axis_is_compared_with_its_table() -> None:
     tabled = {name for _, names in TABLES for name in names}
     # Words of a part of an axis, activations of transformers, modules of attention.
     parts = {
-        name for name in words if re.fullmatch(r"(Table|Sinusoidal|Rotary|Bias)PositionName|Mask\w+PatternName", name)
+        name
+        for name in words
+        if re.fullmatch(r"(Table|Sinusoidal|Rotary|Bias)PositionName|(Mask\w+|Grid)PatternName", name)
     }
     assert words - tabled - parts == {"ActivationName", "ProjectionName"}

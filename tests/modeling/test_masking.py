@@ -17,18 +17,23 @@ BATCH, LENGTH = 2, 11
 PREDICATES = {
     "full": reference.full,
     "sliding": partial(reference.sliding, window=3),
+    "dilated": partial(reference.dilated, window=3, dilation=2),
     "block_sparse": partial(reference.block_sparse, block_size=2),
+    "random": partial(reference.random, block_size=2, count=1, seed=5, causal=False),
+    "strided": partial(reference.strided, stride=2),
+    "fixed": partial(reference.fixed, stride=2, columns=1),
     "row": partial(reference.row, text_length=2, columns=4),
     "column": partial(reference.column, text_length=2, columns=4),
     "convolutional": partial(reference.convolutional, text_length=2, columns=4, kernel=3),
 }
+BLOCKS = {"block_size": 2, "fixed_columns": 1, "num_random_blocks": 1, "random_seed": 5}
 GRID = {"text_length": 2, "grid_columns": 4, "grid_kernel": 3}
 STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
 EVERY_PATTERN = pytest.mark.parametrize("pattern", get_args(PatternName))
 
 
 def config_of(stack, pattern, **fields):
-    return stack(pattern=pattern, sliding_window=3, block_size=2, **GRID, **fields)
+    return stack(pattern=pattern, sliding_window=3, **BLOCKS, **GRID, **fields)
 
 
 def hidden(length=LENGTH, batch=BATCH):
@@ -47,7 +52,8 @@ def seen_by(config, sizes, *args, **kwargs):
 
 def expected(stack, pattern, queries=LENGTH, keys=LENGTH, **given):
     """The same from the loops of tests/support/reference.py."""
-    visible = reference.visibility(PREDICATES[pattern], **given)
+    own = {"causal": stack is decoder} if pattern == "random" else {}
+    visible = reference.visibility(partial(PREDICATES[pattern], **own), **given)
     # Causality is about the order in the row, whatever the positions are.
     first = given.get("first_query", 0)
     rows = [

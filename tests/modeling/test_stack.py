@@ -31,7 +31,11 @@ PLACES = torch.arange(LENGTH)[None]
 PREDICATES = {
     "full": reference.full,
     "sliding": partial(reference.sliding, window=WINDOW),
+    "dilated": partial(reference.dilated, window=WINDOW, dilation=2),
     "block_sparse": partial(reference.block_sparse, block_size=BLOCK),
+    "random": partial(reference.random, block_size=BLOCK, count=1, seed=0),
+    "strided": partial(reference.strided, stride=BLOCK),
+    "fixed": partial(reference.fixed, stride=BLOCK, columns=1),
     "row": partial(reference.row, text_length=1, columns=2),
     "column": partial(reference.column, text_length=1, columns=2),
     "convolutional": partial(reference.convolutional, text_length=1, columns=2, kernel=1),
@@ -40,6 +44,8 @@ SIZES = {
     "num_hidden_layers": 2,
     "sliding_window": WINDOW,
     "block_size": BLOCK,
+    "fixed_columns": 1,
+    "num_random_blocks": 1,
     "text_length": 1,
     "grid_columns": 2,
     "grid_kernel": 1,
@@ -108,7 +114,8 @@ def loop(model, ids):
     if isinstance(model.embed_projection, nn.Linear):
         hidden = reference.linear(hidden, model.embed_projection.weight, model.embed_projection.bias)
     for layer, pattern in zip(model.layers, config.layer_patterns, strict=True):
-        predicates = [PREDICATES[pattern], *([reference.causal] if config.causal else [])]
+        own = {"causal": config.causal} if pattern == "random" else {}
+        predicates = [partial(PREDICATES[pattern], **own), *([reference.causal] if config.causal else [])]
         module = layer.self_attn
         given = {"visible": reference.visibility(*predicates), **hooks(model, pattern, module)}
         projections = (module.q_proj, module.k_proj, module.v_proj, module.o_proj)

@@ -300,6 +300,33 @@ def sliding(query, key, window):
     return abs(query - key) < window
 
 
+def dilated(query, key, window, dilation):
+    """Let a query see `window` keys on either side, itself counted, with gaps of `dilation` - 1 tokens between them.
+
+    Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (c), https://arxiv.org/abs/2004.05150
+    """
+    return any(abs(query - key) == step * dilation for step in range(window))
+
+
+def strided(query, key, stride):
+    """Let a query see the last `stride` tokens, and every `stride`-th; both ways where it may look ahead.
+
+    Source: Child et al. 2019, Sparse Transformers, §4.3, A^(1) and A^(2) of the strided pattern, joined as in §5.1,
+    https://arxiv.org/abs/1904.10509
+    """
+    first, last = min(query, key), max(query, key)
+    return first in range(max(0, last - stride), last + 1) or (last - first) % stride == 0
+
+
+def fixed(query, key, stride, columns):
+    """Let a query see its own block, and the last `columns` tokens of every block.
+
+    Source: Child et al. 2019, Sparse Transformers, §4.3, A^(1) and A^(2) of the fixed pattern, joined as in §5.1,
+    https://arxiv.org/abs/1904.10509
+    """
+    return query // stride == key // stride or key % stride in range(stride - columns, stride)
+
+
 def block_sparse(query, key, block_size):
     """Let a block see itself, its neighbours and block 0, and block 0 see everything: BigBird without random blocks.
 
@@ -307,6 +334,47 @@ def block_sparse(query, key, block_size):
     """
     query_block, key_block = query // block_size, key // block_size
     return abs(query_block - key_block) <= 1 or key_block == 0 or query_block == 0
+
+
+def random(query, key, block_size, count, seed, causal):
+    """Let blocks see what `block_sparse` does and `count` blocks more, drawn for each block of queries.
+
+    Source: Zaheer et al. 2020, BigBird, §2 and appendix D, https://arxiv.org/abs/2007.14062
+    """
+    drawn = drawn_blocks(query // block_size, count, seed, causal)
+    return block_sparse(query, key, block_size) or key // block_size in drawn
+
+
+def drawn_blocks(block, count, seed, causal):
+    """Draw one block from each of `count` parts of those that are not near and not the first.
+
+    A block that may look ahead has as many to choose from behind it as before it, and `count` more.
+    """
+    before = list(range(1, block - 1))
+    after = [] if causal else list(range(block + 2, block + 2 + len(before) + count))
+    choices = before + after
+    drawn = set()
+    for index in range(count if choices else 0):
+        part = choices[index * len(choices) // count : (index + 1) * len(choices) // count]
+        share = scattered(scattered(seed + 977 * block) + index)
+        drawn.add(part[share * len(part) // 2**31] if part else choices[index * len(choices) // count])
+    return drawn
+
+
+def scattered(number):
+    """Give a whole number another of 31 bits. Source: Appleby 2011, MurmurHash3, https://github.com/aappleby/smhasher"""
+    number %= 2**31
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x46CA68BD)):
+        number = (number ^ (number >> shift)) * factor % 2**31
+    return number ^ (number >> 16)
+
+
+def touches(query, key, chosen):
+    """Let chosen tokens see all, and all see them.
+
+    Source: Beltagy et al. 2020, Longformer, §3.1, figure 2 (d), https://arxiv.org/abs/2004.05150
+    """
+    return query in chosen or key in chosen
 
 
 def row(query, key, text_length, columns):

@@ -1,0 +1,96 @@
+"""Attention patterns: the words of the layers, and the sizes that they need."""
+
+from typing import get_args
+
+from .axes import PatternName
+from .configuration_base import QkvConfig, at_least, checked
+
+# Patterns that need every past key keep a full cache; a window can forget.
+CACHE_LAYER_TYPES = dict.fromkeys(get_args(PatternName), "full_attention") | {"sliding": "sliding_attention"}
+
+
+@checked
+class PatternConfig(QkvConfig):
+    """Configure which tokens attend to each other in each layer of a stack.
+
+    Args:
+        num_hidden_layers: Number of layers.
+        pattern: Which tokens attend to each other, one word for all layers or a list with one for each: `full`;
+            `sliding`, closer than `sliding_window`; `dilated`, the same with gaps of `dilation`; `block_sparse`, in the
+            same, a neighbouring or the first block of `block_size`; `random`, these and `num_random_blocks` more;
+            `strided`, less than `block_size` or a multiple of it apart; `fixed`, in the same block or with the last
+            `fixed_columns` tokens of any; `row`, at most `grid_columns` apart; `column`, in the same column of the
+            grid; `convolutional`, within `grid_kernel` rows and columns. A causal stack attends to the past alone.
+        sliding_window: Window of `pattern="sliding"` and `"dilated"` in tokens, the token itself counted:
+            |query - key| < window.
+        dilation: Distance between two tokens that a `dilated` window has beside each other; 1 is no gap.
+        block_size: Length in tokens of a block of `pattern="block_sparse"`, `"random"` and `"fixed"`, and the stride of
+            `pattern="strided"`.
+        fixed_columns: Number of tokens at the end of a block of `pattern="fixed"` to which all attend.
+        num_random_blocks: Number of blocks that `pattern="random"` draws for each block.
+        random_seed: Seed of these draws; a saved model keeps its layout.
+        num_global_tokens: Number of first tokens of a text that attend to all tokens and to which all attend, whatever
+            the pattern.
+        text_length: Number of tokens before the grid; they attend to all tokens and all attend to them.
+        grid_columns: Number of columns of the grid that the tokens after the text fill row by row.
+        grid_kernel: Width and height of the window of `pattern="convolutional"` in tokens; odd.
+    """
+
+    num_hidden_layers: int = at_least(1, 12, most=10_000)
+    pattern: PatternName | list[PatternName] = "full"
+    sliding_window: int | None = at_least(1)
+    dilation: int = at_least(1, 2)
+    block_size: int = at_least(1, 64)
+    fixed_columns: int = at_least(1, 8)
+    num_random_blocks: int = at_least(1, 3)
+    random_seed: int = at_least(0, 0, most=2**31 - 1)
+    num_global_tokens: int = at_least(0, 0)
+    text_length: int = at_least(0, 0)
+    grid_columns: int = at_least(1, 32)
+    grid_kernel: int = at_least(1, 11)
+
+    @property
+    def layer_patterns(self) -> list[PatternName]:
+        """The pattern of each layer."""
+        return self.pattern if isinstance(self.pattern, list) else [self.pattern] * self.num_hidden_layers
+
+    def has_plain_window(self, pattern: str) -> bool:
+        """Return True where a layer needs no key that has left its window: no global token either."""
+        return pattern == "sliding" and not self.num_global_tokens
+
+    def window_of(self, layer_index: int) -> int | None:
+        """Return the window of a layer in tokens, the token itself counted, or None for another pattern."""
+        return self.sliding_window if self.has_plain_window(self.layer_patterns[layer_index]) else None
+
+    @property
+    def layer_types(self) -> list[str]:
+        """Pattern of each layer in transformers' words, from which caches are built."""
+        # transformers' cache of a window of one token, which needs no other, forgets nothing and says it forgot all.
+        forgets = self.sliding_window != 1 and not self.num_global_tokens
+        words = CACHE_LAYER_TYPES | ({} if forgets else {"sliding": "full_attention"})
+        return [words[pattern] for pattern in self.layer_patterns]
+
+    def validate_layer_type(self) -> None:
+        """Check that each layer has a pattern, with the sizes it needs; named as `pattern`, not as `layer_types`."""
+        patterns = self.layer_patterns
+        if len(patterns) != self.num_hidden_layers:
+            raise ValueError(
+                f"pattern={patterns} has {len(patterns)} words for num_hidden_layers={self.num_hidden_layers}; give "
+                "one for each layer, or one word for all"
+            )
+        for word in ("sliding", "dilated"):
+            if word in patterns and self.sliding_window is None:
+                raise ValueError(f"pattern={word!r} needs sliding_window >= 1 (the token itself counts), got None")
+        if "convolutional" in patterns and self.grid_kernel % 2 == 0:
+            raise ValueError(
+                f"pattern='convolutional' has a token in the middle of its window, so grid_kernel={self.grid_kernel} "
+                "must be odd"
+            )
+
+    def validate_blocks(self) -> None:
+        """Check that a block is longer than its last columns, to which all tokens attend."""
+        if "fixed" in self.layer_patterns and self.fixed_columns >= self.block_size:
+            raise ValueError(
+                f"pattern='fixed' sees the last tokens of a block, so fixed_columns={self.fixed_columns} must be below "
+                f"block_size={self.block_size}"
+            )

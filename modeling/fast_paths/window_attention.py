@@ -1,0 +1,92 @@
+"""Attention in chunks of queries: the numbers of the dense mask, without what it would hide.
+
+Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim; N chunks, C queries in a chunk, W keys of a
+chunk, E those of them that lie apart.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from .windows import WindowMask
+
+
+def attend_in_windows(attend: object, module: object, *heads: Tensor, mask: WindowMask, **kwargs: Any) -> Tensor:
+    """Attend in chunks, row by row: (B, H, T, K), 2 x (B, G, S, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)."""
+    count = heads[0].shape[1]
+    # In memory tokens come before heads, and chunks of them are views.
+    rows = [repeat_heads(each, count // each.shape[1]).transpose(1, 2).unbind() for each in heads]
+    mixed = [attend_in_row(row, mask, index, kwargs) for index, row in enumerate(zip(*rows, strict=True))]
+    return torch.stack(mixed) if len(mixed) > 1 else mixed[0][None]
+
+
+def repeat_heads(heads: Tensor, groups: int) -> Tensor:
+    """Give each query head its own key-value head: (B, G, S, K) -> (B, H, S, K)."""
+    return heads if groups == 1 else heads.repeat_interleave(groups, dim=1)
+
+
+def of_row(values: Tensor, row: int) -> Tensor:
+    """Return what belongs to a row, or to all of them."""
+    return values[row if len(values) > 1 else 0]
+
+
+def attend_in_row(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwargs: dict[str, Any]) -> Tensor:
+    """Attend in the chunks of one row, and in whole for the queries that see all: (T, H, K), 2 x (S, H, K) -> same."""
+    mixed = attend_in_chunks(heads, mask, row, kwargs)
+    rows = of_row(mask.rows, row)
+    rows = rows[rows >= 0]
+    if not len(rows):
+        return mixed
+    query, key, value = heads
+    seen, bias, index = of_row(mask.row_masks, row)[:, : len(rows)], kwargs.get("rows_bias"), rows - mask.span.query
+    if bias is not None:
+        seen = torch.where(seen, of_row(bias, row)[:, : len(rows)], -torch.inf)
+    whole = [each.transpose(0, 1)[None] for each in (query[index], key, value)]
+    dense = attend_plainly(whole[0], whole[1], whole[2], seen[None], kwargs)
+    return mixed.index_copy(0, index, dense[0].transpose(0, 1))
+
+
+def attend_in_chunks(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwargs: dict[str, Any]) -> Tensor:
+    """Attend in the chunks of one row, one class of tokens after the other: (T, H, K), 2 x (S, H, K) -> (T, H, K)."""
+    query, step = heads[0], mask.step
+    added, bias = of_row(mask.chunks, row)[:, None], kwargs.get("position_bias")
+    chunks, _, size, _ = added.shape
+    if bias is not None:
+        added = added + (bias if len(bias) == 1 else of_row(bias.unflatten(0, (-1, chunks)), row))
+    missing = chunks * size - len(query)
+    queries = F.pad(query, (0, 0, 0, 0, 0, missing)) if missing else query
+    mixed = []
+    for start, own in enumerate(added.chunk(step)):
+        chosen = queries[start::step].unflatten(0, (-1, size)).transpose(1, 2)
+        near = [windows_of(each, mask, row, start) for each in heads[1:]]
+        mixed.append(attend_plainly(chosen, near[0], near[1], own, kwargs).transpose(1, 2).flatten(0, 1))
+    together = mixed[0] if step == 1 else torch.stack(mixed, dim=1).flatten(0, 1)
+    return together[: len(query)]
+
+
+def attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kwargs: dict[str, Any]) -> Tensor:
+    """Call torch's attention, to which keys may be views that share memory."""
+    mask = mask if mask.dtype == torch.bool else mask.to(query.dtype)
+    dropout = kwargs.get("dropout", 0.0)
+    return F.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=kwargs["scaling"])
+
+
+def windows_of(heads: Tensor, mask: WindowMask, row: int, start: int) -> Tensor:
+    """Return the keys or values of each chunk of a class, a view where none lie apart: (S, H, K) -> (N, H, W, K).
+
+    The class is that of the `start`-th query.
+    """
+    chunks, size, apart = mask.chunks.shape[1] // mask.step, mask.chunks.shape[2], of_row(mask.apart, row)
+    width = mask.chunks.shape[3] - apart.shape[-1]
+    place, first = divmod(mask.span.query - mask.span.key + start, mask.step)
+    own = heads[first :: mask.step]
+    before = mask.left - place
+    after = (chunks - 1) * size + width - before - len(own)
+    near = F.pad(own, (0, 0, 0, 0, before, after)).unfold(0, width, size).transpose(2, 3)
+    if not apart.numel():
+        return near
+    apart = apart if len(apart) == 1 else apart[start * chunks : (start + 1) * chunks]
+    far = heads.index_select(0, apart.flatten()).unflatten(0, apart.shape)
+    return torch.cat((far.transpose(1, 2).expand(chunks, -1, -1, -1), near), dim=2)
