@@ -7,7 +7,16 @@ from typing import Any, ClassVar, get_args
 
 from transformers.modeling_rope_utils import RopeParameters
 
-from .axes import ROTARY_POSITIONS, KernelName, PatternName, PositionName, ProjectionName
+from .axes import (
+    BIAS_POSITIONS,
+    ROTARY_POSITIONS,
+    STATE_KERNELS,
+    FeatureMapName,
+    KernelName,
+    PatternName,
+    PositionName,
+    ProjectionName,
+)
 from .configuration_base import Derived, QkvConfig, at_least, check_choice, checked, positive, rate
 
 # Each kind of rope scaling with the parameters it cannot do without.
@@ -63,6 +72,10 @@ class AttentionConfig(QkvConfig):
         text_length: Number of tokens before the grid; they attend to all tokens and all attend to them.
         grid_columns: Number of columns of the grid that the tokens after the text fill row by row.
         grid_kernel: Width and height of the window of `pattern="convolutional"` in tokens; odd.
+        kernel: How values are mixed: `softmax` of scores; `linear`, products of features of queries and keys, in time
+            that grows with the length and not with its square, and with a cache of one size.
+        feature_map: Map of queries and keys to features for `kernel="linear"`: `elu`, elu(x) + 1 (Linear Transformer);
+            `relu` (cosFormer, without its cosines).
     """
 
     # Whether the stack may look ahead belongs to the family, never to the user.
@@ -89,7 +102,8 @@ class AttentionConfig(QkvConfig):
     text_length: int = at_least(0, 0)
     grid_columns: int = at_least(1, 32)
     grid_kernel: int = at_least(1, 11)
-    kernel: ClassVar[KernelName] = "softmax"
+    kernel: KernelName = "softmax"
+    feature_map: FeatureMapName = "elu"
 
     def __post_init__(self, **kwargs: object) -> None:
         check_contradictions(self, kwargs)
@@ -188,6 +202,11 @@ class AttentionConfig(QkvConfig):
             )
         check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
 
+    def validate_kernel(self) -> None:
+        """Check that a kernel without scores is asked for nothing that acts on scores."""
+        if self.kernel in STATE_KERNELS:
+            check_state_kernel(self)
+
     def validate_rope(self) -> None:
         """Check the rotary parameters, most of which transformers only logs about."""
         if self.position in ROTARY_POSITIONS:
@@ -218,6 +237,22 @@ def check_buckets(buckets: int, distance: int) -> None:
         raise ValueError(
             f"relative_attention_max_distance={distance} must exceed relative_attention_num_buckets={buckets}"
         )
+
+
+def check_state_kernel(config: AttentionConfig) -> None:
+    """Raise ValueError where a kernel that keeps a state is combined with what acts on single pairs of tokens."""
+    kernel, patterns = f"kernel={config.kernel!r}", set(config.layer_patterns)
+    if config.position in (*BIAS_POSITIONS, "xpos"):
+        raise ValueError(
+            f"{kernel} has no scores that position={config.position!r} could change with the distance; use 'rope', "
+            "a position at the stack's input or kernel='softmax'"
+        )
+    if patterns != {"full"}:
+        wrong = min(patterns - {"full"})
+        raise ValueError(f"{kernel} reads all tokens at once, got pattern={wrong!r}; use pattern='full'")
+    for name, default in (("attention_dropout", 0), ("attention_multiplier", None)):
+        if getattr(config, name) != default:
+            raise ValueError(f"{kernel} has no scores for {name}={getattr(config, name)}; leave it at {default}")
 
 
 def check_rope(given: dict[str, object], patterns: list[PatternName]) -> None:

@@ -36,8 +36,10 @@ RANKS = {
         {"masking"},
         {"position", "feed_forward", "heads.loss", "fast_paths.one_token", "fast_paths.weight_copies"},
         {"heads.matching", "fast_paths.unpadding"},
-        {"kernel", "fast_paths.first_tokens"},
+        {"kernel", "fast_paths.first_tokens", "kernels.chunks", "kernels.state_cache"},
         {"attention"},
+        {"kernels.linear"},
+        {"kernels"},
         {"layer"},
         {"base"},
         {"spectrogram"},
@@ -71,11 +73,11 @@ APART = {"conversion", "qkv"}
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
-    "configuration/configuration_attention.py:AttentionConfig class": 130,
+    "configuration/configuration_attention.py:AttentionConfig class": 136,
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2196, "modeling": 7528}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2236, "modeling": 8098}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:
