@@ -28,7 +28,12 @@ MaskedPatternName = Literal["dilated", "block_sparse", "random", "strided", "fix
 PatternName = Literal[MasklessPatternName, MaskedPatternName]
 MASKLESS_PATTERNS: tuple[str, ...] = get_args(MasklessPatternName)
 
-KernelName = Literal["softmax"]
+# Attention kernels: softmax of scores, by a backend of transformers, and those that keep a state of one size where
+# others keep every key. Whatever follows from that follows from the group.
+StateKernelName = Literal["linear"]
+KernelName = Literal["softmax", StateKernelName]
+STATE_KERNELS: tuple[str, ...] = get_args(StateKernelName)
+FeatureMapName = Literal["elu", "relu"]
 ProjectionName = Literal["q_proj", "k_proj", "v_proj", "o_proj"]
 NormName = Literal["layer", "rms"]
 FeedForwardName = Literal["mlp", "glu"]

@@ -10,7 +10,7 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, S
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
-from .kernel import KERNELS, backend_of, by_mask, score_biases
+from .kernel import backend_of, by_mask, eager_attention, score_biases
 from .masking import Mask
 from .normalization import NORMS
 from .position.hooks import NO_POSITION, PositionState, apply_rotation
@@ -32,7 +32,6 @@ class Attention(nn.Module):
         super().__init__()
         self.config, self.layer_idx, self.head_dim = config, layer_index, config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
-        self.kernel = KERNELS[config.kernel]
         self.scaling = config.attention_multiplier or config.head_dim**-0.5
         # What backends that build no mask of their own have to be told.
         self.sliding_window = config.window_of(layer_index)
@@ -102,7 +101,7 @@ class SelfAttention(Attention):
         kwargs |= {"dropout": self.dropout, "sliding_window": self.sliding_window}
         kwargs |= score_biases(position, query, backend)
         # vLLM finds the attention of a layer, and its scaling, by reading these lines.
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, self.kernel)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
         attend = by_mask(attend, attention_mask)
         mixed, weights = attend(self, query, key, value, attention_mask, scaling=self.scaling, **kwargs)
         return self.o_proj(self.join(mixed, query)), weights
@@ -130,7 +129,7 @@ class CrossAttention(Attention):
     ) -> tuple[Tensor, Tensor | None]:
         key, value = self.cached_key_value(memory, position.memory_key, past_key_values)
         query = self.query(add_position(hidden, position.query_key))
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend_of(self, kwargs), self.kernel)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend_of(self, kwargs), eager_attention)
         attend = by_mask(attend, attention_mask)
         kwargs |= {"scaling": self.scaling, "dropout": self.dropout, "position_bias": None}
         mixed, weights = attend(self, query, key, value, attention_mask, **kwargs)

@@ -1,4 +1,4 @@
-"""Attention kernels: how values are mixed, and which backend of transformers does it.
+"""The softmax kernel: the formula of attention, and which backend of transformers computes it.
 
 Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim.
 """
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS
+from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, STATE_KERNELS
 from ..configuration.configuration_stack import StackConfig
 from .fast_paths.unpadding import attend_in_documents
 from .fast_paths.window_attention import attend_in_windows
@@ -88,16 +88,20 @@ def score_biases(position: PositionState, query: Tensor, implementation: str) ->
 
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
     """Return the attention backend of this forward: eager when attention weights are requested."""
-    wanted = kwargs.get("output_attentions", getattr(config, "output_attentions", False))
-    implementation = "eager" if wanted else str(config._attn_implementation)
+    implementation = "eager" if wants_weights(config, kwargs) else str(config._attn_implementation)
     check_backend(config, implementation, paged=kwargs.get("cache") is not None)
     if kwargs.get("global_attention_mask") is not None:
         check_global_mask(config, implementation)
     return implementation
 
 
+def wants_weights(config: StackConfig, kwargs: dict[str, object]) -> bool:
+    """Return True where this forward, or the config, asks for attention weights."""
+    return bool(kwargs.get("output_attentions", getattr(config, "output_attentions", False)))
+
+
 def check_backend(config: StackConfig, implementation: str, *, paged: bool = False) -> None:
-    """Raise where a backend would silently ignore a position bias or a pattern.
+    """Raise where a backend would silently ignore a position bias, a pattern or a kernel.
 
     With the `paged` cache of continuous batching each would: only that cache knows what stands at which position.
     """
@@ -107,8 +111,14 @@ def check_backend(config: StackConfig, implementation: str, *, paged: bool = Fal
     right = "generate instead of generate_batch" if paged else "'sdpa', 'flex_attention' or 'eager'"
     if config.position in BIAS_POSITIONS and (paged or not takes_bias(implementation)):
         raise ValueError(f"{where} ignores the score bias of position={config.position!r}; use {right}")
-    if not paged and takes_mask(implementation):
-        return
+    if config.kernel in STATE_KERNELS:
+        raise ValueError(f"{where} ignores kernel={config.kernel!r}; use {right}")
+    if paged or not takes_mask(implementation):
+        check_maskless(config, where, right)
+
+
+def check_maskless(config: StackConfig, where: str, right: str) -> None:
+    """Raise where what takes no masks would ignore a pattern, or the global tokens of a window."""
     for pattern in config.layer_patterns:
         if pattern not in MASKLESS_PATTERNS:
             raise ValueError(f"{where} ignores pattern={pattern!r}; use {right}")
@@ -135,7 +145,3 @@ def takes_mask(implementation: str) -> bool:
     """Return True where a backend is registered with a mask of its own that holds more than what is padding."""
     own = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)
     return own not in (None, flash_attention_mask) and "paged" not in implementation
-
-
-# What each kernel of the configs is without a backend of transformers.
-KERNELS: dict[str, AttentionFunction] = {"softmax": eager_attention}

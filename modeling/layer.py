@@ -10,8 +10,9 @@ from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..configuration.configuration_stack import StackConfig
-from .attention import CrossAttention, SelfAttention
+from .attention import CrossAttention
 from .feed_forward import FEED_FORWARDS
+from .kernels import CROSS_KERNELS, KERNELS
 from .masking import Mask
 from .normalization import Residual
 from .position.hooks import PositionState
@@ -31,12 +32,12 @@ class Layer(GradientCheckpointingLayer):
 
     def __init__(self, config: StackConfig, layer_index: int) -> None:
         super().__init__()
-        self.self_attn = SelfAttention(config, layer_index)
+        self.self_attn = KERNELS[config.kernel](config, layer_index)
         self.self_attn_residual = Residual(config, layer_index, normed=layer_index > 0 or not config.skip_first_norm)
         self.cross_attn: CrossAttention | None = None
         self.cross_attn_residual: Residual | None = None
         if getattr(config, "cross_attention", False):
-            self.cross_attn = CrossAttention(config, layer_index)
+            self.cross_attn = CROSS_KERNELS[config.kernel](config, layer_index)
             self.cross_attn_residual = Residual(config, layer_index)
         self.mlp = FEED_FORWARDS[config.feed_forward](config)
         self.mlp_residual = Residual(config, layer_index)

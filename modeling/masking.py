@@ -17,7 +17,7 @@ from transformers.masking_utils import (
     or_masks,
 )
 
-from ..configuration.axes import MASKLESS_PATTERNS
+from ..configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
 from ..configuration.configuration_stack import StackConfig
 from .checks.inputs import check_finished_mask, check_memory_mask
 from .fast_paths.windows import TokenRange, WindowMask, can_use_windows, window_mask
@@ -38,8 +38,25 @@ class DocumentMask:
     masks: list[Tensor | WindowMask | None]
 
 
-# A dense mask, flex attention's block mask, masks by document or window, or None where the backend needs none.
-Mask = BlockMask | DocumentMask | WindowMask | Tensor | None
+@dataclass
+class TokenMask:
+    """The mask of kernels that keep a state: real tokens (B, T), and the document of each (B or 1, T); None for all.
+
+    Whatever a causal one reads of earlier tokens is in its state already.
+    """
+
+    padding: Tensor | None
+    documents: Tensor | None = None
+
+    @classmethod
+    def of(cls, layout: TokenLayout, index: Tensor) -> "TokenMask | None":
+        """Return the mask of the tokens that are read, at these places among all keys; None where it hides nothing."""
+        parts = [None if part is None else part.index_select(1, index) for part in (layout.padding, layout.documents)]
+        return None if parts == [None, None] else cls(*parts)
+
+
+# A dense mask, flex attention's block mask, masks by document, window or token, or None where nothing is hidden.
+Mask = BlockMask | DocumentMask | WindowMask | TokenMask | Tensor | None
 # What a caller may give as `attention_mask`: marks of real tokens, a finished mask, or finished masks by their names.
 GivenMask = Tensor | dict[str, Tensor] | None
 # A predicate, with what lets a backend go without the mask.
@@ -96,8 +113,11 @@ def build_masks(
     positions, keys = token_positions(hidden, sizes, padding, layout.tokens, position_ids)
     layers = first_layers(config)
     if finished is not None:
+        check_mask_of_pairs(config, finished)
         check_finished_mask(finished, hidden, {sizes.keys(layer)[0] for layer in layers.values()})
         return AttentionMasks(positions, keys, dict.fromkeys(layers, finished))
+    if config.kernel in STATE_KERNELS:
+        return AttentionMasks(positions, keys, {"full": TokenMask.of(layout, sizes.index(hidden.device))})
     implementation = kwargs.get("attention_implementation") or config._attn_implementation
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
     windows = implementation == "sdpa" and can_use_windows(config, hidden, sizes, layout)
@@ -107,6 +127,15 @@ def build_masks(
         near = window_mask(config, pattern, rule[0], layout, TokenRange.of(sizes, layer)) if windows else None
         masks[pattern] = near or build_mask(implementation, hidden, sizes, layer, padding, rule)
     return AttentionMasks(positions, keys, masks)
+
+
+def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:
+    """Raise ValueError on a mask of pairs of tokens where the kernel never looks at a pair."""
+    if config.kernel in STATE_KERNELS:
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} is one of pairs, which kernel={config.kernel!r} "
+            "never looks at; mark real tokens (batch, length)"
+        )
 
 
 def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, position_ids: Tensor) -> AttentionMasks:
@@ -171,11 +200,16 @@ def build_mask(
     )
 
 
-def build_memory_mask(implementation: str, hidden: Tensor, memory: Tensor, memory_mask: Tensor | None) -> Mask:
+def build_memory_mask(
+    config: StackConfig, implementation: str, hidden: Tensor, memory: Tensor, memory_mask: Tensor | None
+) -> Mask:
     """Build the mask of cross-attention: every query reads every real token of memory (B, S, D)."""
     if memory_mask is not None and memory_mask.ndim == 4:
+        check_mask_of_pairs(config, memory_mask)
         return memory_mask
     check_memory_mask(memory_mask, memory)
     padding = None if memory_mask is None else memory_mask.to(hidden.device, torch.bool)
+    if config.kernel in STATE_KERNELS:
+        return None if padding is None else TokenMask(padding)
     rule: Rule = (bidirectional_mask_function, {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True})
     return build_mask(implementation, hidden, MaskSizes(0, hidden.shape[1], memory.shape[1], None), 0, padding, rule)

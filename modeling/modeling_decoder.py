@@ -29,6 +29,7 @@ from .heads.head import label_classifier, last_token, question_answering_output,
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count, classification, next_tokens
 from .kernel import check_backend
+from .kernels.state_cache import hold_states
 from .masking import GivenMask, Mask, build_masks
 from .position.hooks import Embedded
 from .position.token_layout import MaskSizes
@@ -90,6 +91,7 @@ class StaticMasks:
     ) -> dict[str, Mask]:
         """Return a mask for each pattern in use, and the key positions that relative encodings need."""
         config = config.get_text_config(decoder=True)
+        hold_states(config, past_key_values)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
         built = build_masks(config, inputs_embeds, sizes, attention_mask, position_ids)
         return {**built.masks, "key_positions": built.key_positions}

@@ -18,6 +18,7 @@ from .fast_paths.first_tokens import read_index, read_tokens
 from .fast_paths.unpadding import keep_padding, remove_padding
 from .frontend import FRONTENDS
 from .kernel import attention_backend
+from .kernels.state_cache import hold_states
 from .layer import Layer
 from .masking import AttentionMasks
 from .normalization import NORMS
@@ -78,6 +79,7 @@ class Stack(QkvPreTrainedModel):
         """
         check_stack_inputs(self, self.config, embedded.hidden, past_key_values, kwargs)
         kwargs["attention_implementation"] = attention_backend(self.config, kwargs)
+        hold_states(self.config, past_key_values)
         memory, memory_mask = kwargs.pop("encoder_hidden_states", None), kwargs.pop("encoder_attention_mask", None)
         cache = cache_of_stage(self.layers, self.config.layer_patterns, past_key_values)
         sizes = MaskSizes.of(self.config, embedded.hidden.shape[1], cache)

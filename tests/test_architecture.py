@@ -38,8 +38,10 @@ RANKS = {
         {"masking", "fast_paths.window_attention"},
         {"position", "feed_forward", "heads.loss", "fast_paths.one_token", "fast_paths.weight_copies"},
         {"heads.matching", "fast_paths.unpadding"},
-        {"kernel", "fast_paths.first_tokens"},
+        {"kernel", "fast_paths.first_tokens", "kernels.chunks", "kernels.state_cache"},
         {"attention"},
+        {"kernels.linear"},
+        {"kernels"},
         {"layer"},
         {"base"},
         {"spectrogram"},
@@ -76,7 +78,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2250, "modeling": 7860}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2290, "modeling": 8430}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Every property for every position × pattern × norm order × family; nothing here is picked by hand.
+"""Every property for every position × pattern or kernel × norm order × family; nothing here is picked by hand.
 
 The words come from the axes, so a new one is tested by existing; `mixed` gives each layer another pattern. Models are
 tiny, jittered, in double precision and shared by all tests: whoever changes one copies it first. A batch has a row of
@@ -24,6 +24,7 @@ from comparison import EXACT, differentiable_flex, exact
 from qkv.configuration.axes import (
     BIAS_POSITIONS,
     ROTARY_POSITIONS,
+    STATE_KERNELS,
     FeedForwardName,
     GridPatternName,
     ImagePositionName,
@@ -35,7 +36,8 @@ from sampling import sampled
 from tiny import jitter
 
 POSITIONS = get_args(PositionName)
-PATTERNS = (*get_args(PatternName), "mixed")
+# A kernel that keeps a state has no other pattern but the full one.
+PATTERNS = (*get_args(PatternName), "mixed", *STATE_KERNELS)
 ORDERS = {"pre-norm": True, "post-norm": False}
 BACKENDS = ("eager", "sdpa", "flex_attention")
 VOCABULARY, LENGTH, SOURCE, END = 23, 11, 7, 1
@@ -154,10 +156,16 @@ class Case(NamedTuple):
         return "_".join(self)
 
 
+def is_allowed(case: Case) -> bool:
+    """Return whether a config takes these words: kernels that keep a state have no scores."""
+    return case.pattern not in STATE_KERNELS or case.position not in (*BIAS_POSITIONS, "xpos")
+
+
 def product(*families: str, positions: tuple[str, ...] | None = None) -> Iterator[Case]:
     for name in families or FAMILIES:
         words = [word for word in FAMILIES[name].positions if positions is None or word in positions]
-        yield from itertools.starmap(Case, itertools.product([name], words, FAMILIES[name].patterns, ORDERS))
+        cases = itertools.starmap(Case, itertools.product([name], words, FAMILIES[name].patterns, ORDERS))
+        yield from filter(is_allowed, cases)
 
 
 def every(*families: str, start: int = 0, **words: Any) -> pytest.MarkDecorator:
@@ -179,9 +187,10 @@ def fitting(config_class: Any) -> dict[str, Any]:
 def build(case: Case, **fields: Any) -> PreTrainedModel:
     family = FAMILIES[case.family]
     config_class = family.model_class.config_class
-    given = {**fitting(config_class), **family.fields, "pattern": case.pattern, "norm_first": ORDERS[case.order]}
+    mixing = {"kernel": case.pattern} if case.pattern in STATE_KERNELS else {"pattern": case.pattern}
+    given = {**fitting(config_class), **family.fields, **mixing, "norm_first": ORDERS[case.order]}
     if case.pattern == "mixed":
-        words = [word for word in family.patterns if word != "mixed"]
+        words = [word for word in family.patterns if word in get_args(PatternName)]
         given |= {"pattern": words, "num_hidden_layers": len(words)}
     position = {"position": case.position}
     given |= {family.placed: position} if family.placed else position
@@ -481,7 +490,7 @@ def test_only_without_position_and_pattern_order_is_unseen(case: Case) -> None:
     # A pattern may keep one of them: a shift by two is a shift by a row of the grid, which keeps its columns.
     shift, cycle = [(place + 2) % count for place in range(count)], [1, 2, 0, *range(3, count)]
     unseen = moves_with_its_inputs(case, shift) and moves_with_its_inputs(case, cycle)
-    assert unseen == (case.position == "none" and case.pattern == "full")
+    assert unseen == (case.position == "none" and case.pattern in ("full", *STATE_KERNELS))
 
 
 def shifted(case: Case, first: int) -> Tensor:
@@ -742,7 +751,8 @@ def turns(families: Any, patterns: int | None = None) -> Iterator[Case]:
     """Every position of each family, and beside it the next word of every other axis."""
     for name in families:
         words = itertools.cycle(FAMILIES[name].patterns[:patterns]), itertools.cycle(ORDERS)
-        yield from (Case(name, *turn) for turn in zip(FAMILIES[name].positions, *words, strict=False))
+        turned = (Case(name, *turn) for turn in zip(FAMILIES[name].positions, *words, strict=False))
+        yield from filter(is_allowed, turned)
 
 
 # One row after another takes the next word of every axis, until each has had its turn.

@@ -36,7 +36,7 @@ from qkv import (
     QkvImageEncoderModel,
     presets,
 )
-from qkv.configuration.axes import PatternName, PositionName
+from qkv.configuration.axes import KernelName, PatternName, PositionName
 
 TABLES = tables.beside(__file__)
 NAN = float("nan")
@@ -66,7 +66,7 @@ WORDS = [
     ("position", "ropee", "rope", get_args(PositionName)),
     ("position", "absolute", None, get_args(PositionName)),
     ("pattern", "slidng", "sliding", get_args(PatternName)),
-    ("kernel", "linear", None, ("softmax",)),
+    ("kernel", "linnear", "linear", get_args(KernelName)),
     ("norm", "layernorm", "layer", ("layer", "rms")),
     ("feed_forward", "moe", None, ("mlp", "glu")),
     ("hidden_act", "swish", None, ("relu", "gelu", "gelu_new", "silu")),

@@ -85,7 +85,8 @@ class DecodingStep:
             return None
         given = self.memory  # other threads may generate from another source
         if given[0] is not memory or given[1] is not padding_mask:
-            given = self.memory = (memory, padding_mask, build_memory_mask("sdpa", hidden, memory, padding_mask))
+            mask = build_memory_mask(self.stack.config, "sdpa", hidden, memory, padding_mask)
+            given = self.memory = (memory, padding_mask, mask)
         return given[2]
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
+from ..kernels.state_cache import hold_states
 from .decoding_step import DecodingStep, can_step
 from .weight_copies import MOST_COPIED, WIDE, LinearStep, can_copy
 
@@ -163,7 +164,11 @@ class FastGenerationMixin:
         given = model_kwargs.get("past_key_values")
         parent._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
         cache = model_kwargs.get("past_key_values")
+        model: Any = self
+        hold_states(model.config.get_text_config(decoder=True), cache)
         if given is None and cache is not None:
+            if generation_config.is_assistant:  # its layers may be others than those that were told
+                cache.activate_past_recording()
             if isinstance(cache, EncoderDecoderCache):
                 exchange_layers(cache.cross_attention_cache, partial(SourceLayer, generation_config.num_beams or 1))
                 cache = cache.self_attention_cache

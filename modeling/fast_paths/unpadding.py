@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
-from ...configuration.axes import BIAS_POSITIONS
+from ...configuration.axes import BIAS_POSITIONS, STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_memory_mask, check_position_ids
 from ..masking import AttentionMasks, DocumentMask, GivenMask, Mask, build_masks, build_memory_mask, mask_rule
@@ -85,6 +85,7 @@ def can_remove(stack: Any, embedded: Embedded, past: object, position_ids: Tenso
         and (mask is not None or position_ids is not None or kwargs.get("cu_seq_lens_q") is not None)
         and can_read_values(embedded.hidden)
         and kwargs["attention_implementation"] == "sdpa"
+        and config.kernel not in STATE_KERNELS
         and not kwargs.get("output_hidden_states", config.output_hidden_states)
         and not (config.position in BIAS_POSITIONS and position_ids is not None)
         and not (stack.training and config.drop_path_rate)
@@ -190,7 +191,7 @@ def keep_padding(
     given = (config, hidden, sizes, embedded.padding_mask, position_ids)
     masks = one_token_masks(*given, **kwargs) or engine_masks(*given, **kwargs) or build_masks(*given, **kwargs)
     if memory[0] is not None:
-        mask = build_memory_mask(kwargs["attention_implementation"], hidden, memory[0], memory[1])
+        mask = build_memory_mask(config, kwargs["attention_implementation"], hidden, *memory)
     return LayerInputs(embedded, masks, (memory[0], mask))
 
 

@@ -3,27 +3,21 @@
 Shapes: B batch, S sources, R vectors of a cell's state, D hidden_size, N states kept, A attention_size.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache
+
+from ..kernels.state_cache import FixedSizeLayer
 
 
-class RecurrentCacheLayer(CacheLayerMixin):
+class RecurrentCacheLayer(FixedSizeLayer):
     """One layer's state after the last token; of the first layer, what it compares states with, too.
 
     While it records, it keeps the state after each token, so that tokens can be taken back. `keys` are (B, S, A) or
     None, `values` are states (B, N, R, D).
     """
-
-    is_croppable = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.record_past = False
-        self.length = 0
 
     def lazy_initialization(self, key_states: Tensor | None, value_states: Tensor) -> None:
         """Take what there is before the first token: what is compared with, and the state to start from."""
@@ -37,10 +31,6 @@ class RecurrentCacheLayer(CacheLayerMixin):
         self.values = value_states[:, -1:] if past is None else torch.cat((past, value_states), dim=1)
         return self.keys, self.values
 
-    def activate_past_recording(self) -> None:
-        """Keep the state after each token from now on."""
-        self.record_past = True
-
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last -`tokens_to_remove` tokens, and keep no state but the one reached."""
         states = self.values
@@ -52,38 +42,6 @@ class RecurrentCacheLayer(CacheLayerMixin):
             )
         self.values = states[:, last + tokens_to_remove :][:, :1]
         self.length += tokens_to_remove
-
-    def change_rows(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Apply the same change to the rows of all that is kept."""
-        self.keys, self.values = (None if kept is None else change(kept) for kept in (self.keys, self.values))
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Replace row i by what row `beam_idx[i]` was."""
-        self.change_rows(lambda kept: kept.index_select(0, beam_idx.to(kept.device)))
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep these rows."""
-        self.change_rows(lambda kept: kept[indices.to(kept.device)])
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Put copies of each row behind it."""
-        self.change_rows(lambda kept: kept.repeat_interleave(repeats, dim=0))
-
-    def reset(self) -> None:
-        """Remove all states."""
-        self.keys, self.values, self.length, self.is_initialized = None, None, 0, False
-
-    def get_seq_length(self) -> int:
-        """Return the number of tokens that were read."""
-        return self.length
-
-    def get_max_length(self) -> int:
-        """Return -1, transformers' word for no limit but the number of tokens."""
-        return -1
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of keys that a mask over tokens would have, and the first of them."""
-        return self.length + query_length, 0
 
 
 class RecurrentCache(Cache):

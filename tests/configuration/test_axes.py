@@ -11,7 +11,8 @@ from qkv.configuration.configuration_base import literal_words
 from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontend import DETECTION_FRONTENDS, FRONTENDS
 from qkv.modeling.heads.head import POOLINGS
-from qkv.modeling.kernel import KERNELS
+from qkv.modeling.kernels import CROSS_KERNELS, KERNELS
+from qkv.modeling.kernels.linear import FEATURE_MAPS
 from qkv.modeling.modeling_speech_encoder_decoder import TRANSCRIPTIONS
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.pattern import PATTERNS
@@ -25,6 +26,8 @@ TABLES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (POSITIONS, ("PositionName", "ImagePositionName", "ObjectQueryPositionName")),
     (PATTERNS, ("PatternName",)),
     (KERNELS, ("KernelName",)),
+    (CROSS_KERNELS, ("KernelName",)),
+    (FEATURE_MAPS, ("FeatureMapName",)),
     (NORMS, ("NormName",)),
     (FEED_FORWARDS, ("FeedForwardName",)),
     (FRONTENDS, ("FrontendName",)),
@@ -57,6 +60,6 @@ def test_every_axis_is_compared_with_its_table() -> None:
     parts = {
         name
         for name in words
-        if re.fullmatch(r"(Table|Sinusoidal|Rotary|Bias)PositionName|(Mask\w+|Grid)PatternName", name)
+        if re.fullmatch(r"(Table|Sinusoidal|Rotary|Bias)PositionName|(Mask\w+|Grid)PatternName|StateKernelName", name)
     }
     assert words - tabled - parts == {"ActivationName", "ProjectionName"}

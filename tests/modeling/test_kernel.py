@@ -13,8 +13,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import reference
 from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
-from qkv.configuration.axes import BIAS_POSITIONS, KernelName, PatternName, PositionName
-from qkv.modeling.kernel import KERNELS, backend_of, check_backend, eager_attention, score_biases
+from qkv.configuration.axes import BIAS_POSITIONS, PatternName, PositionName
+from qkv.modeling.kernel import backend_of, check_backend, eager_attention, score_biases
 from qkv.modeling.position.hooks import PositionState
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
@@ -35,7 +35,7 @@ def inputs(groups, keys=LENGTH):
 def softmax_attention(attention, query, key, value, attention_mask, position_bias=None, **kwargs):
     """Attend as the modules do."""
     backend = backend_of(attention, kwargs)
-    attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, KERNELS["softmax"])
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
     kwargs |= score_biases(PositionState(bias=position_bias), query, backend)
     return attend(attention, query, key, value, attention_mask, **kwargs)
 
@@ -65,10 +65,6 @@ def mask_for(backend):
     return flex_attention_mask(
         batch_size=BATCH, q_length=LENGTH, kv_length=LENGTH, mask_function=padded, attention_mask=None, device="cpu"
     )
-
-
-def test_every_word_is_a_row():
-    assert tuple(KERNELS) == get_args(KernelName)
 
 
 @GROUPS

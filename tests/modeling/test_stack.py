@@ -20,7 +20,7 @@ from qkv.configuration.axes import (
     PatternName,
     PositionName,
 )
-from qkv.modeling import kernel
+from qkv.modeling import attention
 from qkv.modeling.modeling_decoder import QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderModel
 from sampling import sampled
@@ -244,12 +244,14 @@ def test_four_frames_lead_from_ids_to_the_backend(monkeypatch):
 
     def recorded(*args, **kwargs):
         ours = [
-            frame.function for frame in inspect.stack() if Path(frame.filename).parent == Path(kernel.__file__).parent
+            frame.function
+            for frame in inspect.stack()
+            if Path(frame.filename).parent == Path(attention.__file__).parent
         ]
         frames.append(list(reversed(ours)))
         return eager_attention(*args, **kwargs)
 
-    eager_attention = kernel.eager_attention
-    monkeypatch.setitem(kernel.KERNELS, "softmax", recorded)
+    eager_attention = attention.eager_attention
+    monkeypatch.setattr(attention, "eager_attention", recorded)
     QkvDecoderModel(decoder(num_hidden_layers=1, attn_implementation="eager"))(IDS)
     assert frames == [["forward", "run", "forward", "forward"]]

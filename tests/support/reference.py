@@ -463,6 +463,55 @@ def attention(q, k, v, scale=None, visible=None, bias=None):
     )
 
 
+def elu_features(x):
+    """elu(x) + 1: x + 1 above zero, exp(x) below: (N,) -> (N,).
+
+    Source: Katharopoulos et al. 2020, §3.2.1, eq. 7, https://arxiv.org/abs/2006.16236
+    """
+    return torch.stack([value + 1 if value > 0 else torch.exp(value) for value in x])
+
+
+def relu_features(x):
+    """max(x, 0): (N,) -> (N,).
+
+    Source: Qin et al. 2022, cosFormer, §3.1, eq. 7, https://arxiv.org/abs/2202.08791
+    """
+    return torch.stack([relu(value) for value in x])
+
+
+FEATURE_MAPS = {"elu": elu_features, "relu": relu_features}
+
+
+def linear_attention(q, k, v, feature_map, visible=None, rotate_query=None, rotate_key=None):
+    """Mix values by products of features, divided by their sum over the visible keys; nothing in common gives zeros.
+
+    Rotations act on the features, in the products that weigh values and not in those that normalise them.
+    Source: Katharopoulos et al. 2020, §3.2, eq. 4, https://arxiv.org/abs/2006.16236; rotations: Su et al. 2021,
+    RoFormer, §3.3, eq. 19, https://arxiv.org/abs/2104.09864
+    Shapes: q (B, H, T, K), k (B, G, S, K), v (B, G, S, K) -> (B, H, T, K), weights (B, H, T, S)
+    """
+    batch, heads, queries, _ = q.shape
+    keys = k.shape[2]
+    features = [_each_vector(FEATURE_MAPS[feature_map], each) for each in (q, k)]
+    rotations = (rotate_query, rotate_key)
+    turned = [each if rotate is None else rotate(each) for each, rotate in zip(features, rotations, strict=True)]
+    outputs, weights = [], []
+    for b, h, t in itertools.product(range(batch), range(heads), range(queries)):
+        g = h // (heads // k.shape[1])
+        seen = [s for s in range(keys) if visible is None or visible(b, t, s)]
+        normaliser = sum((features[0][b, h, t] * features[1][b, g, s]).sum() for s in seen)
+        row = [q.new_zeros(())] * keys
+        if normaliser > 0:
+            for s in seen:
+                row[s] = (turned[0][b, h, t] * turned[1][b, g, s]).sum() / normaliser
+        weights.append(torch.stack(row))
+        outputs.append(sum(weight * v[b, g, s] for s, weight in enumerate(row)))
+    return (
+        torch.stack(outputs).reshape(batch, heads, queries, v.shape[-1]),
+        torch.stack(weights).reshape(batch, heads, queries, keys),
+    )
+
+
 def multi_head_attention(
     x_q, x_kv, q_weight, q_bias, k_weight, k_bias, v_weight, v_bias, o_weight, o_bias, heads, kv_heads,
     *, scale=None, visible=None, bias=None, rotate_query=None, rotate_key=None,

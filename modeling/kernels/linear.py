@@ -1,0 +1,265 @@
+"""Linear attention: values mixed by products of features of queries and keys, without a score for any pair.
+
+Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K head_dim.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers.cache_utils import Cache, EncoderDecoderCache
+
+from ...configuration.configuration_stack import StackConfig
+from ..attention import CrossAttention, SelfAttention, add_position
+from ..kernel import wants_weights
+from ..masking import TokenMask
+from ..position.hooks import NO_POSITION, PositionState, Rotation, apply_rotation
+from .chunks import causal_sums
+from .state_cache import State, StateLayer, state_layer
+
+
+class Features(NamedTuple):
+    """Features of queries and keys, and values, in single precision at least; groups of queries share keys and values.
+
+    Rotated ones are for the sums of values alone: what normalises them has to stay positive.
+
+    Shapes: query and rotated_query (B, G, H / G, T, K), key, rotated_key and value (B, G, 1, S, K)
+    """
+
+    query: Tensor
+    key: Tensor
+    rotated_query: Tensor
+    rotated_key: Tensor
+    value: Tensor
+
+
+def elu_features(heads: Tensor) -> Tensor:
+    """Map to elu(x) + 1, which is positive everywhere.
+
+    Source: Katharopoulos et al. 2020, Transformers are RNNs, §3.2.1, eq. 7, https://arxiv.org/abs/2006.16236
+    Shapes: (..., K) -> (..., K)
+    """
+    return F.elu(heads) + 1
+
+
+def relu_features(heads: Tensor) -> Tensor:
+    """Map to max(x, 0); a query without a component in common with any key reads zeros.
+
+    Source: Qin et al. 2022, cosFormer, §3.1, eq. 7, https://arxiv.org/abs/2202.08791
+    Shapes: (..., K) -> (..., K)
+    """
+    return F.relu(heads)
+
+
+FEATURE_MAPS: dict[str, Callable[[Tensor], Tensor]] = {"elu": elu_features, "relu": relu_features}
+
+
+def map_features(config: StackConfig, heads: Tensor, mask: TokenMask | None = None) -> Tensor:
+    """Map queries or keys to features; those of padding are zero, so that nobody reads it: (B, H, T, K) -> same."""
+    features = FEATURE_MAPS[config.feature_map](heads.to(torch.promote_types(heads.dtype, torch.float32)))
+    padding = None if mask is None else mask.padding
+    return features if padding is None else features * padding[:, None, :, None]
+
+
+def group_features(query: Tensor, key: Tensor, value: Tensor, rotation: Rotation | None = None) -> Features:
+    """Rotate features, and let the queries (B, H, T, K) that share keys (B, G, S, K) stand side by side."""
+    groups = (key.shape[1], query.shape[1] // key.shape[1])
+    plain = rotated = (query.unflatten(1, groups), key.unsqueeze(2))
+    if rotation is not None:
+        turned = apply_rotation(query, key, rotation)
+        rotated = (turned[0].unflatten(1, groups), turned[1].unsqueeze(2))
+    return Features(*plain, *rotated, value.to(query.dtype).unsqueeze(2))
+
+
+def divide(sums: Tensor, normaliser: Tensor) -> Tensor:
+    """Normalise sums of values, zero where nothing was read: (B, G, H / G, T, K), (..., 1) -> (B, T, H, K)."""
+    mixed = sums / torch.where(normaliser > 0, normaliser, 1)
+    return mixed.flatten(1, 2).transpose(1, 2)
+
+
+def read_state(query: Tensor, rotated_query: Tensor, state: State) -> Tensor:
+    """Let queries (B, G, H / G, T, K) read a state, all of it: -> (B, T, H, K)."""
+    sums, keys = (part.unsqueeze(2) for part in state)
+    return divide(rotated_query @ sums, query @ keys.unsqueeze(-1))
+
+
+def state_after(state: State | None, read: State) -> State:
+    """Add tokens to a state.
+
+    Shapes: read, rotated keys, keys and values, (B, G, S, K) each; state (B, G, K, K), (B, G, K)
+    """
+    rotated_key, key, value = read
+    sums, keys = rotated_key.transpose(-1, -2) @ value, key.sum(-2)
+    return (sums, keys) if state is None else (state[0] + sums, state[1] + keys)
+
+
+def causal_linear(
+    features: Features, documents: Tensor | None = None, state: State | None = None
+) -> tuple[Tensor, State]:
+    """Mix the values of tokens up to each query, after a state: -> (B, T, H, K), and the state after the last.
+
+    Source: Katharopoulos et al. 2020, §3.3, eq. 9 and 18 to 20, https://arxiv.org/abs/2006.16236
+    """
+    query, key, rotated_query, rotated_key, value = features
+    ones = torch.ones_like(value[..., :1])
+    before = None if state is None else (state[0].unsqueeze(2), state[1][:, :, None, :, None])
+    if rotated_query is query:
+        # One pass for both: the sum of a column of ones is what normalises.
+        joined = None if before is None else torch.cat(before, dim=-1)
+        both, end = causal_sums(query, key, torch.cat((value, ones), dim=-1), documents, joined)
+        (sums, normaliser), after = both.split((value.shape[-1], 1), -1), end.split((value.shape[-1], 1), -1)
+    else:
+        first, second = (None, None) if before is None else before
+        sums, sums_end = causal_sums(rotated_query, rotated_key, value, documents, first)
+        normaliser, keys_end = causal_sums(query, key, ones, documents, second)
+        after = (sums_end, keys_end)
+    return divide(sums, normaliser), (after[0].squeeze(2), after[1][:, :, 0, :, 0])
+
+
+def bidirectional_linear(features: Features, documents: Tensor | None = None) -> Tensor:
+    """Mix the values of all tokens, or of those of each query's document: -> (B, T, H, K).
+
+    Within documents that is what is read from the left, and from the right, where the token itself counts twice.
+
+    Source: Katharopoulos et al. 2020, §3.2, eq. 5 and 6, https://arxiv.org/abs/2006.16236
+    """
+    query, key, rotated_query, rotated_key, value = features
+    if documents is None:
+        state = state_after(None, (rotated_key.squeeze(2), key.squeeze(2), value.squeeze(2)))
+        return read_state(query, rotated_query, state)
+    parts = []
+    for reads, keys, values in ((rotated_query, rotated_key, value), (query, key, torch.ones_like(value[..., :1]))):
+        left, _ = causal_sums(reads, keys, values, documents)
+        backwards = (each.flip(-2) for each in (reads, keys, values))
+        right, _ = causal_sums(*backwards, documents.flip(-1))
+        parts.append(left + right.flip(-2) - (reads * keys).sum(-1, keepdim=True) * values)
+    return divide(*parts)
+
+
+def linear_weights(features: Features, mask: TokenMask | None, *, causal: bool = False) -> Tensor:
+    """Return the weights that linear attention never needs, pair by pair: (B, H, T, S).
+
+    Source: Katharopoulos et al. 2020, §3.2, eq. 4, https://arxiv.org/abs/2006.16236; rotated: Su et al. 2021, RoFormer,
+        §3.3, eq. 19, https://arxiv.org/abs/2104.09864
+    """
+    query, key, rotated_query, rotated_key, _ = features
+    seen = torch.ones(query.shape[-2], key.shape[-2], device=query.device, dtype=query.dtype)
+    seen = seen.tril() if causal else seen
+    if mask is not None and mask.documents is not None:
+        seen = seen * (mask.documents[:, None, None, :, None] == mask.documents[:, None, None, None])
+    normaliser = (query @ key.transpose(-1, -2) * seen).sum(-1, keepdim=True)
+    scores = rotated_query @ rotated_key.transpose(-1, -2) * seen
+    return (scores / torch.where(normaliser > 0, normaliser, 1)).flatten(1, 2)
+
+
+class LinearSelfAttention(SelfAttention):
+    """Read from the same sequence by features of queries and keys; a cache holds one state for all earlier tokens.
+
+    A rotation turns the features in the sums of values and not in what normalises them, which stays positive.
+
+    Source: Katharopoulos et al. 2020, Transformers are RNNs, §3.2 and §3.4, https://arxiv.org/abs/2006.16236; rotated:
+        Su et al. 2021, RoFormer, §3.3, eq. 19, https://arxiv.org/abs/2104.09864
+    Shapes: (B, T, D) -> (B, T, D) and weights (B, H, T, S) or None
+    """
+
+    def forward(
+        self,
+        hidden: Tensor,
+        attention_mask: Any = None,  # a `TokenMask`, where something is hidden
+        position: PositionState = NO_POSITION,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        query, key = self.placed_query(hidden, position), self.key(add_position(hidden, position.query_key))
+        value = self.value(hidden)
+        with torch.autocast(hidden.device.type, enabled=False):
+            mapped = map_features(self.config, query), map_features(self.config, key, attention_mask)
+            features = group_features(*mapped, value, position.rotation)
+            mixed = self.mix(features, attention_mask, past_key_values)
+            weights = self.weights(features, attention_mask, past_key_values, kwargs)
+        return self.o_proj(self.join(mixed.to(hidden.dtype), query)), weights
+
+    def mix(self, features: Features, mask: TokenMask | None, past_key_values: Cache | None) -> Tensor:
+        """Mix values, and store the state after them: -> (B, T, H, K)."""
+        documents = None if mask is None else mask.documents
+        if not self.is_causal:
+            return bidirectional_linear(features, documents)
+        layer = state_layer(past_key_values, self.layer_idx)
+        mixed, state = causal_linear(features, documents, layer.state if layer else None)
+        if layer is not None:
+            read = (features.rotated_key.squeeze(2), features.key.squeeze(2), features.value.squeeze(2))
+            layer.store(state, read, state_after)
+        return mixed
+
+    def weights(
+        self, features: Features, mask: TokenMask | None, past_key_values: Cache | None, kwargs: dict[str, Any]
+    ) -> Tensor | None:
+        """Return attention weights where they are asked for: (B, H, T, S); those of forgotten keys are unknown."""
+        if not wants_weights(self.config, kwargs):
+            return None
+        layer = state_layer(past_key_values, self.layer_idx)
+        if layer is not None and layer.length > features.key.shape[-2]:
+            raise ValueError(
+                "output_attentions=True asks for weights of tokens that the state of kernel='linear' no longer holds "
+                "one by one; set use_cache=False"
+            )
+        return linear_weights(features, mask, causal=self.is_causal)
+
+
+class LinearCrossAttention(CrossAttention):
+    """Read from an encoder's output by features of queries and keys; its sums are computed once and then cached.
+
+    Source: Katharopoulos et al. 2020, Transformers are RNNs, §3.2, https://arxiv.org/abs/2006.16236
+    Shapes: (B, T, D), memory (B, S, D) -> (B, T, D) and weights (B, H, T, S) or None
+    """
+
+    def forward(
+        self,
+        hidden: Tensor,
+        memory: Tensor,
+        attention_mask: Any = None,  # a `TokenMask`, where something is hidden
+        position: PositionState = NO_POSITION,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        query = self.query(add_position(hidden, position.query_key))
+        key_value = self.key_value(memory, position.memory_key, past_key_values, kwargs)
+        with torch.autocast(hidden.device.type, enabled=False):
+            mapped, weights, read = map_features(self.config, query), None, None
+            if key_value is not None:
+                key = map_features(self.config, key_value[0], attention_mask)
+                features = group_features(mapped, key, key_value[1])
+                read = (key, key, features.value.squeeze(2))
+                weights = linear_weights(features, attention_mask) if wants_weights(self.config, kwargs) else None
+            state = self.memory_state(read, past_key_values)
+            grouped = mapped.unflatten(1, (state[0].shape[1], -1))
+            mixed = read_state(grouped, grouped, state)
+        return self.o_proj(self.join(mixed.to(hidden.dtype), query)), weights
+
+    def key_value(
+        self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None, kwargs: dict[str, Any]
+    ) -> tuple[Tensor, Tensor] | None:
+        """Project keys and values of memory; return None where the cache has their sums, and nobody wants weights."""
+        layer = memory_layer(past_key_values, self.layer_idx)
+        if layer is not None and layer.state is not None and not wants_weights(self.config, kwargs):
+            return None
+        return self.key(add_position(memory, added)), self.value(memory)
+
+    def memory_state(self, read: State | None, past_key_values: Cache | None) -> State:
+        """Return the sums over memory, from the cache when they are there: (B, G, K, K), (B, G, K)."""
+        layer = memory_layer(past_key_values, self.layer_idx)
+        if layer is not None and layer.state is not None:
+            return layer.state
+        assert read is not None  # without a state, keys and values were projected
+        state = state_after(None, read)
+        if layer is not None and isinstance(past_key_values, EncoderDecoderCache):
+            layer.store(state, read, state_after)
+            past_key_values.is_updated[self.layer_idx] = True
+        return state
+
+
+def memory_layer(cache: Cache | None, index: int) -> StateLayer | None:
+    """Return the layer of a cache that holds the sums over memory; None without a cache of that kind."""
+    return state_layer(cache.cross_attention_cache, index) if isinstance(cache, EncoderDecoderCache) else None

@@ -1,0 +1,59 @@
+"""Sums by chunks are those of a loop over tokens, whatever the length, the documents and the state before."""
+
+import pytest
+import torch
+
+from comparison import assert_same, draw
+from qkv.modeling.kernels import chunks
+from qkv.modeling.kernels.chunks import causal_sums
+
+LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 13])
+
+
+def loop(query, key, value, documents=None, state=None):
+    """The sums token by token: a state that a new document empties."""
+    state = query.new_zeros(*query.shape[:-2], query.shape[-1], value.shape[-1]) if state is None else state
+    sums = []
+    for token in range(query.shape[-2]):
+        if documents is not None and token:
+            same = (documents[:, token] == documents[:, token - 1]).view(-1, 1, 1, 1, 1)
+            state = torch.where(same, state, 0)
+        state = state + key[..., token, :, None] * value[..., token, None, :]
+        sums.append((query[..., token, :, None] * state).sum(-2))
+    return torch.stack(sums, -2), state
+
+
+def tensors(length):
+    return draw(2, 2, 3, length, 4), draw(2, 2, 1, length, 4), draw(2, 2, 1, length, 5)
+
+
+@LENGTHS
+@pytest.mark.parametrize("size", [1, 4, 64])
+@pytest.mark.parametrize("past", [False, True])
+def test_causal_sums(monkeypatch, length, size, past):
+    monkeypatch.setattr(chunks, "CHUNK", size)
+    given = tensors(length)
+    state = draw(2, 2, 1, 4, 5) if past else None
+    leaves = [*given, *([state] if past else [])]
+    actual, end = causal_sums(*given, state=state)
+    expected, _ = loop(*given, state=None if state is None else state.expand(2, 2, 3, 4, 5))
+    assert_same(actual, expected, *leaves)
+    assert_same(end, loop(*given, state=state)[1][:, :, :1] if length else state, *leaves[1:])
+
+
+@LENGTHS
+@pytest.mark.parametrize("size", [1, 4, 64])
+@pytest.mark.parametrize("share", [0.2, 0.6])
+def test_documents_start_from_nothing(monkeypatch, length, size, share):
+    monkeypatch.setattr(chunks, "CHUNK", size)
+    documents, given = (torch.rand(2, length) < share).cumsum(-1), tensors(length)
+    actual, end = causal_sums(*given, documents)
+    expected, last = loop(*given, documents)
+    assert_same(actual, expected, *given)
+    assert_same(end, last[:, :, :1], *given[1:])
+    assert_same(causal_sums(*given, documents[:1])[0], loop(*given, documents[:1].expand(2, -1))[0])
+
+
+def test_numbers_of_documents_mean_nothing():
+    given, documents = tensors(9), torch.tensor([[0, 0, 1, 1, 1, 2, 3, 3, 3]])
+    assert torch.equal(causal_sums(*given, documents)[0], causal_sums(*given, 7 * documents - 3)[0])
