@@ -25,10 +25,11 @@ from .files import check_tensors_placed, load, located, named, tensor_files
 from .image_encoder import IMAGE_ENCODERS
 from .llama import LLAMAS
 from .speech import SPEECH
+from .t5 import T5_KIN
 from .weights import Row, Weights, alternatives, convert, owned, placed
 
 logger = logging.get_logger(__name__)
-TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *LLAMAS, *ENCODER_DECODERS)
+TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *LLAMAS, *T5_KIN, *ENCODER_DECODERS)
 ARCHITECTURES = (*TEXTS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
@@ -87,9 +88,9 @@ def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
     weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
     weights = owned(convert(rows(*pair), weights, model.config, reading=False), model, copies=copies)
     official = getattr(transformers, head.theirs)
-    options = unpooled(official) if head.pooler is False else {}
     computed = {name for ours, theirs, *_ in rows(*pair) if not ours for name in alternatives(theirs)}
-    return built(official, config, weights, model, computed=computed, **options)
+    options = {"computed": computed, **(unpooled(official) if head.pooler is False else {})}
+    return built(official, config, weights, model, **options)
 
 
 def open_official(folder: Path, *, dtype: object = "auto", **options: Any) -> PreTrainedModel:
@@ -117,8 +118,7 @@ def unpooled(official: type[PreTrainedModel]) -> dict[str, bool]:
 
 def open_ours(folder: Path, *, dtype: object = "auto", **options: Any) -> QkvPreTrainedModel:
     """Load the qkv model of a folder, by the same rules."""
-    _, name = named(folder)
-    classes = {head.ours.__name__: head.ours for _, head in PAIRS}
+    name, classes = named(folder)[1], {head.ours.__name__: head.ours for _, head in PAIRS}
     if name not in classes:
         raise ValueError(f"{name} has no counterpart in stock transformers")
     tensor_files(folder)
