@@ -226,6 +226,11 @@ BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
         )
         for field, size in {"vocab_size": 10**6, "n_inner": 10**10, "n_positions": 10**9}.items()
     ),
+    (
+        "a million layers",
+        lambda at: change_json(at / "config.json", n_layer=10**6),
+        "config.json describes a GPT2LMHeadModel of many more tensors than the .* of its files; mend its numbers of",
+    ),
     ("no shard", lambda at: shard(at).unlink(), "is half downloaded: model-00002-of-.*, which .* names, is not there"),
     ("short shard", lambda at: truncate(shard(at)), "model-00002-of-.* is cut short or damaged .*; download it again"),
     ("no index", lambda at: index(at).unlink(), "has no model.safetensors and no model.safetensors.index.json; conve"),
