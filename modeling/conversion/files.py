@@ -31,6 +31,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 # Formats that can run code when they are read, or that transformers no longer reads.
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack", "model.ckpt")
+LONGEST_NAME = 255  # bytes
 # What makes inputs of text, images or sound: it belongs to a model whatever its weights are called.
 COMPANIONS = tuple(
     "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json vocab.txt merges.txt "
@@ -123,6 +124,11 @@ def named(folder: Path) -> tuple[str, str]:
     return str(config["model_type"]), str(config["architectures"][0])
 
 
+def is_too_long(name: str) -> bool:
+    """Return whether no file can have such a name, about which file systems raise what they do not of other names."""
+    return len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME
+
+
 def shards(folder: Path) -> dict[str, set[str]]:
     """Map each file to the tensors that the index says it holds."""
     placed = read_json(folder / INDEX).get("weight_map")
@@ -132,6 +138,10 @@ def shards(folder: Path) -> dict[str, set[str]]:
     for tensor, name in placed.items():
         if Path(name).name != name:
             raise ValueError(f"{folder / INDEX} leads out of its folder, to {name!r}; do not use this checkpoint")
+        if is_too_long(name):
+            raise ValueError(
+                f"{folder / INDEX} names {name[:40]!r}…, longer than names of files are; download it again"
+            )
         files.setdefault(name, set()).add(tensor)
     return files
 
