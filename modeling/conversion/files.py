@@ -16,10 +16,11 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 from transformers.utils import logging
 
 from ...configuration.backward_compatibility import update_saved_config
+from .amount import check_amount
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 GENERATION = "generation_config.json"
@@ -28,10 +29,9 @@ TYPES: dict[str, tuple[type, ...]] = {
     "model_type": (str,), "architectures": (list,), "auto_map": (dict,), "dtype": (str, dict),
     "torch_dtype": (str, dict),
 }  # fmt: skip
-# So many parameters more than the files hold are made, so that what is missing can be named.
-SLACK = 2**20
 # Formats that can run code when they are read, or that transformers no longer reads.
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack", "model.ckpt")
+LONGEST_NAME = 255  # bytes
 # What makes inputs of text, images or sound: it belongs to a model whatever its weights are called.
 COMPANIONS = tuple(
     "tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json vocab.txt merges.txt "
@@ -124,6 +124,11 @@ def named(folder: Path) -> tuple[str, str]:
     return str(config["model_type"]), str(config["architectures"][0])
 
 
+def is_too_long(name: str) -> bool:
+    """Return whether no file can have such a name, about which file systems raise what they do not of other names."""
+    return len(name.encode("utf-8", "surrogatepass")) > LONGEST_NAME
+
+
 def shards(folder: Path) -> dict[str, set[str]]:
     """Map each file to the tensors that the index says it holds."""
     placed = read_json(folder / INDEX).get("weight_map")
@@ -133,6 +138,10 @@ def shards(folder: Path) -> dict[str, set[str]]:
     for tensor, name in placed.items():
         if Path(name).name != name:
             raise ValueError(f"{folder / INDEX} leads out of its folder, to {name!r}; do not use this checkpoint")
+        if is_too_long(name):
+            raise ValueError(
+                f"{folder / INDEX} names {name[:40]!r}…, longer than names of files are; download it again"
+            )
         files.setdefault(name, set()).add(tensor)
     return files
 
@@ -204,7 +213,8 @@ def load(
     with wrong_values(folder):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     weights = {name: mapped(file, name) for name, file in tensor_files(folder).items()}
-    check_amount(model_class, config, weights, folder)
+    with quiet(), wrong_values(folder):
+        check_amount(model_class, config, weights, folder / CONFIG)
     with quiet(), within(), wrong_values(folder):
         loaded: Any = model_class.from_pretrained(
             None,
@@ -228,23 +238,6 @@ def load(
     if model.can_generate():
         model.generation_config = generation_settings(folder)
     return model, set(report["unexpected_keys"])
-
-
-def check_amount(
-    model_class: type[PreTrainedModel], config: PreTrainedConfig, weights: dict[str, torch.Tensor], folder: Path
-) -> None:
-    """Raise ValueError where a config describes much more than the files hold, which would be made before it is missed.
-
-    What differs by less is named when the model was loaded. A byte holds two numbers at most.
-    """
-    with quiet(), wrong_values(folder), torch.device("meta"):
-        needed = sum(parameter.numel() for parameter in model_class(config).parameters())
-    held = sum(tensor.nbytes for tensor in weights.values())
-    if needed > 2 * held + SLACK:
-        raise ValueError(
-            f"{folder / CONFIG} describes a {model_class.__name__} of {needed:,} parameters, and its files hold "
-            f"{held:,} bytes; mend the sizes there, or download it again"
-        )
 
 
 @contextmanager

@@ -96,9 +96,11 @@ def utf_8(path: Path) -> str:
 
 def parse(text: str, where: str) -> Any:
     """Parse a YAML value; ValueError where it is none, has a key twice or is written by reference."""
+    # libyaml alone takes these for spaces, and a recipe has to mean the same without it.
+    loader = yaml.SafeLoader if set("\t\ufeff") & set(text) else LOADER
     try:
-        check_tree(yaml.compose(text, LOADER), where, set())
-        return yaml.load(text, LOADER)
+        check_tree(yaml.compose(text, loader), where, set())
+        return yaml.load(text, loader)
     except (yaml.YAMLError, RecursionError) as error:
         reason = " ".join(str(getattr(error, "problem", None) or error).split())
         raise ValueError(f"{where} is not valid YAML: {reason}") from None

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 import qkv
-from qkv.modeling.conversion.files import CONFIG, INDEX, mapped, read_json, tensor_files, write_json
+from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, mapped, read_json, tensor_files, write_json
 from qkv.scripts.common.files import RECORD, RepeatedKeyError, file_hash, unique_keys, write_atomically
 from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, held, tensors
 from qkv.scripts.publishing.hub.screen import TABLES
@@ -227,6 +227,9 @@ def inconsistent(manifest: Manifest) -> Iterator[str]:
     files, config = manifest["files"], manifest["fields"].get(CONFIG, {})
     paths = {name: PurePosixPath(name) for name in files}
     yield from (f"{name} leads out of the folder" for name, path in paths.items() if path.root or ".." in path.parts)
+    yield from (
+        f"{name[:40]}… is too long for a file" for name, path in paths.items() if any(map(is_too_long, path.parts))
+    )
     entry = {"sha256": str, "bytes": int}
     wrong = [name for name, each in files.items() if {key: type(value) for key, value in each.items()} != entry]
     yield from (f"{name} has no sha256 and bytes" for name in wrong)

@@ -226,11 +226,21 @@ BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
         )
         for field, size in {"vocab_size": 10**6, "n_inner": 10**10, "n_positions": 10**9}.items()
     ),
+    (
+        "a million layers",
+        lambda at: change_json(at / "config.json", n_layer=10**6),
+        "config.json describes a GPT2LMHeadModel of many more tensors than the .* of its files; mend its numbers of",
+    ),
     ("no shard", lambda at: shard(at).unlink(), "is half downloaded: model-00002-of-.*, which .* names, is not there"),
     ("short shard", lambda at: truncate(shard(at)), "model-00002-of-.* is cut short or damaged .*; download it again"),
     ("no index", lambda at: index(at).unlink(), "has no model.safetensors and no model.safetensors.index.json; conve"),
     ("bad index", lambda at: change_json(index(at), weight_map=None), "has no weight_map from tensors to files"),
     ("elsewhere", lambda at: misplaced(at, "../else.safetensors"), "leads out of its folder, to '../else.safetensors'"),
+    (
+        "long name",
+        lambda at: misplaced(at, "a" * 300),
+        "names 'aaa.*'…, longer than names of files are; download it again",
+    ),
     ("misplaced", lambda at: misplaced(at, shard(at).name), "has no tensor transformer.wpe.weight, which .* says"),
     ("twice", in_two_shards, "tensor transformer.wpe.weight is in model-.* and in model-.*; download both again"),
     ("two", lambda at: (at / "model.safetensors").touch(), "has both model.safetensors and .*; delete the one that is"),

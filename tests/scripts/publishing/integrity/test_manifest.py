@@ -210,6 +210,7 @@ def edited(folder: Path, tmp_path: Path, **fields: Any) -> Path:
             "two files have a tensor of one",
         ),
         ({"files": {"/etc/passwd": {"sha256": "", "bytes": 1}}}, "/etc/passwd leads out of the folder"),
+        ({"files": {"a" * 300: {"sha256": "", "bytes": 1}}}, "aaa… is too long for a file"),
         ({"files": {"a": {"sha256": ""}}}, "a has no sha256 and bytes"),
         ({"fields": {"config.json": 3}}, "config.json of fields is no dict"),
         ({"class": None}, "class is no str"),
