@@ -11,7 +11,9 @@ from torch import Tensor, nn
 class Graph:
     """The ONNX graph of a module of tensors by position, exported to a file with some dimensions left open."""
 
-    def __init__(self, module: nn.Module, given: Sequence[Tensor], path: Path, shapes: Sequence[dict[int, Any]]) -> None:
+    def __init__(
+        self, module: nn.Module, given: Sequence[Tensor], path: Path, shapes: Sequence[dict[int, Any]]
+    ) -> None:
         import onnxruntime
 
         torch.onnx.export(

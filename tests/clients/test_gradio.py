@@ -44,7 +44,11 @@ def test_pages(task: str, way: str, side_by_side: Callable[..., None]) -> None:
 
     def serve(model: PreTrainedModel) -> list[float]:
         predict = pipeline(task, model=model, tokenizer=models.tokenizer(), device="cpu", **OPTIONS[task])
-        page = around(predict, task) if way == "around a pipeline" else gradio.Interface.from_pipeline(predict, api_name="predict")
+        page = (
+            around(predict, task)
+            if way == "around a pipeline"
+            else gradio.Interface.from_pipeline(predict, api_name="predict")
+        )
         found, (own,) = asked(page), predict(TEXT)
         if task == "text-generation":
             assert found == own["generated_text"]
