@@ -13,7 +13,7 @@ def check_features(features: Tensor, config: QkvAudioEncoderConfig) -> None:
     """Check that a spectrogram has the bins of the config, on the axis of the config, and numbers in them."""
     bins = -1 if config.frame_layout == "frames_first" else 1
     form = "frames, {0}" if bins == -1 else "{0}, frames"
-    if features.ndim != 3 or features.shape[bins] != config.num_mel_bins or not features.shape.numel():
+    if features.ndim != 3 or features.shape[bins] != config.num_mel_bins or 0 in features.shape:
         raise ValueError(
             f"input_features of shape {tuple(features.shape)} are not (batch, {form.format(config.num_mel_bins)}) as "
             f"num_mel_bins={config.num_mel_bins} and frame_layout={config.frame_layout!r} say; use the model's own "
