@@ -127,7 +127,7 @@ class QkvRecurrentEncoder(RecurrentHalf):
     """The encoder half: `input_ids -> TokenFrontend -> RecurrentLayers -> last_hidden_state (B, S, M)`."""
 
     _no_split_modules = ["RecurrentLayer"]
-    # Those of the decoder stay with the model: its first is asked for keys before its own call, which gathers weights.
+    # Those of the decoder stay with the model: its first is asked for keys before it is called, which gathers weights.
     _fsdp_plan = {**RecurrentHalf._fsdp_plan, "layers.*": "free_full_weight"}
     _can_record_outputs = {"hidden_states": OutputRecorder(RecurrentLayer, num_hidden_layers_key="num_encoder_layers")}
 

@@ -7,8 +7,7 @@ from collections import Counter, defaultdict
 import pytest
 import torch
 import transformers
-
-import tables
+import transformers_source
 
 MARKERS = (
     "is_training_test",
@@ -27,10 +26,18 @@ HEAD = """# transformers' common tests
 
 <!-- Written by `make common-suite`. Change tests/common_suite, never this file. -->
 
-The tests that transformers runs on each of its own models (modeling, training and tensor parallelism; of its source
-distribution, which has no others that need no files of the Hub), over every family at a tiny size, and over three models
-of transformers in the same way. What a model does not take part in is left out by their own conditions, which are
-counted below; what does not apply to one of ours is named with its reason.
+The tests that transformers runs on each of its own models, over every family at a tiny size, and over three models of
+transformers in the same way. What a model does not take part in is left out by their own conditions, which are counted
+below; what does not apply to one of ours is named with its reason.
+
+Of the source distribution of transformers on PyPI: those of modeling over every family, those of training and of tensor
+parallelism over decoders, those of FSDP over decoders and encoder-decoders (on CPU, over gloo). {generation}
+
+Of the other tests there, those of image processors, feature extractors, processors and tokenizers are for classes that
+qkv has none of: its models use transformers' own. Those of backbones, experts and decision heads are for models of which
+qkv has none. Those of pipelines and configs are not whole without a checkout: the first are a frame around files of one,
+which load models, images and sounds of the Hub, the second import one. qkv tests both itself (tests/ecosystem,
+tests/configuration). The mixin for memory frees it, and has no tests.
 
 transformers {transformers}, torch {torch}, {machine}.
 
@@ -50,9 +57,12 @@ CONDITIONS = """
 | --- | --- |
 """
 
+NO_GENERATION = "Those of generation and export are not in it, and were not run."
+GENERATION = "It has none of export; those of generation are {of}, over all models that generate."
+
 outcomes: dict[str, Counter[str]] = defaultdict(Counter)
 conditions: Counter[str] = Counter()
-TABLE = tables.beside(__file__, "test_models.yaml")
+TABLE = transformers_source.inapplicable()
 REASONS = {reason for reasons in TABLE.values() for reason in reasons.values()}
 
 
@@ -77,12 +87,21 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     outcomes[report.nodeid.split("::Test")[1].split("::")[0]][outcome] += 1
 
 
+def generation() -> str:
+    """Say which tests of generation there are."""
+    if not transformers_source.GENERATION.is_dir():
+        return NO_GENERATION
+    named = transformers_source.GENERATION / "FROM"
+    return GENERATION.format(of=named.read_text(encoding="utf-8").strip() if named.exists() else "of the same version")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the page."""
     path = session.config.getoption("--page")
     if path is None or hasattr(session.config, "workerinput"):
         return
     versions = {"transformers": transformers.__version__, "torch": torch.__version__, "machine": platform.machine()}
+    versions["generation"] = generation()
     kinds = ("passed", "failed", "does not apply", "left out")
     rows = [f"| {family} | {' | '.join(str(counts[kind]) for kind in kinds)} |" for family, counts in outcomes.items()]
     families: dict[tuple[str, str], list[str]] = defaultdict(list)

@@ -9,8 +9,6 @@ import pytest
 import transformers_source
 from transformers.models.auto import modeling_auto
 
-import tables
-
 if not transformers_source.SOURCE.is_dir():
     pytest.skip("TRANSFORMERS_SOURCE names no source of transformers; see `make common-suite`", allow_module_level=True)
 transformers_source.load_tests()
@@ -25,7 +23,7 @@ from transformers_tests.test_training_mixin import TrainingTesterMixin  # noqa: 
 fsdp = transformers_source.load_fsdp()
 
 # {test: {family: why it does not apply}}.
-INAPPLICABLE = tables.beside(__file__)
+INAPPLICABLE = transformers_source.inapplicable()
 
 
 def enter_names() -> None:
@@ -44,7 +42,7 @@ def skipped(reason: str) -> Any:
 
 def inapplicable(mixins: list[type]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield tests, by a name or a pattern, with the families that they do not apply to; one that is unknown fails."""
-    tests = {name for mixin in mixins for name in dir(mixin)}
+    tests = {name for mixin in (*mixins, GenerationTesterMixin) for name in dir(mixin)}
     for pattern, reasons in INAPPLICABLE.items():
         names = fnmatch.filter(tests, pattern)
         assert names, f"transformers has no test {pattern}"

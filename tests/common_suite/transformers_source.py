@@ -3,6 +3,8 @@
 The source distribution on PyPI has `tests/test_*.py` and nothing else of the tests. What these import beside it comes
 from a checkout if TRANSFORMERS_SOURCE names one, else from the stand-ins here: two mixins without tests, and what starts
 processes that talk over gloo.
+
+The tests of generation may be those of another version: a file `FROM` beside them says in a few words of which.
 """
 
 import importlib.util
@@ -22,9 +24,14 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
 
+import tables
+
 # The root of a checkout or of an unpacked source distribution; `make common-suite` downloads one.
 SOURCE = Path(os.environ.get("TRANSFORMERS_SOURCE", "nowhere"))
 PACKAGE = "transformers_tests"
+GENERATION = SOURCE / "tests" / "generation"
+# Processes that are started find rank_modules.
+os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
 
 
 class GenerationTesterMixin:
@@ -61,15 +68,13 @@ def load_fsdp() -> Any:
 def run_rank(rank: int, pickled: bytes) -> None:
     """Call a function of the tests in one of several processes; what names it is read when it can be imported."""
     torch.set_num_threads(1)  # there are as many of these processes as cores
-    load_tests()
-    load_fsdp()
     function, arguments = pickle.loads(pickled)
     function(rank, *arguments)
 
 
 def start_ranks(function: Callable[..., None], args: tuple[Any, ...], nprocs: int) -> None:
     """Call a function in so many processes, each with its rank as the first argument."""
-    multiprocessing.set_forkserver_preload(["qkv", "torch.distributed.fsdp"])
+    multiprocessing.set_forkserver_preload(["rank_modules"])
     pickled = pickle.dumps((function, args))
     processes.start_processes(run_rank, (pickled,), nprocs=nprocs, start_method="forkserver")
 
@@ -101,6 +106,13 @@ def run_distributed(world_size: int) -> Callable[[Callable[..., None]], Callable
         return run
 
     return decorate
+
+
+def inapplicable() -> dict[str, dict[str, str]]:
+    """Return {test: {family: why it does not apply}} of the tests that are there; what is not here must pass."""
+    tables_of_generation = tables.beside(__file__, "generation.yaml") if GENERATION.is_dir() else {"any": {}}
+    other_version = tables_of_generation["other_version"] if (GENERATION / "FROM").exists() else {}
+    return {**tables.beside(__file__, "test_models.yaml"), **tables_of_generation["any"], **other_version}
 
 
 STAND_INS: dict[str, dict[str, Any]] = {
