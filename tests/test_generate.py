@@ -13,7 +13,7 @@ import qkv.modeling as models
 import tiny
 from errors import raises_sentence
 from sampling import sampled
-from speaking import DECODERS, RECURRENT, TRANSLATORS, build
+from speaking import DECODERS, RECURRENT, SCORED, TRANSLATORS, build
 
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
 each_second = pytest.mark.parametrize("kind", sampled(EVERYONE, 2))
@@ -182,7 +182,7 @@ def test_assistants_change_the_speed_not_the_words(kind: str) -> None:
         assert torch.equal(generate(model, alone, prompt_lookup_num_tokens=2), expected)
 
 
-@pytest.mark.parametrize("kind", [*DECODERS, *TRANSLATORS])
+@pytest.mark.parametrize("kind", SCORED)
 def test_generation_shows_its_attention_under_sdpa(kind: str) -> None:
     model = build(kind)
     inputs = prompt(model)
@@ -203,6 +203,18 @@ def test_generation_shows_its_attention_under_sdpa(kind: str) -> None:
                 assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
     # Attention may be asked for at one step and not change the next.
     assert torch.equal(generate(model, inputs, max_new_tokens=3), sdpa.sequences[:, -3:])
+
+
+@pytest.mark.parametrize("kind", ["linear", "linear_marian"])
+def test_generation_shows_the_attention_of_sums_without_a_cache(kind: str) -> None:
+    model = build(kind)
+    inputs, options = prompt(model), {"output_attentions": True, "return_dict_in_generate": True, "max_new_tokens": 3}
+    with raises_sentence("output_attentions=True", "use_cache=False"):
+        model.generate(**inputs, **options)
+    shown = model.generate(**inputs, **options, use_cache=False)
+    assert torch.equal(shown.sequences[:, -3:], generate(model, inputs, max_new_tokens=3))
+    steps = shown.decoder_attentions if model.config.is_encoder_decoder else shown.attentions
+    assert len(steps) == 3 and steps[-1][0].shape[-1] == steps[0][0].shape[-1] + 2
 
 
 def as_tuple(value: Any) -> tuple[Tensor, ...]:
@@ -288,6 +300,7 @@ def greedy() -> GenerationConfig:
         ({"position": "alibi"}, "position='alibi'"),
         ({"position": "t5"}, "position='t5'"),
         ({"pattern": ["full", "block_sparse"]}, "pattern='block_sparse'"),
+        ({"kernel": "linear", "attention_dropout": 0.0}, "kernel='linear'"),
     ],
 )
 def test_continuous_batching_refuses_what_it_would_lose(fields: dict, lost: str, implementation: str) -> None:

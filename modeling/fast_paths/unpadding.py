@@ -191,7 +191,8 @@ def keep_padding(
     given = (config, hidden, sizes, embedded.padding_mask, position_ids)
     masks = one_token_masks(*given, **kwargs) or engine_masks(*given, **kwargs) or build_masks(*given, **kwargs)
     if memory[0] is not None:
-        mask = build_memory_mask(config, kwargs["attention_implementation"], hidden, *memory)
+        implementation = kwargs["attention_implementation"]
+        mask = build_memory_mask(config, implementation, hidden, memory[0], memory[1])
     return LayerInputs(embedded, masks, (memory[0], mask))
 
 

@@ -132,8 +132,7 @@ def bidirectional_linear(features: Features, documents: Tensor | None = None) ->
     parts = []
     for reads, keys, values in ((rotated_query, rotated_key, value), (query, key, torch.ones_like(value[..., :1]))):
         left, _ = causal_sums(reads, keys, values, documents)
-        backwards = (each.flip(-2) for each in (reads, keys, values))
-        right, _ = causal_sums(*backwards, documents.flip(-1))
+        right, _ = causal_sums(reads.flip(-2), keys.flip(-2), values.flip(-2), documents.flip(-1))
         parts.append(left + right.flip(-2) - (reads * keys).sum(-1, keepdim=True) * values)
     return divide(*parts)
 

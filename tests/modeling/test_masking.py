@@ -9,7 +9,9 @@ from transformers import DynamicCache, StaticCache
 
 import reference
 from comparison import decoder, encoder
-from qkv.configuration.axes import PatternName
+from errors import raises_sentence
+from qkv.configuration.axes import STATE_KERNELS, PatternName
+from qkv.modeling.kernels.state_cache import hold_states
 from qkv.modeling.masking import build_masks, build_memory_mask
 from qkv.modeling.position.token_layout import MaskSizes
 
@@ -203,8 +205,45 @@ def test_a_finished_mask_is_used_as_it_is():
 def test_memory_mask():
     keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
     memory = torch.zeros(BATCH, 5, 6)
-    assert build_memory_mask("sdpa", hidden(), memory, None) is None
-    additive = build_memory_mask("eager", hidden(), memory, keep)
+    config = config_of(decoder, "full", cross_attention=True)
+    assert build_memory_mask(config, "sdpa", hidden(), memory, None) is None
+    additive = build_memory_mask(config, "eager", hidden(), memory, keep)
     assert torch.equal((additive == 0)[:, 0], keep.bool()[:, None].expand(-1, LENGTH, -1))
     finished = torch.zeros(BATCH, 1, LENGTH, 5)
-    assert build_memory_mask("eager", hidden(), memory, finished) is finished
+    assert build_memory_mask(config, "eager", hidden(), memory, finished) is finished
+
+
+@pytest.mark.parametrize("kernel", STATE_KERNELS)
+def test_kernels_that_keep_a_state_have_masks_of_tokens(kernel):
+    """Those of the new tokens alone: what is cached is in the state."""
+    config = config_of(decoder, "full", kernel=kernel)
+    keep = torch.ones(BATCH, LENGTH, dtype=torch.long)
+    keep[0, 0] = keep[1, -1] = 0
+    sizes = MaskSizes.of(config, LENGTH, None)
+    assert build_masks(config, hidden(), sizes).masks == {"full": None}
+    mask = build_masks(config, hidden(), sizes, keep).masks["full"]
+    assert torch.equal(mask.padding, keep.bool()) and mask.documents is None
+    places = torch.arange(LENGTH)[None] % 4
+    mask = build_masks(config, hidden(), sizes, None, places).masks["full"]
+    assert torch.equal(mask.documents, torch.arange(LENGTH)[None] // 4) and mask.padding is None
+    cache = DynamicCache()
+    hold_states(config, cache)
+    cache.layers[0].length = LENGTH - 2
+    mask = build_masks(config, hidden()[:, :2], MaskSizes.of(config, 2, cache), keep).masks["full"]
+    assert torch.equal(mask.padding, keep.bool()[:, -2:])
+
+
+@pytest.mark.parametrize("kernel", STATE_KERNELS)
+def test_kernels_that_keep_a_state_refuse_masks_of_pairs(kernel):
+    config, finished = config_of(decoder, "full", kernel=kernel), torch.zeros(BATCH, 1, LENGTH, LENGTH)
+    with raises_sentence(f"kernel={kernel!r}", "(batch, length)"):
+        build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), finished)
+
+
+def test_memory_mask_of_sums():
+    config, memory = config_of(decoder, "full", kernel="linear", cross_attention=True), torch.zeros(BATCH, 5, 6)
+    keep = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]])
+    assert build_memory_mask(config, "sdpa", hidden(), memory, None) is None
+    assert torch.equal(build_memory_mask(config, "sdpa", hidden(), memory, keep).padding, keep.bool())
+    with raises_sentence("kernel='linear'", "(batch, length)"):
+        build_memory_mask(config, "sdpa", hidden(), memory, torch.zeros(BATCH, 1, LENGTH, 5))

@@ -8,8 +8,10 @@ from transformers import PreTrainedModel
 import qkv.modeling as models
 import tiny
 
-DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle")
-TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep")
+DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle", "linear")
+TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep", "linear_marian")
+# Those that have scores of single pairs.
+SCORED = tuple(kind for kind in (*DECODERS, *TRANSLATORS) if "linear" not in kind)
 RECURRENT = ("rnnsearch", "luong", "sutskever")
 
 
