@@ -1,12 +1,15 @@
 """A command of qkv, or a training under Trainer, in a process that was forked for it, with what happens to it there."""
 
+import hashlib
 import io
 import json
 import os
+import pickle
 import sys
 import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +28,7 @@ import tiny_training
 from qkv.scripts import cli, convert, evaluate, predict, publish, sweep, train  # noqa: F401  imported once for all
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.example_data import digits
+from qkv.scripts.publishing.export import flatten
 from qkv.scripts.sweeps import sampling  # noqa: F401
 from qkv.scripts.tasks import registry
 from qkv.scripts.training import run
@@ -39,6 +43,29 @@ FEW = type(bundled)(**bundled | {name: bundled[name][:300] for name in ("data", 
 digits.load_digits = lambda: FEW
 # For the manuals, which would have to be fetched.
 registry.EXAMPLE_DATA[Corpus].update(STAND_INS)
+
+KEPT = TemporaryDirectory()  # of the process that is forked
+flattened = flatten.flattened
+
+
+@cache
+def kept_code(classes: tuple[tuple[str, type], ...], unused: frozenset[str]) -> flatten.FlatCode:
+    """The code of classes, which takes half a second to flatten: what an earlier command has left, or left for later ones.
+
+    A command that may not write so much, or is killed, leaves none.
+    """
+    named = repr([[(auto, owner.__name__) for auto, owner in classes], sorted(unused)])
+    path = Path(KEPT.name, hashlib.sha256(named.encode()).hexdigest())
+    if path.is_file():
+        return pickle.loads(path.read_bytes())
+    code, part = flattened(classes, unused), path.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):
+        part.write_bytes(pickle.dumps(code))
+        part.rename(path)
+    return code
+
+
+flatten.flattened = kept_code
 
 
 def warm_up() -> None:
