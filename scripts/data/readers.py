@@ -60,7 +60,7 @@ def read_parquet(piece: Piece) -> Iterator[Row]:
 def records_of(batch: pa.RecordBatch) -> list[Record | InvalidRecord]:
     """Return the rows of a batch; one whose text is not UTF-8 is invalid."""
     try:
-        return batch.to_pylist()  # type: ignore[no-any-return]
+        return batch.to_pylist()
     except UnicodeDecodeError:
         return [attempt(lambda at=at: record_of(batch, at)) for at in range(len(batch))]  # type: ignore[misc]
 
@@ -68,7 +68,7 @@ def records_of(batch: pa.RecordBatch) -> list[Record | InvalidRecord]:
 def record_of(batch: pa.RecordBatch, at: int) -> Record:
     """Return a row of a batch; InvalidRecord where its text is not UTF-8."""
     try:
-        return batch.slice(at, 1).to_pylist()[0]  # type: ignore[no-any-return]
+        return batch.slice(at, 1).to_pylist()[0]
     except UnicodeDecodeError as error:
         raise InvalidRecord(f"text that is not UTF-8 from its byte {error.start} on; write the file again") from None
 
