@@ -46,3 +46,13 @@ def test_embeddings_may_be_given_for_sound() -> None:
     given = model(inputs_embeds=embedded, attention_mask=mask, labels=inputs["labels"])
     expected = model(**inputs)
     assert torch.equal(given.logits, expected.logits) and torch.equal(given.loss, expected.loss)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_it_is_exported_for_any_batch_and_length() -> None:
+    model = QkvAudioEncoderForCTC(tiny.audio_encoder(num_hidden_layers=1)).eval()
+    given, more = tiny.audio(), tiny.audio(tiny.SOURCE + 2, batch=3)
+    shapes = {name: {0: torch.export.Dim("batch", min=2, max=9), 1: torch.export.Dim.AUTO} for name in given}
+    program = torch.export.export(model, (), given, dynamic_shapes=shapes).module()
+    torch.testing.assert_close(program(**more).logits, model(**more).logits, rtol=1e-5, atol=1e-5)
