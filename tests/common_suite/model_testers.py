@@ -79,6 +79,8 @@ def speech() -> Inputs:
     return {name: value for name, value in inputs.items() if "mask" not in name}
 
 
+GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
 TINY = {"vocab_size": tiny.VOCABULARY, **tiny.IDS}
 BERT_HEADS = (
     "Model",
@@ -96,13 +98,13 @@ TRANSLATORS = [f"QkvEncoderDecoder{head}" for head in ("Model", "ForConditionalG
 FAMILIES = {
     "BERT": Family(lambda: BertConfig(**TINY, **tiny.SIZES), [f"Bert{head}" for head in BERT_HEADS], text, TEXT),
     "GPT2": Family(
-        lambda: GPT2Config(**TINY, n_embd=32, n_layer=2, n_head=4, n_positions=64),
+        lambda: GPT2Config(**TINY, **GPT2, n_positions=64),
         ["GPT2Model", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "GPT2ForTokenClassification"],
         text,
         TEXT,
     ),
     "T5": Family(
-        lambda: T5Config(**TINY, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, decoder_start_token_id=2),
+        lambda: T5Config(**TINY, **T5, decoder_start_token_id=2),
         ["T5Model", "T5ForConditionalGeneration"],
         translations,
         TEXT,

@@ -24,6 +24,13 @@ fsdp = transformers_source.load_fsdp()
 
 # {test: {family: why it does not apply}}.
 INAPPLICABLE = transformers_source.inapplicable()
+MIXINS: list[type] = [
+    ModelTesterMixin,
+    GenerationTesterMixin,
+    TrainingTesterMixin,
+    TensorParallelTesterMixin,
+    fsdp.FSDPTesterMixin,
+]
 
 
 def enter_names() -> None:
@@ -40,9 +47,9 @@ def skipped(reason: str) -> Any:
     return unittest.skip(reason)(lambda self: None)
 
 
-def inapplicable(mixins: list[type]) -> Iterator[tuple[str, dict[str, str]]]:
+def inapplicable() -> Iterator[tuple[str, dict[str, str]]]:
     """Yield tests, by a name or a pattern, with the families that they do not apply to; one that is unknown fails."""
-    tests = {name for mixin in (*mixins, GenerationTesterMixin) for name in dir(mixin)}
+    tests = {name for mixin in MIXINS for name in dir(mixin)}
     for pattern, reasons in INAPPLICABLE.items():
         names = fnmatch.filter(tests, pattern)
         assert names, f"transformers has no test {pattern}"
@@ -72,7 +79,7 @@ def common_tests(name: str, family: Family) -> type[unittest.TestCase]:
         "_prepare_for_class": prepare,
         "training_overfit_seq_length": 40,
         **family.traits,
-        **{test: skipped(why[name]) for test, why in inapplicable(mixins) if name in why},
+        **{test: skipped(why[name]) for test, why in inapplicable() if name in why},
     }
     return type(name, (*mixins, unittest.TestCase), {**members, "__module__": __name__})
 
