@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RANKS = {
     "configuration": [
         {"axes", "docstrings"},
-        {"configuration_base"},
+        {"configuration_base", "kernel_rules"},
         {"configuration_attention", "configuration_composite"},
         {"configuration_stack"},
         {"configuration_encoder", "configuration_decoder", "configuration_audio_encoder", "configuration_detection"},
@@ -38,7 +38,7 @@ RANKS = {
         {"heads.matching", "fast_paths.unpadding"},
         {"kernel", "fast_paths.first_tokens", "kernels.chunks", "kernels.state_cache"},
         {"attention"},
-        {"kernels.linear"},
+        {"kernels.linear", "kernels.gated_delta"},
         {"kernels"},
         {"layer"},
         {"base"},
@@ -73,11 +73,11 @@ APART = {"conversion", "qkv"}
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
-    "configuration/configuration_attention.py:AttentionConfig class": 136,
+    "configuration/configuration_attention.py:AttentionConfig class": 137,
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2236, "modeling": 8098}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2255, "modeling": 8320}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

@@ -55,7 +55,7 @@ class Chunks(NamedTuple):
     @classmethod
     def of(cls, query: Tensor, key: Tensor, documents: Tensor | None) -> "Chunks":
         """Split queries and keys (B, ..., T, K) of documents (B or 1, T)."""
-        length, size = query.shape[-2], min(CHUNK, query.shape[-2])
+        length, size = query.shape[-2], chunk_size(query.shape[-2])
         chunks = None if documents is None else DocumentChunks.of(documents, size, query.dtype)
         return cls(split_chunks(query, size), split_chunks(key, size), chunks, length)
 
@@ -94,6 +94,11 @@ class Chunks(NamedTuple):
         before = (documents.carried @ sums.flatten(-2)).view_as(sums)
         end = before[..., -1, :, :] * documents.lasts + sums[..., -1, :, :]
         return self.query @ before * documents.reads, end
+
+
+def chunk_size(length: int) -> int:
+    """Return the number of tokens in the chunks of a sequence."""
+    return min(CHUNK, length)
 
 
 def split_chunks(values: Tensor, size: int) -> Tensor:
