@@ -30,9 +30,13 @@ MASKLESS_PATTERNS: tuple[str, ...] = get_args(MasklessPatternName)
 
 # Attention kernels: softmax of scores, by a backend of transformers, and those that keep a state of one size where
 # others keep every key. Whatever follows from that follows from the group.
-StateKernelName = Literal["linear"]
+ParallelKernelName = Literal["linear"]
+# Those whose tokens act one after another, by parameters of their own: no encoder and no cross-attention has them.
+RecurrentKernelName = Literal["gated_delta"]
+StateKernelName = Literal[ParallelKernelName, RecurrentKernelName]
 KernelName = Literal["softmax", StateKernelName]
 STATE_KERNELS: tuple[str, ...] = get_args(StateKernelName)
+RECURRENT_KERNELS: tuple[str, ...] = get_args(RecurrentKernelName)
 FeatureMapName = Literal["elu", "relu"]
 ProjectionName = Literal["q_proj", "k_proj", "v_proj", "o_proj"]
 NormName = Literal["layer", "rms"]

@@ -7,18 +7,10 @@ from typing import Any, ClassVar, get_args
 
 from transformers.modeling_rope_utils import RopeParameters
 
-from .axes import (
-    BIAS_POSITIONS,
-    ROTARY_POSITIONS,
-    STATE_KERNELS,
-    FeatureMapName,
-    KernelName,
-    PatternName,
-    PositionName,
-    ProjectionName,
-)
+from .axes import ROTARY_POSITIONS, FeatureMapName, KernelName, PatternName, PositionName, ProjectionName
 from .configuration_base import Derived, at_least, check_choice, checked, positive, rate
 from .configuration_pattern import CACHE_LAYER_TYPES, PatternConfig
+from .kernel_rules import check_kernel
 
 # Each kind of rope scaling with the parameters it cannot do without.
 ROPE_NEEDS = {
@@ -62,7 +54,8 @@ class AttentionConfig(PatternConfig):
         relative_attention_num_buckets: Number of buckets of distances for `position="t5"`.
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
         kernel: How values are mixed: `softmax` of scores; `linear`, products of features of queries and keys, in time
-            that grows with the length and not with its square, and with a cache of one size.
+            that grows with the length and not with its square, and with a cache of one size; `gated_delta`, such a
+            cache whose values are replaced and forgotten (Gated DeltaNet), for decoders alone.
         feature_map: Map of queries and keys to features for `kernel="linear"`: `elu`, elu(x) + 1 (Linear Transformer);
             `relu` (cosFormer, without its cosines).
     """
@@ -154,8 +147,7 @@ class AttentionConfig(PatternConfig):
 
     def validate_kernel(self) -> None:
         """Check that a kernel without scores is asked for nothing that acts on scores."""
-        if self.kernel in STATE_KERNELS:
-            check_state_kernel(self)
+        check_kernel(self)
 
     def validate_rope(self) -> None:
         """Check the rotary parameters, most of which transformers only logs about."""
@@ -187,22 +179,6 @@ def check_buckets(buckets: int, distance: int) -> None:
         raise ValueError(
             f"relative_attention_max_distance={distance} must exceed relative_attention_num_buckets={buckets}"
         )
-
-
-def check_state_kernel(config: AttentionConfig) -> None:
-    """Raise ValueError where a kernel that keeps a state is combined with what acts on single pairs of tokens."""
-    kernel, patterns = f"kernel={config.kernel!r}", set(config.layer_patterns)
-    if config.position in (*BIAS_POSITIONS, "xpos"):
-        raise ValueError(
-            f"{kernel} has no scores that position={config.position!r} could change with the distance; use 'rope', "
-            "a position at the stack's input or kernel='softmax'"
-        )
-    if patterns != {"full"}:
-        wrong = min(patterns - {"full"})
-        raise ValueError(f"{kernel} reads all tokens at once, got pattern={wrong!r}; use pattern='full'")
-    for name, default in (("attention_dropout", 0), ("attention_multiplier", None)):
-        if getattr(config, name) != default:
-            raise ValueError(f"{kernel} has no scores for {name}={getattr(config, name)}; leave it at {default}")
 
 
 def check_rope(given: dict[str, object], patterns: list[PatternName]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from .axes import BIAS_POSITIONS, ActivationName, FeedForwardName, NormName
+from .axes import BIAS_POSITIONS, RECURRENT_KERNELS, ActivationName, FeedForwardName, NormName
 from .configuration_attention import AttentionConfig
 from .configuration_base import Derived, at_least, checked, positive, rate
 
@@ -72,12 +72,13 @@ class StackConfig(AttentionConfig):
     def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
         """Plan of tensor parallelism: which matrices are split by output (`colwise`) or by input (`rowwise`).
 
-        With a bias on the scores every process computes all heads, for the bias of all is made in one place.
+        With a bias on the scores, or parameters by head, every process computes all heads: they are made in one place.
         """
         heads = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "colwise") | {"o_proj": "rowwise"}
         if self.query_key_norm:  # each process normalises its own heads with the same gain, whose gradient they add up
             heads |= dict.fromkeys(("q_norm", "k_norm"), "replicated_with_grad_allreduce")
-        readers = [] if self.position in BIAS_POSITIONS else ["self_attn"]
+        whole = self.position in BIAS_POSITIONS or self.kernel in RECURRENT_KERNELS
+        readers = [] if whole else ["self_attn"]
         readers += ["cross_attn"] if getattr(self, "cross_attention", False) else []
         plan = {f"{reader}.{name}": style for reader in readers for name, style in heads.items()}
         plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"}

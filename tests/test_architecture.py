@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RANKS = {
     "configuration": [
         {"axes", "docstrings", "labels"},
-        {"configuration_base"},
+        {"configuration_base", "kernel_rules"},
         {"configuration_pattern"},
         {"configuration_attention", "configuration_composite"},
         {"configuration_stack"},
@@ -40,7 +40,7 @@ RANKS = {
         {"heads.matching", "fast_paths.unpadding"},
         {"kernel", "fast_paths.first_tokens", "kernels.chunks", "kernels.state_cache"},
         {"attention"},
-        {"kernels.linear"},
+        {"kernels.linear", "kernels.gated_delta"},
         {"kernels"},
         {"layer"},
         {"base"},

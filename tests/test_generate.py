@@ -301,6 +301,7 @@ def greedy() -> GenerationConfig:
         ({"position": "t5"}, "position='t5'"),
         ({"pattern": ["full", "block_sparse"]}, "pattern='block_sparse'"),
         ({"kernel": "linear", "attention_dropout": 0.0}, "kernel='linear'"),
+        ({"kernel": "gated_delta", "attention_dropout": 0.0}, "kernel='gated_delta'"),
     ],
 )
 def test_continuous_batching_refuses_what_it_would_lose(fields: dict, lost: str, implementation: str) -> None:

@@ -23,6 +23,7 @@ import qkv.modeling
 from comparison import EXACT, differentiable_flex, exact
 from qkv.configuration.axes import (
     BIAS_POSITIONS,
+    RECURRENT_KERNELS,
     ROTARY_POSITIONS,
     STATE_KERNELS,
     FeedForwardName,
@@ -158,6 +159,8 @@ class Case(NamedTuple):
 
 def is_allowed(case: Case) -> bool:
     """Return whether a config takes these words: kernels that keep a state have no scores."""
+    if case.pattern in RECURRENT_KERNELS and case.family != "decoder":
+        return False
     return case.pattern not in STATE_KERNELS or case.position not in (*BIAS_POSITIONS, "xpos")
 
 

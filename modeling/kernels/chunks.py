@@ -9,22 +9,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Tokens of a chunk: pairs in it cost its length, states between chunks one over it.
-CHUNK = 64
+# Tokens of a chunk: pairs in it cost its length, states between chunks one over it; and tokens of a segment, whose
+# chunks are computed at once: intermediate results stay near the size of the processor's cache.
+CHUNK, SEGMENT = 64, 4096
 
 
 class DocumentChunks(NamedTuple):
-    """Compare the documents packed in a row, whose numbers rise, chunk by chunk.
+    """Compare the documents packed in a row, whose numbers rise, chunk by chunk; 1 is yes and 0 no.
 
-    `same` (R, 1, 1, N, C, C) is 1 for pairs of one document; `reads` (R, 1, 1, N, C, 1) for tokens of the document that
-    the chunk before ends with, `kept` (R, 1, 1, N, C, 1) for those of the document that their own chunk ends with;
-    `carried` (R, 1, 1, N, N) where what a later chunk ends with is the document that an earlier one ended with.
+    `same` (R, 1, 1, N, C, C): are two tokens of a chunk of one document? `reads` (R, 1, 1, N, C, 1): is a token of the
+    document that the chunk before ends with? `kept` (R, 1, 1, N, C, 1): of the one that its own chunk ends with?
+    `carried` (R, 1, 1, N, N): does an earlier chunk end with the document that the one before this chunk ends with?
+    `lasts` (R, 1, 1, 1, 1): do the last two chunks end with one document?
     """
 
     same: Tensor
     reads: Tensor
     kept: Tensor
     carried: Tensor
+    lasts: Tensor
 
     @classmethod
     def of(cls, documents: Tensor, size: int, dtype: torch.dtype) -> "DocumentChunks":
@@ -35,13 +38,66 @@ class DocumentChunks(NamedTuple):
         last = chunks[..., -1]
         before = torch.cat((last[..., :1] - 1, last[..., :-1]), dim=-1)
         same = chunks[..., None] == chunks[..., None, :]
-        carried = (last[..., None] == last[..., None, :]).tril()
+        carried = (before[..., None] == last[..., None, :]).tril(-1)
         reads, kept = (chunks == before[..., None])[..., None], (chunks == last[..., None])[..., None]
-        return cls(same.to(dtype), reads.to(dtype), kept.to(dtype), carried.to(dtype))
+        lasts = (last == before)[..., -1:, None]
+        return cls(*(each.to(dtype) for each in (same, reads, kept, carried, lasts)))
+
+
+class Chunks(NamedTuple):
+    """The chunks of queries and keys (B, ..., N, C, K), which of them documents part, and the number of tokens."""
+
+    query: Tensor
+    key: Tensor
+    documents: DocumentChunks | None
+    length: int
+
+    @classmethod
+    def of(cls, query: Tensor, key: Tensor, documents: Tensor | None) -> "Chunks":
+        """Split queries and keys (B, ..., T, K) of documents (B or 1, T)."""
+        length, size = query.shape[-2], chunk_size(query.shape[-2])
+        chunks = None if documents is None else DocumentChunks.of(documents, size, query.dtype)
+        return cls(split_chunks(query, size), split_chunks(key, size), chunks, length)
+
+    @property
+    def size(self) -> int:
+        """The number of tokens in a chunk."""
+        return self.query.shape[-2]
+
+    @property
+    def kept(self) -> Tensor:
+        """The keys that later chunks may read: (B, ..., N, C, K)."""
+        return self.key if self.documents is None else self.key * self.documents.kept
+
+    def join(self, values: Tensor) -> Tensor:
+        """Put chunks in a row again: (B, ..., N, C, V) -> (B, ..., T, V)."""
+        return values.flatten(-3, -2)[..., : self.length, :]
+
+    def scores(self) -> Tensor:
+        """Multiply queries with the keys up to them: (B, ..., N, C, C)."""
+        scores = (self.query @ self.key.transpose(-1, -2)).tril_()
+        return scores if self.documents is None else scores * self.documents.same
+
+    def read(self, sums: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Let queries read the sums of all chunks before theirs; return what they read, and the state at the end.
+
+        Documents start from nothing, other tokens from a state.
+
+        Shapes: sums (B, ..., N, K, V), state (B, ..., K, V) -> (B, ..., N, C, V), (B, ..., K, V)
+        """
+        count, documents = sums.shape[-3], self.documents
+        if documents is None:
+            carried = torch.ones(count, count, dtype=sums.dtype, device=sums.device).tril(-1)
+            before = (carried @ sums.flatten(-2)).view_as(sums)
+            before = before if state is None else before + state.unsqueeze(-3)
+            return self.query @ before, before[..., -1, :, :] + sums[..., -1, :, :]
+        before = (documents.carried @ sums.flatten(-2)).view_as(sums)
+        end = before[..., -1, :, :] * documents.lasts + sums[..., -1, :, :]
+        return self.query @ before * documents.reads, end
 
 
 def chunk_size(length: int) -> int:
-    """Return the number of tokens in a chunk of a sequence."""
+    """Return the number of tokens in the chunks of a sequence."""
     return min(CHUNK, length)
 
 
@@ -52,30 +108,23 @@ def split_chunks(values: Tensor, size: int) -> Tensor:
     return values.unflatten(-2, (-1, size))
 
 
-def causal_sums(
-    query: Tensor, key: Tensor, value: Tensor, documents: Tensor | None = None, state: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def causal_sums(chunks: Chunks, scores: Tensor, value: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Sum q_i·k_j v_j over j <= i of the same document, after a state; return the sums and the state at the end.
 
-    The state is the sum of k_j v_j^T. Time grows with T.
+    The state is the sum of k_j v_j^T, of the last document alone. Time grows with T.
 
     Source: Yang et al. 2024, Gated Linear Attention, §2 (the chunkwise form), https://arxiv.org/abs/2312.06635
-    Shapes: query and key (B, ..., T, K), value (B, ..., T, V), documents (B or 1, T), state (B, ..., K, V)
-        -> (B, ..., T, V), (B, ..., K, V)
+    Shapes: scores (B, ..., N, C, C), value (B, ..., T, V), state (B, ..., K, V) -> (B, ..., T, V), (B, ..., K, V)
     """
-    length, size = query.shape[-2], chunk_size(query.shape[-2])
-    query, key, value = (split_chunks(each, size) for each in (query, key, value))
-    scores = (query @ key.transpose(-1, -2)).tril()
-    if documents is None:
-        ends = (key.transpose(-1, -2) @ value).cumsum(-3)
-    else:
-        chunks = DocumentChunks.of(documents, size, query.dtype)
-        scores, query = scores * chunks.same, query * chunks.reads
-        sums = (key * chunks.kept).transpose(-1, -2) @ value
-        ends = (chunks.carried @ sums.flatten(-2)).view_as(sums)
-    if state is not None:
-        ends = ends + state.unsqueeze(-3)
-    first = torch.zeros_like(ends[..., 0, :, :]) if state is None else state
-    before = torch.cat((first.unsqueeze(-3), ends[..., :-1, :, :]), dim=-3)
-    mixed = scores @ value + query @ before
-    return mixed.flatten(-3, -2)[..., :length, :], ends[..., -1, :, :]
+    value = split_chunks(value, chunks.size)
+    earlier, end = chunks.read(chunks.kept.transpose(-1, -2) @ value, state)
+    return chunks.join((scores @ value).add_(earlier)), end
+
+
+def causal_products(chunks: Chunks, scores: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Sum q_i·k_j over j <= i of the same document, after a state, the sum of keys: `causal_sums` of ones.
+
+    Shapes: scores (B, ..., N, C, C), state (B, ..., K, 1) -> (B, ..., T, 1), (B, ..., K, 1)
+    """
+    earlier, end = chunks.read(chunks.kept.sum(-2).unsqueeze(-1), state)
+    return chunks.join(scores.sum(-1, keepdim=True) + earlier), end

@@ -16,7 +16,7 @@ from ..attention import CrossAttention, SelfAttention, add_position
 from ..kernel import wants_weights
 from ..masking import TokenMask
 from ..position.hooks import NO_POSITION, PositionState, Rotation, apply_rotation
-from .chunks import causal_sums
+from .chunks import SEGMENT, Chunks, causal_products, causal_sums
 from .state_cache import State, StateLayer, state_layer
 
 
@@ -33,6 +33,13 @@ class Features(NamedTuple):
     rotated_query: Tensor
     rotated_key: Tensor
     value: Tensor
+
+    def change(self, change: Callable[[Tensor], Tensor]) -> "Features":
+        """Apply the same change to all; what is not rotated stays one."""
+        plain = rotated = (change(self.query), change(self.key))
+        if self.rotated_query is not self.query:
+            rotated = (change(self.rotated_query), change(self.rotated_key))
+        return Features(*plain, *rotated, change(self.value))
 
 
 def elu_features(heads: Tensor) -> Tensor:
@@ -102,20 +109,37 @@ def causal_linear(
 
     Source: Katharopoulos et al. 2020, §3.3, eq. 9 and 18 to 20, https://arxiv.org/abs/2006.16236
     """
+    if documents is not None or torch.compiler.is_compiling():
+        return causal_segment(features, documents, state)
+    parts, length = [], features.key.shape[-2]
+    for first in range(0, length, SEGMENT):
+        segment = features.change(lambda each, first=first: each[..., first : first + SEGMENT, :])
+        mixed, state = causal_segment(segment, None, state)
+        parts.append(mixed)
+    assert state is not None  # a sequence has a token
+    return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], state
+
+
+def causal_segment(features: Features, documents: Tensor | None, state: State | None) -> tuple[Tensor, State]:
+    """Mix values as `causal_linear` does, all chunks at once."""
+    sums, keys = (None, None) if state is None else (state[0].unsqueeze(2), state[1][:, :, None, :, None])
+    mixed, normaliser, sums, keys = sum_features(features, documents, sums, keys)
+    return divide(mixed, normaliser), (sums.squeeze(2), keys[:, :, 0, :, 0])
+
+
+def sum_features(
+    features: Features, documents: Tensor | None, sums: Tensor | None = None, keys: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sum values and what normalises them up to each query, after a state; return both, and the state at the end."""
     query, key, rotated_query, rotated_key, value = features
-    ones = torch.ones_like(value[..., :1])
-    before = None if state is None else (state[0].unsqueeze(2), state[1][:, :, None, :, None])
-    if rotated_query is query:
-        # One pass for both: the sum of a column of ones is what normalises.
-        joined = None if before is None else torch.cat(before, dim=-1)
-        both, end = causal_sums(query, key, torch.cat((value, ones), dim=-1), documents, joined)
-        (sums, normaliser), after = both.split((value.shape[-1], 1), -1), end.split((value.shape[-1], 1), -1)
-    else:
-        first, second = (None, None) if before is None else before
-        sums, sums_end = causal_sums(rotated_query, rotated_key, value, documents, first)
-        normaliser, keys_end = causal_sums(query, key, ones, documents, second)
-        after = (sums_end, keys_end)
-    return divide(sums, normaliser), (after[0].squeeze(2), after[1][:, :, 0, :, 0])
+    chunks = rotated = Chunks.of(query, key, documents)
+    scores = rotated_scores = chunks.scores()
+    if rotated_query is not query:
+        rotated = Chunks.of(rotated_query, rotated_key, documents)
+        rotated_scores = rotated.scores()
+    mixed, sums = causal_sums(rotated, rotated_scores, value, sums)
+    normaliser, keys = causal_products(chunks, scores, keys)
+    return mixed, normaliser, sums, keys
 
 
 def bidirectional_linear(features: Features, documents: Tensor | None = None) -> Tensor:
@@ -129,12 +153,12 @@ def bidirectional_linear(features: Features, documents: Tensor | None = None) ->
     if documents is None:
         state = state_after(None, (rotated_key.squeeze(2), key.squeeze(2), value.squeeze(2)))
         return read_state(query, rotated_query, state)
-    parts = []
-    for reads, keys, values in ((rotated_query, rotated_key, value), (query, key, torch.ones_like(value[..., :1]))):
-        left, _ = causal_sums(reads, keys, values, documents)
-        right, _ = causal_sums(reads.flip(-2), keys.flip(-2), values.flip(-2), documents.flip(-1))
-        parts.append(left + right.flip(-2) - (reads * keys).sum(-1, keepdim=True) * values)
-    return divide(*parts)
+    left, left_products, *_ = sum_features(features, documents)
+    backwards = features.change(lambda each: each.flip(-2))
+    right, right_products, *_ = sum_features(backwards, documents.flip(-1))
+    own = (rotated_query * rotated_key).sum(-1, keepdim=True)
+    own_product = (query * key).sum(-1, keepdim=True)
+    return divide(left + right.flip(-2) - own * value, left_products + right_products.flip(-2) - own_product)
 
 
 def linear_weights(features: Features, mask: TokenMask | None, *, causal: bool = False) -> Tensor:

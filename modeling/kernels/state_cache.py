@@ -119,7 +119,8 @@ class StateLayer(FixedSizeLayer):
             )
         if tokens_to_remove and self.read and self.start and self.advance:
             kept = recorded + tokens_to_remove
-            self.state = self.advance(self.start, tuple(part[:, :, :kept] for part in self.read))
+            read = tuple(part[:, :, :kept] for part in self.read)
+            self.state = self.advance(self.start, read) if kept else self.start
         self.start = self.read = None
         self.length += tokens_to_remove
 

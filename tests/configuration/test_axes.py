@@ -26,7 +26,6 @@ TABLES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (POSITIONS, ("PositionName", "ImagePositionName", "ObjectQueryPositionName")),
     (PATTERNS, ("PatternName",)),
     (KERNELS, ("KernelName",)),
-    (CROSS_KERNELS, ("KernelName",)),
     (FEATURE_MAPS, ("FeatureMapName",)),
     (NORMS, ("NormName",)),
     (FEED_FORWARDS, ("FeedForwardName",)),
@@ -48,6 +47,10 @@ def test_words_of_an_axis_are_the_rows_of_its_table(table: dict[str, Any], names
     assert {word for name in names for word in get_args(getattr(axes, name))} == set(table)
 
 
+def test_every_kernel_but_recurrent_ones_has_a_cross_attention() -> None:
+    assert set(CROSS_KERNELS) == set(KERNELS) - set(axes.RECURRENT_KERNELS)
+
+
 def test_activations_are_those_of_transformers_and_our_own() -> None:
     assert set(get_args(axes.ActivationName)) <= set(ACTIVATIONS)
     assert set(ACTIVATIONS) - set(ACT2FN) == {"gelu_bloom"}
@@ -60,6 +63,8 @@ def test_every_axis_is_compared_with_its_table() -> None:
     parts = {
         name
         for name in words
-        if re.fullmatch(r"(Table|Sinusoidal|Rotary|Bias)PositionName|(Mask\w+|Grid)PatternName|StateKernelName", name)
+        if re.fullmatch(
+            r"(Table|Sinusoidal|Rotary|Bias)PositionName|(Mask\w+|Grid)PatternName|(State|Parallel|Recurrent)KernelName", name
+        )
     }
     assert words - tabled - parts == {"ActivationName", "ProjectionName"}

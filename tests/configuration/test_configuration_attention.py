@@ -7,7 +7,6 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
-from qkv.configuration.axes import BIAS_POSITIONS, STATE_KERNELS
 from qkv.configuration.configuration_attention import ROPE_TYPES
 
 
@@ -138,19 +137,3 @@ def test_layer_types_may_be_said_again() -> None:
     assert config.layer_types == ["full_attention"]
     with pytest.raises(ValueError, match="layer_types=.*cannot be set"):
         config.layer_types = ["sliding_attention"]
-
-
-@pytest.mark.parametrize("kernel", STATE_KERNELS)
-def test_kernels_without_scores_refuse_what_acts_on_them(kernel: str) -> None:
-    config = QkvDecoderConfig(kernel=kernel, position="rope", num_hidden_layers=2)
-    # Caches of transformers' layers for keys and values, which the stack exchanges, know how many tokens they hold.
-    assert config.layer_types == ["full_attention", "full_attention"]
-    for fields, mention in (
-        *(({"position": position}, f"position={position!r}") for position in (*BIAS_POSITIONS, "xpos")),
-        ({"pattern": "sliding", "sliding_window": 4}, "pattern='sliding'"),
-        ({"pattern": ["full", "block_sparse"], "num_hidden_layers": 2}, "pattern='block_sparse'"),
-        ({"attention_dropout": 0.1}, "attention_dropout=0.1"),
-        ({"attention_multiplier": 1.0}, "attention_multiplier=1.0"),
-    ):
-        with raises_sentence(f"kernel={kernel!r}", mention):
-            QkvDecoderConfig(kernel=kernel, **fields)

@@ -512,6 +512,35 @@ def linear_attention(q, k, v, feature_map, visible=None, rotate_query=None, rota
     )
 
 
+def unit_length(x):
+    """x / sqrt(sum of squares + 1e-6): (N,) -> (N,). Source: Yang et al. 2024, §3.2, https://arxiv.org/abs/2406.06484"""
+    return x / torch.sqrt((x * x).sum() + 1e-6)
+
+
+def gated_delta_rule(q, k, v, decay, rate, keep=None, documents=None):
+    """Token by token: S = a S (I - b k k^T) + b v k^T, o = S q, from nothing at the first token of a document.
+
+    Query head h reads the state of key-value head h // (H/G); padding leaves the state as it is.
+    Source: Yang, Kautz & Hatamizadeh 2024, Gated Delta Networks, eq. 10, https://arxiv.org/abs/2412.06464
+    Shapes: q (B, H, T, K), k and v (B, G, T, K), decay and rate (B, G, T) -> (B, H, T, K)
+    """
+    batch, heads, tokens, width = q.shape
+    groups = k.shape[1]
+    outputs = [[[None] * tokens for _ in range(heads)] for _ in range(batch)]
+    for b, g in itertools.product(range(batch), range(groups)):
+        state = q.new_zeros(v.shape[-1], width)
+        for t in range(tokens):
+            if t and documents is not None and int(documents[b, t]) != int(documents[b, t - 1]):
+                state = torch.zeros_like(state)
+            if keep is None or bool(keep[b, t]):
+                key, value = k[b, g, t], v[b, g, t]
+                erase = torch.eye(width, dtype=q.dtype) - rate[b, g, t] * torch.outer(key, key)
+                state = decay[b, g, t] * (state @ erase) + rate[b, g, t] * torch.outer(value, key)
+            for h in range(g * heads // groups, (g + 1) * heads // groups):
+                outputs[b][h][t] = state @ q[b, h, t]
+    return torch.stack([torch.stack([torch.stack(row) for row in rows]) for rows in outputs])
+
+
 def multi_head_attention(
     x_q, x_kv, q_weight, q_bias, k_weight, k_bias, v_weight, v_bias, o_weight, o_bias, heads, kv_heads,
     *, scale=None, visible=None, bias=None, rotate_query=None, rotate_key=None,

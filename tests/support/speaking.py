@@ -8,10 +8,10 @@ from transformers import PreTrainedModel
 import qkv.modeling as models
 import tiny
 
-DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle", "linear")
+DECODERS = ("gpt2", "llama", "mistral", "bloom", "dalle", "linear", "deltanet")
 TRANSLATORS = ("transformer", "t5", "bart", "marian", "deep", "linear_marian")
 # Those that have scores of single pairs.
-SCORED = tuple(kind for kind in (*DECODERS, *TRANSLATORS) if "linear" not in kind)
+SCORED = tuple(kind for kind in (*DECODERS, *TRANSLATORS) if kind not in ("linear", "linear_marian", "deltanet"))
 RECURRENT = ("rnnsearch", "luong", "sutskever")
 
 

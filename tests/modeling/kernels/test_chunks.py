@@ -5,7 +5,7 @@ import torch
 
 from comparison import assert_same, draw
 from qkv.modeling.kernels import chunks
-from qkv.modeling.kernels.chunks import causal_sums
+from qkv.modeling.kernels.chunks import Chunks, causal_products, causal_sums
 
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 13])
 
@@ -23,6 +23,17 @@ def loop(query, key, value, documents=None, state=None):
     return torch.stack(sums, -2), state
 
 
+def by_chunks(query, key, value, documents=None, state=None):
+    """The sums of values, and those of ones by the shorter way."""
+    split = Chunks.of(query, key, documents)
+    scores, before = split.scores(), None if state is None else state[..., :1]
+    products = causal_products(split, scores, before)
+    longer = causal_sums(split, scores, torch.ones_like(value[..., :1]), before)
+    for actual, expected in zip(products, longer, strict=True):
+        assert_same(actual, expected, key)
+    return causal_sums(split, scores, value, state)
+
+
 def tensors(length):
     return draw(2, 2, 3, length, 4), draw(2, 2, 1, length, 4), draw(2, 2, 1, length, 5)
 
@@ -35,10 +46,10 @@ def test_causal_sums(monkeypatch, length, size, past):
     given = tensors(length)
     state = draw(2, 2, 1, 4, 5) if past else None
     leaves = [*given, *([state] if past else [])]
-    actual, end = causal_sums(*given, state=state)
+    actual, end = by_chunks(*given, state=state)
     expected, _ = loop(*given, state=None if state is None else state.expand(2, 2, 3, 4, 5))
     assert_same(actual, expected, *leaves)
-    assert_same(end, loop(*given, state=state)[1][:, :, :1] if length else state, *leaves[1:])
+    assert_same(end, loop(*given, state=state)[1][:, :, :1], *leaves[1:])
 
 
 @LENGTHS
@@ -47,13 +58,13 @@ def test_causal_sums(monkeypatch, length, size, past):
 def test_documents_start_from_nothing(monkeypatch, length, size, share):
     monkeypatch.setattr(chunks, "CHUNK", size)
     documents, given = (torch.rand(2, length) < share).cumsum(-1), tensors(length)
-    actual, end = causal_sums(*given, documents)
+    actual, end = by_chunks(*given, documents)
     expected, last = loop(*given, documents)
     assert_same(actual, expected, *given)
     assert_same(end, last[:, :, :1], *given[1:])
-    assert_same(causal_sums(*given, documents[:1])[0], loop(*given, documents[:1].expand(2, -1))[0])
+    assert_same(by_chunks(*given, documents[:1])[0], loop(*given, documents[:1].expand(2, -1))[0])
 
 
 def test_numbers_of_documents_mean_nothing():
     given, documents = tensors(9), torch.tensor([[0, 0, 1, 1, 1, 2, 3, 3, 3]])
-    assert torch.equal(causal_sums(*given, documents)[0], causal_sums(*given, 7 * documents - 3)[0])
+    assert torch.equal(by_chunks(*given, documents)[0], by_chunks(*given, 7 * documents - 3)[0])

@@ -28,6 +28,7 @@ LENGTHS = pytest.mark.parametrize("length", [1, 2, 6, 7])
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK", 3)
+    monkeypatch.setattr(linear, "SEGMENT", 6)
 
 
 def config_of(stack, **fields):

@@ -1,0 +1,181 @@
+"""The gated delta rule: a state that forgets, and that replaces what it held under a key.
+
+Shapes: B batch, T tokens, N chunks, C tokens of a chunk, D hidden_size, H heads, G key-value heads, K head_dim.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+
+from ...configuration.configuration_stack import StackConfig
+from ..attention import SelfAttention, add_position
+from ..kernel import wants_weights
+from ..masking import TokenMask
+from ..normalization import RMSNorm
+from ..position.hooks import NO_POSITION, PositionState, apply_rotation
+from .chunks import DocumentChunks, chunk_size, split_chunks
+from .state_cache import State, state_layer
+
+# Added to the square of a length before the square root.
+LENGTH_EPS = 1e-6
+
+
+class DeltaInputs(NamedTuple):
+    """Hold the inputs of the delta rule, in single precision at least.
+
+    `log_decay` is the logarithm of the share of the state that is kept, `rate` the share by which the value under a key
+    is replaced; padding keeps all and replaces nothing.
+
+    Shapes: key and value (B, G, T, K), log_decay and rate (B, G, T)
+    """
+
+    key: Tensor
+    value: Tensor
+    log_decay: Tensor
+    rate: Tensor
+
+
+class DeltaChunks(NamedTuple):
+    """Solve chunks for any state S before them: tokens write `values` - `keys` S and read by `query` and `scores`.
+
+    `written` are the keys under which the state after the chunk holds what tokens wrote, `kept` the share of S in it.
+
+    Shapes: values and keys (B, G, 1, N, C, K), query (B, G, H / G, N, C, K), scores (B, G, H / G, N, C, C), written
+        (B, G, 1, N, K, C), kept (B, G, 1, N, 1, 1)
+    """
+
+    values: Tensor
+    keys: Tensor
+    query: Tensor
+    scores: Tensor
+    written: Tensor
+    kept: Tensor
+
+
+def activate(heads: Tensor) -> Tensor:
+    """Apply SiLU in single precision at least: (..., K) -> (..., K)."""
+    return F.silu(heads.to(torch.promote_types(heads.dtype, torch.float32)))
+
+
+def unit_length(heads: Tensor) -> Tensor:
+    """Scale vectors to length 1: (..., K) -> (..., K)."""
+    return heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + LENGTH_EPS)
+
+
+def delta_chunks(query: Tensor, inputs: DeltaInputs, documents: Tensor | None = None) -> DeltaChunks:
+    """Solve inside all chunks at once for what their tokens write, by the triangular system of each.
+
+    Source: Yang et al. 2024, Parallelizing Linear Transformers with the Delta Rule, §3.2, https://arxiv.org/abs/2406.06484
+    """
+    size = chunk_size(query.shape[-2])
+    parts = (query, inputs.key[:, :, None], inputs.value[:, :, None])
+    parts += (inputs.log_decay[:, :, None, :, None], inputs.rate[:, :, None, :, None])
+    query, key, value, log_decay, rate = (split_chunks(part, size) for part in parts)
+    total = log_decay.cumsum(-2)
+    later = torch.ones(size, size, dtype=torch.bool, device=query.device).triu(1)
+    decay = (total - total.transpose(-1, -2)).masked_fill(later, -torch.inf).exp()
+    past, rest = total.exp(), (total[..., -1:, :] - total).exp()
+    kept = past[..., -1:, :]
+    if documents is not None:
+        same = DocumentChunks.of(documents, size, query.dtype)
+        decay, past, rest, kept = decay * same.same, past * same.reads, rest * same.kept, kept * same.reads[..., -1:, :]
+    system = rate * (key @ key.transpose(-1, -2)) * decay
+    right = torch.cat((rate * value, rate * past * key), dim=-1)
+    solved = torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
+    values, keys = solved.split((value.shape[-1], key.shape[-1]), dim=-1)
+    scores = query @ key.transpose(-1, -2) * decay
+    return DeltaChunks(values, keys, query * past, scores, (key * rest).transpose(-1, -2), kept)
+
+
+def gated_delta_rule(
+    query: Tensor, inputs: DeltaInputs, documents: Tensor | None = None, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Let queries read the state after their token: S_t = a_t (I - b_t k_t k_t^T) S_(t-1) + b_t k_t v_t^T.
+
+    Documents start from nothing, other tokens from a state.
+
+    Source: Yang, Kautz & Hatamizadeh 2024, Gated Delta Networks, eq. 10, https://arxiv.org/abs/2412.06464
+    Shapes: query (B, G, H / G, T, K), documents (B or 1, T), state (B, G, K, K) -> (B, G, H / G, T, K), (B, G, K, K)
+    """
+    split = delta_chunks(query, inputs, documents)
+    shape = (*inputs.key.shape[:2], 1, inputs.key.shape[-1], inputs.value.shape[-1])
+    before, mixed = query.new_zeros(shape) if state is None else state.unsqueeze(2), []
+    for values, keys, reads, scores, written, kept in zip(*(part.unbind(3) for part in split), strict=True):
+        new = values - keys @ before
+        mixed.append(reads @ before + scores @ new)
+        before = kept * before + written @ new
+    return torch.cat(mixed, dim=-2)[..., : query.shape[-2], :], before.squeeze(2)
+
+
+def state_after(state: State | None, read: State) -> State:
+    """Let a state read the inputs of tokens: (B, G, K, K) -> same."""
+    inputs = DeltaInputs(*read)
+    return (gated_delta_rule(inputs.key.unsqueeze(2), inputs, None, None if state is None else state[0])[1],)
+
+
+class GatedDeltaAttention(SelfAttention):
+    """Read a state in which each token first replaces what stood under its key; what is old fades.
+
+    Each token says which share of the state of a key-value head is kept and replaced. Queries and keys have length 1,
+    and what is read is normalised in each head; the paper's short convolutions and output gate are left out.
+
+    Source: Yang, Kautz & Hatamizadeh 2024, Gated Delta Networks, §3.1 to §3.3, https://arxiv.org/abs/2412.06464; decay:
+        Dao & Gu 2024, Mamba-2, §7, https://arxiv.org/abs/2405.21060
+    Shapes: (B, T, D) -> (B, T, D) and no weights
+    """
+
+    def __init__(self, config: StackConfig, layer_index: int) -> None:
+        super().__init__(config, layer_index)
+        groups = config.num_key_value_heads
+        self.decay_proj = nn.Linear(config.hidden_size, groups, bias=False)
+        self.rate_proj = nn.Linear(config.hidden_size, groups, bias=False)
+        self.decay_log = nn.Parameter(torch.zeros(groups))
+        self.decay_bias = nn.Parameter(torch.zeros(groups))
+        self.out_norm = RMSNorm(config, config.head_dim)
+
+    def init_parameters(self, std: float) -> None:
+        """Let heads start with memories of one to a thousand tokens, the range from which Mamba-2 draws: 2 x (G,)."""
+        share = torch.linspace(0, 1, len(self.decay_log), device=self.decay_log.device)
+        init.copy_(self.decay_log, (1 + 15 * share).log())
+        init.copy_(self.decay_bias, torch.expm1(0.001 * 100**share).log())  # softplus of it is 0.001 to 0.1
+
+    def forward(
+        self,
+        hidden: Tensor,
+        attention_mask: Any = None,  # a `TokenMask`, where something is hidden
+        position: PositionState = NO_POSITION,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        if wants_weights(self.config, kwargs):
+            raise ValueError("kernel='gated_delta' has no attention weights; set output_attentions=False")
+        query, key = self.placed_query(hidden, position), self.key(add_position(hidden, position.query_key))
+        value, gates = self.value(hidden), (self.decay_proj(hidden), self.rate_proj(hidden))
+        with torch.autocast(hidden.device.type, enabled=False):
+            turned = apply_rotation(unit_length(activate(query)), unit_length(activate(key)), position.rotation)
+            inputs = DeltaInputs(turned[1], activate(value), *self.shares(*gates, attention_mask))
+            mixed = self.out_norm(self.mix(turned[0], inputs, attention_mask, past_key_values))
+        return self.o_proj(self.join(mixed.to(hidden.dtype), query)), None
+
+    def shares(self, decay: Tensor, rate: Tensor, mask: TokenMask | None) -> tuple[Tensor, Tensor]:
+        """Return the logarithm of the share that is kept, and the share replaced: 2 x (B, T, G) -> 2 x (B, G, T)."""
+        precise = torch.promote_types(decay.dtype, torch.float32)
+        decay = -self.decay_log.to(precise).exp() * F.softplus(decay.to(precise) + self.decay_bias)
+        decay, rate = decay.transpose(1, 2), rate.to(precise).sigmoid().transpose(1, 2)
+        if mask is None or mask.padding is None:
+            return decay, rate
+        return decay * mask.padding[:, None], rate * mask.padding[:, None]
+
+    def mix(self, query: Tensor, inputs: DeltaInputs, mask: TokenMask | None, past_key_values: Cache | None) -> Tensor:
+        """Let queries (B, H, T, K) read the states after their tokens, and store the last: -> (B, T, H, K)."""
+        layer = state_layer(past_key_values, self.layer_idx)
+        before = layer.state[0] if layer is not None and layer.state is not None else None
+        grouped = query.unflatten(1, (inputs.key.shape[1], -1))
+        mixed, state = gated_delta_rule(grouped, inputs, None if mask is None else mask.documents, before)
+        if layer is not None:
+            layer.store((state,), inputs, state_after)
+        return mixed.flatten(1, 2).transpose(1, 2)
