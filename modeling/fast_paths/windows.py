@@ -22,6 +22,8 @@ from .reach import Reach, drawn_count, drawn_keys, reach_of, tokens_for_all
 
 # Queries in a chunk, and the share of all pairs from which on dense attention is as fast.
 QUERIES, SHARE = 64, 0.5
+# Pairs whose masks are made at a time.
+PAIRS = 2**17
 
 
 class TokenRange(NamedTuple):
@@ -137,14 +139,11 @@ def window_mask(
     apart = apart_keys(config, reach, layout, apart, queries)
     width = reach.near + QUERIES + (0 if config.causal else reach.near)
     keys, once = chunk_keys(starts, width, reach.step, apart, span)
-    seen = visible(predicate, layout, queries, keys) & once[:, :, None]
-    # Padding sees all, for nobody reads it and softmax needs something.
-    seen |= ~seen.any(-1, keepdim=True)
 
     def rows_of(wanted: Tensor) -> Tensor:
         return visible(predicate, layout, wanted[:, None], torch.arange(span.key, span.key + span.keys)[None, None])
 
-    chunks = torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf)
+    chunks = added_masks(predicate, layout, queries, keys, once)
     apart = (apart - span.key).clamp(min=0, max=span.keys - 1)
     row_masks = rows_of(rows.clamp(min=0))
     return WindowMask(chunks, span, reach.step, reach.near, apart, rows, row_masks, rows_of, queries, keys)
@@ -184,6 +183,24 @@ def chunk_keys(starts: Tensor, width: int, step: int, apart: Tensor, span: Token
     inside = ((near >= span.key) & (near < end)).expand(len(apart), -1, -1)
     keys = torch.cat((apart, near.expand_as(inside)), dim=-1).clamp(span.key, end - 1)
     return keys, torch.cat((alone, inside), dim=-1)
+
+
+def added_masks(
+    predicate: Callable[..., Any], layout: TokenLayout, queries: Tensor, keys: Tensor, once: Tensor
+) -> Tensor:
+    """Return what is added to the scores of chunks (R, N, C, W), made of some at a time, which stay in a cache.
+
+    Shapes: queries (1, N, C), keys (R, N, W), once (R, N, W), where a key is one that a chunk does not have yet
+    """
+    added = torch.zeros(max(len(layout.tokens), len(keys)), *queries.shape[1:], keys.shape[-1])
+    some = max(PAIRS // added[:, 0].numel(), 1)
+    parts = (each.split(some, dim=1) for each in (added, queries, keys, once))
+    for part, own_queries, own_keys, own_once in zip(*parts, strict=True):
+        seen = visible(predicate, layout, own_queries, own_keys) & own_once[:, :, None]
+        # Padding sees all, for nobody reads it and softmax needs something.
+        seen |= ~seen.any(-1, keepdim=True)
+        part.masked_fill_(seen.logical_not_(), -torch.inf)
+    return added
 
 
 def visible(predicate: Callable[..., Any], layout: TokenLayout, queries: Tensor, keys: Tensor) -> Tensor:

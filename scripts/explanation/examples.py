@@ -22,6 +22,7 @@ VALUES: dict[str, Any] = {
 NEEDED = {
     "class_token=false": ["pooling=mean"],
     "pattern=sliding": ["sliding_window=16"],
+    "pattern=dilated": ["sliding_window=16"],
     "pooling=distilled": ["distillation_token=true"],
     "pooling=end": ["eos_token_id=0"],
     "attention=dot": ["encoder_hidden_size=64"],

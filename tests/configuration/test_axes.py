@@ -64,7 +64,8 @@ def test_every_axis_is_compared_with_its_table() -> None:
         name
         for name in words
         if re.fullmatch(
-            r"(Table|Sinusoidal|Rotary|Bias)PositionName|(Mask\w+|Grid)PatternName|(State|Parallel|Recurrent)KernelName", name
+            r"(Table|Sinusoidal|Rotary|Bias)PositionName|(Mask\w+|Grid)PatternName|(State|Parallel|Recurrent)KernelName",
+            name,
         )
     }
     assert words - tabled - parts == {"ActivationName", "ProjectionName"}

@@ -93,6 +93,51 @@ def test_mask_with_padding(stack, pattern, side):
     assert torch.equal(*real_rows(actual, wanted, keep))
 
 
+MARKED = torch.tensor([[0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1], [0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0]])
+NOT_FULL = pytest.mark.parametrize("pattern", [word for word in get_args(PatternName) if word != "full"])
+
+
+def with_global_tokens(stack, pattern, first, marked, **given):
+    """The loops' mask with tokens that see all and that all see: the `first` of a document, and those marked."""
+    positions = given.get("positions", torch.arange(LENGTH).expand(BATCH, -1))
+    chosen = (positions < first) | marked.bool()
+    everything = {name: value for name, value in given.items() if name != "positions"}
+    touching = chosen[:, :, None] | chosen[:, None]
+    return expected(stack, pattern, **given) | (expected(stack, "full", **everything) & touching)
+
+
+@NOT_FULL
+@STACKS
+@pytest.mark.parametrize("first", [1, 3])
+def test_first_tokens_are_global(stack, pattern, first):
+    config = config_of(stack, pattern, num_global_tokens=first)
+    keep = torch.ones(BATCH, LENGTH, dtype=torch.long)
+    keep[1, :4] = 0
+    actual = seen_by(config, MaskSizes.of(config, LENGTH, None), keep)
+    given = {"keep": keep, "positions": (keep.cumsum(-1) - 1).clamp(min=0)}
+    wanted = with_global_tokens(stack, pattern, first, torch.zeros(BATCH, LENGTH), **given)
+    assert torch.equal(*real_rows(actual, wanted, keep))
+
+
+@NOT_FULL
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("packed", [False, True])
+def test_marked_tokens_are_global(pattern, first, packed):
+    config = config_of(encoder, pattern, num_global_tokens=first)
+    given = {"documents": DOCUMENTS, "positions": RESTARTS} if packed else {}
+    sizes, places = MaskSizes.of(config, LENGTH, None), RESTARTS if packed else None
+    actual = seen_by(config, sizes, position_ids=places, global_attention_mask=MARKED)
+    assert torch.equal(actual, with_global_tokens(encoder, pattern, first, MARKED, **given))
+
+
+def test_marks_change_nothing_where_all_is_seen_and_fit_the_tokens():
+    config = config_of(encoder, "full")
+    assert seen_by(config, MaskSizes.of(config, LENGTH, None), global_attention_mask=MARKED).all()
+    for wrong, words in ((MARKED[:, 1:], ("(2, 10)", "(2, 11)")), (2 * MARKED, ("0 to 2",))):
+        with raises_sentence("global_attention_mask", *words):
+            seen_by(config, MaskSizes.of(config, LENGTH, None), global_attention_mask=wrong)
+
+
 DOCUMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2], [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]])
 RESTARTS = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]])
 
