@@ -111,7 +111,7 @@ def gated_delta_rule(
     return torch.cat(mixed, dim=-2)[..., : query.shape[-2], :], before.squeeze(2)
 
 
-def state_after(state: State | None, read: State) -> State:
+def delta_state_after(state: State | None, read: State) -> State:
     """Let a state read the inputs of tokens: (B, G, K, K) -> same."""
     inputs = DeltaInputs(*read)
     return (gated_delta_rule(inputs.key.unsqueeze(2), inputs, None, None if state is None else state[0])[1],)
@@ -177,5 +177,5 @@ class GatedDeltaAttention(SelfAttention):
         grouped = query.unflatten(1, (inputs.key.shape[1], -1))
         mixed, state = gated_delta_rule(grouped, inputs, None if mask is None else mask.documents, before)
         if layer is not None:
-            layer.store((state,), inputs, state_after)
+            layer.store((state,), inputs, delta_state_after)
         return mixed.flatten(1, 2).transpose(1, 2)
