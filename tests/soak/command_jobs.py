@@ -17,6 +17,7 @@ from typing import Any
 import datasets
 import disturbances
 import torch
+from accelerate.state import AcceleratorState, GradientState
 from PIL import Image
 from tqdm import tqdm
 
@@ -88,6 +89,8 @@ def warm_up() -> None:
         ):
             assert cli.main(list(map(str, words))) == 0, said.getvalue()
     del os.environ["TOKENIZERS_PARALLELISM"]
+    AcceleratorState._reset_state(reset_partial_state=True)  # which says that there is one process
+    GradientState._reset_state()
     assert len(os.listdir("/proc/self/task")) == before
 
 
