@@ -72,9 +72,10 @@ def delta_chunks(query: Tensor, inputs: DeltaInputs, documents: Tensor | None = 
     Source: Yang et al. 2024, Parallelizing Linear Transformers with the Delta Rule, §3.2, https://arxiv.org/abs/2406.06484
     """
     size = chunk_size(query.shape[-2])
-    parts = (query, inputs.key[:, :, None], inputs.value[:, :, None])
-    parts += (inputs.log_decay[:, :, None, :, None], inputs.rate[:, :, None, :, None])
-    query, key, value, log_decay, rate = (split_chunks(part, size) for part in parts)
+    query, key, value = (
+        split_chunks(each, size) for each in (query, inputs.key.unsqueeze(2), inputs.value.unsqueeze(2))
+    )
+    log_decay, rate = (split_chunks(each[:, :, None, :, None], size) for each in (inputs.log_decay, inputs.rate))
     total = log_decay.cumsum(-2)
     later = torch.ones(size, size, dtype=torch.bool, device=query.device).triu(1)
     decay = (total - total.transpose(-1, -2)).masked_fill(later, -torch.inf).exp()
@@ -111,7 +112,7 @@ def gated_delta_rule(
     return torch.cat(mixed, dim=-2)[..., : query.shape[-2], :], before.squeeze(2)
 
 
-def state_after(state: State | None, read: State) -> State:
+def delta_state_after(state: State | None, read: State) -> State:
     """Let a state read the inputs of tokens: (B, G, K, K) -> same."""
     inputs = DeltaInputs(*read)
     return (gated_delta_rule(inputs.key.unsqueeze(2), inputs, None, None if state is None else state[0])[1],)
@@ -177,5 +178,5 @@ class GatedDeltaAttention(SelfAttention):
         grouped = query.unflatten(1, (inputs.key.shape[1], -1))
         mixed, state = gated_delta_rule(grouped, inputs, None if mask is None else mask.documents, before)
         if layer is not None:
-            layer.store((state,), inputs, state_after)
+            layer.store((state,), inputs, delta_state_after)
         return mixed.flatten(1, 2).transpose(1, 2)

@@ -34,6 +34,10 @@ class Features(NamedTuple):
     rotated_key: Tensor
     value: Tensor
 
+    def segment(self, first: int) -> "Features":
+        """Return those of a segment of tokens from `first` on."""
+        return self.change(lambda each: each[..., first : first + SEGMENT, :])
+
     def change(self, change: Callable[[Tensor], Tensor]) -> "Features":
         """Apply the same change to all; what is not rotated stays one."""
         plain = rotated = (change(self.query), change(self.key))
@@ -92,7 +96,7 @@ def read_state(query: Tensor, rotated_query: Tensor, state: State) -> Tensor:
     return divide(rotated_query @ sums, query @ keys.unsqueeze(-1))
 
 
-def state_after(state: State | None, read: State) -> State:
+def linear_state_after(state: State | None, read: State) -> State:
     """Add tokens to a state.
 
     Shapes: read, rotated keys, keys and values, (B, G, S, K) each; state (B, G, K, K), (B, G, K)
@@ -113,8 +117,7 @@ def causal_linear(
         return causal_segment(features, documents, state)
     parts, length = [], features.key.shape[-2]
     for first in range(0, length, SEGMENT):
-        segment = features.change(lambda each, first=first: each[..., first : first + SEGMENT, :])
-        mixed, state = causal_segment(segment, None, state)
+        mixed, state = causal_segment(features.segment(first), None, state)
         parts.append(mixed)
     assert state is not None  # a sequence has a token
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], state
@@ -151,7 +154,7 @@ def bidirectional_linear(features: Features, documents: Tensor | None = None) ->
     """
     query, key, rotated_query, rotated_key, value = features
     if documents is None:
-        state = state_after(None, (rotated_key.squeeze(2), key.squeeze(2), value.squeeze(2)))
+        state = linear_state_after(None, (rotated_key.squeeze(2), key.squeeze(2), value.squeeze(2)))
         return read_state(query, rotated_query, state)
     left, left_products, *_ = sum_features(features, documents)
     backwards = features.change(lambda each: each.flip(-2))
@@ -213,7 +216,7 @@ class LinearSelfAttention(SelfAttention):
         mixed, state = causal_linear(features, documents, layer.state if layer else None)
         if layer is not None:
             read = (features.rotated_key.squeeze(2), features.key.squeeze(2), features.value.squeeze(2))
-            layer.store(state, read, state_after)
+            layer.store(state, read, linear_state_after)
         return mixed
 
     def weights(
@@ -276,9 +279,9 @@ class LinearCrossAttention(CrossAttention):
         if layer is not None and layer.state is not None:
             return layer.state
         assert read is not None  # without a state, keys and values were projected
-        state = state_after(None, read)
+        state = linear_state_after(None, read)
         if layer is not None and isinstance(past_key_values, EncoderDecoderCache):
-            layer.store(state, read, state_after)
+            layer.store(state, read, linear_state_after)
             past_key_values.is_updated[self.layer_idx] = True
         return state
 

@@ -6,7 +6,7 @@ from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from comparison import assert_same, decoder, draw
 from errors import raises_sentence
-from qkv.modeling.kernels.linear import state_after
+from qkv.modeling.kernels.linear import linear_state_after
 from qkv.modeling.kernels.state_cache import StateLayer, hold_states, state_layer
 
 
@@ -20,12 +20,12 @@ def join(*parts):
 
 def store(layer, *parts):
     for part in parts:
-        layer.store(state_after(layer.state, part), part, state_after)
+        layer.store(linear_state_after(layer.state, part), part, linear_state_after)
 
 
 def same(layer, tokens):
     assert layer.get_seq_length() == tokens[0].shape[2]
-    for actual, expected in zip(layer.state, state_after(None, tokens), strict=True):
+    for actual, expected in zip(layer.state, linear_state_after(None, tokens), strict=True):
         assert_same(actual, expected)
 
 
