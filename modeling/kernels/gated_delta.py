@@ -72,9 +72,10 @@ def delta_chunks(query: Tensor, inputs: DeltaInputs, documents: Tensor | None = 
     Source: Yang et al. 2024, Parallelizing Linear Transformers with the Delta Rule, §3.2, https://arxiv.org/abs/2406.06484
     """
     size = chunk_size(query.shape[-2])
-    parts = (query, inputs.key[:, :, None], inputs.value[:, :, None])
-    parts += (inputs.log_decay[:, :, None, :, None], inputs.rate[:, :, None, :, None])
-    query, key, value, log_decay, rate = (split_chunks(part, size) for part in parts)
+    query, key, value = (
+        split_chunks(each, size) for each in (query, inputs.key.unsqueeze(2), inputs.value.unsqueeze(2))
+    )
+    log_decay, rate = (split_chunks(each[:, :, None, :, None], size) for each in (inputs.log_decay, inputs.rate))
     total = log_decay.cumsum(-2)
     later = torch.ones(size, size, dtype=torch.bool, device=query.device).triu(1)
     decay = (total - total.transpose(-1, -2)).masked_fill(later, -torch.inf).exp()

@@ -34,6 +34,10 @@ class Features(NamedTuple):
     rotated_key: Tensor
     value: Tensor
 
+    def segment(self, first: int) -> "Features":
+        """Return those of a segment of tokens from `first` on."""
+        return self.change(lambda each: each[..., first : first + SEGMENT, :])
+
     def change(self, change: Callable[[Tensor], Tensor]) -> "Features":
         """Apply the same change to all; what is not rotated stays one."""
         plain = rotated = (change(self.query), change(self.key))
@@ -113,8 +117,7 @@ def causal_linear(
         return causal_segment(features, documents, state)
     parts, length = [], features.key.shape[-2]
     for first in range(0, length, SEGMENT):
-        segment = features.change(lambda each, first=first: each[..., first : first + SEGMENT, :])
-        mixed, state = causal_segment(segment, None, state)
+        mixed, state = causal_segment(features.segment(first), None, state)
         parts.append(mixed)
     assert state is not None  # a sequence has a token
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], state
