@@ -439,8 +439,9 @@ def test_encoders_look_both_ways_and_the_texts_of_pairs_back(case: Case) -> None
         before, after = (encoder(**{name: inputs}).last_hidden_state for inputs in (given, changed))
     distances = (before - after).abs().amax(-1)[0]
     seen = (distances > 1e-9).tolist()
-    # A causal text reads a column before it through tokens of that column alone, of which the last is one.
-    last = 1 if case.family == "dual-encoder" and case.pattern == "column" else 3
+    # A causal text reads a column before it through tokens of that column alone, of which the last is one; the last
+    # patch is the first of its block.
+    last = 1 if (case.family, case.pattern) in (("dual-encoder", "column"), ("image-encoder", "fixed")) else 3
     nearest = seen[:3] if name == "input_ids" and case.family != "dual-encoder" else seen[: -last - 1 : -1]
     # A dilated window never reads what lies in its gaps.
     assert all(nearest[::2] if case.pattern == "dilated" else nearest)
