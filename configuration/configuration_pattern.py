@@ -28,7 +28,7 @@ class PatternConfig(QkvConfig):
             `pattern="strided"`.
         fixed_columns: Number of tokens at the end of a block of `pattern="fixed"` to which all attend.
         num_random_blocks: Number of blocks that `pattern="random"` draws for each block.
-        random_seed: Seed of these draws; a saved model keeps its layout.
+        random_blocks_seed: Seed of these draws; a saved model keeps its layout.
         num_global_tokens: Number of first tokens of a text that attend to all tokens and to which all attend, whatever
             the pattern.
         text_length: Number of tokens before the grid; they attend to all tokens and all attend to them.
@@ -43,7 +43,7 @@ class PatternConfig(QkvConfig):
     block_size: int = at_least(1, 64)
     fixed_columns: int = at_least(1, 8)
     num_random_blocks: int = at_least(1, 3)
-    random_seed: int = at_least(0, 0, most=2**31 - 1)
+    random_blocks_seed: int = at_least(0, 0, most=2**31 - 1)
     num_global_tokens: int = at_least(0, 0)
     text_length: int = at_least(0, 0)
     grid_columns: int = at_least(1, 32)

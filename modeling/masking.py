@@ -46,7 +46,7 @@ class TokenMask:
     """
 
     padding: Tensor | None
-    documents: Tensor | None = None
+    documents: Tensor | None
 
     @classmethod
     def of(cls, layout: TokenLayout, index: Tensor) -> "TokenMask | None":
@@ -210,6 +210,6 @@ def build_memory_mask(
     check_memory_mask(memory_mask, memory)
     padding = None if memory_mask is None else memory_mask.to(hidden.device, torch.bool)
     if config.kernel in STATE_KERNELS:
-        return None if padding is None else TokenMask(padding)
+        return None if padding is None else TokenMask(padding, None)
     rule: Rule = (bidirectional_mask_function, {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True})
     return build_mask(implementation, hidden, MaskSizes(0, hidden.shape[1], memory.shape[1], None), 0, padding, rule)

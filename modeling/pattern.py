@@ -121,8 +121,8 @@ def block_sparse_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
 def random_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     """Admit the pairs of `block_sparse`, and for each block of queries `num_random_blocks` more blocks of keys.
 
-    All layers of this pattern share one layout. It follows from `random_seed` and the number of a block alone: a longer
-    text, a cache and a saved model have the same.
+    All layers of this pattern share one layout. It follows from `random_blocks_seed` and the number of a block alone: a
+    longer text, a cache and a saved model have the same.
 
     Source: Zaheer et al. 2020, Big Bird, §2, https://arxiv.org/abs/2007.14062
     Shapes: token_index (B, S), counted without padding -> predicate
@@ -152,7 +152,7 @@ def random_blocks(config: StackConfig, blocks: Tensor) -> list[Tensor]:
     choices = before if config.causal else 2 * before + count
     drawn = []
     for index in range(count):
-        share = mix(mix(config.random_seed + 977 * blocks) + index)
+        share = mix(mix(config.random_blocks_seed + 977 * blocks) + index)
         start, end = index * choices // count, (index + 1) * choices // count
         place = start + share * (end - start) // 2**31
         drawn.append(torch.where(place < before, 1 + place, blocks + 2 + place - before))

@@ -78,7 +78,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2332, "modeling": 8430}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2360, "modeling": 8700}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:

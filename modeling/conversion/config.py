@@ -32,7 +32,7 @@ MATTERS_WITH = {
     "block_size": ("pattern", "block_sparse random strided fixed"),
     "dilation": ("pattern", "dilated"),
     "fixed_columns": ("pattern", "fixed"),
-    **dict.fromkeys(("num_random_blocks", "random_seed"), ("pattern", "random")),
+    **dict.fromkeys(("num_random_blocks", "random_blocks_seed"), ("pattern", "random")),
     "grid_kernel": ("pattern", "convolutional"),
     **dict.fromkeys(("text_length", "grid_columns"), ("position", "grid")),
     "sliding_window": ("pattern", "sliding dilated"),

@@ -28,7 +28,7 @@ PREDICATES = {
     "column": partial(reference.column, text_length=2, columns=4),
     "convolutional": partial(reference.convolutional, text_length=2, columns=4, kernel=3),
 }
-BLOCKS = {"block_size": 2, "fixed_columns": 1, "num_random_blocks": 1, "random_seed": 5}
+BLOCKS = {"block_size": 2, "fixed_columns": 1, "num_random_blocks": 1, "random_blocks_seed": 5}
 GRID = {"text_length": 2, "grid_columns": 4, "grid_kernel": 3}
 STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
 EVERY_PATTERN = pytest.mark.parametrize("pattern", get_args(PatternName))

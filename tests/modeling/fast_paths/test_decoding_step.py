@@ -73,7 +73,9 @@ AXES = [("position", word) for word in PositionName.__args__] + [("pattern", wor
 @pytest.mark.parametrize("mask", [None, LEFT], ids=["no padding", "padding"])
 @pytest.mark.parametrize(("axis", "word"), AXES)
 def test_positions_and_patterns(axis: str, word: str, mask: Tensor | None) -> None:
-    model = decoder(**{"sliding_window": 4, "block_size": 2, "text_length": 3, "grid": [4, 5], axis: word})
+    model = decoder(
+        **{"sliding_window": 4, "block_size": 2, "fixed_columns": 1, "text_length": 3, "grid": [4, 5], axis: word}
+    )
     assert_plain(model, input_ids=IDS, attention_mask=mask)
 
 

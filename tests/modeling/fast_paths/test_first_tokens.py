@@ -22,7 +22,14 @@ LENGTH = 9
 IDS = torch.randint(11, (3, LENGTH), generator=torch.Generator().manual_seed(0))
 RIGHT = torch.tensor([[1, 1, 1, 1, 1, 0, 0, 0, 0], [1] * LENGTH, [1, 0, 0, 0, 0, 0, 0, 0, 0]])
 MASKS = {"none": None, "right": RIGHT, "left": RIGHT.flip(1)}
-SIZES = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_labels": 3, "sliding_window": 3, "block_size": 2}
+SIZES = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_labels": 3,
+    "sliding_window": 3,
+    "block_size": 2,
+    "fixed_columns": 1,
+}
 GRID = {"text_length": 1, "grid_columns": 4, "grid_kernel": 3}
 READ = {"first": 1, "dense": 1, "first_norm": 1, "mean": None, "end": None, "highest": None}
 IMAGES = torch.randn(2, 3, 12, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
