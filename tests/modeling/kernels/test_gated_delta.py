@@ -78,7 +78,7 @@ def test_rotated_queries_and_keys():
 @pytest.mark.parametrize("side", KEEP)
 def test_padding_leaves_the_state(side):
     module, hidden = attention(num_key_value_heads=2), draw(2, 7, 6)
-    actual = module(hidden, TokenMask(KEEP[side]))[0]
+    actual = module(hidden, TokenMask(KEEP[side], None))[0]
     assert_same(actual, loop(module, hidden, keep=KEEP[side]), hidden, *module.parameters())
 
 
@@ -98,10 +98,10 @@ def test_a_state_stands_for_all_tokens_before(steps, side):
     module, hidden = attention(num_key_value_heads=2), draw(2, 7, 6)
     cache, outputs, first = DynamicCache(), [], 0
     cache.layers.append(StateLayer())
-    mask = None if side is None else TokenMask(KEEP[side])
+    mask = None if side is None else TokenMask(KEEP[side], None)
     for step in steps:
         own = slice(first, first + step)
-        part = None if side is None else TokenMask(KEEP[side][:, own])
+        part = None if side is None else TokenMask(KEEP[side][:, own], None)
         outputs.append(module(hidden[:, own], part, past_key_values=cache)[0])
         first += step
     assert_same(torch.cat(outputs, 1), module(hidden, mask)[0], hidden, *module.parameters())

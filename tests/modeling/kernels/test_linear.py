@@ -115,7 +115,7 @@ DOCUMENTS = {
 def test_padding_is_read_by_nobody(stack, side):
     config, keep = config_of(stack), PADDING[side]
     module, hidden = jittered(LinearSelfAttention(config, 0)), draw(2, 7, 6)
-    mixed, weights = whole(module, hidden, TokenMask(keep))
+    mixed, weights = whole(module, hidden, TokenMask(keep, None))
     expected, expected_weights = loop(module, hidden, hidden, visible=rule(config, keep=keep))
     assert_same(mixed, expected, hidden, *module.parameters())
     assert_same(weights, expected_weights, hidden)
@@ -151,7 +151,7 @@ def test_documents_are_separate(stack, position, name, side):
 def test_cross_attention(groups, feature_map, side):
     config = config_of(decoder, cross_attention=True, num_key_value_heads=groups, feature_map=feature_map)
     module, hidden, memory = jittered(LinearCrossAttention(config, 0)), draw(2, 4, 6), draw(2, 7, 6)
-    mask = None if side is None else TokenMask(PADDING[side])
+    mask = None if side is None else TokenMask(PADDING[side], None)
     mixed, weights = whole(module, hidden, memory, mask)
     keep = torch.ones(2, 7).bool() if side is None else PADDING[side]
     expected, expected_weights = loop(module, hidden, memory, visible=reference.visibility(keep=keep))
@@ -164,7 +164,7 @@ def test_sums_over_memory_are_cached():
     module, hidden, memory = jittered(LinearCrossAttention(config, 0)), draw(2, 4, 6), draw(2, 7, 6)
     cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
     cache.cross_attention_cache.layers.append(StateLayer())
-    mask = TokenMask(PADDING["left"])
+    mask = TokenMask(PADDING["left"], None)
     expected, weights = whole(module, hidden, memory, mask)
     assert_same(module(hidden, memory, mask, past_key_values=cache)[0], expected)
     assert cache.is_updated == {0: True} and cache.cross_attention_cache.get_seq_length() == 7
@@ -179,7 +179,7 @@ def cached(module, hidden, padding, steps):
     cache.layers.append(StateLayer())
     for step in steps:
         own = slice(first, first + step)
-        mask = None if padding is None else TokenMask(padding[:, own])
+        mask = None if padding is None else TokenMask(padding[:, own], None)
         outputs.append(module(hidden[:, own], mask, past_key_values=cache)[0])
         first += step
     return torch.cat(outputs, 1), cache
@@ -190,7 +190,7 @@ def cached(module, hidden, padding, steps):
 def test_a_state_stands_for_all_tokens_before(steps, side):
     module, hidden = jittered(LinearSelfAttention(config_of(decoder), 0)), draw(2, 7, 6)
     keep = None if side is None else PADDING[side]
-    expected = module(hidden, None if keep is None else TokenMask(keep))[0]
+    expected = module(hidden, None if keep is None else TokenMask(keep, None))[0]
     actual, cache = cached(module, hidden, keep, steps)
     assert_same(actual, expected, hidden, *module.parameters())
     (layer,) = cache.layers
