@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 # Tokens of a chunk: pairs in it cost its length, states between chunks one over it; and tokens of a segment, whose
 # chunks are computed at once: intermediate results stay near the size of the processor's cache.
-CHUNK, SEGMENT = 64, 4096
+CHUNK_TOKENS, SEGMENT_TOKENS = 64, 4096
 
 
 class DocumentChunks(NamedTuple):
@@ -98,7 +98,7 @@ class Chunks(NamedTuple):
 
 def chunk_size(length: int) -> int:
     """Return the number of tokens in the chunks of a sequence."""
-    return min(CHUNK, length)
+    return min(CHUNK_TOKENS, length)
 
 
 def split_chunks(values: Tensor, size: int) -> Tensor:

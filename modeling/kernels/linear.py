@@ -16,7 +16,7 @@ from ..attention import CrossAttention, SelfAttention, add_position
 from ..kernel import wants_weights
 from ..masking import TokenMask
 from ..position.hooks import NO_POSITION, PositionState, Rotation, apply_rotation
-from .chunks import SEGMENT, Chunks, causal_products, causal_sums
+from .chunks import SEGMENT_TOKENS, Chunks, causal_products, causal_sums
 from .state_cache import State, StateLayer, state_layer
 
 
@@ -36,7 +36,7 @@ class Features(NamedTuple):
 
     def segment(self, first: int) -> "Features":
         """Return those of a segment of tokens from `first` on."""
-        return self.change(lambda each: each[..., first : first + SEGMENT, :])
+        return self.change(lambda each: each[..., first : first + SEGMENT_TOKENS, :])
 
     def change(self, change: Callable[[Tensor], Tensor]) -> "Features":
         """Apply the same change to all; what is not rotated stays one."""
@@ -116,7 +116,7 @@ def causal_linear(
     if documents is not None or torch.compiler.is_compiling():
         return causal_segment(features, documents, state)
     parts, length = [], features.key.shape[-2]
-    for first in range(0, length, SEGMENT):
+    for first in range(0, length, SEGMENT_TOKENS):
         mixed, state = causal_segment(features.segment(first), None, state)
         parts.append(mixed)
     assert state is not None  # a sequence has a token

@@ -42,7 +42,7 @@ def tensors(length):
 @pytest.mark.parametrize("size", [1, 4, 64])
 @pytest.mark.parametrize("past", [False, True])
 def test_causal_sums(monkeypatch, length, size, past):
-    monkeypatch.setattr(chunks, "CHUNK", size)
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", size)
     given = tensors(length)
     state = draw(2, 2, 1, 4, 5) if past else None
     leaves = [*given, *([state] if past else [])]
@@ -56,7 +56,7 @@ def test_causal_sums(monkeypatch, length, size, past):
 @pytest.mark.parametrize("size", [1, 4, 64])
 @pytest.mark.parametrize("share", [0.2, 0.6])
 def test_documents_start_from_nothing(monkeypatch, length, size, share):
-    monkeypatch.setattr(chunks, "CHUNK", size)
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", size)
     documents, given = (torch.rand(2, length) < share).cumsum(-1), tensors(length)
     actual, end = by_chunks(*given, documents)
     expected, last = loop(*given, documents)

@@ -35,7 +35,7 @@ DOCUMENTS = {
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK", 3)
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 3)
 
 
 def attention(**fields):
@@ -133,7 +133,7 @@ def test_what_is_written_twice_under_a_key_is_replaced():
 
 def test_strong_decays_stay_finite(monkeypatch):
     """The logarithm of what is left over a chunk passes the range of exponentials; nothing is divided by it."""
-    monkeypatch.setattr(chunks, "CHUNK", 64)
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 64)
     module, hidden = attention().float(), torch.randn(1, 200, 6, requires_grad=True)
     with torch.no_grad():
         module.decay_log.fill_(5.0)
@@ -142,7 +142,7 @@ def test_strong_decays_stay_finite(monkeypatch):
 
 
 def test_sums_are_in_single_precision_at_least(monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK", 64)
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 64)
     torch.manual_seed(0)
     model = QkvDecoderForCausalLM(decoder(kernel="gated_delta", num_attention_heads=4, num_hidden_layers=1))
     module, hidden = model.model.layers[0].self_attn, torch.randn(1, 1000, 6)

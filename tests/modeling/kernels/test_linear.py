@@ -27,8 +27,8 @@ LENGTHS = pytest.mark.parametrize("length", [1, 2, 6, 7])
 
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
-    monkeypatch.setattr(chunks, "CHUNK", 3)
-    monkeypatch.setattr(linear, "SEGMENT", 6)
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 3)
+    monkeypatch.setattr(linear, "SEGMENT_TOKENS", 6)
 
 
 def config_of(stack, **fields):
@@ -199,7 +199,7 @@ def test_a_state_stands_for_all_tokens_before(steps, side):
 
 def test_sums_are_in_single_precision_at_least(monkeypatch):
     """Values of lower precision, and what autocast computes, come from sums that lose no tokens."""
-    monkeypatch.setattr(chunks, "CHUNK", 64)
+    monkeypatch.setattr(chunks, "CHUNK_TOKENS", 64)
     torch.manual_seed(0)
     module, hidden = LinearSelfAttention(config_of(decoder), 0), torch.randn(1, 3000, 6)
     exactly = copy.deepcopy(module).double()(hidden.double())[0]
