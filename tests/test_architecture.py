@@ -76,7 +76,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2250, "modeling": 7860}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2250, "modeling": 7900}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:
