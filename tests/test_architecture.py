@@ -75,7 +75,7 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 117,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2196, "modeling": 7528}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2203, "modeling": 7553}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:
