@@ -31,7 +31,8 @@ transformers in the same way. What a model does not take part in is left out by 
 below; what does not apply to one of ours is named with its reason.
 
 Of the source distribution of transformers on PyPI: those of modeling over every family, those of training and of tensor
-parallelism over decoders, those of FSDP over decoders and encoder-decoders (on CPU, over gloo). {generation}
+parallelism over decoders, those of FSDP over decoders and encoder-decoders (on CPU, over gloo). It has none of
+export. {generation}
 
 Of the other tests there, those of image processors, feature extractors, processors and tokenizers are for classes that
 qkv has none of: its models use transformers' own. Those of backbones, experts and decision heads are for models of which
@@ -57,8 +58,8 @@ CONDITIONS = """
 | --- | --- |
 """
 
-NO_GENERATION = "Those of generation and export are not in it, and were not run."
-GENERATION = "It has none of export; those of generation are {of}, over all models that generate."
+NO_GENERATION = "It has none of generation either."
+GENERATION = "Those of generation, over all models that generate, are {of}."
 
 outcomes: dict[str, Counter[str]] = defaultdict(Counter)
 conditions: Counter[str] = Counter()
