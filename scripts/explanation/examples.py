@@ -53,8 +53,13 @@ OF_OWN_DATA = (
 ).split()
 
 
+# Words that only decoders take.
+OF_DECODERS = ("gated_delta",)
+
+
 def line_of_config(configs: Sequence[str], field: ConfigField, word: str | None = None) -> str:
     """Return a line that trains a recipe whose config, or a part of it, is one of these, with a field set."""
+    configs = ["QkvDecoderConfig"] if word in OF_DECODERS else configs
     fitting = {name: prefix for name in all_recipes() if (prefix := prefix_of(name, configs)) is not None}
     own = {name: all_recipes()[name].model.config[field.name] for name in fitting if is_set(name, field.name)}
     name = next(iter(own if word is None else fitting), next(iter(fitting)))
