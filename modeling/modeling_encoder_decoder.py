@@ -72,7 +72,7 @@ class SharedTablesMixin(QkvPreTrainedModel):
     def init_parallel_plans(self) -> None:
         super().init_parallel_plans()
         tied = {name.rpartition(".")[0] for pair in self.tied_parameters().items() for name in pair}
-        self._fsdp_plan = {name: style for name, style in self._fsdp_plan.items() if name not in tied}
+        self._fsdp_plan = {name: style for name, style in (self._fsdp_plan or {}).items() if name not in tied}
 
 
 class EncoderDecoderBase(SharedTablesMixin):

@@ -131,7 +131,7 @@ def random_pattern(config: StackConfig, token_index: Tensor) -> Predicate:
     blocks = token_index // config.block_size
     drawn = random_blocks(config, blocks)
 
-    def linked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def linked(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor | bool:
         seen, key_block = near(batch, head, query, key), blocks[batch, key]
         for each in drawn:
             seen = seen | (each[batch, query] == key_block)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
 
-from ...configuration.configuration_attention import CACHE_LAYER_TYPES
 from ...configuration.configuration_base import QkvConfig
+from ...configuration.configuration_pattern import CACHE_LAYER_TYPES
 from ..base import QkvPreTrainedModel
 from .weights import Row
 

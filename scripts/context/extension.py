@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from qkv.configuration.axes import ROTARY_POSITIONS
-from qkv.configuration.configuration_attention import CACHE_LAYER_TYPES
+from qkv.configuration.configuration_pattern import CACHE_LAYER_TYPES
 from qkv.configuration.configuration_stack import StackConfig
 from qkv.modeling.stack import Stack
 from qkv.scripts.common.tables import print_columns
@@ -92,7 +92,8 @@ def doubling(shortest: int, longest: int) -> list[int]:
 
 def repeat_table(stack: Stack, length: int, method: str) -> None:
     """Repeat the table of positions until it is long enough; rows in front that no token has stay once."""
-    table, first = stack.position.table, stack.config.position_offset
+    table: Any = stack.position.table
+    first = stack.config.position_offset
     weight = table.weight.detach()
     if weight.is_meta:
         raise ValueError("the table of positions is offloaded, and cannot be repeated; load the model into memory")
