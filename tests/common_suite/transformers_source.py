@@ -30,8 +30,8 @@ import tables
 SOURCE = Path(os.environ.get("TRANSFORMERS_SOURCE", "nowhere"))
 PACKAGE = "transformers_tests"
 GENERATION = SOURCE / "tests" / "generation"
-# Processes that are started find rank_modules.
-os.environ["PYTHONPATH"] = os.pathsep.join((str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")))
+# Processes that are started find rank_modules; last, for those of other tests want the conftest of all.
+os.environ["PYTHONPATH"] = os.pathsep.join((os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)))
 
 
 class GenerationTesterMixin:
