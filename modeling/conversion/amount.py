@@ -1,4 +1,4 @@
-"""Does a config describe much more than the files of its weights hold? Found before it is made in memory."""
+"""Limits of what a config may describe beside the files of its weights, checked before it is made in memory."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -33,6 +33,7 @@ MATTERS_WITH = {
     "dilation": ("pattern", "dilated"),
     "fixed_columns": ("pattern", "fixed"),
     **dict.fromkeys(("num_random_blocks", "random_blocks_seed"), ("pattern", "random")),
+    "feature_map": ("kernel", "linear"),
     "grid_kernel": ("pattern", "convolutional"),
     **dict.fromkeys(("text_length", "grid_columns"), ("position", "grid")),
     "sliding_window": ("pattern", "sliding dilated"),

@@ -14,7 +14,7 @@ from .head import MaskedLMHead
 from .loss import IGNORED, cross_entropy, negative_log_likelihood, normalise
 
 # Rows of logits that exist at once, and the size from which they are not made whole: memory that the allocator returns.
-SCORED_TOGETHER = 256
+CHUNK = 256
 LARGE = 2**23
 
 
@@ -59,7 +59,7 @@ def loss_without_logits(head: nn.Module, hidden: Tensor, labels: Tensor, **optio
     if smoothed or len(labels) * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
         return negative_log_likelihood(head(hidden), labels, **options)
     features = head.features(hidden) if isinstance(head, MaskedLMHead) else hidden
-    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=SCORED_TOGETHER, chunking_method=None)
+    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
     given: dict[str, Any] = {
         "linear_bias": decoder.bias,
         "ignore_index": IGNORED,

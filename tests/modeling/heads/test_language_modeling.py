@@ -41,7 +41,7 @@ def logits_of(outputs: Any) -> Tensor | None:
 @pytest.fixture(params=["chunks", "one piece"])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits in chunks of three rows, or of all rows with a label at once."""
-    monkeypatch.setattr(language_modeling, "SCORED_TOGETHER", 3)
+    monkeypatch.setattr(language_modeling, "CHUNK", 3)
     monkeypatch.setattr(language_modeling, "LARGE", 0 if request.param == "chunks" else 10**9)
 
 
