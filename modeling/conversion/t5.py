@@ -114,32 +114,25 @@ T5_ENCODER = Architecture(
 )
 MT5_ENCODER = replace(T5_ENCODER, model_type="mt5", heads=t5_encoder_heads("MT5"))
 
-# LongT5 with local attention; that with transient global tokens, sums of blocks, has no counterpart here.
 LOCAL = Codec("local_radius", lambda radius, theirs: radius + 1, lambda window, ours: (window or 1) - 1)
-LOCAL_T5 = replace(
-    T5,
-    model_type="longt5",
-    fields={
-        **{name: theirs for name, theirs in T5.fields.items() if name != "classifier_dropout"},
-        "encoder.sliding_window": LOCAL,
-    },
-    words={**T5.words, "encoder.pattern": "sliding"},
-    rows=(*t5_stack("encoder.", "encoder", 1, "LocalSelfAttention"), *T5_DECODER),
-    heads=heads("LongT5", "ForConditionalGeneration"),
-    inert=T5.inert | {"global_block_size"},
-)
-LOCAL_T5_ENCODER = replace(
-    T5_ENCODER,
-    model_type="longt5",
-    fields={
-        **{name: theirs for name, theirs in T5_ENCODER.fields.items() if name != "classifier_dropout"},
-        "sliding_window": LOCAL,
-    },
-    words={**T5_ENCODER.words, "pattern": "sliding"},
-    rows=t5_stack("", "encoder", 1, "LocalSelfAttention"),
-    heads=t5_encoder_heads("LongT5")[:1],
-    inert=T5_ENCODER.inert | {"global_block_size"},
-)
+
+
+def local(plain: Architecture, part: str, classes: tuple[Head, ...], *decoder: Row) -> Architecture:
+    """Give the encoder local attention (LongT5); transient global tokens, sums of blocks, have no counterpart here."""
+    fields = {name: theirs for name, theirs in plain.fields.items() if name != "classifier_dropout"}
+    return replace(
+        plain,
+        model_type="longt5",
+        fields={**fields, f"{part}sliding_window": LOCAL},
+        words={**plain.words, f"{part}pattern": "sliding"},
+        rows=(*t5_stack(part, "encoder", 1, "LocalSelfAttention"), *decoder),
+        heads=classes,
+        inert=plain.inert | {"global_block_size"},
+    )
+
+
+LOCAL_T5 = local(T5, "encoder.", heads("LongT5", "ForConditionalGeneration"), *T5_DECODER)
+LOCAL_T5_ENCODER = local(T5_ENCODER, "", t5_encoder_heads("LongT5")[:1])
 
 # mT5 without a scale before its head is T5 v1.1, and what is both is stored as T5.
 T5_KIN = tuple(
