@@ -79,7 +79,20 @@ def check_scaling(config: StackConfig, length: int, method: str | None) -> str:
             f"max_position_embeddings={length} is no longer than the {config.max_position_embeddings} tokens of the "
             "model; give a greater number"
         )
-    return method or fitting[0]
+    chosen = method or fitting[0]
+    for given in far_rotations(config).values() if chosen in ROPE_METHODS else ():
+        check_trained(given, chosen)
+    return chosen
+
+
+def check_trained(given: Mapping[str, Any], method: str) -> None:
+    """Raise ValueError where rotary frequencies are scaled already in another way."""
+    kind = given.get("rope_type", "default")
+    if kind not in ("default", method):
+        raise ValueError(
+            f"rope_parameters have rope_type={kind!r}, with which the model was trained or extended; "
+            + (f"use method={kind!r}" if kind in ROPE_METHODS else "its frequencies cannot be scaled again")
+        )
 
 
 def doubling(shortest: int, longest: int) -> list[int]:
@@ -104,31 +117,28 @@ def repeat_table(stack: Stack, length: int, method: str) -> None:
     stack.config.max_position_embeddings = length
 
 
+def far_rotations(config: StackConfig) -> dict[str, dict[str, Any]]:
+    """Return the rotary parameters of each pattern that sees far, or under "" those of all layers."""
+    given = dict(config.rope_parameters or {})
+    if not config.rope_by_pattern:
+        return {"": given}
+    words = [word for word in CACHE_LAYER_TYPES if word in given]
+    return {word: given[word] for word in words if word != "sliding" or len(words) == 1}
+
+
 def scale_rope(stack: Stack, length: int, method: str) -> None:
     """Scale the rotary frequencies; those of windows, which see near tokens alone, stay as they are."""
-    config, given = stack.config, dict(stack.config.rope_parameters or {})
-    trained = config.max_position_embeddings
-    if config.rope_by_pattern:
-        kinds = {word: given[word] for word in CACHE_LAYER_TYPES if word in given}
-        far = [word for word in kinds if word != "sliding"] or [*kinds]
-        scaled = {word: scaled_rope(kinds[word], length, trained, method) for word in far}
-        config.rope_parameters = {**given, **scaled}
-    else:
-        config.rope_parameters = scaled_rope(given, length, trained, method)
+    config, trained = stack.config, stack.config.max_position_embeddings
+    scaled = {word: scaled_rope(each, length, trained, method) for word, each in far_rotations(config).items()}
+    config.rope_parameters = scaled.get("") or {**(config.rope_parameters or {}), **scaled}
     # In transformers the dynamic scaling takes the trained length from here.
     if method != "dynamic":
         config.max_position_embeddings = length
 
 
 def scaled_rope(given: Mapping[str, Any], length: int, trained: int, method: str) -> dict[str, Any]:
-    """Return rotary parameters for a length; those of a scaled model are scaled again by the same method alone."""
-    kind = given.get("rope_type", "default")
-    if kind not in ("default", method):
-        raise ValueError(
-            f"rope_parameters have rope_type={kind!r}, with which the model was trained or extended; "
-            + (f"use method={kind!r}" if kind in ROPE_METHODS else "its frequencies cannot be scaled again")
-        )
-    if kind in ("yarn", "linear"):
+    """Return rotary parameters for a length; those of a scaled model are scaled again from the trained length."""
+    if given.get("rope_type") in ("yarn", "linear"):
         trained = given.get("original_max_position_embeddings") or round(trained / given["factor"])
     kept = {name: value for name, value in given.items() if name not in ("rope_type", "factor", "attention_factor")}
     scaled = {**kept, "rope_type": method, "factor": length / trained}

@@ -126,6 +126,16 @@ def test_what_cannot_be_extended_is_refused_and_stays(
     assert "\n" not in str(error.value) and model.config.to_dict() == before
 
 
+def test_no_part_is_extended_where_another_cannot_be() -> None:
+    linear = {"rope_parameters": {"rope_type": "linear", "rope_theta": 10.0, "factor": 2.0}}
+    config = tiny.encoder_decoder("deep", decoder={"num_key_value_heads": 2, **linear})
+    model = qkv.QkvEncoderDecoderForConditionalGeneration(config)
+    before = model.config.to_dict()
+    with pytest.raises(ValueError, match="'linear'"):
+        qkv.extend(model, LONGER, "yarn")
+    assert model.config.to_dict() == before
+
+
 def test_models_of_images_have_no_texts() -> None:
     with pytest.raises(ValueError, match="QkvImageEncoderModel"):
         qkv.extend(qkv.QkvImageEncoderModel(tiny.image_encoder()), LONGER)
