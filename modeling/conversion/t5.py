@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from ...configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
@@ -117,22 +118,21 @@ MT5_ENCODER = replace(T5_ENCODER, model_type="mt5", heads=t5_encoder_heads("MT5"
 LOCAL = Codec("local_radius", lambda radius, theirs: radius + 1, lambda window, ours: (window or 1) - 1)
 
 
-def local(plain: Architecture, part: str, classes: tuple[Head, ...], *decoder: Row) -> Architecture:
-    """Give the encoder local attention (LongT5); transient global tokens, sums of blocks, have no counterpart here."""
+def local(plain: Architecture, part: str, classes: tuple[Head, ...], *decoder: Row) -> dict[str, Any]:
+    """Return what local attention changes (LongT5); transient global tokens, sums of blocks, have no counterpart."""
     fields = {name: theirs for name, theirs in plain.fields.items() if name != "classifier_dropout"}
-    return replace(
-        plain,
-        model_type="longt5",
-        fields={**fields, f"{part}sliding_window": LOCAL},
-        words={**plain.words, f"{part}pattern": "sliding"},
-        rows=(*t5_stack(part, "encoder", 1, "LocalSelfAttention"), *decoder),
-        heads=classes,
-        inert=plain.inert | {"global_block_size"},
-    )
+    return {
+        "fields": {**fields, f"{part}sliding_window": LOCAL},
+        "words": {**plain.words, f"{part}pattern": "sliding"},
+        "rows": (*t5_stack(part, "encoder", 1, "LocalSelfAttention"), *decoder),
+        "heads": classes,
+        "inert": plain.inert | {"global_block_size"},
+    }
 
 
-LOCAL_T5 = local(T5, "encoder.", heads("LongT5", "ForConditionalGeneration"), *T5_DECODER)
-LOCAL_T5_ENCODER = local(T5_ENCODER, "", t5_encoder_heads("LongT5")[:1])
+LOCAL_T5_HEADS = heads("LongT5", "ForConditionalGeneration")
+LOCAL_T5 = replace(T5, model_type="longt5", **local(T5, "encoder.", LOCAL_T5_HEADS, *T5_DECODER))
+LOCAL_T5_ENCODER = replace(T5_ENCODER, model_type="longt5", **local(T5_ENCODER, "", t5_encoder_heads("LongT5")[:1]))
 
 # mT5 without a scale before its head is T5 v1.1, and what is both is stored as T5.
 T5_KIN = tuple(
