@@ -268,9 +268,12 @@ class QkvConfig(PreTrainedConfig):
     def check_word(cls, name: str, value: object) -> None:
         """Raise ValueError on a word that the field does not have, naming the nearest."""
         field = cls.__dataclass_fields__.get(name)
-        words = TRANSFORMERS_WORDS.get(name) or (literal_words(field.type) if field else ())
+        untyped = TRANSFORMERS_WORDS.get(name, ())
+        words = untyped or (literal_words(field.type) if field else ())
+        if isinstance(value, dict):  # dtypes of parts
+            value = list(value.values())
         for word in value if isinstance(value, list | tuple) else (value,):
-            if words and isinstance(word, str):
+            if (words and isinstance(word, str)) or (untyped and isinstance(word, int | float)):
                 check_choice(words, name, word)
 
     def follows(self, name: str, value: object) -> bool:

@@ -118,6 +118,12 @@ def test_number_and_names_of_labels() -> None:
     assert QkvEncoderConfig(id2label={"0": "a", "1": "b", "2": "c"}).num_labels == 3
 
 
+@pytest.mark.parametrize("dtype", [5, {"encoder": 0.5}, {"encoder": "float33"}])
+def test_dtypes_are_words(dtype: Any) -> None:
+    with pytest.raises(ValueError, match=r"^dtype=.* is not one of float16, bfloat16"):
+        QkvEncoderConfig(dtype=dtype)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", torch.float64])
 def test_dtype(dtype: Any, tmp_path: Path) -> None:
     config = QkvEncoderConfig(dtype=dtype)

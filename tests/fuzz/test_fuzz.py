@@ -5,6 +5,7 @@ QKV_FUZZ_SEED, holds all of them to limits of time and memory, and writes a page
 """
 
 import json
+import logging
 import os
 import re
 import time
@@ -57,9 +58,9 @@ def ended(kind: Kind, path: Path, whole: bytes, limits: AbstractContextManager[N
 
 
 @pytest.fixture(autouse=True)
-def no_words() -> Iterator[None]:
-    """Silence transformers, once for all: each change of it takes longer than reading a file."""
-    with quiet():
+def no_words(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Silence transformers, once for all: each change of it takes longer than reading a file; and keep no warnings."""
+    with quiet(), caplog.at_level(logging.ERROR, "qkv"):
         yield
 
 

@@ -160,11 +160,12 @@ def left(folder: Path) -> dict[str, str]:
 
 
 def leftovers(folder: Path) -> list[str]:
-    """What should not be there when a command is done."""
+    """What should not be there when a command is done: hidden and partial files, and folders that are not empty."""
     return [
         str(path.relative_to(folder))
         for path in folder.rglob("*")
-        if (path.name.startswith(".") and path.name != ".lock") or path.name.endswith(".partial")
+        if ((path.name.startswith(".") and path.name != ".lock") or path.name.endswith(".partial"))
+        and (path.is_file() or any(path.iterdir()))
     ]
 
 
