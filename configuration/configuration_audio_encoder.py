@@ -50,6 +50,7 @@ class QkvAudioEncoderConfig(StackConfig):
         "AutoModel": "modeling_audio_encoder.QkvAudioEncoderModel",
         "AutoModelForCTC": "modeling_audio_encoder.QkvAudioEncoderForCTC",
     }
+    ungridded: ClassVar[str] = "frames of sound"
     # No fields here: those of texts, images and grids.
     text_length: ClassVar[int] = 0  # type: ignore[misc]
     grid_columns: ClassVar[int] = 32  # type: ignore[misc]
@@ -101,9 +102,3 @@ class QkvAudioEncoderConfig(StackConfig):
             )
         if even := [size for size in sizes if size % 2 == 0]:
             raise ValueError(f"conv_kernel_sizes={sizes} contain {even[0]}; an odd size has its frame in the middle")
-
-    def validate_grid(self) -> None:
-        """Check that no position or pattern wants the tokens in rows and columns."""
-        words = {self.position, *self.layer_patterns}
-        if named := sorted(words & {"grid", "row", "column", "convolutional"}):
-            raise ValueError(f"{named[0]!r} needs tokens in rows and columns, which sound has not; use another word")

@@ -40,6 +40,7 @@ class QkvDetectionEncoderConfig(StackConfig):
 
     model_type = "qkv_detection_encoder"
     has_padding_inside: ClassVar[bool] = True
+    ungridded: ClassVar[str] = "images of any size"
     class_token: ClassVar[bool] = False
     distillation_token: ClassVar[bool] = False
     mask_token: ClassVar[bool] = False
@@ -68,7 +69,7 @@ class QkvDetectionEncoderConfig(StackConfig):
         values = dict(self.backbone_config)
         return CONFIG_MAPPING[values.pop("model_type")](**values)
 
-    def validate_grid(self) -> None:
+    def validate_sinusoids(self) -> None:
         """Check that rows and columns have as many components each, in pairs of a sine and a cosine."""
         if self.position != "none" and self.hidden_size % 4:
             raise ValueError(
@@ -113,6 +114,7 @@ class QkvDetectionDecoderConfig(StackConfig):
 
     model_type = "qkv_detection_decoder"
     frontend: ClassVar[DetectionFrontendName] = "object_queries"
+    ungridded: ClassVar[str] = "object queries"
     cross_attention: ClassVar[bool] = True
 
     num_queries: int = at_least(1, 100)
