@@ -145,10 +145,6 @@ class AttentionConfig(PatternConfig):
             )
         check_buckets(self.relative_attention_num_buckets, self.relative_attention_max_distance)
 
-    def validate_grid(self) -> None:
-        """Check that tokens fill a grid of one width where a position or pattern asks for rows and columns."""
-        check_grid(self)
-
     def validate_kernel(self) -> None:
         """Check that a kernel without scores is asked for nothing that acts on scores."""
         check_kernel(self)
@@ -166,12 +162,10 @@ def grid_words(config: AttentionConfig) -> list[str]:
     return ["position='grid'", *patterns] if config.position == "grid" else patterns
 
 
-def check_grid(config: AttentionConfig) -> None:
-    """Raise ValueError where rows and columns are asked for and tokens fill no grid of one width."""
-    if config.ungridded and (words := grid_words(config)):
-        raise ValueError(
-            f"{words[0]} needs tokens in rows of one length, which {config.ungridded} do not fill; use another word"
-        )
+def check_grid(config: AttentionConfig, tokens: str) -> None:
+    """Raise ValueError where rows and columns are asked for of tokens that fill no grid of one width."""
+    if words := grid_words(config):
+        raise ValueError(f"{words[0]} needs tokens in rows of one length, which {tokens} do not fill; use another word")
 
 
 def check_contradictions(config: AttentionConfig, given: dict[str, object]) -> None:

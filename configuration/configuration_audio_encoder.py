@@ -4,6 +4,7 @@ from math import prod
 from typing import ClassVar
 
 from .axes import ConvolutionName, FrameLayoutName, FramePaddingName, FrontendName
+from .configuration_attention import check_grid
 from .configuration_base import Derived, at_least, bounded, checked, rate
 from .configuration_stack import StackConfig
 
@@ -50,7 +51,6 @@ class QkvAudioEncoderConfig(StackConfig):
         "AutoModel": "modeling_audio_encoder.QkvAudioEncoderModel",
         "AutoModelForCTC": "modeling_audio_encoder.QkvAudioEncoderForCTC",
     }
-    ungridded: ClassVar[str] = "frames of sound"
     # No fields here: those of texts, images and grids.
     text_length: ClassVar[int] = 0  # type: ignore[misc]
     grid_columns: ClassVar[int] = 32  # type: ignore[misc]
@@ -102,3 +102,7 @@ class QkvAudioEncoderConfig(StackConfig):
             )
         if even := [size for size in sizes if size % 2 == 0]:
             raise ValueError(f"conv_kernel_sizes={sizes} contain {even[0]}; an odd size has its frame in the middle")
+
+    def validate_grid(self) -> None:
+        """Check that no position or pattern wants rows and columns."""
+        check_grid(self, "frames of sound")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from .axes import DetectionFrontendName, ImagePositionName, ObjectQueryPositionName
+from .configuration_attention import check_grid
 from .configuration_base import at_least, bounded, checked, positive
 from .configuration_composite import CompositeConfig, check_same_width, part_property
 from .configuration_stack import StackConfig
@@ -40,7 +41,6 @@ class QkvDetectionEncoderConfig(StackConfig):
 
     model_type = "qkv_detection_encoder"
     has_padding_inside: ClassVar[bool] = True
-    ungridded: ClassVar[str] = "images of any size"
     class_token: ClassVar[bool] = False
     distillation_token: ClassVar[bool] = False
     mask_token: ClassVar[bool] = False
@@ -68,6 +68,10 @@ class QkvDetectionEncoderConfig(StackConfig):
             return None
         values = dict(self.backbone_config)
         return CONFIG_MAPPING[values.pop("model_type")](**values)
+
+    def validate_grid(self) -> None:
+        """Check that no pattern wants rows of one length."""
+        check_grid(self, "images of any size")
 
     def validate_sinusoids(self) -> None:
         """Check that rows and columns have as many components each, in pairs of a sine and a cosine."""
@@ -114,7 +118,6 @@ class QkvDetectionDecoderConfig(StackConfig):
 
     model_type = "qkv_detection_decoder"
     frontend: ClassVar[DetectionFrontendName] = "object_queries"
-    ungridded: ClassVar[str] = "object queries"
     cross_attention: ClassVar[bool] = True
 
     num_queries: int = at_least(1, 100)
@@ -123,6 +126,10 @@ class QkvDetectionDecoderConfig(StackConfig):
     def __post_init__(self, **kwargs: object) -> None:
         self.max_position_embeddings: int = self.num_queries
         super().__post_init__(**kwargs)
+
+    def validate_grid(self) -> None:
+        """Check that no pattern wants rows and columns."""
+        check_grid(self, "object queries")
 
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Attention patterns: the words of the layers, and the sizes that they need."""
 
-from typing import ClassVar, get_args
+from typing import get_args
 
 from .axes import PatternName
 from .configuration_base import QkvConfig, at_least, checked
@@ -35,9 +35,6 @@ class PatternConfig(QkvConfig):
         grid_columns: Number of columns of the grid that the tokens after the text fill row by row.
         grid_kernel: Width and height of the window of `pattern="convolutional"` in tokens; odd.
     """
-
-    # Tokens that fill no grid of one width, in the plural; "" where they may fill one.
-    ungridded: ClassVar[str] = ""
 
     num_hidden_layers: int = at_least(1, 12, most=10_000)
     pattern: PatternName | list[PatternName] = "full"
