@@ -1,7 +1,7 @@
 """The page of all cells: tables of patterns and of kernels, and the sentences of what is refused."""
 
+import itertools
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from cell_models import KERNELS, PATTERNS, POSITIONS, STACKS, Cell, cells
@@ -66,13 +66,13 @@ def said_of(cell: Cell, outcome: Outcome) -> str:
     return WORKS if outcome.refusal is None else sentence_of(cell, outcome.refusal)
 
 
-def table(rows: dict[str, list[str]], columns: Iterable[str], *, apart: bool) -> str:
+def table(rows: dict[str, list[str]], columns: list[str], *, apart: bool) -> str:
     """A table of positions, of which those with the same row share it; with `apart`, only where nothing works."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for position, row in rows.items():
         own = (position,) if apart and WORKS in row else ()
         groups.setdefault((*own, *row), []).append(position)
-    lines = [("position", *columns), ["---"] * (1 + len(tuple(columns)))]
+    lines = [("position", *columns), ["---"] * (1 + len(columns))]
     lines += [(", ".join(words), *rows[words[0]]) for words in groups.values()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -81,16 +81,16 @@ def section(stack: str, outcomes: Outcomes, numbers: dict[str, str]) -> str:
     """The tables of a stack."""
 
     def entry(position: str, kernel: str, patterns: tuple[str, ...]) -> str:
-        named = (Cell(stack, position, pattern, kernel) for pattern in patterns)
-        return ", ".join(
-            sorted({numbers[said_of(cell, outcomes[cell])] for cell in named}, key=lambda each: (len(each), each))
-        )
+        named = [Cell(stack, position, pattern, kernel) for pattern in patterns]
+        said = {said_of(cell, outcomes[cell]) for cell in named}
+        return ", ".join(numbers[sentence] for sentence in numbers if sentence in said)
 
     def rows(columns: Columns) -> dict[str, list[str]]:
-        return {position: [entry(position, *cells) for cells in columns.values()] for position in POSITIONS}
+        return {position: [entry(position, *column) for column in columns.values()] for position in POSITIONS}
 
-    scores = table(rows(SCORES_COLUMNS), SCORES_COLUMNS, apart=True)
-    return f"With `kernel={SCORES!r}`:\n\n{scores}\nWith other kernels:\n\n{table(rows(OTHER_COLUMNS), OTHER_COLUMNS, apart=False)}"
+    scores = table(rows(SCORES_COLUMNS), [*SCORES_COLUMNS], apart=True)
+    others = table(rows(OTHER_COLUMNS), [*OTHER_COLUMNS], apart=False)
+    return f"With `kernel={SCORES!r}`:\n\n{scores}\nWith other kernels:\n\n{others}"
 
 
 def page(outcomes: Outcomes, **facts: object) -> str:
@@ -118,17 +118,16 @@ def page(outcomes: Outcomes, **facts: object) -> str:
 
 def read_page(text: str, stack: str) -> dict[Cell, set[str]]:
     """What a page says of each cell of a stack; of cells that share an entry, what it says of one of them."""
-    head, *parts = text.split("\n## ")
+    _, *parts = text.split("\n## ")
     sentences = dict(re.findall(r"^(\d+)\. (.*)$", parts[-1], re.MULTILINE))
     tables = next(part for part in parts if stack in part.partition("\n")[0].split(" · "))
     said = {}
     for lines, columns in zip(re.findall(r"(?:\|.*\n)+", tables), (SCORES_COLUMNS, OTHER_COLUMNS), strict=True):
-        header, _, *rows = (line.strip("| ").split(" | ") for line in lines.splitlines())
+        (_, *names), _, *rows = (line.strip("| ").split(" | ") for line in lines.splitlines())
         for words, *entries in rows:
-            for name, entry in zip(header[1:], entries, strict=True):
+            for name, entry in zip(names, entries, strict=True):
                 kernel, patterns = columns[name]
-                for position in words.split(", "):
-                    for pattern in patterns:
-                        each = {sentences.get(number, number) for number in entry.split(", ")}
-                        said[Cell(stack, position, pattern, kernel)] = each
+                each = {sentences.get(number, number) for number in entry.split(", ")}
+                named = itertools.product([stack], words.split(", "), patterns, [kernel])
+                said |= dict.fromkeys(itertools.starmap(Cell, named), each)
     return said

@@ -28,9 +28,9 @@ from cell_models import (
     build,
     cells,
     configure,
-    largest_error,
     module_of,
     row_of,
+    stack_errors,
 )
 from cells_page import Outcome, Outcomes, read_page, said_of
 from slow_stack import visible_pairs
@@ -73,7 +73,6 @@ def nothing_said() -> Iterator[None]:
 def outcome_of(cell: Cell) -> Outcome:
     """How a cell ends; AssertionError or any other exception where it neither works nor is refused in a sentence."""
     torch.manual_seed(random.Random(f"{SEED} {cell}").getrandbits(32))
-    config = None
     try:
         with nothing_said():
             config = configure(cell)
@@ -88,10 +87,10 @@ def outcome_of(cell: Cell) -> Outcome:
         model, batch = build(cell, config), family.batch()
         outputs = hidden_states(family, model, batch)
         with torch.no_grad():
-            error = largest_error(family, model, batch, outputs)
+            errors = stack_errors(family, model, batch, outputs)
             if model.can_generate():
-                with exact():
-                    error = max(error, generation_error(family, model, batch))
+                errors += generation_errors(family, model, batch)
+    error = float(torch.tensor(errors).max())  # NaN where one is
     assert error <= EXACT, f"differs by {error:.1e}"
     return Outcome(None, error)
 
@@ -114,7 +113,7 @@ def hidden_states(family: Family, model: PreTrainedModel, batch: Batch) -> dict[
     return outputs
 
 
-def generation_error(family: Family, model: PreTrainedModel, batch: Batch) -> float:
+def generation_errors(family: Family, model: PreTrainedModel, batch: Batch) -> list[float]:
     """How far the scores of `generate`, cached and padded, are from those of forwards of one row without a cache."""
     target = "decoder_input_ids" if "decoder_input_ids" in batch else "input_ids"
     given = {name: value for name, value in batch.items() if not name.startswith("decoder_")}
@@ -122,17 +121,16 @@ def generation_error(family: Family, model: PreTrainedModel, batch: Batch) -> fl
     if target not in given:
         given[target] = batch[target][:, :PROMPT].index_fill(1, torch.tensor([0]), model.config.decoder_start_token_id)
         prompts = list(given[target].split(1))
-    generated: Any = model.generate(
-        **given, max_new_tokens=NEW, do_sample=False, output_logits=True, return_dict_in_generate=True
-    )
-    scores, new = torch.stack(generated.logits, 1), generated.sequences[:, -NEW:]
-    errors = []
-    for row, prompt in enumerate(prompts):
-        part = family.parts[0]
-        inputs = {part.given: row_of(part, batch, row), target: torch.cat((prompt, new[row : row + 1, :-1]), 1)}
-        expected = model(**inputs, use_cache=False).logits[0, -NEW:]
-        errors.append(float((scores[row] - expected).abs().max()))
-    return max(errors)
+    options = {"max_new_tokens": NEW, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    part, errors = family.parts[0], []
+    with exact():
+        generated: Any = model.generate(**given, **options)
+        scores, new = torch.stack(generated.logits, 1), generated.sequences[:, -NEW:]
+        for row, prompt in enumerate(prompts):
+            inputs = {part.given: row_of(part, batch, row), target: torch.cat((prompt, new[row : row + 1, :-1]), 1)}
+            expected = model(**inputs, use_cache=False).logits[0, -NEW:]
+            errors.append(float((scores[row] - expected).abs().max()))
+    return errors
 
 
 def outcomes_of(chosen: list[Cell]) -> Outcomes:
