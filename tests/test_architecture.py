@@ -75,10 +75,10 @@ APART = {"conversion", "qkv"}
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
-    "configuration/configuration_base.py:QkvConfig class": 117,
+    "configuration/configuration_base.py:QkvConfig class": 120,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2360, "modeling": 8700}  # of a whole folder, so that it can be read
+LINES = {"configuration": 2375, "modeling": 8700}  # of a whole folder, so that it can be read
 
 
 def parts(folder: str) -> list[Path]:
