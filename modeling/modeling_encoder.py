@@ -22,6 +22,7 @@ from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderC
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
 from .fast_paths.first_tokens import tokens_to_read
+from .global_attention import GlobalSelfAttention, GlobalTokens
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
 from .heads.loss import classification, cross_entropy
 from .position.hooks import Embedded
@@ -38,6 +39,9 @@ class TextStack(Stack):
         kinds = config.type_vocab_size
         self.embed_token_types = nn.Embedding(kinds, config.embedding_width) if kinds else None
         self.pooler = POOLINGS[config.pooling](config) if add_pooling_layer else None
+        if config.global_projections:
+            for index, layer in enumerate(self.layers):
+                layer.self_attn = GlobalSelfAttention(config, index)
         self.post_init()
 
     @merge_with_config_defaults
@@ -63,6 +67,8 @@ class TextStack(Stack):
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
         kwargs |= {} if global_attention_mask is None else {"global_attention_mask": global_attention_mask}
+        if self.config.global_projections:
+            kwargs["global_tokens"] = GlobalTokens.of(self.config, embedded, position_ids, past_key_values, **kwargs)
         hidden = self.run(embedded, position_ids, past_key_values, **kwargs)
         mask = attention_mask if hidden.shape[1] == embedded.hidden.shape[1] else None
         return BaseModelOutputWithPooling(hidden, self.pool(hidden, mask, input_ids))

@@ -40,7 +40,7 @@ RANKS = {
         {"heads.matching", "fast_paths.unpadding"},
         {"kernel", "fast_paths.first_tokens", "kernels.chunks", "kernels.state_cache"},
         {"attention"},
-        {"kernels.linear", "kernels.gated_delta"},
+        {"kernels.linear", "kernels.gated_delta", "global_attention"},
         {"kernels"},
         {"layer"},
         {"base"},

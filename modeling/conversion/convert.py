@@ -24,12 +24,13 @@ from .encoder_rotary import ROTARY_ENCODERS
 from .files import check_tensors_placed, load, located, named, tensor_files
 from .image_encoder import IMAGE_ENCODERS
 from .llama import LLAMAS
+from .long_texts import LONG_TEXTS
 from .speech import SPEECH
 from .t5 import T5_KIN
 from .weights import Row, Weights, alternatives, convert, owned, placed
 
 logger = logging.get_logger(__name__)
-TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *LLAMAS, *T5_KIN, *ENCODER_DECODERS)
+TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *LLAMAS, *T5_KIN, *ENCODER_DECODERS, *LONG_TEXTS)
 ARCHITECTURES = (*TEXTS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
@@ -264,8 +265,10 @@ def built(
 ) -> Any:
     """Build a model of these weights, with dtype, mode, device and generation settings of another."""
     computed = options.pop("computed", set())
-    # What sdpa is for everyone, some of theirs have no code for (BLOOM); a backbone has a way of its own.
-    backend = "eager" if not model_class._supports_sdpa else like.config._attn_implementation
+    # What sdpa is for everyone, some of theirs have no code for (BLOOM): they leave no choice, on either side.
+    backend = like.config._attn_implementation if like._supports_sdpa else "sdpa"
+    backend = backend if model_class._supports_sdpa else "eager"
+    # A backbone has a way of its own.
     parts = ("", *(part for part in config.sub_configs if part != "backbone_config"))
     # transformers builds on the meta device, takes these tensors as they are and fills what no checkpoint holds.
     loaded: Any = model_class.from_pretrained(
