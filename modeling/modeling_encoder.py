@@ -20,7 +20,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
+from .checks.inputs import check_embeddings, check_input_kind, check_marks_given, check_token_types, count_choices
 from .fast_paths.first_tokens import tokens_to_read
 from .global_attention import GlobalSelfAttention, GlobalTokens
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
@@ -146,11 +146,13 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         past_key_values: Cache | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> SequenceClassifierOutput:
         """Score rows; `labels`: (B,) classes, (B,) or (B, V) numbers to regress, (B, V) floats for several labels."""
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         placed = {"position_ids": position_ids, "past_key_values": past_key_values}
+        placed |= {"global_attention_mask": global_attention_mask}
         outputs = self.read(attention_mask, **given, **placed, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return SequenceClassifierOutput(
@@ -178,11 +180,13 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> MultipleChoiceModelOutput:
         """Score choices, a dimension of every input after the batch; `labels` (B,) is the right one."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
-        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        check_marks_given(self.config, global_attention_mask)
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, None, global_attention_mask)
         choices = count_choices(input_ids, inputs_embeds)
         outputs = self.model(*(None if value is None else value.flatten(0, 1) for value in given), **kwargs)
         logits = self.classifier(self.dropout(self.transform(outputs.pooler_output))).view(-1, choices)
@@ -216,11 +220,12 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         past_key_values: Cache | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> TokenClassifierOutput:
         """Classify each token; `labels` (B, T) are -100 where none is due."""
         texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
-        outputs = self.model(*texts, **kwargs)
+        outputs = self.model(*texts, global_attention_mask, **kwargs)
         logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
 
@@ -250,10 +255,12 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         past_key_values: Cache | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
+        check_marks_given(self.config, global_attention_mask)
         texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
-        outputs = self.model(*texts, **kwargs)
+        outputs = self.model(*texts, global_attention_mask, **kwargs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

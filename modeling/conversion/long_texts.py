@@ -132,8 +132,8 @@ def full_attention(kind: str, theirs: Values) -> str:
     if kind == "original_full":
         return "full"
     raise ValueError(
-        f"attention_type={kind!r} of BigBird reads the first block 1 + num_random_blocks times where it is evaluated and "
-        "numpy's random blocks where it is trained, which no pattern here does; set attention_type='original_full'"
+        f"attention_type={kind!r} of BigBird counts the first block 1 + num_random_blocks times in evaluation and "
+        "draws blocks by numpy in training, which no pattern here does; set attention_type='original_full'"
     )
 
 
