@@ -20,11 +20,11 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .checks.inputs import check_embeddings, check_input_kind, check_marks_given, check_token_types, count_choices
+from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
 from .fast_paths.first_tokens import tokens_to_read
-from .global_attention import GlobalSelfAttention, GlobalTokens
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
 from .heads.loss import classification, cross_entropy
+from .kernels.global_attention import GlobalSelfAttention, GlobalTokens, check_marks_given
 from .position.hooks import Embedded
 from .stack import Stack
 

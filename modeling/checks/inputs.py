@@ -118,15 +118,6 @@ def check_stack_inputs(
         raise ValueError("cross_attention=True needs encoder_hidden_states, got None; pass an encoder's output")
 
 
-def check_marks_given(config: Any, global_attention_mask: Tensor | None) -> None:
-    """Check that global tokens are marked where stock Longformer would look for separators to mark them itself."""
-    if config.global_projections and not config.num_global_tokens and global_attention_mask is None:
-        raise ValueError(
-            "global_projections=True answers and chooses by global tokens, got no global_attention_mask; give 1 for "
-            "each token of the question and 0 for each other, or set num_global_tokens"
-        )
-
-
 def check_images_given(pixel_values: Tensor | None) -> None:
     """Check that there are images to compare texts with."""
     if pixel_values is None:

@@ -231,9 +231,8 @@ def observe(config: QkvConfig, weights: Weights) -> None:
         for one, other in pairs:
             if one in weights and other in weights:
                 setattr(config, field, weights[one] is weights[other])
-    decoder = config.get_text_config(decoder=True)
     if "lm_head.weight" in weights:
-        decoder.lm_head_bias = "lm_head.bias" in weights
+        config.get_text_config(decoder=True).lm_head_bias = "lm_head.bias" in weights
 
 
 def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:
@@ -265,10 +264,8 @@ def built(
 ) -> Any:
     """Build a model of these weights, with dtype, mode, device and generation settings of another."""
     computed = options.pop("computed", set())
-    # What sdpa is for everyone, some of theirs have no code for (BLOOM): they leave no choice, on either side.
+    # What sdpa is for everyone, some of theirs have no code for (BLOOM), so it was no choice; a backbone has its own.
     backend = like.config._attn_implementation if like._supports_sdpa else "sdpa"
-    backend = backend if model_class._supports_sdpa else "eager"
-    # A backbone has a way of its own.
     parts = ("", *(part for part in config.sub_configs if part != "backbone_config"))
     # transformers builds on the meta device, takes these tensors as they are and fills what no checkpoint holds.
     loaded: Any = model_class.from_pretrained(
@@ -276,7 +273,7 @@ def built(
         config=config,
         state_dict=weights,
         dtype=like.dtype,
-        attn_implementation=dict.fromkeys(parts, backend),
+        attn_implementation=dict.fromkeys(parts, backend if model_class._supports_sdpa else "eager"),
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         **options,

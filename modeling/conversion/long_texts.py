@@ -52,8 +52,8 @@ def our_window(widths: int | list[int], theirs: Values) -> int:
     return different[0] // 2 + 1
 
 
-# A window of theirs has a neighbour on either side.
-WINDOW = Codec("attention_window", our_window, lambda window, ours: 2 * max((window or 1) - 1, 1))
+# A window of theirs has two neighbours on either side: with one, stock code cuts its chunks to nothing and raises.
+WINDOW = Codec("attention_window", our_window, lambda window, ours: 2 * max((window or 1) - 1, 2))
 LOCAL_AND_GLOBAL = {"pattern": "sliding", "global_projections": True}
 
 LONGFORMER = replace(

@@ -13,7 +13,7 @@ import reference
 from comparison import EXACT, assert_same, draw, encoder, exact, jittered
 from errors import raises_sentence
 from qkv.modeling.attention import SelfAttention
-from qkv.modeling.global_attention import GlobalSelfAttention, GlobalTokens
+from qkv.modeling.kernels.global_attention import GlobalSelfAttention, GlobalTokens
 from qkv.modeling.modeling_encoder import (
     QkvEncoderForMultipleChoice,
     QkvEncoderForQuestionAnswering,

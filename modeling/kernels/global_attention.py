@@ -10,12 +10,12 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..configuration.configuration_stack import StackConfig
-from .attention import Attention, SelfAttention
-from .kernel import eager_attention
-from .masking import Mask
-from .position.hooks import NO_POSITION, Embedded, PositionState, Rotation, apply_rotation
-from .position.token_layout import MaskSizes, lay_out
+from ...configuration.configuration_stack import StackConfig
+from ..attention import Attention, SelfAttention
+from ..kernel import eager_attention
+from ..masking import Mask
+from ..position.hooks import NO_POSITION, Embedded, PositionState, Rotation, apply_rotation
+from ..position.token_layout import MaskSizes, lay_out
 
 
 class GlobalRows(NamedTuple):
@@ -105,6 +105,15 @@ def check_keys_projected(mask: Any, past: Cache | None) -> None:
         raise ValueError(
             f"attention_mask is {shape}, which global_projections=True cannot take for global tokens; mark real tokens "
             "(batch, length)"
+        )
+
+
+def check_marks_given(config: Any, global_attention_mask: Tensor | None) -> None:
+    """Check that global tokens are marked where stock Longformer would look for separators to mark them itself."""
+    if config.global_projections and not config.num_global_tokens and global_attention_mask is None:
+        raise ValueError(
+            "global_projections=True answers and chooses by global tokens, got no global_attention_mask; give 1 for "
+            "each token of the question and 0 for each other, or set num_global_tokens"
         )
 
 
