@@ -87,7 +87,7 @@ LONGFORMER = replace(
         ),
     ),
     prefixes=("model.", "longformer."),
-    inert=frozenset({"onnx_export"}),
+    inert=ROBERTA.inert | {"onnx_export"},
     assumed={**ROBERTA.assumed, "attention_mode": "longformer", "ignore_attention_mask": False},
 )
 
@@ -186,8 +186,8 @@ BIG_BIRD = replace(
         ),
     ),
     prefixes=("model.", "bert."),
-    # A cache is for is_decoder=True, which is refused; the others are those of sparse attention.
-    inert=frozenset("use_cache block_size num_random_blocks".split()),
+    # Those of sparse attention.
+    inert=BERT.inert | {"block_size", "num_random_blocks"},
 )
 
 LONG_TEXTS = (LONGFORMER, LED, BIG_BIRD)

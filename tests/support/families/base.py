@@ -160,6 +160,7 @@ UNREAD = {
     "lm_head.bias": "lm_head.decoder.bias",
     "shared.weight": "decoder.embed_tokens.weight",
     "model.shared.weight": "model.decoder.embed_tokens.weight",
+    "led.shared.weight": "led.decoder.embed_tokens.weight",
 }
 
 
