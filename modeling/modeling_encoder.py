@@ -150,6 +150,7 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
         **kwargs: object,
     ) -> SequenceClassifierOutput:
         """Score rows; `labels`: (B,) classes, (B,) or (B, V) numbers to regress, (B, V) floats for several labels."""
+        check_marks_given(self.config, global_attention_mask)
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         placed = {"position_ids": position_ids, "past_key_values": past_key_values}
         placed |= {"global_attention_mask": global_attention_mask}

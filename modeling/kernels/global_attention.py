@@ -109,11 +109,11 @@ def check_keys_projected(mask: Any, past: Cache | None) -> None:
 
 
 def check_marks_given(config: Any, global_attention_mask: Tensor | None) -> None:
-    """Check that global tokens are marked where stock Longformer would look for separators to mark them itself."""
+    """Check that there are global tokens where stock Longformer would mark the first, or look for separators."""
     if config.global_projections and not config.num_global_tokens and global_attention_mask is None:
         raise ValueError(
-            "global_projections=True answers and chooses by global tokens, got no global_attention_mask; give 1 for "
-            "each token of the question and 0 for each other, or set num_global_tokens"
+            "global_projections=True classifies and answers by global tokens, got no global_attention_mask; give 1 for "
+            "the first token or each of the question and 0 for others, or set num_global_tokens"
         )
 
 

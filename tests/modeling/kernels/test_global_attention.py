@@ -10,7 +10,7 @@ from transformers import DynamicCache
 
 import qkv
 import reference
-from comparison import EXACT, assert_same, draw, encoder, exact, jittered
+from comparison import EXACT, assert_same, differentiable_flex, draw, encoder, exact, jittered
 from errors import raises_sentence
 from qkv.modeling.attention import SelfAttention
 from qkv.modeling.kernels.global_attention import GlobalSelfAttention, GlobalTokens
@@ -123,6 +123,33 @@ def test_compiled_without_reading_a_number() -> None:
     assert ((actual - expected) * RIGHT[..., None]).abs().max() <= 100 * EXACT
 
 
+@pytest.mark.parametrize("backend", ["eager", "flex_attention"])
+def test_backends_give_the_same(backend: str) -> None:
+    model = jittered(QkvEncoderModel(encoder(**SIZES, num_global_tokens=1))).eval()
+    given = {"input_ids": IDS, "attention_mask": RIGHT, "global_attention_mask": MARKS}
+    with exact():
+        expected = model(**given).last_hidden_state
+        model.set_attn_implementation(backend)
+        with differentiable_flex():
+            actual = model(**given).last_hidden_state
+    assert_same(actual[RIGHT.bool()], expected[RIGHT.bool()], *model.layers.parameters(), tolerance=1000 * EXACT)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_gradient_checkpointing(reentrant: bool) -> None:
+    model = jittered(QkvEncoderModel(encoder(**SIZES))).train()
+    gradients = []
+    for checkpointed in (False, True):
+        if checkpointed:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model.enable_input_require_grads()
+        model.zero_grad()
+        model(IDS, RIGHT, global_attention_mask=MARKS).last_hidden_state.square().sum().backward()
+        gradients.append([weight.grad for weight in model.layers.parameters()])
+    for one, other in zip(*gradients, strict=True):
+        assert (one - other).abs().max() <= 1000 * EXACT * (1 + one.abs().max())
+
+
 def test_marks_of_choices_are_flattened_as_their_tokens() -> None:
     model = jittered(QkvEncoderForMultipleChoice(encoder(**SIZES, pooling="dense"))).eval()
     ids, marks = torch.stack((IDS, IDS.flip(1)), 1), torch.stack((MARKS, MARKS.flip(1)), 1)
@@ -170,8 +197,10 @@ def test_keys_that_were_projected_before_and_masks_of_pairs_are_refused() -> Non
         model(IDS, torch.ones(3, 1, 12, 12, dtype=torch.bool))
 
 
-@pytest.mark.parametrize("head", [QkvEncoderForQuestionAnswering, QkvEncoderForMultipleChoice])
-def test_questions_need_marks_or_first_tokens(head: type[Any]) -> None:
+@pytest.mark.parametrize(
+    "head", [QkvEncoderForSequenceClassification, QkvEncoderForQuestionAnswering, QkvEncoderForMultipleChoice]
+)
+def test_texts_and_questions_need_marks_or_first_tokens(head: type[Any]) -> None:
     ids = IDS[None] if head is QkvEncoderForMultipleChoice else IDS
     with raises_sentence("global_attention_mask", "num_global_tokens"):
         head(encoder(**SIZES))(ids)
