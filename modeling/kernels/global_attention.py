@@ -60,8 +60,7 @@ class GlobalTokens(NamedTuple):
         cls, config: StackConfig, embedded: Embedded, position_ids: Tensor | None, past: Cache | None, **kwargs: Any
     ) -> "GlobalTokens | None":
         """Find the first tokens of documents and those that `global_attention_mask` marks; None where none are."""
-        hidden, mask = embedded.hidden, embedded.padding_mask
-        check_keys_projected(mask, past)
+        hidden, mask = embedded.hidden, real_tokens(embedded.padding_mask, past)
         position_ids = None if position_ids is None else position_ids.long()
         layout = lay_out(hidden, MaskSizes.of(config, hidden.shape[1], None), mask, position_ids, **kwargs)
         chosen = layout.first(config.num_global_tokens)
@@ -93,8 +92,8 @@ class GlobalTokens(NamedTuple):
         return GlobalRows(inputs, outputs, chosen.gather(1, inputs), mask)
 
 
-def check_keys_projected(mask: Any, past: Cache | None) -> None:
-    """Raise where keys were projected before, or a finished mask does not say which tokens are real."""
+def real_tokens(mask: Any, past: Cache | None) -> Tensor | None:
+    """Return a mask of real tokens (B, T); ValueError for a finished mask, and where keys were projected before."""
     if past is not None:
         raise ValueError(
             "past_key_values hold no keys for the rows of global tokens, which global_projections=True projects anew; "
@@ -106,6 +105,8 @@ def check_keys_projected(mask: Any, past: Cache | None) -> None:
             f"attention_mask is {shape}, which global_projections=True cannot take for global tokens; mark real tokens "
             "(batch, length)"
         )
+    real: Tensor | None = mask
+    return real
 
 
 def check_marks_given(config: Any, global_attention_mask: Tensor | None) -> None:
@@ -139,7 +140,7 @@ class GlobalSelfAttention(SelfAttention):
         position: PositionState = NO_POSITION,
         past_key_values: Cache | None = None,
         global_tokens: GlobalTokens | None = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         output, weights = super().forward(hidden, attention_mask, position, past_key_values, **kwargs)
         if global_tokens is None:
