@@ -12,6 +12,8 @@ from qkv.scripts.data.collate import IGNORED
 Inputs = dict[str, Tensor]
 # Ids below are special ones, padding among them; of real tokens, this share is to be predicted.
 SPECIAL, MASKED = 10, 0.15
+# The tokens of a question.
+QUESTION = 16
 # Spread of the logarithm of lengths, as in collections of sentences and of paragraphs.
 SPREAD = 0.6
 
@@ -65,6 +67,14 @@ def text(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
+def question(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
+    """Return padded texts whose first tokens, as those of a question, attend to all; to train on, some are masked."""
+    inputs = (masked if workload.step == "train" else padded)(workload, config, generator)
+    return inputs | {
+        "global_attention_mask": (torch.arange(workload.length) < QUESTION).long().expand(workload.batch, -1)
+    }
+
+
 def pairs(workload: Workload, config: Any, generator: torch.Generator) -> Inputs:
     """Return padded sources, and to train on padded targets, drawn by lengths of their own."""
     inputs = padded(workload, config, generator)
@@ -94,6 +104,7 @@ READS: dict[str, Callable[[Workload, Any, torch.Generator], Inputs]] = {
     "padded": padded,
     "masked": masked,
     "text": text,
+    "question": question,
     "pairs": pairs,
     "images": images,
     "sound": sound,

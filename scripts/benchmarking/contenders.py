@@ -56,7 +56,7 @@ def theirs(stock: PreTrainedModel, workload: Workload) -> Candidate:
 
 CONTENDERS = {
     OURS: Contender("this package, called as its users call it", ours),
-    THEIRS: Contender("transformers' own class, with sdpa", theirs),
+    THEIRS: Contender("transformers' own class, with sdpa where it has it", theirs),
     "qkv-compiled": Contender("this package under torch.compile", ours, compiled=True),
     "transformers-compiled": Contender("transformers' own class under torch.compile", theirs, compiled=True),
     "x-transformers": Contender(
@@ -95,7 +95,7 @@ def stock_model(workload: Workload, seed: int, device: torch.device, dtype: torc
     official: Any = getattr(transformers, shape.official)
     torch.manual_seed(seed)
     config = official.config_class(**shape.config)
-    config._attn_implementation = "sdpa"
+    config._attn_implementation = "sdpa" if official._supports_sdpa else "eager"
     model = official(config, **shape.options)
     if model.can_generate():
         settings = model.generation_config

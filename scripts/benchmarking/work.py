@@ -14,6 +14,8 @@ from qkv.scripts.data.collate import IGNORED
 
 TRAINED = 3  # a step of training computes two products backward for each one forward
 Lengths = list[int]
+# Encoders of texts.
+BOTH_WAYS = ("bert", "longformer", "big_bird")
 # Projections of a decoder that are computed of the source, once.
 OF_SOURCE = ("encoder_attn.k_proj", "encoder_attn.v_proj")
 
@@ -58,10 +60,15 @@ def real_lengths(inputs: Inputs) -> Lengths:
 
 
 def attended(config: Any, lengths: Lengths, *, causal: bool) -> float:
-    """Return the pairs of tokens that attend, within each text, within a window where there is one."""
+    """Return the pairs of tokens that attend, within each text, within a window where there is one.
+
+    The few global tokens beside a window are not counted.
+    """
     window = getattr(config, "sliding_window", None) or max(lengths)
     if not causal:
-        return float(sum(length**2 for length in lengths))
+        widths = getattr(config, "attention_window", None) or max(lengths)  # of all layers
+        window = 1 + (widths if isinstance(widths, int) else widths[0])
+        return float(sum(length * min(length, window) for length in lengths))
     return float(sum(min(length, window) * (length - min(length, window) / 2) for length in lengths))
 
 
@@ -73,11 +80,11 @@ def attention(config: Any, layers: int, pairs: float) -> float:
 def texts(stock: Any, workload: Workload, inputs: Inputs) -> Work:
     """Count the work of an encoder or a decoder, and of a head on the tokens whose logits are read."""
     config, lengths = stock.config, real_lengths(inputs)
-    pairs = attended(config, lengths, causal=config.model_type != "bert")
+    pairs = attended(config, lengths, causal=config.model_type not in BOTH_WAYS)
     flops = 2.0 * weights(stock.base_model) * sum(lengths) + attention(config, config.num_hidden_layers, pairs)
     labels = inputs.get("labels")
     if labels is not None:
-        labels = labels if workload.model.reads == "masked" else labels[:, 1:]
+        labels = labels[:, 1:] if workload.model.reads == "text" else labels
         # What is no part of the body, the output matrix among it, which the embeddings may share.
         flops += 2.0 * int((labels != IGNORED).sum()) * (weights(stock) - weights(stock.base_model))
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
@@ -136,6 +143,7 @@ COUNTS: dict[str, Callable[[Any, Workload, Inputs], Work]] = {
     "padded": texts,
     "masked": texts,
     "text": texts,
+    "question": texts,
     "pairs": translation,
     "images": classification,
     "sound": transcription,

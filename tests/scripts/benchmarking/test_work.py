@@ -38,6 +38,12 @@ def test_an_encoder_layer_is_counted_by_hand() -> None:
     assert of(workload)["flops"] == 2 * (2 * 10 * layer + 4 * 10 * 10 * 16)
 
 
+def test_a_window_to_both_sides_is_counted_by_hand() -> None:
+    layer, near = 4 * 16 * 16 + 2 * 16 * 32, 5  # two tokens on either side, and the token itself
+    counted = of(changed("longformer-4096", batch=1, length=10, real=1.0))
+    assert counted["flops"] == 2 * (2 * 10 * (layer + 3 * 16 * 16) + 4 * 10 * near * 16)
+
+
 def test_training_is_three_times_forward_with_the_logits_that_are_read() -> None:
     counted = of(changed("clm-train-small-256", batch=2, length=10))
     layer = 4 * 16 * 16 + 2 * 16 * 64
