@@ -23,8 +23,8 @@ OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
 DEPTH, FILLED, NESTED = 10, 3, 0.25
 ARGUMENTS, SHORTEST = 10, 4
 VALUES = 16
-# The shortest text of training that begins with a table, in tables.
-SHORTEST_TEXT = 4
+# The shortest text of training that begins with a table, in lengths of the table.
+SHORTEST_TEXT = 2
 Item = TypeVar("Item")
 
 
