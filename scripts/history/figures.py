@@ -76,7 +76,12 @@ def draw_lengths(record: Record, figure: Figure) -> None:
         for place, (name, curves) in enumerate(record["lengths"]["stacks"].items()):
             for what, line in (("step", "-"), ("forward", "--")):
                 lengths, values = zip(*curves[f"{what}_{unit}"], strict=True)
-                style = {"color": f"C{place}", "linestyle": line, "marker": ".", "label": name if what == "step" else ""}
+                style = {
+                    "color": f"C{place}",
+                    "linestyle": line,
+                    "marker": ".",
+                    "label": name if what == "step" else "",
+                }
                 axis.plot(lengths, [value / divisor for value in values], **style)
         axis.set_xscale("log", base=2)
         axis.set(yscale="log", xlabel="tokens of a text")

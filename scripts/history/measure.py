@@ -14,7 +14,7 @@ from qkv.scripts.common.environment import commit, processor, versions
 from qkv.scripts.common.resources import table
 from qkv.scripts.history.activations import measure_activations
 from qkv.scripts.history.gradients import gradients_by_distance
-from qkv.scripts.history.lengths import measure_stacks, recalled
+from qkv.scripts.history.lengths import measure_stacks
 from qkv.scripts.history.models import COMPARED, LETTERS, build_models
 from qkv.scripts.history.quality import Curriculum, accuracy, train_in_turns
 from qkv.scripts.history.speed import measure_layers, time_steps
@@ -89,11 +89,9 @@ def measure_lengths_again(record: dict[str, Any], command: str) -> dict[str, Any
 
 
 def measure_lengths(size: Size, command: str) -> dict[str, Any]:
-    """Measure stacks of layers by length, beside what they recall, and name the origin."""
-    return {
-        "stacks": measure_stacks(size.stack_lengths, size.most_seconds), "recalled": recalled(), "command": command,
-        "commit": commit(), "device": device(),
-    }  # fmt: skip
+    """Measure stacks of layers by length, and name the origin, for they can be measured alone."""
+    stacks = measure_stacks(size.stack_lengths, size.most_seconds)
+    return {"stacks": stacks, "command": command, "commit": commit(), "device": device()}
 
 
 @one_core()
