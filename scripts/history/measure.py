@@ -101,15 +101,13 @@ def measure(size: Size, seed: int, command: str) -> dict[str, Any]:
     compared = {name: models[name] for name in COMPARED}
     log("gradients before training")
     untrained = gradients_by_distance(compared, size.gradient_length)
-    log("training steps by length, layers alone, stacks by length, activations")
+    log("training steps by length, activations")
     steps = measure_steps(models, size, command)
-    layers = measure_layers(size.width, size.layer_lengths, size.turns)
-    lengths = measure_lengths(size, command)
     activations = measure_activations(size.activation_width)
     log(f"training: {len(models)} models, {size.seconds:g} CPU seconds each")
     curriculum = Curriculum(size.seconds, size.training_lengths, size.batch_tokens, size.learning_rate, seed)
     training = train_in_turns(models, curriculum)
-    log("quality by length, gradients after training")
+    log("quality by length, layers alone, costs of long texts, gradients after training")
     # A length is the seed of its sources, and of none in training.
     quality = {
         name: [[length, accuracy(model, length, size.test_tokens, length)] for length in size.test_lengths]
@@ -123,8 +121,8 @@ def measure(size: Size, seed: int, command: str) -> dict[str, Any]:
         "training": training,
         "quality": quality,
         "steps": steps,
-        "layers": layers,
-        "lengths": lengths,
+        "layers": measure_layers(size.width, size.layer_lengths, size.turns),
+        "lengths": measure_lengths(size, command),
         "gradients": {"untrained": untrained, "trained": gradients_by_distance(compared, size.training_lengths[-1])},
         "activations": activations,
         "time": clock.read(),
