@@ -15,6 +15,7 @@ from torch import Tensor
 
 from qkv import QkvDecoderConfig
 from qkv.modeling import QkvDecoderModel
+from qkv.scripts.common.phases import say
 from qkv.scripts.common.resources import table
 from qkv.scripts.history.speed import Curve, forward_seconds, recurrent_layer
 from qkv.scripts.recipes.cards import read_card
@@ -56,6 +57,7 @@ def measure_stacks(lengths: Sequence[int], most_seconds: float) -> dict[str, dic
     """
     curves: dict[str, dict[str, Curve]] = {}
     for name, stack in STACKS.items():
+        say(f"costs of long texts: {name}")
         layers, width = stack.build()
         own: dict[str, Curve] = {"forward_seconds": [], "step_seconds": [], "forward_bytes": [], "step_bytes": []}
         for length in lengths:
