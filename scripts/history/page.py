@@ -14,6 +14,6 @@ def page(record: dict[str, Any]) -> str:
     """Return the page of a record."""
     return render(
         Path(__file__).with_name("page.md.j2"), **record, verdicts=verdicts(record), words=VERDICTS.values(),
-        percent=percent, transformer=TRANSFORMER, learned=LEARNED, complexities=STACKS, exponent=fitted_exponent,
+        percent=percent, transformer=TRANSFORMER, learned=LEARNED, stacks=STACKS, exponent=fitted_exponent,
         fit_from=FIT_FROM, mean=mean, recalled=recalled(),
     )  # fmt: skip
