@@ -83,8 +83,9 @@ def draw_lengths(record: Record, figure: Figure) -> None:
                     "label": name if what == "step" else "",
                 }
                 axis.plot(lengths, [value / divisor for value in values], **style)
-        axis.set_xscale("log", base=2)
-        axis.set(yscale="log", xlabel="tokens of a text")
+        axis.set(xscale="log", yscale="log", xlabel="tokens of a text")
+        axis.set_xticks(ticks := record["size"]["stack_lengths"], [f"{tick:,}" for tick in ticks], fontsize=8)
+        axis.minorticks_off()
     axes[0].set_title("CPU seconds of a training step (dashed: forward)")
     axes[1].set_title("peak memory of the same, MiB")
 

@@ -50,9 +50,7 @@ def test_costs_that_were_not_measured_are_left_out() -> None:
         name: curve[:2] for name, curve in RECORD["lengths"]["stacks"]["full"].items()
     }
     row = next(line for line in page(record).splitlines() if line.startswith("| full |"))
-    assert row.count(" — |") == 3 and "—" not in next(
-        line for line in PAGE.splitlines() if line.startswith("| full |")
-    )
+    assert row.count(" — |") == 3 and "—" not in next(line for line in PAGE.splitlines() if line.startswith("| full |"))
     assert "| 65,536 | — | " in page(record)
 
 
