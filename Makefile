@@ -84,10 +84,11 @@ long-range: install
 		--also block_sparse model.pattern=block_sparse \
 		--also linear model.kernel=linear model.feature_map=relu \
 		--also gated_delta model.kernel=gated_delta --seeds $(SEEDS)
+	$(VENV)/bin/qkv compare-history --lengths --out model_cards/history
 	mkdir -p model_cards/long-range
 	cp $(FIRST)/record.json $(FIRST)/curve.png model_cards/long-range
 	$(VENV)/bin/qkv card model_cards/long-range
-	$(VENV)/bin/qkv compare-history --lengths --out model_cards/history
+	$(VENV)/bin/qkv compare-history --page --out model_cards/history
 
 # The tests of the loopback Hub against the real one, or one at QKV_TEST_HUB: in private repositories with names of
 # their own, deleted afterwards. They skip without a token in HF_TOKEN; HF_TEST_NAMESPACE names an organisation to use.
