@@ -114,11 +114,8 @@ def associative_recall(recipe: Recipe) -> TaggedWords:
 
 def draw_table_and_keys(random: np.random.Generator, keys: int, count: int) -> tuple[list[str], list[int]]:
     """Draw a table of all keys in any order, and `count` keys; return the words, and the value of each."""
-    values, order, asked = (
-        random.integers(VALUES, size=keys),
-        random.permutation(keys),
-        random.integers(keys, size=count),
-    )
+    values, order = random.integers(VALUES, size=keys), random.permutation(keys)
+    asked = random.integers(keys, size=count)
     words = [*(f"k{key}=v{values[key]}" for key in order), *(f"k{key}" for key in asked)]
     return words, values[np.concatenate((order, asked))].tolist()
 

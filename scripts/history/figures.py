@@ -76,13 +76,8 @@ def draw_lengths(record: Record, figure: Figure) -> None:
         for place, (name, curves) in enumerate(record["lengths"]["stacks"].items()):
             for what, line in (("step", "-"), ("forward", "--")):
                 lengths, values = zip(*curves[f"{what}_{unit}"], strict=True)
-                style = {
-                    "color": f"C{place}",
-                    "linestyle": line,
-                    "marker": ".",
-                    "label": name if what == "step" else "",
-                }
-                axis.plot(lengths, [value / divisor for value in values], **style)
+                style = {"color": f"C{place}", "linestyle": line, "label": name if what == "step" else ""}
+                axis.plot(lengths, [value / divisor for value in values], marker=".", **style)
         axis.set(xscale="log", yscale="log", xlabel="tokens of a text")
         axis.set_xticks(ticks := record["size"]["stack_lengths"], [f"{tick:,}" for tick in ticks], fontsize=8)
         axis.minorticks_off()

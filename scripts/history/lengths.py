@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import linear_regression
 from typing import Any
 
 import torch
@@ -104,19 +105,15 @@ def peak_bytes(step: Callable[[], object]) -> int:
 def fitted_exponent(curve: Curve) -> float | None:
     """Fit the exponent by which a cost grows with the length; None where there are no two lengths to fit it to."""
     points = [(math.log(length), math.log(cost)) for length, cost in curve if length >= FIT_FROM]
-    if len(points) < 2:
-        return None
-    mean_length, mean_cost = (sum(values) / len(points) for values in zip(*points, strict=True))
-    covariance = sum((length - mean_length) * (cost - mean_cost) for length, cost in points)
-    return covariance / sum((length - mean_length) ** 2 for length, _ in points)
+    return linear_regression(*zip(*points, strict=True)).slope if len(points) > 1 else None
 
 
 def recalled() -> dict[str, dict[str, Any]]:
     """Return what each stack reached on the recipe's task, and its CPU seconds of training, from the recipe's card."""
-    comparison = (read_card(RECIPE) or {}).get("comparison", {"models": {}})
-    trained = {name: comparison["models"].get(name if stack.words else "qkv") for name, stack in STACKS.items()}
+    models = (read_card(RECIPE) or {}).get("comparison", {}).get("models", {})
+    keys = {name: name if stack.words else "qkv" for name, stack in STACKS.items() if stack.words is not None}
     return {
-        name: {"accuracy": model["metrics"]["test"]["accuracy"], "training_cpu_s": model["training_cpu_s"]}
-        for name, model in trained.items()
-        if model and STACKS[name].words is not None
+        name: {"accuracy": models[key]["metrics"]["test"]["accuracy"], "training_cpu_s": models[key]["training_cpu_s"]}
+        for name, key in keys.items()
+        if key in models
     }
