@@ -10,7 +10,7 @@ OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility clients clients-environment common-suite soak fuzz test-hub cards long-range release install
+.PHONY: quickstart test compatibility clients clients-environment common-suite cells soak fuzz test-hub cards long-range release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -57,8 +57,13 @@ $(TRANSFORMERS_SOURCE):
 		--dest $@.download transformers
 	mkdir $@ && tar xzf $@.download/*.tar.gz --strip-components 1 -C $@
 
+# Every position with every pattern and kernel in every family, in some minutes; writes their page. QKV_CELLS_SEED is what
+# all that is random follows from.
+cells: install
+	$(VENV)/bin/pytest -q -m slow tests/cells --page model_cards/CELLS.md
+
 # Long runs, kills, full disks, in an hour; writes their page. QKV_SOAK_SEED is what all that is random follows from,
-# and QKV_SOAK_CALLS, _LOADS, _KILLS and _PAIRS say how often.
+# and QKV_SOAK_CALLS, _TOKENS, _LOADS, _KILLS and _PAIRS say how often.
 soak: install
 	rm -f model_cards/SOAK.json
 	nice $(VENV)/bin/pytest -q tests/soak --page model_cards/SOAK.md

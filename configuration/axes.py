@@ -27,6 +27,7 @@ GridPatternName = Literal["row", "column", "convolutional"]
 MaskedPatternName = Literal["dilated", "block_sparse", "random", "strided", "fixed", GridPatternName]
 PatternName = Literal[MasklessPatternName, MaskedPatternName]
 MASKLESS_PATTERNS: tuple[str, ...] = get_args(MasklessPatternName)
+GRID_PATTERNS: tuple[str, ...] = get_args(GridPatternName)
 
 # Attention kernels: softmax of scores, by a backend of transformers, and those that keep a state of one size where
 # others keep every key. Whatever follows from that follows from the group.

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, get_args
 
 from transformers.modeling_rope_utils import RopeParameters
 
-from .axes import ROTARY_POSITIONS, FeatureMapName, KernelName, PatternName, PositionName, ProjectionName
+from .axes import GRID_PATTERNS, ROTARY_POSITIONS, FeatureMapName, KernelName, PatternName, PositionName, ProjectionName
 from .configuration_base import Derived, at_least, check_choice, checked, positive, rate
 from .configuration_pattern import CACHE_LAYER_TYPES, PatternConfig
 from .kernel_rules import check_kernel
@@ -55,7 +55,7 @@ class AttentionConfig(PatternConfig):
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
         kernel: How values are mixed: `softmax` of scores; `linear`, products of features of queries and keys, in time
             that grows with the length and not with its square, and with a cache of one size; `gated_delta`, such a
-            cache whose values are replaced and forgotten (Gated DeltaNet), for decoders alone.
+            cache whose values are replaced and forgotten (Gated DeltaNet), for decoders and the texts of pairs alone.
         feature_map: Map of queries and keys to features for `kernel="linear"`: `elu`, elu(x) + 1 (Linear Transformer);
             `relu` (cosFormer, without its cosines).
     """
@@ -154,6 +154,18 @@ class AttentionConfig(PatternConfig):
         if self.position in ROTARY_POSITIONS:
             check_rope(dict(self.rope_parameters or {}), self.layer_patterns)
             super().validate_rope()
+
+
+def grid_words(config: AttentionConfig) -> list[str]:
+    """Return the words of a config that ask for rows and columns, each with its field."""
+    patterns = [f"pattern={word!r}" for word in config.layer_patterns if word in GRID_PATTERNS]
+    return ["position='grid'", *patterns] if config.position == "grid" else patterns
+
+
+def check_grid(config: AttentionConfig, tokens: str) -> None:
+    """Raise ValueError where rows and columns are asked for of tokens that fill no grid of one width."""
+    if words := grid_words(config):
+        raise ValueError(f"{words[0]} needs tokens in rows of one length, which {tokens} do not fill; use another word")
 
 
 def check_contradictions(config: AttentionConfig, given: dict[str, object]) -> None:

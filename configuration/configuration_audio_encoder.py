@@ -4,6 +4,7 @@ from math import prod
 from typing import ClassVar
 
 from .axes import ConvolutionName, FrameLayoutName, FramePaddingName, FrontendName
+from .configuration_attention import check_grid
 from .configuration_base import Derived, at_least, bounded, checked, rate
 from .configuration_stack import StackConfig
 
@@ -103,7 +104,5 @@ class QkvAudioEncoderConfig(StackConfig):
             raise ValueError(f"conv_kernel_sizes={sizes} contain {even[0]}; an odd size has its frame in the middle")
 
     def validate_grid(self) -> None:
-        """Check that no position or pattern wants the tokens in rows and columns."""
-        words = {self.position, *self.layer_patterns}
-        if named := sorted(words & {"grid", "row", "column", "convolutional"}):
-            raise ValueError(f"{named[0]!r} needs tokens in rows and columns, which sound has not; use another word")
+        """Check that no position or pattern wants rows and columns."""
+        check_grid(self, "frames of sound")

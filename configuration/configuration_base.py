@@ -268,12 +268,11 @@ class QkvConfig(PreTrainedConfig):
     def check_word(cls, name: str, value: object) -> None:
         """Raise ValueError on a word that the field does not have, naming the nearest."""
         field = cls.__dataclass_fields__.get(name)
-        untyped = TRANSFORMERS_WORDS.get(name, ())
-        words = untyped or (literal_words(field.type) if field else ())
-        if isinstance(value, dict):  # dtypes of parts
-            value = list(value.values())
-        for word in value if isinstance(value, list | tuple) else (value,):
-            if (words and isinstance(word, str)) or (untyped and isinstance(word, int | float)):
+        words = TRANSFORMERS_WORDS.get(name) or (literal_words(field.type) if field else ())
+        kinds = (str, int, float) if name in TRANSFORMERS_WORDS else str  # transformers takes a number for a word
+        given = [*value.values()] if isinstance(value, dict) else value  # dtypes of parts
+        for word in given if isinstance(given, list | tuple) else (given,):
+            if words and isinstance(word, kinds):
                 check_choice(words, name, word)
 
     def follows(self, name: str, value: object) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 from .axes import DetectionFrontendName, ImagePositionName, ObjectQueryPositionName
+from .configuration_attention import check_grid
 from .configuration_base import at_least, bounded, checked, positive
 from .configuration_composite import CompositeConfig, check_same_width, part_property
 from .configuration_stack import StackConfig
@@ -69,6 +70,10 @@ class QkvDetectionEncoderConfig(StackConfig):
         return CONFIG_MAPPING[values.pop("model_type")](**values)
 
     def validate_grid(self) -> None:
+        """Check that no pattern wants rows of one length."""
+        check_grid(self, "images of any size")
+
+    def validate_sinusoids(self) -> None:
         """Check that rows and columns have as many components each, in pairs of a sine and a cosine."""
         if self.position != "none" and self.hidden_size % 4:
             raise ValueError(
@@ -121,6 +126,10 @@ class QkvDetectionDecoderConfig(StackConfig):
     def __post_init__(self, **kwargs: object) -> None:
         self.max_position_embeddings: int = self.num_queries
         super().__post_init__(**kwargs)
+
+    def validate_grid(self) -> None:
+        """Check that no pattern wants rows and columns."""
+        check_grid(self, "object queries")
 
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from .axes import ActivationName, FrontendName, TextPoolingName
+from .axes import BIAS_POSITIONS, ActivationName, FrontendName, TextPoolingName
 from .configuration_base import Derived, at_least, checked, rate
 from .configuration_stack import StackConfig
 
@@ -48,6 +48,8 @@ class TextStackConfig(PooledStackConfig):
     # Those of images and decoders.
     layer_scale: ClassVar[None] = None  # type: ignore[misc]  # no field here
     parallel_residual: ClassVar[bool] = False  # type: ignore[misc]
+    # That of encoders alone.
+    global_projections: ClassVar[bool] = False
 
     vocab_size: int = at_least(1, 30522)
     type_vocab_size: int = at_least(0, 0)
@@ -75,6 +77,8 @@ class QkvEncoderConfig(TextStackConfig):
         qa_dropout: Dropout probability before the scores of answers (DistilBERT).
         label_smoothing: Probability that the loss moves from the right class to all of them evenly.
         tie_word_embeddings: Whether the masked language-modelling head shares the table of token embeddings.
+        global_projections: Whether global tokens attend to all by queries, keys and values of projections of their own
+            (Longformer).
     """
 
     model_type = "qkv_encoder"
@@ -96,3 +100,26 @@ class QkvEncoderConfig(TextStackConfig):
     qa_dropout: float | int = rate()
     label_smoothing: float | int = rate()
     tie_word_embeddings: bool = True
+    global_projections: bool = False  # type: ignore[misc]  # no constant here
+
+    @property
+    def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
+        """Plan of tensor parallelism, with the projections of global tokens."""
+        own = ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm") if self.global_projections else ()
+        plan, place = super().base_model_tp_plan, "layers.*.self_attn."
+        return plan | {f"{place}global_projections.{n}": plan[place + n] for n in own if place + n in plan}
+
+    def validate_global_projections(self) -> None:
+        """Check that tokens can be global in every layer, and that no bias is left out of their scores."""
+        if not self.global_projections:
+            return
+        if "full" in self.layer_patterns:
+            raise ValueError(
+                "global_projections=True needs a pattern beside which tokens are global, got pattern='full'; use "
+                "pattern='sliding' or another, or set it to False"
+            )
+        if self.position in BIAS_POSITIONS:
+            raise ValueError(
+                f"global_projections=True has scores without the bias of position={self.position!r}; use a position at "
+                "the stack's input or 'rope', or set it to False"
+            )

@@ -7,10 +7,10 @@ from .axes import BIAS_POSITIONS, RECURRENT_KERNELS, STATE_KERNELS
 
 def check_kernel(config: Any) -> None:
     """Raise ValueError where the kernel of an attention config cannot do what its other fields ask for."""
-    if config.kernel in STATE_KERNELS:
-        check_state_kernel(config)
     if config.kernel in RECURRENT_KERNELS:
         check_order(config)
+    if config.kernel in STATE_KERNELS:
+        check_state_kernel(config)
 
 
 def check_state_kernel(config: Any) -> None:
@@ -23,7 +23,7 @@ def check_state_kernel(config: Any) -> None:
         )
     if patterns != {"full"}:
         wrong = min(patterns - {"full"})
-        raise ValueError(f"{kernel} reads all tokens at once, got pattern={wrong!r}; use pattern='full'")
+        raise ValueError(f"{kernel} keeps one state for all tokens, got pattern={wrong!r}; use pattern='full'")
     for name, default in (("attention_dropout", 0), ("attention_multiplier", None)):
         if getattr(config, name) != default:
             raise ValueError(f"{kernel} has no scores for {name}={getattr(config, name)}; leave it at {default}")

@@ -56,6 +56,20 @@ def roberta_base(**differences: object) -> QkvEncoderConfig:
     return bert_base(**{**tokens, **own, **differences})
 
 
+def longformer_base(**differences: object) -> QkvEncoderConfig:
+    """Longformer base: RoBERTa for 4,096 tokens, windows of 256 on either side, global tokens with projections of their
+    own. Beltagy et al. 2020, §3.1 and §5, https://arxiv.org/abs/2004.05150"""
+    windows = {"pattern": "sliding", "sliding_window": 257, "global_projections": True}
+    return roberta_base(**{**windows, "max_position_embeddings": 4096, **differences})
+
+
+def bigbird_base(**differences: object) -> QkvEncoderConfig:
+    """BigBird base: BERT for 4,096 tokens, in each layer near blocks of 64, 3 random ones and the first, which is
+    global; the paper's last block is not. Zaheer et al. 2020, §2 and §4, https://arxiv.org/abs/2007.14062"""
+    tokens = {"vocab_size": 50358, "bos_token_id": 1, "eos_token_id": 2, "max_position_embeddings": 4096}
+    return bert_base(**{**tokens, "hidden_act": "gelu_new", "pattern": "random", **differences})
+
+
 def gpt2(**differences: object) -> QkvDecoderConfig:
     """GPT-2, 124M. Radford et al. 2019, §2.3, Language Models are Unsupervised Multitask Learners"""
     tokens = {"bos_token_id": 50256, "eos_token_id": 50256, "max_position_embeddings": 1024}

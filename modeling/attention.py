@@ -89,7 +89,7 @@ class SelfAttention(Attention):
         attention_mask: Mask = None,
         position: PositionState = NO_POSITION,
         past_key_values: Cache | None = None,
-        **kwargs: object,
+        **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         value, key = self.value(hidden), self.key(add_position(hidden, position.query_key))
         query, key = apply_rotation(self.placed_query(hidden, position), key, position.rotation)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from transformers import initialization as init
 from transformers.models.detr.modeling_detr import DetrConvEncoder, DetrFrozenBatchNorm2d
 
+from ..configuration.configuration_attention import grid_words
 from ..configuration.configuration_base import QkvConfig
 from ..configuration.configuration_detection import QkvDetectionDecoderConfig, QkvDetectionEncoderConfig
 from ..configuration.configuration_image_encoder import QkvImageEncoderConfig
@@ -109,6 +110,11 @@ class PatchFrontend(nn.Module):
         size = config.patch_size
         if height % size or width % size or not height or not width:
             raise ValueError(f"images of {height}x{width} are not a multiple of patch_size={size}; resize or pad them")
+        if width // size != config.grid_columns and (words := grid_words(config)):
+            raise ValueError(
+                f"images of {height}x{width} have {width // size} columns of patches, but {words[0]} counts the "
+                f"{config.grid_columns} of image_size={config.image_size}; resize them"
+            )
         if can_read_values(pixel_values) and not pixel_values.isfinite().all():
             raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
         return height // size, width // size

@@ -24,6 +24,7 @@ from .checks.inputs import check_embeddings, check_input_kind, check_token_types
 from .fast_paths.first_tokens import tokens_to_read
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
 from .heads.loss import classification, cross_entropy
+from .kernels.global_attention import GlobalSelfAttention, GlobalTokens, check_marks_given
 from .position.hooks import Embedded
 from .stack import Stack
 
@@ -38,6 +39,9 @@ class TextStack(Stack):
         kinds = config.type_vocab_size
         self.embed_token_types = nn.Embedding(kinds, config.embedding_width) if kinds else None
         self.pooler = POOLINGS[config.pooling](config) if add_pooling_layer else None
+        if config.global_projections:
+            for index, layer in enumerate(self.layers):
+                layer.self_attn = GlobalSelfAttention(config, index)
         self.post_init()
 
     @merge_with_config_defaults
@@ -63,6 +67,8 @@ class TextStack(Stack):
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
         kwargs |= {} if global_attention_mask is None else {"global_attention_mask": global_attention_mask}
+        if self.config.global_projections:
+            kwargs["global_tokens"] = GlobalTokens.of(self.config, embedded, position_ids, past_key_values, **kwargs)
         hidden = self.run(embedded, position_ids, past_key_values, **kwargs)
         mask = attention_mask if hidden.shape[1] == embedded.hidden.shape[1] else None
         return BaseModelOutputWithPooling(hidden, self.pool(hidden, mask, input_ids))
@@ -140,11 +146,14 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         past_key_values: Cache | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> SequenceClassifierOutput:
         """Score rows; `labels`: (B,) classes, (B,) or (B, V) numbers to regress, (B, V) floats for several labels."""
+        check_marks_given(self.config, global_attention_mask)
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         placed = {"position_ids": position_ids, "past_key_values": past_key_values}
+        placed |= {"global_attention_mask": global_attention_mask}
         outputs = self.read(attention_mask, **given, **placed, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
         return SequenceClassifierOutput(
@@ -172,11 +181,13 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> MultipleChoiceModelOutput:
         """Score choices, a dimension of every input after the batch; `labels` (B,) is the right one."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
-        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        check_marks_given(self.config, global_attention_mask)
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, None, global_attention_mask)
         choices = count_choices(input_ids, inputs_embeds)
         outputs = self.model(*(None if value is None else value.flatten(0, 1) for value in given), **kwargs)
         logits = self.classifier(self.dropout(self.transform(outputs.pooler_output))).view(-1, choices)
@@ -210,11 +221,12 @@ class QkvEncoderForTokenClassification(QkvPreTrainedModel):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         past_key_values: Cache | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> TokenClassifierOutput:
         """Classify each token; `labels` (B, T) are -100 where none is due."""
         texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
-        outputs = self.model(*texts, **kwargs)
+        outputs = self.model(*texts, global_attention_mask, **kwargs)
         logits = self.classifier(self.dropout(self.transform(outputs.last_hidden_state)))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
 
@@ -244,10 +256,12 @@ class QkvEncoderForQuestionAnswering(QkvPreTrainedModel):
         end_positions: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         past_key_values: Cache | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> QuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) outside the text are ignored."""
+        check_marks_given(self.config, global_attention_mask)
         texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
-        outputs = self.model(*texts, **kwargs)
+        outputs = self.model(*texts, global_attention_mask, **kwargs)
         logits = self.qa_outputs(self.dropout(self.transform(outputs.last_hidden_state)))
         return question_answering_output(outputs, logits, start_positions, end_positions, num_items_in_batch)

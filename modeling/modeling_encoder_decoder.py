@@ -129,7 +129,6 @@ class StackEncoderDecoder(EncoderDecoderBase):
         if ids is None and embeddings is None:
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": memory_mask}
-        kwargs.pop("global_attention_mask", None)  # the encoder's
         inputs = (ids, padding_mask, position_ids, self.cache(past_key_values, use_cache=use_cache), embeddings)
         return both_sides(encoder_outputs, self.decoder(*inputs, use_cache=use_cache, **memory, **kwargs))
 
@@ -168,11 +167,13 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> Seq2SeqModelOutput:
         """Run both stacks; `encoder_outputs` of an earlier call spare the encoder, `attention_mask` is the source's."""
         kwargs = {**self.recorded(), **kwargs}
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        source |= {"global_attention_mask": global_attention_mask}
         encoder_outputs = self.encode(encoder_outputs, **source, **kwargs)
         target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, decoder_inputs_embeds)
         return self.decode(encoder_outputs, attention_mask, target, past_key_values, use_cache=use_cache, **kwargs)
@@ -282,6 +283,7 @@ class QkvEncoderDecoderForConditionalGeneration(
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
         skip_logits: bool | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> Seq2SeqLMOutput:
         """Predict `labels` (B, T), -100 where none is due; decoder inputs are made from them when missing."""
@@ -292,5 +294,6 @@ class QkvEncoderDecoderForConditionalGeneration(
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
         embeds = (inputs_embeds, decoder_inputs_embeds)
         use_cache = False if skip else use_cache
-        outputs = self.model(*source, *target, encoder_outputs, past_key_values, *embeds, use_cache, **kwargs)
+        inputs = (*source, *target, encoder_outputs, past_key_values, *embeds, use_cache, global_attention_mask)
+        outputs = self.model(*inputs, **kwargs)
         return self.scored(outputs, labels, num_items_in_batch, skip_logits=skip)

@@ -124,6 +124,7 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> Seq2SeqSequenceClassifierOutput:
         """Score each row by the last `eos_token_id` of `input_ids`, without ids by the last token before the padding.
@@ -132,7 +133,7 @@ class QkvEncoderDecoderForSequenceClassification(EncoderDecoderReader):
         """
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
         inputs = (*source, *target, encoder_outputs, inputs_embeds, decoder_inputs_embeds, use_cache)
-        outputs = self.read(*inputs, **kwargs)
+        outputs = self.read(*inputs, global_attention_mask=global_attention_mask, **kwargs)
         pooled = self.dropout(self.pool(outputs[0], input_ids, attention_mask))
         logits = self.classifier(self.dropout(torch.tanh(self.dense(pooled))))
         loss = classification(logits, labels, self.config, num_items_in_batch)
@@ -172,6 +173,7 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         end_positions: Tensor | None = None,
         use_cache: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> Seq2SeqQuestionAnsweringModelOutput:
         """Score answers; `start_positions` and `end_positions` (B,) in the decoder's inputs, ignored outside them.
@@ -180,7 +182,7 @@ class QkvEncoderDecoderForQuestionAnswering(EncoderDecoderReader):
         """
         source, target = (input_ids, attention_mask), (decoder_input_ids, decoder_attention_mask, decoder_position_ids)
         inputs = (*source, *target, encoder_outputs, inputs_embeds, decoder_inputs_embeds, use_cache)
-        outputs = self.read(*inputs, **kwargs)
+        outputs = self.read(*inputs, global_attention_mask=global_attention_mask, **kwargs)
         starts, ends = (scores.contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).unbind(-1))
         loss = question_answering_loss(
             starts, ends, start_positions, end_positions, num_items_in_batch=num_items_in_batch
@@ -236,10 +238,12 @@ class QkvEncoderDecoderEncoderModel(SourceAndTarget):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> BaseModelOutputWithPooling:
         """Encode one of `input_ids` and `inputs_embeds`; `attention_mask` (B, T) is 0 at padding."""
         given = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        given |= {"global_attention_mask": global_attention_mask}
         outputs: BaseModelOutputWithPooling
         outputs = self.encoder(**given, position_ids=position_ids, **{**self.recorded(), **kwargs})
         return outputs

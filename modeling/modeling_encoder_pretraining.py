@@ -63,6 +63,7 @@ class QkvEncoderForMaskedLM(MaskedLMBase):
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         skip_logits: bool | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> MaskedLMOutput:
         """Predict masked tokens; `labels` (B, T) hold them and -100 elsewhere.
@@ -70,7 +71,8 @@ class QkvEncoderForMaskedLM(MaskedLMBase):
         In training with labels only the loss is computed, of masked tokens alone, unless `skip_logits=False`.
         """
         skip = skips_logits(self, labels, kwargs, skip_logits=skip_logits)
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         loss, logits = self.score(outputs.last_hidden_state, labels, num_items_in_batch, skip_logits=skip)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
@@ -100,6 +102,7 @@ class QkvEncoderForPreTraining(MaskedLMBase):
         next_sentence_label: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         skip_logits: bool | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> BertForPreTrainingOutput:
         """Score whether the second segment follows the first: then `next_sentence_label` (B,) is 0.
@@ -107,7 +110,8 @@ class QkvEncoderForPreTraining(MaskedLMBase):
         In training with both labels no `prediction_logits` are computed unless `skip_logits=False`.
         """
         skip = next_sentence_label is not None and skips_logits(self, labels, kwargs, skip_logits=skip_logits)
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         words = labels if next_sentence_label is not None else None
         loss, scores = self.score(outputs.last_hidden_state, words, num_items_in_batch, skip_logits=skip)
         relation = self.seq_relationship(outputs.pooler_output)
@@ -147,10 +151,12 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: object,
     ) -> TokenClassifierOutput:
         """Detect replaced tokens; `labels` (B, T) are 1 for replaced, 0 for original ones, -100 for padding."""
-        outputs = self.model(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         logits = self.classifier(outputs.last_hidden_state)
         loss = replaced_tokens(logits, labels, attention_mask, num_items_in_batch)
         return TokenClassifierOutput(

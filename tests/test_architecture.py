@@ -40,7 +40,7 @@ RANKS = {
         {"heads.matching", "fast_paths.unpadding"},
         {"kernel", "fast_paths.first_tokens", "kernels.chunks", "kernels.state_cache"},
         {"attention"},
-        {"kernels.linear", "kernels.gated_delta"},
+        {"kernels.linear", "kernels.gated_delta", "kernels.global_attention"},
         {"kernels"},
         {"layer"},
         {"base"},
@@ -75,10 +75,11 @@ APART = {"conversion", "qkv"}
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
-    "configuration/configuration_base.py:QkvConfig class": 117,
+    "configuration/configuration_base.py:QkvConfig class": 119,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-LINES = {"configuration": 2360, "modeling": 8700}  # of a whole folder, so that it can be read
+# Of a whole folder, so that it can be read; the last lines are those of global tokens with projections of their own.
+LINES = {"configuration": 2415, "modeling": 8870}
 
 
 def parts(folder: str) -> list[Path]:

@@ -64,7 +64,7 @@ TEXT = {"vocab_size": VOCABULARY, "max_position_embeddings": 32, "pad_token_id":
 TARGET = {**TEXT, "eos_token_id": END, "decoder_start_token_id": 0}
 GRID = {name: SIZES[name] for name in ("text_length", "grid_columns")}  # an image's is that of its patches
 SOUND = {"num_mel_bins": 5, "conv_channels": 6}
-# Sound has no rows and columns of tokens.
+# Sound has no rows and columns of tokens, images of any size none of one length.
 UNGRIDDED = tuple(word for word in POSITIONS if word != "grid")
 LINEAR = tuple(word for word in PATTERNS if word not in get_args(GridPatternName))
 RIGHT, BOTH = ("right",), ("right", "left")
@@ -138,6 +138,7 @@ FAMILIES = {
         "AutoModelForObjectDetection",
         {"backbone_config": None, "patch_size": 2, "num_queries": 5, "num_labels": 2},
         get_args(ImagePositionName),
+        LINEAR,
         stacks=PARTS,
         outputs=("logits", "pred_boxes"),
         placed="encoder",

@@ -24,12 +24,13 @@ from .encoder_rotary import ROTARY_ENCODERS
 from .files import check_tensors_placed, load, located, named, tensor_files
 from .image_encoder import IMAGE_ENCODERS
 from .llama import LLAMAS
+from .long_texts import LONG_TEXTS
 from .speech import SPEECH
 from .t5 import T5_KIN
 from .weights import Row, Weights, alternatives, convert, owned, placed
 
 logger = logging.get_logger(__name__)
-TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *LLAMAS, *T5_KIN, *ENCODER_DECODERS)
+TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *LLAMAS, *T5_KIN, *ENCODER_DECODERS, *LONG_TEXTS)
 ARCHITECTURES = (*TEXTS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
 # Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
 SHARED = {
@@ -230,9 +231,8 @@ def observe(config: QkvConfig, weights: Weights) -> None:
         for one, other in pairs:
             if one in weights and other in weights:
                 setattr(config, field, weights[one] is weights[other])
-    decoder = config.get_text_config(decoder=True)
     if "lm_head.weight" in weights:
-        decoder.lm_head_bias = "lm_head.bias" in weights
+        config.get_text_config(decoder=True).lm_head_bias = "lm_head.bias" in weights
 
 
 def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:
@@ -264,8 +264,8 @@ def built(
 ) -> Any:
     """Build a model of these weights, with dtype, mode, device and generation settings of another."""
     computed = options.pop("computed", set())
-    # What sdpa is for everyone, some of theirs have no code for (BLOOM); a backbone has a way of its own.
-    backend = "eager" if not model_class._supports_sdpa else like.config._attn_implementation
+    # What sdpa is for everyone, some of theirs have no code for (BLOOM), so it was no choice; a backbone has its own.
+    backend = like.config._attn_implementation if like._supports_sdpa else "sdpa"
     parts = ("", *(part for part in config.sub_configs if part != "backbone_config"))
     # transformers builds on the meta device, takes these tensors as they are and fills what no checkpoint holds.
     loaded: Any = model_class.from_pretrained(
@@ -273,7 +273,7 @@ def built(
         config=config,
         state_dict=weights,
         dtype=like.dtype,
-        attn_implementation=dict.fromkeys(parts, backend),
+        attn_implementation=dict.fromkeys(parts, backend if model_class._supports_sdpa else "eager"),
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         **options,

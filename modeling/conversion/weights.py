@@ -77,6 +77,11 @@ def drop_sinusoids(tensors: list[Tensor], count: int) -> list[Tensor]:
     return []
 
 
+def drop(tensors: list[Tensor], count: int) -> list[Tensor]:
+    """Drop what nothing reads."""
+    return []
+
+
 # What happens (on reading theirs, on writing theirs).
 CHANGES: dict[str, tuple[Change, Change]] = {
     "transpose": (transpose, transpose),
@@ -86,6 +91,7 @@ CHANGES: dict[str, tuple[Change, Change]] = {
     "widen": (lift, lower),
     "optional": (drop_zeros, keep),
     "sinusoids": (drop_sinusoids, keep),
+    "unread": (drop, keep),
 }
 
 

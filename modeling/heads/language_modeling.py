@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checks.inputs import check_labels
-from .head import MaskedLMHead
 from .loss import IGNORED, cross_entropy, negative_log_likelihood, normalise
 
 # Rows of logits that exist at once, and the size from which they are not made whole: memory that the allocator returns.
@@ -42,14 +41,14 @@ def score_vocabulary(
     return cross_entropy(logits, labels, **options), logits
 
 
-def loss_without_logits(head: nn.Module, hidden: Tensor, labels: Tensor, **options: Any) -> Tensor:
+def loss_without_logits(head: Any, hidden: Tensor, labels: Tensor, **options: Any) -> Tensor:
     """Compute the loss of the tokens that have a label alone, and their logits a chunk at a time where they are many.
 
     The loss and its gradients are those of `negative_log_likelihood`.
     """
     if torch.compiler.is_compiling():
         return negative_log_likelihood(head(hidden), labels, **options)
-    decoder: Any = head.decoder if isinstance(head, MaskedLMHead) else head
+    decoder: Any = getattr(head, "decoder", head)  # a masked language model's has a transform before its linear map
     check_labels((*hidden.shape[:-1], decoder.out_features), labels, IGNORED)
     hidden, labels = hidden.flatten(0, -2), labels.to(hidden.device).flatten()
     if type(labels) is Tensor and labels.device.type != "meta":
@@ -58,7 +57,7 @@ def loss_without_logits(head: nn.Module, hidden: Tensor, labels: Tensor, **optio
     smoothed = options.get("label_smoothing")
     if smoothed or len(labels) * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
         return negative_log_likelihood(head(hidden), labels, **options)
-    features = head.features(hidden) if isinstance(head, MaskedLMHead) else hidden
+    features = hidden if decoder is head else head.features(hidden)
     chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
     given: dict[str, Any] = {
         "linear_bias": decoder.bias,

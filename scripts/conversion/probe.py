@@ -88,7 +88,7 @@ def has_padding(config: Any) -> bool:
 
 
 def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch: int = BATCH) -> dict[str, Tensor]:
-    """Return rows of random tokens, none special; all but the first right-padded, more and more."""
+    """Return rows of random tokens, none special; all but the first right-padded, more and more; some global."""
     length = min(length, getattr(config, "max_position_embeddings", None) or length)
     ids = torch.randint(config.vocab_size, (batch, length), generator=generator)
     special = {config.pad_token_id, config.bos_token_id, *as_list(config.eos_token_id)}
@@ -96,7 +96,10 @@ def tokens(config: Any, generator: torch.Generator, length: int = LENGTH, batch:
     for number in special - {None}:
         ids[ids == number] = ordinary
     real = torch.arange(length) < length - length // 4 * torch.arange(batch)[:, None]
-    return {"input_ids": ids.masked_fill(~real, config.pad_token_id or 0), "attention_mask": real.long()}
+    inputs = {"input_ids": ids.masked_fill(~real, config.pad_token_id or 0), "attention_mask": real.long()}
+    if getattr(config, "global_projections", False):
+        inputs["global_attention_mask"] = torch.arange(length).remainder(7).eq(0).long().repeat(batch, 1)
+    return inputs
 
 
 def with_eos(inputs: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
@@ -222,7 +225,7 @@ def unpadded(name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
 def generate(model: Any, inputs: dict[str, Tensor], beams: int) -> Tensor:
     """Generate tokens from the inputs; a decoder continues unpadded prompts."""
     if model.config.is_encoder_decoder:
-        names = ("input_ids", "input_features", "attention_mask")
+        names = ("input_ids", "input_features", "attention_mask", "global_attention_mask")
         given = cast_inputs({name: inputs[name] for name in names if name in inputs}, model)
     else:
         given = {"input_ids": inputs["input_ids"][:1, : LENGTH // 2]}

@@ -23,6 +23,7 @@ NEEDED = {
     "class_token=false": ["pooling=mean"],
     "pattern=sliding": ["sliding_window=16"],
     "pattern=dilated": ["sliding_window=16"],
+    "global_projections=true": ["pattern=sliding", "sliding_window=16"],
     "pooling=distilled": ["distillation_token=true"],
     "pooling=end": ["eos_token_id=0"],
     "attention=dot": ["encoder_hidden_size=64"],

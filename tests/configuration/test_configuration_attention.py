@@ -6,7 +6,8 @@ import pytest
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from errors import raises_sentence
-from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+from qkv import QkvAudioEncoderConfig, QkvDecoderConfig, QkvDetectionConfig, QkvEncoderConfig, QkvEncoderDecoderConfig
+from qkv.configuration.axes import GRID_PATTERNS
 from qkv.configuration.configuration_attention import ROPE_TYPES
 
 
@@ -127,6 +128,18 @@ def test_causality_is_the_family_s() -> None:
     assert not QkvEncoderConfig.causal
     assert QkvDecoderConfig.causal
     assert "causal" not in QkvDecoderConfig().to_dict()
+
+
+@pytest.mark.parametrize("pattern", GRID_PATTERNS)
+def test_rows_and_columns_need_a_grid_of_one_width(pattern: str) -> None:
+    with raises_sentence("position='grid'", "frames of sound"):
+        QkvAudioEncoderConfig(position="grid", pattern=pattern)
+    for fields, mention in (
+        ({"pattern": ["full", pattern], "num_hidden_layers": 2}, "images of any size"),
+        ({"decoder": {"pattern": pattern}}, "object queries"),
+    ):
+        with raises_sentence(f"pattern={pattern!r}", mention):
+            QkvDetectionConfig(**fields)
 
 
 def test_layer_types_may_be_said_again() -> None:

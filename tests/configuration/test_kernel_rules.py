@@ -27,6 +27,8 @@ def test_kernels_without_scores_refuse_what_acts_on_them(kernel: str) -> None:
 def test_kernels_that_read_in_order_are_those_of_decoders(kernel: str) -> None:
     for config_class, fields, mention in (
         (QkvEncoderConfig, {}, "QkvEncoderConfig"),
+        # A full pattern would not help.
+        (QkvEncoderConfig, {"pattern": "block_sparse"}, "QkvEncoderConfig"),
         (QkvEncoderDecoderConfig, {}, "QkvEncoderConfig"),
         (QkvDecoderConfig, {"cross_attention": True}, "cross_attention=True"),
         (QkvEncoderDecoderConfig, {"decoder": {"kernel": kernel}}, "cross_attention=True"),

@@ -5,6 +5,7 @@ import torch
 
 import reference
 from comparison import assert_same, decoder, draw, encoder, jittered, vision
+from errors import raises_sentence
 from qkv.configuration.configuration_detection import QkvDetectionDecoderConfig, QkvDetectionEncoderConfig
 from qkv.modeling.frontend import DETECTION_FRONTENDS, FRONTENDS
 from qkv.modeling.modeling_encoder import QkvEncoderModel
@@ -71,6 +72,15 @@ def test_patches(special, size, masked):
     actual = frontend(pixels, bool_masked_pos=hidden, interpolate_pos_encoding=True)
     assert actual.grid == (size[0] // 2, size[1] // 2)
     assert_same(actual.hidden, expected, pixels, *leaves, *([frontend.mask_token] if masked else []))
+
+
+@pytest.mark.parametrize("word", [{"position": "grid"}, {"pattern": "row"}, {"pattern": "column"}], ids=str)
+def test_rows_of_another_length_are_refused_where_they_count(word):
+    ((name, value),) = word.items()
+    frontend = patches(**word)
+    assert frontend(draw(1, 3, 4, 10), interpolate_pos_encoding=True).grid == (2, 5)
+    with raises_sentence("4x14", "7", f"{name}={value!r}", "5", "image_size=[6, 10]"):
+        frontend(draw(1, 3, 4, 14), interpolate_pos_encoding=True)
 
 
 def detection_encoder(**fields):

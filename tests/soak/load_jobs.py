@@ -7,16 +7,19 @@ import hashlib
 import json
 import os
 import random
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 import transformers
+from safetensors import safe_open
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 from watching import anonymous_memory, deadline, growth, held
@@ -27,7 +30,18 @@ import stock_folders
 import tiny
 from qkv.scripts.publishing.export.folder import build_folder
 
+BLOCK = 32  # bytes that Python's allocator takes for a whole number
 Load = Callable[[], Any]
+
+
+class Way(NamedTuple):
+    """A way of loading a model, the inputs that it takes, and how many tensors are read from files."""
+
+    load: Load
+    inputs: dict[str, Tensor]
+    reads: int
+
+
 STOCK = {
     "bert": (stock_folders.bert, "AutoModelForSequenceClassification"),
     "gpt2": (stock_folders.gpt2, "AutoModelForCausalLM"),
@@ -47,25 +61,43 @@ def checked(load: Load) -> Any:
         return load()
 
 
-def ways(folder: Path) -> dict[str, tuple[Load, dict[str, Tensor]]]:
-    """Every way of loading every head, with the inputs that it takes."""
-    found: dict[str, tuple[Load, dict[str, Tensor]]] = {}
+def ways(folder: Path) -> dict[str, Way]:
+    """Every way of loading every head."""
+    found: dict[str, Way] = {}
     for case in tiny.HEADS:
         place, inputs = folder / case.name, case.inputs()
         build_folder(case.build(), place)
-        auto = getattr(transformers, case.auto_class)
-        found[f"class, {case.name}"] = partial(case.model_class.from_pretrained, place), inputs
-        found[f"Auto class, {case.name}"] = partial(auto.from_pretrained, place), inputs
-        found[f"checked, {case.name}"] = partial(checked, partial(auto.from_pretrained, place)), inputs
-        found[f"own code, {case.name}"] = partial(by_own_code, place, case.auto_class), inputs
+        auto, reads = getattr(transformers, case.auto_class), tensors(place)
+        found[f"class, {case.name}"] = Way(partial(case.model_class.from_pretrained, place), inputs, reads)
+        found[f"Auto class, {case.name}"] = Way(partial(auto.from_pretrained, place), inputs, reads)
+        # What was loaded is compared with what the file holds.
+        found[f"checked, {case.name}"] = Way(partial(checked, partial(auto.from_pretrained, place)), inputs, 2 * reads)
+        found[f"own code, {case.name}"] = Way(partial(by_own_code, place, case.auto_class), inputs, reads)
     for name, (make, auto_class) in STOCK.items():
         place = make(folder / name)
         inputs = {"pixel_values": torch.ones(2, 3, 8, 8)} if name == "vit" else {"input_ids": torch.arange(5)[None]}
         ours = partial(qkv.from_transformers, str(place))
-        found[f"converted, {name}"] = ours, inputs
-        found[f"converted and back, {name}"] = (lambda ours=ours: qkv.to_transformers(ours())), inputs
-        found[f"stock, {name}"] = partial(getattr(transformers, auto_class).from_pretrained, place), inputs
+        stock, reads = partial(getattr(transformers, auto_class).from_pretrained, place), tensors(place)
+        found[f"converted, {name}"] = Way(ours, inputs, reads)
+        found[f"converted and back, {name}"] = Way(lambda ours=ours: qkv.to_transformers(ours()), inputs, reads)
+        found[f"stock, {name}"] = Way(stock, inputs, reads)
     return found
+
+
+def tensors(folder: Path) -> int:
+    """How many tensors a load of a folder reads."""
+    with safe_open(folder / "model.safetensors", "pt") as file:
+        return len(file.keys())
+
+
+def forgotten(folder: Path) -> float:
+    """How many objects safetensors forgets for each tensor that it reads: version 0.8.0 the two ends of its bytes."""
+    path, times = folder / "model.safetensors", 100
+    load_file(path)
+    before = sys.getallocatedblocks()
+    for _ in range(times):
+        load_file(path)
+    return (sys.getallocatedblocks() - before) / times / tensors(folder)
 
 
 @torch.no_grad()
@@ -79,24 +111,31 @@ def digest(model: Any, inputs: dict[str, Tensor]) -> str:
 def load_often(folder: Path, count: int, seed: int) -> dict[str, Any]:
     """Load again and again: what differed from the first time, and what the process held on the way."""
     chance, known = random.Random(f"loads {seed}"), ways(folder)
-    names = list(known)
+    names, lost = list(known), forgotten(folder / tiny.HEADS[0].name)
     first: dict[str, str] = {}
-    different, memory, kept, counts = [], [], [], Counter()
+    different, memory, blocks, kept, counts, reads = [], [], [], [], Counter(), 0
     warm, every = max(count // 5, 2 * len(names)), max(count // 100, 1)
     for number in range(1, count + 1):
         name = names[number - 1] if number <= len(names) else chance.choice(names)
-        load, inputs = known[name]
+        way = known[name]
         with deadline(120):
-            found = digest(load(), inputs)
+            found = digest(way.load(), way.inputs)
         counts[name.partition(",")[0]] += 1
+        reads += way.reads
         if first.setdefault(name, found) != found:
             different.append(name)
         if number > warm and number % every == 0:
-            memory.append(anonymous_memory())
+            memory.append((number, anonymous_memory(), lost * reads))
+            blocks.append(sys.getallocatedblocks())
             kept.append(held())
+    (began, _, lost_before), (*_, lost_after) = memory[0], memory[-1]
+    kilobytes, others = [each for _, each, _ in memory], [each - BLOCK * gone / 1024 for _, each, gone in memory]
     return {
         "loads": count, "ways": dict(counts), "folders": len(tiny.HEADS) + len(STOCK), "other outputs": different,
-        "memory growth": growth(memory), "memory kB": [memory[0], min(memory), max(memory), memory[-1]],
+        "forgotten by safetensors, objects a tensor": lost,
+        "memory growth": growth(kilobytes), "memory growth without what safetensors forgets": growth(others),
+        "other objects a load": (blocks[-1] - blocks[0] - (lost_after - lost_before)) / (count - began),
+        "memory kB": [kilobytes[0], min(kilobytes), max(kilobytes), kilobytes[-1]],
         "held": {name: [kept[0][name], kept[-1][name]] for name in kept[0]},
     }  # fmt: skip
 

@@ -559,6 +559,31 @@ def multi_head_attention(
     return linear(merge_heads(mixed), o_weight, o_bias), weights
 
 
+def global_attention(x, local, own, output, heads, kv_heads, chosen, *, visible=None, keep=None, rotate=None):
+    """Attend by Q_s, K_s, V_s where `visible` and to `chosen` tokens; rows of these by Q_g, K_g, V_g to all that `keep` has.
+
+    `local` and `own` are the weights and biases of both sets of projections, `output` those of the map after them.
+    Source: Beltagy et al. 2020, Longformer, §3.1, "Global Attention" and "Linear Projections for Global Attention",
+    https://arxiv.org/abs/2004.05150
+    Shapes: x (B, T, D), chosen and keep (B, T), visible(b, t, s) -> (B, T, D), weights (B, H, T, T)
+    """
+
+    def real(b, t, s):
+        return keep is None or bool(keep[b, s])
+
+    def near(b, t, s):
+        return real(b, t, s) and (visible is None or visible(b, t, s) or bool(chosen[b, s]))
+
+    turns = {"rotate_query": rotate, "rotate_key": rotate}
+    rows, row_weights = multi_head_attention(x, x, *local, *output, heads, kv_heads, visible=near, **turns)
+    global_rows, global_weights = multi_head_attention(x, x, *own, *output, heads, kv_heads, visible=real, **turns)
+    mixed, weights = [], []
+    for b, t in itertools.product(range(x.shape[0]), range(x.shape[1])):
+        mixed.append(global_rows[b, t] if chosen[b, t] else rows[b, t])
+        weights.append(global_weights[b, :, t] if chosen[b, t] else row_weights[b, :, t])
+    return torch.stack(mixed).view_as(x), torch.stack(weights).view(*x.shape[:2], *weights[0].shape).transpose(1, 2)
+
+
 def split_heads(x, heads):
     """Cut each vector into `heads` consecutive pieces: (B, T, H*K) -> (B, H, T, K).
 

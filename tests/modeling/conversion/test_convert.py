@@ -148,6 +148,8 @@ def test_every_class_that_exists_on_both_sides_converts(model_type: str) -> None
         for official in found if isinstance(found, tuple) else (found,):
             if not issubclass(official_config, official.config_class):  # a JEV head, which takes this model as a part
                 continue
+            if official.__name__ in families.LEFT_OUT:
+                continue
             ours = {head.ours.__name__ for one in kin for head in one.heads if head.theirs == official.__name__}
             assert ours, f"{auto_class} finds {official.__name__}, which no table has"
             references = [one.family.auto_classes.get(auto_class, "") for one in kin]

@@ -206,8 +206,25 @@ def test_marked_tokens(marks: str, pattern: str, position: str, padding: str | N
     assert assert_same(model, input_ids=ids(4, 23), real=real, global_attention_mask=marked, **mask)
 
 
-def test_documents_in_a_row_have_marked_tokens_of_their_own() -> None:
-    model = jittered(QkvEncoderModel(encoder(**SIZES, position="rope", **PATTERNS["sliding"])))
+OWN = {"pattern": ["sliding", "dilated"], "sliding_window": 3, "global_projections": True}
+OWN_WAYS = itertools.product(MARKED, (0, 2), (None, *PADDING), (True, False))
+
+
+@pytest.mark.parametrize(("marks", "first", "padding", "removed"), sampled(OWN_WAYS, 3))
+def test_global_tokens_with_projections_of_their_own(
+    marks: str, first: int, padding: str | None, removed: bool
+) -> None:
+    model = jittered(QkvEncoderModel(encoder(**SIZES, position="rope", num_global_tokens=first, **OWN)))
+    model.remove_padding = removed
+    real = None if padding is None else PADDING[padding].expand(4, -1)
+    mask = {} if real is None else {"attention_mask": real.long()}
+    marked = MARKED[marks].expand(4, -1).long()
+    assert assert_same(model, input_ids=ids(4, 23), real=real, global_attention_mask=marked, **mask)
+
+
+@pytest.mark.parametrize("fields", [PATTERNS["sliding"], OWN], ids=["shared", "own projections"])
+def test_documents_in_a_row_have_marked_tokens_of_their_own(fields: dict[str, Any]) -> None:
+    model = jittered(QkvEncoderModel(encoder(**SIZES, position="rope", **fields)))
     positions, marked = torch.cat((torch.arange(14), torch.arange(9)))[None], torch.arange(23)[None] % 7 == 2
     with exact():
         together = model(ids(1, 23), position_ids=positions, global_attention_mask=marked).last_hidden_state

@@ -38,6 +38,8 @@ LEFT_OUT: dict[str, str] = {
     **dict.fromkeys(
         ("BertLMHeadModel", "RobertaForCausalLM", "XLMRobertaForCausalLM", "ElectraForCausalLM"), MADE_CAUSAL
     ),
+    "BigBirdForCausalLM": MADE_CAUSAL,
+    "BigBirdForQuestionAnswering": "a feed-forward network of its own before its scores, which no head here has",
     **dict.fromkeys(("BartForCausalLM", "MBartForCausalLM", "PegasusForCausalLM", "MarianForCausalLM"), DECODER_ALONE),
     "WhisperForAudioClassification": "a class for a whole recording, and no head of ours pools sound",
     "WhisperForCausalLM": DECODER_ALONE,

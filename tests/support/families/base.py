@@ -27,7 +27,8 @@ class Family:
     "offset" where position ids count from the padding id. `padding_idx` says that their table gives the padding token
     no gradient as an input, even where a target starts with it; ours learns from whatever is read. `stored_as` is the
     prefix of the classes this comes back as, where its architecture is that of another. `frozen` is found in
-    the name of what theirs does not train and ours does.
+    the name of what theirs does not train and ours does. `windowed` says that
+    their weights are those of global tokens, then of near ones.
     """
 
     model_type: str
@@ -42,6 +43,7 @@ class Family:
     padding_idx: bool = False
     stored_as: str = ""
     frozen: str = " "
+    windowed: bool = False
 
     def rows(self) -> list["Row"]:
         """Every class at the config."""
@@ -119,7 +121,7 @@ class Row:
         """Sides on which padding leaves the official class's numbers right."""
         return tuple(side for side in self.family.sides if side != "left" or self.head not in self.family.first_token)
 
-    def real(self, name: str, value: Tensor, inputs: dict[str, Tensor]) -> Tensor:
+    def real(self, name: str, value: Tensor, inputs: dict[str, Tensor], *, ours: bool) -> Tensor:
         """An output at its real tokens: those of padding are read by nobody, and each side fills them as it likes."""
         source = inputs.get("attention_mask")
         mask = source if name.startswith("encoder") else inputs.get("decoder_attention_mask", source)
@@ -129,6 +131,10 @@ class Row:
             mask = mask[:, ::2]
         mask = mask.flatten(0, -2).bool()
         value = dense(value, mask.shape[-1]) if "attentions" in name and value.ndim == 5 else value
+        if self.family.windowed and name.startswith(("attentions", "encoder_attentions")):
+            marks = inputs["global_attention_mask"].flatten(0, -2).bool() & mask
+            value = value if ours else dense_windows(value, marks, near_tokens(self.config()))
+            value = value * ~marks[:, None, :, None]  # theirs are apart
         rows = value.transpose(1, 2) if "attentions" in name else value
         return rows[mask] if rows.shape[:2] == mask.shape else value
 
@@ -144,12 +150,17 @@ class Row:
         return {**inputs, "position_ids": positions(mask)} if shifted else inputs
 
 
+# Parts that nothing reads, and that are made anew on the way back.
+UNREAD_PARTS = dict.fromkeys(
+    ("BigBirdForMaskedLM", "BigBirdForSequenceClassification", "BigBirdForTokenClassification"), "bert.pooler."
+)
 # Untied, these are parameters that nothing reads: a second name for the bias of BERT's words, BART's shared table.
 UNREAD = {
     "cls.predictions.bias": "cls.predictions.decoder.bias",
     "lm_head.bias": "lm_head.decoder.bias",
     "shared.weight": "decoder.embed_tokens.weight",
     "model.shared.weight": "model.decoder.embed_tokens.weight",
+    "led.shared.weight": "led.decoder.embed_tokens.weight",
 }
 
 
@@ -160,6 +171,9 @@ def silence(model: PreTrainedModel) -> None:
     for unread, read in UNREAD.items():
         if unread in parameters and read in parameters:
             parameters[unread].copy_(parameters[read])
+    for name, parameter in parameters.items():
+        if name.startswith(UNREAD_PARTS.get(type(model).__name__, " ")):
+            parameter.requires_grad_(False)
 
 
 def dense(blocks: Tensor, length: int) -> Tensor:
@@ -170,6 +184,25 @@ def dense(blocks: Tensor, length: int) -> Tensor:
         rows, keys = slice(block * size, (block + 1) * size), slice(block * size, (block + 3) * size)
         whole[:, :, rows, keys] = blocks[:, block]
     return whole[:, :, :length, size : size + length]
+
+
+def near_tokens(config: PreTrainedConfig) -> int:
+    """Tokens on either side in a window of theirs."""
+    width = config.attention_window
+    return (width if isinstance(width, int) else width[0]) // 2
+
+
+def dense_windows(weights: Tensor, marks: Tensor, near: int) -> Tensor:
+    """Weights of all keys from those of a row's global tokens, then of keys `near` to each query: -> (B, H, T, T)."""
+    batch, heads, length, width = weights.shape
+    whole = weights.new_zeros(batch, heads, length, length)
+    for row in range(batch):
+        for index, place in enumerate(marks[row].nonzero().flatten().tolist()):
+            whole[row, :, :, place] += weights[row, :, :, index]
+    for query in range(length):
+        for key in range(max(query - near, 0), min(query + near + 1, length)):
+            whole[:, :, query, key] += weights[:, :, query, width - 1 - near + key - query]
+    return whole
 
 
 def rope(kind: str, **parameters: Any) -> dict[str, Any]:

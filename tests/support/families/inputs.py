@@ -1,5 +1,6 @@
 """What each head of an official model is fed: functions of the side on which rows are padded, or "none"."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -101,6 +102,35 @@ def masked_translation_labels(side: str) -> dict[str, Tensor]:
     """For a model that numbers padding of its own accord: what is read of the target is told as well."""
     inputs = translation_labels(side)
     return {**inputs, "decoder_attention_mask": (inputs["labels"] != -100).long()}
+
+
+def spans_without_padding(side: str) -> dict[str, Tensor]:
+    """With a loss where no padding takes part in it: scores there are each side's own."""
+    return {
+        name: value for name, value in spans(side).items() if side == "none" or not name.startswith(("start", "end"))
+    }
+
+
+def with_global_tokens(make: Callable[[str], dict[str, Tensor]]) -> Callable[[str], dict[str, Tensor]]:
+    """Add marks at odd places, none in the second row, some of them at padding; a text that is classified begins with one."""
+
+    def made(side: str) -> dict[str, Tensor]:
+        inputs = make(side)
+        marks = inputs["input_ids"] % 4 == 1
+        marks[1] = False
+        if inputs.get("labels", marks).ndim == 1 == marks.ndim - 1:
+            marks[:, 0] = True
+        return {**inputs, "global_attention_mask": marks.long()}
+
+    return made
+
+
+global_segments, global_token_labels, global_classes, global_spans, global_choices = map(
+    with_global_tokens, (segments, token_labels, classes, spans_without_padding, choices)
+)
+global_translation, global_translation_labels, global_answers = map(
+    with_global_tokens, (translation, translation_labels, answers)
+)
 
 
 def images(side: str) -> dict[str, Tensor]:

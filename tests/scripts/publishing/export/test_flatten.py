@@ -31,6 +31,7 @@ CONFIGS = {
         embedding_size=64,
     ),
     "bert": qkv.presets.bert_base(),
+    "longformer": qkv.presets.longformer_base(),
     "vit": qkv.presets.vit_base_16(),
     "bart": qkv.presets.bart_base(encoder={"norm_first": True}),
     "rnnsearch": qkv.presets.rnnsearch_50(),

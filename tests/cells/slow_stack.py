@@ -1,0 +1,192 @@
+"""A stack as slow loops: positions, patterns and kernels from `reference`, everything else from the model's own modules.
+
+One row is computed at a time, without its padding, so that no mask is needed but that of the pattern.
+
+Shapes: T tokens, S tokens of memory, D hidden_size, H heads, G key-value heads, K head_dim.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import reference
+from qkv.configuration.axes import ROTARY_POSITIONS
+from qkv.modeling.position.hooks import Embedded
+
+Turn = Callable[[Tensor], Tensor]
+
+
+class Row(NamedTuple):
+    """The tokens of one row: their positions (1, T), and the rows and columns of an image, or None."""
+
+    places: Tensor
+    grid: tuple[int, int] | None
+
+
+class Memory(NamedTuple):
+    """What cross-attention reads of one row: (1, S, D), and what is added to the input of its keys, or zeros."""
+
+    hidden: Tensor
+    added: Tensor
+
+
+def tabled(name: str, stack: Any, row: Row) -> Tensor:
+    table = getattr(reference, f"{name}_table")(row.places.shape[1], stack.config.hidden_size)
+    return reference.learned_positions(row.places, table)
+
+
+def in_rows_and_columns(stack: Any, row: Row) -> Tensor:
+    assert row.grid is not None
+    return reference.image_positions(torch.ones(row.grid, dtype=torch.bool), stack.config.hidden_size)[None]
+
+
+# What is added to the stack's input, and to the input of queries and keys in every layer: (1, T, D).
+INPUTS: dict[str, Callable[[Any, Row], Tensor]] = {
+    "learned": lambda stack, row: reference.learned_positions(row.places, stack.position.table.weight),
+    "grid": lambda stack, row: reference.grid_positions(
+        row.places,
+        stack.position.table.weight,
+        stack.config.text_length,
+        stack.config.grid_rows,
+        stack.config.grid_columns,
+    ),
+    **{name: partial(tabled, name) for name in ("sinusoidal", "sinusoidal_concat", "sinusoidal_t2t")},
+    "sinusoidal_2d_and_input": in_rows_and_columns,
+}
+QUERY_KEYS: dict[str, Callable[[Any, Row], Tensor]] = {
+    "sinusoidal_2d": in_rows_and_columns,
+    "sinusoidal_2d_and_input": in_rows_and_columns,
+    "object_queries": lambda stack, row: stack.position.table.weight[None],
+}
+BIASES: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "alibi": lambda stack, places: reference.alibi_bias(stack.config.num_attention_heads, places, places),
+    "t5": lambda stack, places: reference.t5_bias(
+        stack.position.table.weight,
+        places,
+        places,
+        not stack.config.causal,
+        stack.config.relative_attention_max_distance,
+    ),
+    "kerple": lambda stack, places: reference.kerple_bias(stack.position.log_r1, stack.position.log_r2, places, places),
+}
+PATTERNS: dict[str, Callable[[Any], Callable[[int, int], bool]]] = {
+    "full": lambda config: reference.full,
+    "sliding": lambda config: partial(reference.sliding, window=config.sliding_window),
+    "dilated": lambda config: partial(reference.dilated, window=config.sliding_window, dilation=config.dilation),
+    "block_sparse": lambda config: partial(reference.block_sparse, block_size=config.block_size),
+    "random": lambda config: partial(
+        reference.random,
+        block_size=config.block_size,
+        count=config.num_random_blocks,
+        seed=config.random_blocks_seed,
+        causal=config.causal,
+    ),
+    "strided": lambda config: partial(reference.strided, stride=config.block_size),
+    "fixed": lambda config: partial(reference.fixed, stride=config.block_size, columns=config.fixed_columns),
+    "row": lambda config: partial(reference.row, **grid_of(config)),
+    "column": lambda config: partial(reference.column, **grid_of(config)),
+    "convolutional": lambda config: partial(reference.convolutional, **grid_of(config), kernel=config.grid_kernel),
+}
+
+
+def grid_of(config: Any) -> dict[str, int]:
+    return {"text_length": config.text_length, "columns": config.grid_columns}
+
+
+def visible_pairs(config: Any) -> Callable[[int, int, int], bool]:
+    """Which keys the queries of a stack see in layers of its pattern: visible(b, t, s)."""
+    causal = [reference.causal] if config.causal else []
+    return reference.visibility(PATTERNS[config.pattern](config), *causal)
+
+
+def turns(config: Any, places: Tensor) -> tuple[Turn, Turn]:
+    """How queries and keys are rotated: 2 x ((1, H, T, K) -> same)."""
+    if config.position not in ROTARY_POSITIONS:
+        return (lambda heads: heads), (lambda heads: heads)
+    frequencies, _ = reference.rope_frequencies(config.head_dim, config.rope_parameters["rope_theta"])
+
+    def turn(heads: Tensor, sign: int) -> Tensor:
+        turned = reference.rotate_heads(heads, places, frequencies)
+        return reference.xpos_scale(turned, places, config.head_dim, sign) if config.position == "xpos" else turned
+
+    return partial(turn, sign=1), partial(turn, sign=-1)
+
+
+def project(module: Any, name: str, hidden: Tensor) -> Tensor:
+    """One projection: (1, T, D) -> (1, T, H * K)."""
+    linear = getattr(module, name)
+    return reference.linear(hidden, linear.weight, linear.bias)
+
+
+def softmax(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:
+    query, key, value = heads
+    return reference.attention(turned[0](query), turned[1](key), value, **score)[0]
+
+
+def linear(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:
+    assert score.pop("bias") is None
+    return reference.linear_attention(*heads, module.config.feature_map, score["visible"], *turned)[0]
+
+
+def gated_delta(module: Any, hidden: Tensor, heads: list[Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:
+    """Token by token, which is the only order there is: what is visible is all that came before."""
+    query, key, value = map(reference.silu, heads)
+    query, key = (
+        turn(each_vector(reference.unit_length, each)) for turn, each in zip(turned, (query, key), strict=True)
+    )
+    step = torch.log(1 + torch.exp(module.decay_proj(hidden) + module.decay_bias))
+    decay = torch.exp(-torch.exp(module.decay_log) * step).transpose(1, 2)
+    rate = reference.sigmoid(module.rate_proj(hidden)).transpose(1, 2)
+    mixed = reference.gated_delta_rule(query, key, value, decay, rate)
+    return reference.rms_norm(mixed, module.out_norm.weight, module.out_norm.eps)
+
+
+def each_vector(function: Callable[[Tensor], Tensor], heads: Tensor) -> Tensor:
+    return torch.stack([function(vector) for vector in heads.flatten(0, -2)]).view(heads.shape)
+
+
+KERNELS: dict[str, Callable[..., Tensor]] = {"softmax": softmax, "linear": linear, "gated_delta": gated_delta}
+
+
+def attend(module: Any, inputs: tuple[Tensor, Tensor, Tensor], turned: tuple[Turn, Turn], **score: Any) -> Tensor:
+    """Project what queries, keys and values are made of, mix by the kernel, project back: 3 x (1, T, D) -> (1, T, D)."""
+    groups = (module.config.num_attention_heads, *2 * [module.config.num_key_value_heads])
+    names = ("q_proj", "k_proj", "v_proj")
+    heads = [
+        reference.split_heads(project(module, name, given), count)
+        for name, given, count in zip(names, inputs, groups, strict=True)
+    ]
+    mixed = KERNELS[module.config.kernel](module, inputs[2], heads, turned, **score)
+    return project(module, "o_proj", reference.merge_heads(mixed))
+
+
+def run_slowly(stack: Any, given: Tensor, memory: Memory | None = None) -> Tensor:
+    """Run a stack on the input of one row, of which nothing is padding: -> (1, T, D)."""
+    config, embedded = stack.config, stack.embed_tokens(given)
+    hidden, grid = (embedded.hidden, embedded.grid) if isinstance(embedded, Embedded) else (embedded, None)
+    row = Row(torch.arange(hidden.shape[1])[None], grid)
+    if config.position in INPUTS:
+        hidden = hidden + INPUTS[config.position](stack, row)
+    added = query_key(stack, row, hidden)
+    bias = BIASES[config.position](stack, row.places) if config.position in BIASES else None
+    score, turned = {"visible": visible_pairs(config), "bias": bias}, turns(config, row.places)
+    for layer in stack.layers:
+        read = layer.self_attn_residual.input(hidden)
+        placed = read + added
+        hidden = layer.self_attn_residual(hidden, attend(layer.self_attn, (placed, placed, read), turned, **score))
+        if memory is not None:
+            read, unturned = layer.cross_attn_residual.input(hidden), (lambda heads: heads, lambda heads: heads)
+            inputs = (read + added, memory.hidden + memory.added, memory.hidden)
+            branch = attend(layer.cross_attn, inputs, unturned, visible=None, bias=None)
+            hidden = layer.cross_attn_residual(hidden, branch)
+        hidden = layer.mlp_residual(hidden, layer.mlp(layer.mlp_residual.input(hidden)))
+    return stack.norm(hidden)
+
+
+def query_key(stack: Any, row: Row, hidden: Tensor) -> Tensor:
+    """What is added to the input of queries and keys in every layer, zeros where nothing is: (1, T, D)."""
+    position = stack.config.position
+    return QUERY_KEYS[position](stack, row) if position in QUERY_KEYS else torch.zeros_like(hidden)
