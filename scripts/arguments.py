@@ -101,8 +101,9 @@ def compare(parser: ArgumentParser) -> None:
 def compare_history(parser: ArgumentParser) -> None:
     """Compare an RNN, an RNN with attention and a Transformer, and test the claims about them.
 
-    Measures quality, time, gradients and activations by length. Writes a record, pictures, and a page with the
-    documents' claims beside what was measured.
+    Measures quality, time, gradients and activations by length, and what attention with and without a window, linear
+    attention and recurrence cost on up to 65,536 tokens. Writes a record, pictures, and a page with the documents'
+    claims beside what was measured.
 
     Example: qkv compare-history --out runs/history
     """
@@ -112,6 +113,8 @@ def compare_history(parser: ArgumentParser) -> None:
         "--quick", action="store_true", help="take seconds instead of a quarter of an hour; the results mean nothing"
     )
     parser.add_argument("--steps", action="store_true", help="time training steps again, into the record in OUT")
+    help = "measure the costs of long texts again, into the record in OUT"
+    parser.add_argument("--lengths", action="store_true", help=help)
     parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
 
 

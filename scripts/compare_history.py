@@ -1,4 +1,4 @@
-"""Compare an RNN, an RNN with attention and a Transformer, and write a record, pictures and a page."""
+"""Compare an RNN, an RNN with attention and a Transformer, and what long texts cost; write a page with pictures."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -9,7 +9,7 @@ from qkv.scripts.common.files import RECORD, write_atomically
 from qkv.scripts.common.tables import print_table
 from qkv.scripts.history.claims import verdicts
 from qkv.scripts.history.figures import draw
-from qkv.scripts.history.measure import SIZES, measure, measure_steps_again
+from qkv.scripts.history.measure import SIZES, measure, measure_lengths_again, measure_steps_again
 from qkv.scripts.history.page import page
 from qkv.scripts.training.record import read_record, write_record
 
@@ -20,9 +20,10 @@ def run(arguments: Namespace) -> None:
     """Measure, or read a record, and write the page and figures."""
     folder = arguments.out
     command = public_command(arguments.words)
-    if arguments.steps or arguments.page:
+    if arguments.steps or arguments.lengths or arguments.page:
         record = read(folder)
         record = measure_steps_again(record, command) if arguments.steps else record
+        record = measure_lengths_again(record, command) if arguments.lengths else record
     else:
         check_new(folder, arguments.seed)
         folder.mkdir(parents=True, exist_ok=True)

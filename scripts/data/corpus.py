@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.stream import Stream
@@ -34,6 +34,19 @@ class DataSet:
     source: str
     invalid_records: RecordValidation = field(default_factory=RecordValidation, kw_only=True, compare=False)
     report: dict[str, Any] = field(default_factory=dict, kw_only=True, compare=False)
+    # The fields that hold an item for each example of a split, of data that recipes may divide.
+    row_fields: ClassVar[Sequence[str]] = ()
+
+    def divided(self, recipe: Recipe) -> Self:
+        """Return it in the splits that the recipe asks for."""
+        columns = {name: getattr(self, name) for name in self.row_fields}
+        rows = divide({name: len(items) for name, items in columns[self.row_fields[0]].items()}, recipe)
+        chosen: dict[str, Any] = {
+            name: {split: [splits[source][row] for row in own] for split, (source, own) in rows.items()}
+            for name, splits in columns.items()
+            if splits
+        }
+        return replace(self, **chosen)
 
 
 @dataclass(frozen=True)
@@ -59,22 +72,12 @@ class Corpus(DataSet):
     pairs: Splits[str] = field(default_factory=dict)
     numbers: Splits[float] = field(default_factory=dict)
     stream: Callable[[Prepare, int | None], Stream] | None = None
+    row_fields: ClassVar[Sequence[str]] = ("texts", "labels", "targets")
 
     @property
     def evaluated(self) -> list[str]:
         """Return the splits that are not for training."""
         return [name for name in self.texts if name != "train"]
-
-    def divided(self, recipe: Recipe) -> "Corpus":
-        """Return it in the splits that the recipe asks for."""
-        rows = divide({name: len(texts) for name, texts in self.texts.items()}, recipe)
-        columns: dict[str, Splits[Any]] = {"texts": self.texts, "labels": self.labels, "targets": self.targets}
-        chosen: dict[str, Any] = {
-            column: {name: [splits[source][row] for row in own] for name, (source, own) in rows.items()}
-            for column, splits in columns.items()
-            if splits
-        }
-        return replace(self, **chosen)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 import ast
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from datasets import ClassLabel, Dataset
 
@@ -25,6 +25,7 @@ class TaggedWords(DataSet):
     words: Splits[list[str]]
     tags: Splits[list[int]]
     names: list[str]
+    row_fields: ClassVar[Sequence[str]] = ("words", "tags")
 
 
 def read_tagged_words(recipe: Recipe) -> TaggedWords:

@@ -1,4 +1,4 @@
-"""Texts of thousands of words that only far words explain: nested lists of operations, and pairs that come again."""
+"""Texts of thousands of words that only far words explain: nested lists, pairs that come again, a table in front."""
 
 from collections.abc import Callable, Sequence
 from random import Random
@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from qkv.scripts.data.corpus import TEST_EVERY, Corpus
+from qkv.scripts.data.tagged_words import TaggedWords
 from qkv.scripts.recipes.schema import Recipe
 
 LISTOPS = "https://arxiv.org/abs/2011.04006"
@@ -22,6 +23,8 @@ OPERATORS: dict[str, Callable[[Sequence[int]], int]] = {
 DEPTH, FILLED, NESTED = 10, 3, 0.25
 ARGUMENTS, SHORTEST = 10, 4
 VALUES = 16
+# The shortest text of training that begins with a table, in lengths of the table.
+SHORTEST_TEXT = 2
 Item = TypeVar("Item")
 
 
@@ -82,6 +85,39 @@ def draw_pairs(random: np.random.Generator, keys: int, pairs: int) -> list[str]:
     """Draw keys, each followed by the value that it has in this text."""
     values = random.integers(VALUES, size=keys)
     return [word for key in random.integers(keys, size=pairs) for word in (f"k{key}", f"v{values[key]}")]
+
+
+def associative_recall(recipe: Recipe) -> TaggedWords:
+    """Make texts of a table of `text.symbols` keys and their values, then keys, each with its value as its tag.
+
+    No word but those of the table tells a value: what is read of it has to come all the way. Tests have `text.length`
+    words, less the two of a tokenizer's template. Texts of training are shorter, evenly in the logarithm of their
+    length, for a table is learned to be read where it is near.
+
+    Source: Arora et al. 2024, Zoology, §3 (multi-query associative recall), https://arxiv.org/abs/2312.04927, with
+        values as tags
+    """
+    random, keys, most = np.random.default_rng(0), recipe.text.symbols, recipe.text.length - 2
+    least = min(SHORTEST_TEXT * keys, most)
+    if least <= keys:
+        raise ValueError(
+            f"text.length={recipe.text.length} has no room behind a table of text.symbols={keys} keys; take at least "
+            f"{SHORTEST_TEXT * keys + 2}"
+        )
+    lengths = np.exp(random.uniform(np.log(least), np.log(most + 1), size=recipe.text.made)).astype(int)
+    lengths[::TEST_EVERY] = most
+    rows = [draw_table_and_keys(random, keys, length - keys) for length in lengths]
+    title = f"tables of {keys} keys and their values, and keys to look up"
+    words, tags = (split(list(column)) for column in zip(*rows, strict=True))
+    return TaggedWords("associative-recall", title, RECALL, words, tags, [f"v{value}" for value in range(VALUES)])
+
+
+def draw_table_and_keys(random: np.random.Generator, keys: int, count: int) -> tuple[list[str], list[int]]:
+    """Draw a table of all keys in any order, and `count` keys; return the words, and the value of each."""
+    values, order = random.integers(VALUES, size=keys), random.permutation(keys)
+    asked = random.integers(keys, size=count)
+    words = [*(f"k{key}=v{values[key]}" for key in order), *(f"k{key}" for key in asked)]
+    return words, values[np.concatenate((order, asked))].tolist()
 
 
 def unknown(keys: int, pairs: int) -> float:

@@ -5,6 +5,7 @@ from math import inf
 from typing import Any
 
 from qkv.scripts.common.resources import table
+from qkv.scripts.history.lengths import FIT_FROM, fitted_exponent
 from qkv.scripts.history.speed import growth
 
 Record = dict[str, Any]
@@ -93,6 +94,15 @@ def grows(record: Record, layer: str, cost: str, at_least: float, at_most: float
     return f"{layer}: exponent {exponent:.2f} from {before} to {after}", at_least <= exponent <= at_most
 
 
+def scales(record: Record, stack: str, cost: str, at_least: float, at_most: float = inf) -> Finding:
+    """Fit the exponent by which a cost of a stack grows with the length of long texts."""
+    curve = record["lengths"]["stacks"][stack][cost]
+    exponent, lengths = fitted_exponent(curve), [int(length) for length, _ in curve if length >= FIT_FROM]
+    if exponent is None:
+        return f"{stack}: no two lengths from {FIT_FROM} on", None
+    return f"{stack}: exponent {exponent:.2f} from {lengths[0]} to {lengths[-1]}", at_least <= exponent <= at_most
+
+
 def from_every_start(judge: Callable[..., Finding]) -> Callable[..., Finding]:
     """Judge a variant of the layers from every initialisation."""
 
@@ -133,5 +143,5 @@ def first_gradient(layers: Layers, below: float) -> Finding:
 
 # How the claims in claims.yaml are decided, by the word there.
 DECISIONS: dict[str, Callable[..., Finding]] = {
-    judge.__name__: judge for judge in (bottleneck, better, extrapolates, gradient, faster, slower, grows)
+    judge.__name__: judge for judge in (bottleneck, better, extrapolates, gradient, faster, slower, grows, scales)
 } | {judge.__name__: from_every_start(judge) for judge in (steady, last_deviation, gradients, first_gradient)}

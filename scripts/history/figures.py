@@ -69,11 +69,28 @@ def draw_layers(record: Record, figure: Figure) -> None:
         axis.set(yscale="log", xlabel="layer (0: the input)", title=title)
 
 
+def draw_lengths(record: Record, figure: Figure) -> None:
+    """Draw seconds and peak memory of a training step by length, and with dashes those of a forward pass."""
+    axes, units = figure.subplots(1, 2), {"seconds": 1, "bytes": 2**20}
+    for axis, (unit, divisor) in zip(axes, units.items(), strict=True):
+        for place, (name, curves) in enumerate(record["lengths"]["stacks"].items()):
+            for what, line in (("step", "-"), ("forward", "--")):
+                lengths, values = zip(*curves[f"{what}_{unit}"], strict=True)
+                style = {"color": f"C{place}", "linestyle": line, "label": name if what == "step" else ""}
+                axis.plot(lengths, [value / divisor for value in values], marker=".", **style)
+        axis.set(xscale="log", yscale="log", xlabel="tokens of a text")
+        axis.set_xticks(ticks := record["size"]["stack_lengths"], [f"{tick:,}" for tick in ticks], fontsize=8)
+        axis.minorticks_off()
+    axes[0].set_title("CPU seconds of a training step (dashed: forward)")
+    axes[1].set_title("peak memory of the same, MiB")
+
+
 FIGURES: dict[str, Callable[[Record, Figure], None]] = {
     "quality.png": draw_quality,
     "steps.png": draw_steps,
     "gradients.png": draw_gradients,
     "activations.png": draw_layers,
+    "lengths.png": draw_lengths,
 }
 
 

@@ -14,6 +14,7 @@ from qkv.scripts.common.environment import commit, processor, versions
 from qkv.scripts.common.resources import table
 from qkv.scripts.history.activations import measure_activations
 from qkv.scripts.history.gradients import gradients_by_distance
+from qkv.scripts.history.lengths import measure_stacks
 from qkv.scripts.history.models import COMPARED, LETTERS, build_models
 from qkv.scripts.history.quality import Curriculum, accuracy, train_in_turns
 from qkv.scripts.history.speed import measure_layers, time_steps
@@ -26,8 +27,9 @@ class Size:
 
     `width` is the Transformer's. Each model is trained for `seconds` of CPU time on sources of the `training_lengths`,
     `batch_tokens` at a step, and tested on about `test_tokens` at each of the `test_lengths`. Training steps on
-    `timed_tokens` are timed at the `timed_lengths`, in so many `turns`, single layers at the `layer_lengths`. Gradients
-    are measured on sources of `gradient_length`, activations in layers of `activation_width`.
+    `timed_tokens` are timed at the `timed_lengths`, in so many `turns`, single layers at the `layer_lengths`, stacks of
+    layers at the `stack_lengths` while a step takes no more than `most_seconds`. Gradients are measured on sources of
+    `gradient_length`, activations in layers of `activation_width`.
     """
 
     width: int
@@ -40,6 +42,8 @@ class Size:
     timed_tokens: int
     turns: int
     layer_lengths: Sequence[int]
+    stack_lengths: Sequence[int]
+    most_seconds: float
     gradient_length: int
     activation_width: int
     learning_rate: float = 3e-3
@@ -79,20 +83,31 @@ def measure_steps(models: dict[str, PreTrainedModel], size: Size, command: str) 
 
 
 @one_core()
+def measure_lengths_again(record: dict[str, Any], command: str) -> dict[str, Any]:
+    """Return a record whose stacks of layers are measured by length anew."""
+    return record | {"lengths": measure_lengths(Size(**record["size"]), command)}
+
+
+def measure_lengths(size: Size, command: str) -> dict[str, Any]:
+    """Measure stacks of layers by length, and name the origin, for they can be measured alone."""
+    stacks = measure_stacks(size.stack_lengths, size.most_seconds)
+    return {"stacks": stacks, "command": command, "commit": commit(), "device": device()}
+
+
+@one_core()
 def measure(size: Size, seed: int, command: str) -> dict[str, Any]:
     """Measure everything, and return the record."""
     clock, origin, models = Clock(), provenance(size, seed, command), build_models(size.width, seed)
     compared = {name: models[name] for name in COMPARED}
     log("gradients before training")
     untrained = gradients_by_distance(compared, size.gradient_length)
-    log("training steps by length, layers alone, activations")
+    log("training steps by length, activations")
     steps = measure_steps(models, size, command)
-    layers = measure_layers(size.width, size.layer_lengths, size.turns)
     activations = measure_activations(size.activation_width)
     log(f"training: {len(models)} models, {size.seconds:g} CPU seconds each")
     curriculum = Curriculum(size.seconds, size.training_lengths, size.batch_tokens, size.learning_rate, seed)
     training = train_in_turns(models, curriculum)
-    log("quality by length, gradients after training")
+    log("quality by length, layers alone, costs of long texts, gradients after training")
     # A length is the seed of its sources, and of none in training.
     quality = {
         name: [[length, accuracy(model, length, size.test_tokens, length)] for length in size.test_lengths]
@@ -106,7 +121,8 @@ def measure(size: Size, seed: int, command: str) -> dict[str, Any]:
         "training": training,
         "quality": quality,
         "steps": steps,
-        "layers": layers,
+        "layers": measure_layers(size.width, size.layer_lengths, size.turns),
+        "lengths": measure_lengths(size, command),
         "gradients": {"untrained": untrained, "trained": gradients_by_distance(compared, size.training_lengths[-1])},
         "activations": activations,
         "time": clock.read(),
@@ -115,11 +131,15 @@ def measure(size: Size, seed: int, command: str) -> dict[str, Any]:
 
 def provenance(size: Size, seed: int, command: str) -> dict[str, Any]:
     """Return what the measurements came from."""
-    device = {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     return {
         "command": command, "seed": seed, "size": asdict(size), "letters": LETTERS, "commit": commit(),
-        "versions": versions(), "device": device,
+        "versions": versions(), "device": device(),
     }  # fmt: skip
+
+
+def device() -> dict[str, Any]:
+    """Return what the measurements run on."""
+    return {"processor": processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
 
 
 def log(message: str) -> None:

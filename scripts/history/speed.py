@@ -73,9 +73,10 @@ def check_equal_work(scored: set[tuple[int, ...]]) -> None:
         raise RuntimeError(f"the models scored {sorted(scored)}, which is not the same work; there is nothing to time")
 
 
-def recurrent_layer(width: int) -> Callable[[Tensor], Tensor]:
+def recurrent_layer(width: int, layers: int = 1) -> Callable[[Tensor], Tensor]:
     """Build a unidirectional LSTM: (1, n, D) -> (1, n, D)."""
-    config = QkvRecurrentConfig(cell="lstm", bidirectional=False, attention="none", hidden_size=width, vocab_size=2)
+    shape: dict[str, Any] = {"hidden_size": width, "num_hidden_layers": layers, "vocab_size": 2}
+    config = QkvRecurrentConfig(cell="lstm", bidirectional=False, attention="none", **shape)
     encoder = QkvRecurrentModel(config).encoder
     return lambda hidden: encoder(inputs_embeds=hidden)[0]
 

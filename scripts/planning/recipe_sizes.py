@@ -40,6 +40,12 @@ def recalled(recipe: Recipe) -> DataSizes:
     return vocabulary(recipe, "words", recipe.text.symbols + long_texts.VALUES), {}
 
 
+def tables(recipe: Recipe) -> DataSizes:
+    """Return the sizes of a table of keys and values, and keys."""
+    words = recipe.text.symbols * (1 + long_texts.VALUES)
+    return {**vocabulary(recipe, "words", words), "num_labels": long_texts.VALUES}, {}
+
+
 def grids(recipe: Recipe, count: int, columns: int, length: int) -> DataSizes:
     """Return the sizes of a prompt of three words and a start token, and `length` tokens of `count` words, in rows."""
     grid = {"max_position_embeddings": 4 + length, "text_length": 4, "grid_columns": columns}
@@ -83,6 +89,7 @@ GENERATED: dict[str, Callable[[Recipe], DataSizes]] = {
     "reverse": letters,
     "listops": nested_lists,
     "recall": recalled,
+    "associative-recall": tables,
     "digits": lambda recipe: ({"num_labels": len(digit_drawings.NAMES)}, {}),
     "digit-drawings": drawings,
     "tunes": tunes,

@@ -36,6 +36,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     ObjectData: {"shapes-detect": shapes.scenes},
     SpeechData: {"spoken-digits": spoken_digits},
     PromptedCorpus: {"digit-drawings": digit_drawings, "tunes": tunes},
+    TaggedWords: {"associative-recall": long_texts.associative_recall},
     Corpus: {
         "copy": synthetic_text.copy,
         "reverse": synthetic_text.reverse,
@@ -51,7 +52,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
 NAMES = [name for makers in EXAMPLE_DATA.values() for name in makers]
 CONTENTS = {
     ImageData: "images", CaptionData: "captions", ObjectData: "boxes", SpeechData: "recordings",
-    PromptedCorpus: "prompts", Corpus: "texts",
+    PromptedCorpus: "prompts", TaggedWords: "tagged words", Corpus: "texts",
 }  # fmt: skip
 
 
@@ -100,7 +101,7 @@ def load(recipe: Recipe) -> Task:
             "read before the training; leave it out"
         )
     data: Any = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
-    if made is Corpus:
+    if made in (Corpus, TaggedWords):
         data = data.divided(recipe)
     return head.task(recipe, data)
 

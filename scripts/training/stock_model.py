@@ -22,6 +22,7 @@ HEADS: dict[str, tuple[str, Any]] = {
     "ForCausalLM": ("AutoModelForCausalLM", causal_lm_loss),
     "ForMaskedLM": ("AutoModelForMaskedLM", cross_entropy),
     "ForSequenceClassification": ("AutoModelForSequenceClassification", None),
+    "ForTokenClassification": ("AutoModelForTokenClassification", cross_entropy),
     "ForConditionalGeneration": ("AutoModelForSeq2SeqLM", cross_entropy),
     "ForImageClassification": ("AutoModelForImageClassification", None),
     "ForSpeechSeq2Seq": ("AutoModelForSpeechSeq2Seq", cross_entropy),

@@ -33,6 +33,10 @@ def test_everything_is_measured_drawn_and_described(
     assert main([*words, "--steps"]) == 0
     again = json.loads((tmp_path / "h" / "record.json").read_text())
     assert again.pop("steps")["models"] != record.pop("steps")["models"] and again == record
+    assert main([*words, "--lengths"]) == 0
+    again = json.loads((tmp_path / "h" / "record.json").read_text())
+    assert again["lengths"]["stacks"].keys() == record["lengths"]["stacks"].keys()
+    assert again["lengths"]["stacks"] != record["lengths"]["stacks"] and again["layers"] == record["layers"]
     capsys.readouterr()
     assert main(words) == 1
     assert "has a record already; give --page to write its page again, or another --out" in capsys.readouterr().err

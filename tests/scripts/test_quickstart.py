@@ -120,6 +120,7 @@ def test_texts_go_the_whole_way_too(
         ("spoken-digits data={sound} batch_size=4", "preprocessor_config.json alignment.png"),
         ("spoken-digits data={sound} batch_size=4 architecture=QkvAudioEncoderForCTC", "preprocessor_config.json"),
         ("shapes-captions text.made=40", "README.md"),
+        ("long-range text.made=40 text.symbols=4 text.length=32", "tokenizer.json"),
         ("shapes-detect text.made=20 text.evaluated=12", "objects.png"),
     ],
 )

@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from qkv.scripts.example_data.long_texts import VALUES, listops, recall, unknown
+from qkv.scripts.example_data.long_texts import VALUES, associative_recall, listops, recall, unknown
 from recipes import recipe_of
 
 LONG = recipe_of(text=dict(made=60, length=402, symbols=20))
@@ -47,6 +47,23 @@ def test_a_key_keeps_its_value_within_a_text_alone() -> None:
     assert len(seen) == 20 and min(map(len, seen.values())) > VALUES // 2
 
 
+def test_keys_have_the_values_of_the_table() -> None:
+    data = associative_recall(LONG)
+    for split, rows in data.words.items():
+        for words, tags in zip(rows, data.tags[split], strict=True):
+            table = dict(word.split("=") for word in words[:20])
+            assert len(table) == 20 and [data.names[tag] for tag in tags[:20]] == [*table.values()]
+            assert [data.names[tag] for tag in tags[20:]] == [table[word] for word in words[20:]]
+    assert {len(words) for words in data.words["test"]} == {400}
+    lengths = [len(words) for words in data.words["train"]]
+    assert 40 <= min(lengths) < 80 < 200 < max(lengths) <= 400
+
+
+def test_a_table_needs_room_behind_it() -> None:
+    with pytest.raises(ValueError, match=r"text\.length=20 has no room .* text\.symbols=20 .* at least 42"):
+        associative_recall(recipe_of(text=dict(made=60, length=20, symbols=20)))
+
+
 def test_what_nobody_can_know() -> None:
     # One key is known from the start, its value once; two keys after one pair are one value and one choice.
     assert unknown(1, 10) == pytest.approx(math.log(VALUES) / 20)
@@ -58,8 +75,10 @@ def test_what_nobody_can_know() -> None:
     [
         (listops, "4e83f9dbbcc4f1c9ede1a6c00c42e885c2bd8aaa74174d7725b977fdb4858d1b"),
         (recall, "9f081decb36539206ba38d7b3424bcf9a2b8873c4124fe21381a555e3af536c1"),
+        (associative_recall, "35195fff19df9b418365371707ac7c7fd599296451be77e4fac82a8d130fbc7e"),
     ],
 )
 def test_they_are_the_same_every_time(make, digest: str) -> None:
-    whole = "\n".join(make(LONG).texts["train"])
-    assert hashlib.sha256(whole.encode()).hexdigest() == digest
+    data = make(LONG)
+    texts = map(" ".join, data.words["train"]) if make is associative_recall else data.texts["train"]
+    assert hashlib.sha256("\n".join(texts).encode()).hexdigest() == digest

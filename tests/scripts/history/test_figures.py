@@ -52,6 +52,16 @@ def test_times_gradients_and_layers_are_the_records(drawn: list[tuple[str, list[
     ]
 
 
+def test_costs_of_long_texts_are_the_records(drawn: list[tuple[str, list[float], list[float]]]) -> None:
+    FIGURES["lengths.png"](RECORD, Figure())
+    stacks = RECORD["lengths"]["stacks"]
+    assert len(drawn) == 4 * len(stacks)
+    for name, curves in stacks.items():
+        assert (name, *map(list, zip(*curves["step_seconds"], strict=True))) in drawn
+        lengths, values = zip(*curves["step_bytes"], strict=True)
+        assert (name, list(lengths), [value / 2**20 for value in values]) in drawn
+
+
 def test_each_picture_is_a_file_with_one_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     legends = []
     legend = Figure.legend

@@ -29,7 +29,7 @@ def test_pictures_and_tables_are_whole() -> None:
     assert set(re.findall(r"!\[[^]]*\]\(([^)]+)\)", PAGE)) == set(FIGURES)
     assert all((PUBLISHED / name).is_file() for name in FIGURES)
     tables = re.findall(r"(?:^\|.*\n)+", PAGE, flags=re.M)
-    assert len(tables) == 6
+    assert len(tables) == 8
     for table in tables:
         assert len({line.count("|") for line in table.splitlines()}) == 1, table
 
@@ -42,6 +42,16 @@ def test_verdicts_and_figures_are_the_records() -> None:
     assert share in text and share not in PAGE
     assert verdicts(record) != verdicts(RECORD)
     assert all(f"{one['measured']} | **{one['verdict']}** |" in text for one in verdicts(record))
+
+
+def test_costs_that_were_not_measured_are_left_out() -> None:
+    record = copy.deepcopy(RECORD)
+    record["lengths"]["stacks"]["full"] = {
+        name: curve[:2] for name, curve in RECORD["lengths"]["stacks"]["full"].items()
+    }
+    row = next(line for line in page(record).splitlines() if line.startswith("| full |"))
+    assert row.count(" — |") == 3 and "—" not in next(line for line in PAGE.splitlines() if line.startswith("| full |"))
+    assert "| 65,536 | — | " in page(record)
 
 
 def test_lengths_that_training_did_not_see_are_marked() -> None:

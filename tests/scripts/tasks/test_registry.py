@@ -36,6 +36,11 @@ def test_every_recipe_takes_steps(name: str, here: Path) -> None:
     assert finished.record["metrics"] and (here / "run" / "tokenizer.json").is_file()
 
 
+def test_tagged_words_are_divided_as_the_recipe_asks() -> None:
+    words = ["text.made=60", "text.length=32", "text.symbols=4", "text.evaluated=2", "holdout=0.25"]
+    assert data.load(recipe.load("long-range", words)).sizes() == {"train": 41, "test": 2, "validation": 2}
+
+
 def test_translations_are_read_by_language(here: Path) -> None:
     words = [f"data={here / 'lines'}", "text.vocab_size=300"]
     task = data.load(recipe.load("transformer-base", words))

@@ -41,6 +41,7 @@ def test_the_counterpart_has_the_same_shape_and_other_weights() -> None:
         ("QkvDecoderForCausalLM", {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2}),
         ("QkvEncoderForMaskedLM", {"model_type": "bert", **SIZE, "intermediate_size": 32}),
         ("QkvEncoderForSequenceClassification", {"model_type": "bert", **SIZE, "intermediate_size": 32}),
+        ("QkvEncoderForTokenClassification", {"model_type": "bert", **SIZE, "intermediate_size": 32}),
         (
             "QkvEncoderDecoderForConditionalGeneration",
             {
@@ -50,14 +51,17 @@ def test_the_counterpart_has_the_same_shape_and_other_weights() -> None:
             },
         ),
     ],
-    ids=["gpt2", "bert-mlm", "bert-classifier", "mbart"],
+    ids=["gpt2", "bert-mlm", "bert-classifier", "bert-tagger", "mbart"],
 )  # fmt: skip
 def test_stock_losses_add_up_over_parts_of_a_step(architecture: str, fields: dict[str, object]) -> None:
     config = getattr(qkv, architecture).config_class(**SIZE)
     ours = getattr(qkv, architecture)(config)
     found = stock_model(recipe(architecture, model_source="stock", stock=fields), ours).eval()
     ids = torch.randint(2, 11, (4, 6))
-    labels = torch.tensor([0, 1, 1, 0]) if "Sequence" in architecture else ids.masked_fill(torch.rand(4, 6) < 0.3, -100)
+    tokens = ids % config.num_labels if "Token" in architecture else ids
+    labels = (
+        torch.tensor([0, 1, 1, 0]) if "Sequence" in architecture else tokens.masked_fill(torch.rand(4, 6) < 0.3, -100)
+    )
     whole = found(input_ids=ids, labels=labels, num_items_in_batch=10).loss
     parts = [found(input_ids=ids[rows], labels=labels[rows], num_items_in_batch=10).loss for rows in ([0], [1, 2, 3])]
     assert found.config.vocab_size == 11 and whole.item() == pytest.approx(sum(parts).item(), rel=1e-5)
@@ -96,7 +100,7 @@ def test_smoothing_is_that_of_our_model() -> None:
             {"model_type": "vit"},
             "stock.model_type='vit' has no class of AutoModelForCausalLM",
         ),
-        ("QkvDecoderForTokenClassification", {}, "model_source=stock has nothing to compare QkvDecoderForToken"),
+        ("QkvDecoderForQuestionAnswering", {}, "model_source=stock has nothing to compare QkvDecoderForQuestion"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(architecture: str, fields: dict[str, str], message: str) -> None:
