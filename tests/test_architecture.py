@@ -79,7 +79,7 @@ BUDGETS = {
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
 # Of a whole folder, so that it can be read; the last lines are those of global tokens with projections of their own.
-LINES = {"configuration": 2415, "modeling": 8870}
+LINES = {"configuration": 2415, "modeling": 8880}
 
 
 def parts(folder: str) -> list[Path]:

@@ -4,6 +4,7 @@ Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim; N ch
 chunk, E those of them that lie apart.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .windows import WindowMask
+
+# Numbers of keys that are copied at a time: they stay in a cache, and new ones take their place in memory.
+COPIED = 2**20
 
 
 def attend_in_windows(attend: object, module: object, *heads: Tensor, mask: WindowMask, **kwargs: Any) -> Tensor:
@@ -57,11 +61,13 @@ def attend_in_chunks(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwar
         added = added + (bias if len(bias) == 1 else of_row(bias.unflatten(0, (-1, chunks)), row))
     missing = chunks * size - len(query)
     queries = F.pad(query, (0, 0, 0, 0, 0, missing)) if missing else query
-    mixed = []
+    mixed, some = [], chunks_at_once(heads[1], mask)
     for start, own in enumerate(added.chunk(step)):
         chosen = queries[start::step].unflatten(0, (-1, size)).transpose(1, 2)
-        near = [windows_of(each, mask, row, start) for each in heads[1:]]
-        mixed.append(attend_plainly(chosen, near[0], near[1], own, kwargs).transpose(1, 2).flatten(0, 1))
+        near = [windows_of(each, mask, row, start, some) for each in heads[1:]]
+        parts = zip(chosen.split(some), *near, own.split(some), strict=True)
+        together = torch.cat([attend_plainly(*part, kwargs) for part in parts])
+        mixed.append(together.transpose(1, 2).flatten(0, 1))
     together = mixed[0] if step == 1 else torch.stack(mixed, dim=1).flatten(0, 1)
     return together[: len(query)]
 
@@ -73,8 +79,14 @@ def attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kwar
     return F.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=kwargs["scaling"])
 
 
-def windows_of(heads: Tensor, mask: WindowMask, row: int, start: int) -> Tensor:
-    """Return the keys or values of each chunk of a class, a view where none lie apart: (S, H, K) -> (N, H, W, K).
+def chunks_at_once(key: Tensor, mask: WindowMask) -> int:
+    """Return the number of chunks whose keys (S, H, K) are copied at a time: all of them where views do."""
+    _, chunks, _, width = mask.chunks.shape
+    return max(COPIED // (width * key[0].numel()), 1) if mask.apart.numel() else chunks
+
+
+def windows_of(heads: Tensor, mask: WindowMask, row: int, start: int, some: int) -> Iterator[Tensor]:
+    """Yield the keys or values of `some` chunks of a class, views where none lie apart: (S, H, K) -> (n, H, W, K).
 
     The class is that of the `start`-th query.
     """
@@ -84,9 +96,12 @@ def windows_of(heads: Tensor, mask: WindowMask, row: int, start: int) -> Tensor:
     own = heads[first :: mask.step]
     before = mask.left - place
     after = (chunks - 1) * size + width - before - len(own)
-    near = F.pad(own, (0, 0, 0, 0, before, after)).unfold(0, width, size).transpose(2, 3)
+    near = F.pad(own, (0, 0, 0, 0, before, after)).unfold(0, width, size).permute(0, 3, 1, 2)
     if not apart.numel():
-        return near
+        yield from near.transpose(1, 2).split(some)
+        return
     apart = apart if len(apart) == 1 else apart[start * chunks : (start + 1) * chunks]
-    far = heads.index_select(0, apart.flatten()).unflatten(0, apart.shape)
-    return torch.cat((far.transpose(1, 2).expand(chunks, -1, -1, -1), near), dim=2)
+    far = heads.index_select(0, apart.flatten()).unflatten(0, apart.shape).expand(chunks, -1, -1, -1)
+    for part in zip(far.split(some), near.split(some), strict=True):
+        # In this order the keys of a chunk are one piece of memory.
+        yield torch.cat(part, dim=1).transpose(1, 2)

@@ -33,6 +33,7 @@ SIZES = {
     "num_key_value_heads": 2,
     "sliding_window": 3,
     "block_size": 2,
+    "fixed_columns": 1,
     "text_length": 1,
     "grid_columns": 4,
     "grid_kernel": 3,
