@@ -64,8 +64,8 @@ def attend_in_chunks(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwar
     mixed, some = [], chunks_at_once(heads[1], mask)
     for start, own in enumerate(added.chunk(step)):
         chosen = queries[start::step].unflatten(0, (-1, size)).transpose(1, 2)
-        near = [windows_of(each, mask, row, start, some) for each in heads[1:]]
-        parts = zip(chosen.split(some), *near, own.split(some), strict=True)
+        keys, values = (windows_of(each, mask, row, start, some) for each in heads[1:])
+        parts = zip(chosen.split(some), keys, values, own.split(some), strict=True)
         together = torch.cat([attend_plainly(*part, kwargs) for part in parts])
         mixed.append(together.transpose(1, 2).flatten(0, 1))
     together = mixed[0] if step == 1 else torch.stack(mixed, dim=1).flatten(0, 1)
