@@ -40,6 +40,7 @@ class TextStack(Stack):
         self.embed_token_types = nn.Embedding(kinds, config.embedding_width) if kinds else None
         self.pooler = POOLINGS[config.pooling](config) if add_pooling_layer else None
         if config.global_projections:
+            # Not in the layer, for published decoders and image encoders carry the code of all that a layer may hold.
             for index, layer in enumerate(self.layers):
                 layer.self_attn = GlobalSelfAttention(config, index)
         self.post_init()
