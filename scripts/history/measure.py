@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from qkv.scripts.common.environment import commit, processor, versions
+from qkv.scripts.common.memory import keep_freed_memory
 from qkv.scripts.common.resources import table
 from qkv.scripts.history.activations import measure_activations
 from qkv.scripts.history.gradients import gradients_by_distance
@@ -89,7 +90,8 @@ def measure_lengths_again(record: dict[str, Any], command: str) -> dict[str, Any
 
 
 def measure_lengths(size: Size, command: str) -> dict[str, Any]:
-    """Measure stacks of layers by length, and name the origin, for they can be measured alone."""
+    """Measure stacks of layers by length, as in a training; name the origin, for they can be measured alone."""
+    keep_freed_memory(torch.device("cpu"))
     stacks = measure_stacks(size.stack_lengths, size.most_seconds)
     return {"stacks": stacks, "command": command, "commit": commit(), "device": device()}
 

@@ -13,6 +13,7 @@ from qkv import modeling
 from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import model_folder, replacing
+from qkv.scripts.common.memory import keep_freed_memory
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence
@@ -100,6 +101,7 @@ def train(
         torch.set_num_threads(recipe.compute.threads)
     init_elastic_process_group()
     accelerator = build_accelerator(recipe)
+    keep_freed_memory(accelerator.device)
     task = load_task(recipe)
     if task.data.report:
         say(sentence(task.data.report))

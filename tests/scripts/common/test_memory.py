@@ -1,5 +1,8 @@
 """Memory, whole and free, is that of the machine, or what the limits of control groups leave of it."""
 
+import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -54,3 +57,28 @@ def test_a_large_limit_is_none(groups: Path) -> None:
 
 def test_meta_tells_nothing() -> None:
     assert free_memory(torch.device("meta")) is None
+
+
+FAULTS = """
+import resource, sys
+import torch
+from qkv.scripts.common.memory import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(4):
+        torch.ones(2**24)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+given_back = faults()
+keep_freed_memory(torch.device("cpu"))
+print(given_back, [faults() for _ in range(8)][-1])  # the first ones make the heap grow
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
+def test_memory_that_is_kept_is_not_cleared_by_the_kernel_again() -> None:
+    output = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True).stdout
+    given_back, kept = map(int, output.split())
+    assert given_back > 4 * 2**26 // 2**21  # at least one fault for every huge page of four tensors
+    assert kept < 16
