@@ -17,6 +17,7 @@ from qkv.scripts.common.words import nearest
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
+from qkv.scripts.runs.arguments import list_runs
 from qkv.scripts.sweeps.arguments import sweep
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -258,6 +259,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "quickstart": quickstart,
     "compare": compare,
     "sweep": sweep,
+    "runs": list_runs,
     "compare-history": compare_history,
     "predict": predict,
     "evaluate": evaluate,

@@ -65,11 +65,14 @@ def print_table(title: str, rows: Mapping[str, str]) -> None:
     Console().print(table)
 
 
-def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str) -> None:
-    """Print lines of equal columns as a narrow table on standard output."""
-    table = Table(title=title, caption=legend, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, left: Sequence[str] = ()) -> None:
+    """Print lines of equal columns as a narrow table on standard output; those on the `left` may wrap."""
+    table = Table(title=title or None, caption=legend, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in lines[0]:
-        table.add_column(name, justify="right", no_wrap=True)
+        if name in left:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         table.add_row(*line.values())
     Console().print(table)

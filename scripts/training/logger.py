@@ -11,19 +11,13 @@ from accelerate import Accelerator
 
 from qkv.scripts.common.files import full_disk_named
 from qkv.scripts.common.phases import say
+from qkv.scripts.common.run_folder import CURVE, METRICS, read_metrics
 from qkv.scripts.common.tables import scaled
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
 from qkv.scripts.training.plots import LiveCurve
 from qkv.scripts.training.progress import GAP, progress_display
 from qkv.scripts.training.trackers import running, start_trackers
-
-METRICS, CURVE = "metrics.jsonl", "curve.png"
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Read the logged metrics of a run, oldest first."""
-    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
 
 
 def check_losses(results: Mapping[str, Mapping[str, float]]) -> None:

@@ -14,6 +14,7 @@ from qkv.configuration import presets
 from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import model_folder, replacing
 from qkv.scripts.common.phases import phase, say
+from qkv.scripts.common.run_folder import CURVE, read_metrics
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence
 from qkv.scripts.data.truncation import is_much, truncated_sentence
@@ -26,7 +27,7 @@ from qkv.scripts.training.accelerator import build_accelerator, full_model, make
 from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.epochs import with_max_steps
-from qkv.scripts.training.logger import CURVE, MetricLogger, check_losses, read_metrics
+from qkv.scripts.training.logger import MetricLogger, check_losses
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.memory.step_plan import StepPlan, plan_steps
 from qkv.scripts.training.plots import draw_curve

@@ -7,8 +7,9 @@ import torch
 from PIL import Image
 
 from fake_clock import FakeClock
+from qkv.scripts.common.run_folder import CURVE, read_metrics
 from qkv.scripts.recipes.loading import changed
-from qkv.scripts.training.logger import CURVE, MetricLogger, read_metrics
+from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Step
 from recipes import recipe_of
 
