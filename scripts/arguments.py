@@ -14,6 +14,7 @@ from typing import NoReturn, get_args
 
 from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
+from qkv.scripts.diagnosis.arguments import doctor
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
@@ -270,6 +271,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "verify": verify,
     "card": card,
     "benchmark": benchmark,
+    "doctor": doctor,
     "completion": completion,
 }
 

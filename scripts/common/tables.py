@@ -62,7 +62,7 @@ def print_table(title: str, rows: Mapping[str, str]) -> None:
     table.add_column(overflow="fold")  # a path that is cut off is of no use
     for name, value in rows.items():
         table.add_row(name, value)
-    Console().print(table)
+    Console(markup=False).print(table)  # qkv[train] is no style
 
 
 def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, left: Sequence[str] = ()) -> None:
@@ -75,7 +75,7 @@ def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, l
             table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         table.add_row(*line.values())
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def run_rows(record: dict[str, Any]) -> dict[str, str]:
