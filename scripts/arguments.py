@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import fill, wrap
 from typing import NoReturn, get_args
 
+from qkv.scripts.architecture.arguments import show
 from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
 from qkv.scripts.diagnosis.arguments import doctor
@@ -265,6 +266,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "predict": predict,
     "evaluate": evaluate,
     "generate": generate,
+    "show": show,
     "plan": plan,
     "convert": convert,
     "publish": publish,

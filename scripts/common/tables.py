@@ -57,7 +57,7 @@ def scaled(number: float, unit: str) -> str:
 
 def print_table(title: str, rows: Mapping[str, str]) -> None:
     """Print names and values as a table on standard output."""
-    table = Table(title=title, show_header=False)
+    table = Table(title=title or None, show_header=False)
     table.add_column()
     table.add_column(overflow="fold")  # a path that is cut off is of no use
     for name, value in rows.items():
