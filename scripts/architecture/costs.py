@@ -57,7 +57,11 @@ class Measured:
 
 
 def count_costs(planned: PlannedModel) -> Node:
-    """Count the costs of a model: a forward of one example runs on fake tensors."""
+    """Count the costs of a model: a forward of one example runs on fake tensors.
+
+    Every layer is computed at every token, as in papers: the hooks that look at outputs keep the last layer from those
+    alone that a head reads, which is what trainings and `qkv plan` compute.
+    """
     with FakeTensorMode(), data_independent(), torch.no_grad():
         model = fake_model(planned, fused=True)
         model.tie_weights()

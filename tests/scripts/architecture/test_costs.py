@@ -30,8 +30,19 @@ def test_sums_are_those_of_a_plan(name: str) -> None:
     planned = find(name, WORDS[name], None)
     root = count_costs(planned)
     assert root.parameters == count_parameters(planned)["total"]
-    assert root.flops == pytest.approx(flops_per_unit(planned)["forward"] * planned.units)
+    forward = flops_per_unit(planned)["forward"] * planned.units
+    if name == "vit_base_16":  # a plan computes the last layer at the token alone that the classifier reads
+        assert 0.5 * root.flops < forward < root.flops == vit_flops(tokens=197, hidden=32, layers=2)
+    else:
+        assert root.flops == pytest.approx(forward)
     assert 0.9 * root.parameters <= counted(root) <= root.parameters, "what is not in a child is in its parent"
+
+
+def vit_flops(tokens: int, hidden: int, layers: int) -> int:
+    """The products of a ViT by hand: patches, projections and feed-forward, scores and values, 1,000 classes."""
+    patches, classes = 2 * (tokens - 1) * 3 * 16 * 16 * hidden, 2 * hidden * 1000
+    layer = 2 * tokens * (4 * hidden * hidden + 2 * hidden * 4 * hidden) + 4 * tokens * tokens * hidden
+    return patches + layers * layer + classes
 
 
 def counted(node: Node) -> int:
