@@ -50,7 +50,7 @@ class Node:
 
 @dataclass
 class Measured:
-    """What a forward tells of modules by their names: FLOPs and shapes of outputs."""
+    """FLOPs and shapes of outputs of a forward, by the names of modules."""
 
     flops: dict[str, int]
     outputs: dict[str, Shape] = field(default_factory=dict)

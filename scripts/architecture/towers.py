@@ -40,7 +40,7 @@ class Layers:
 
 @dataclass(frozen=True)
 class Tower:
-    """What a stack computes, from its input up."""
+    """The boxes of a stack, from its input up."""
 
     name: str
     items: list[Box | Layers] = field(default_factory=list)
@@ -60,10 +60,10 @@ def towers_of(config: Any, model_class: Any) -> list[Tower]:
 
 def head_of(config: Any, name: str) -> Box | None:
     """Return the box of a head, with the number of its outputs; None for a model without one."""
-    _, found, end = name.partition("For")
+    _, has_head, end = name.partition("For")
     if name.endswith("DualEncoderModel"):
         return Box("head", "cosine similarity", f"of projections to {config.projection_dim}")
-    if not found:
+    if not has_head:
         return None
     words = words_of_class(end)
     if any(kind in end for kind in ("LM", "Generation", "Seq2Seq", "CTC", "PreTraining")):

@@ -112,7 +112,7 @@ def unused_gpu() -> Finding:
 
 @dataclass(frozen=True)
 class Attention:
-    """What became of a small decoder by each backend: the error where it failed, and how far results are apart."""
+    """The errors of a small decoder by attention backend, and how far the results of those that ran are apart."""
 
     errors: dict[str, str]
     apart: float

@@ -148,11 +148,9 @@ class CheckpointManager:
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
-        recipe, self.folder = self.loop.recipe, self.logger.path.parent
-        self.checkpoints = Checkpoints(
-            self.folder / CHECKPOINTS, recipe.output.keep, background=recipe.output.async_save
-        )
-        minutes = recipe.output.save_minutes
+        output, self.folder = self.loop.recipe.output, self.logger.path.parent
+        self.checkpoints = Checkpoints(self.folder / CHECKPOINTS, output.keep, background=output.async_save)
+        minutes = output.save_minutes
         self.pace = SavePace(60 * minutes if minutes else None)
 
     def update(self, results: dict[str, dict[str, float]]) -> bool:
