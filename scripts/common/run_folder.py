@@ -7,6 +7,12 @@ from typing import Any
 METRICS, CURVE, CHECKPOINTS = "metrics.jsonl", "curve.png", "checkpoints"
 # The state of a checkpoint, and what a process holds locked while it writes to the folder of checkpoints, or a sweep.
 STATE, LOCK = "state.json", ".lock"
+# Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
+FREE = {
+    "accumulate", "async_save", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
+    "patience", "prompt", "resume", "save_every", "save_minutes", "strategy", "tensor_parallel", "threads", "title",
+    "tracker", "workers",
+}  # fmt: skip
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -63,8 +63,8 @@ class StatedProgress(Progress):
         """Yield the bar and its state."""
         yield self.make_tasks_table(self.tasks)
         for task in self.tasks:
-            lines = filled(task.fields["state"].split(GAP), self.console.width, "")
-            yield Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+            for line in filled(task.fields["state"].split(GAP), self.console.width, ""):
+                yield Text(line, no_wrap=True, overflow="ellipsis")
 
 
 @dataclass

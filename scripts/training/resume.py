@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import RECORD, write_atomically
-from qkv.scripts.common.run_folder import CHECKPOINTS, LOCK, METRICS, STATE
+from qkv.scripts.common.run_folder import CHECKPOINTS, FREE, LOCK, METRICS, STATE
 from qkv.scripts.data.examples import Examples
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
@@ -26,13 +26,6 @@ from qkv.scripts.training.pace import SavePace
 from qkv.scripts.training.record import Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
 from qkv.scripts.training.state import capture, follow_schedule, restore
-
-# Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
-FREE = {
-    "accumulate", "async_save", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
-    "patience", "prompt", "resume", "save_every", "save_minutes", "strategy", "tensor_parallel", "threads", "title",
-    "tracker", "workers",
-}  # fmt: skip
 
 
 def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
