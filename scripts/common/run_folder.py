@@ -21,7 +21,10 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process that lives holds a file locked; False where the system has no such locks."""
+    """Return whether another process that lives holds a file locked; False where the system has no such locks.
+
+    A process may not ask of what it has locked itself, for that is unlocked when any of its files on it is closed.
+    """
     try:
         import fcntl
 

@@ -1,5 +1,7 @@
 """Accelerators and attention: a GPU that is not used is told with the reason, and backends are run."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -54,6 +56,35 @@ def test_a_gpu_that_is_not_used_is_told_with_the_reason(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     (finding,) = check_accelerators()
     assert what in finding.what and finding.kind == "slow"
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with a GPU, of which nothing but the answers is there."""
+    own = SimpleNamespace(name="NVIDIA X", major=9, minor=0, total_memory=80 * 10**9)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: own)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(accelerators, "gemm_peak", lambda device, dtype, **options: 6e14)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_gpu_is_listed_with_what_it_reaches() -> None:
+    rows = device_rows(measure=True)
+    assert rows["torch is built for"] == "CUDA 12.8"
+    assert rows["cuda:0"] == "NVIDIA X, compute 9.0, 80 GB, bf16, products at 600 TFLOP/s"
+    assert "flash" in backend_rows({})["sdpa"]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_a_gpu_lacks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accelerators, "is_flash_attn_2_available", lambda: False)
+    monkeypatch.setattr(accelerators, "find_spec", lambda module: None)
+    assert [finding.what for finding in check_accelerators()] == [
+        "flash-attn is not installed",
+        "triton is not installed",
+    ]
 
 
 def test_devices_are_listed() -> None:
