@@ -30,9 +30,8 @@ def device_rows(*, measure: bool) -> dict[str, str]:
         facts = [own.name, f"compute {own.major}.{own.minor}", scaled(own.total_memory, "B")]
         facts += ["bf16" if own.major >= 8 else "no bf16"]
         if measure:
-            rate = gemm_peak(
-                torch.device("cuda", index), torch.bfloat16 if own.major >= 8 else torch.float16, (), REPEATS
-            )
+            dtype = torch.bfloat16 if own.major >= 8 else torch.float16
+            rate = gemm_peak(torch.device("cuda", index), dtype, repeats=REPEATS)
             facts.append(f"products at {scaled(rate, 'FLOP/s')}")
         rows[f"cuda:{index}"] = ", ".join(facts)
     for name, backend in (("mps", torch.backends.mps), ("xpu", torch.xpu)):
@@ -43,13 +42,10 @@ def device_rows(*, measure: bool) -> dict[str, str]:
 
 def build() -> str:
     """Return what the installed torch can use."""
-    if torch.version.cuda:
-        return f"CUDA {torch.version.cuda}"
-    return (
-        f"ROCm {torch.version.hip}"
-        if torch.version.hip
-        else "CPUs" + (" and MPS" if torch.backends.mps.is_built() else "")
-    )
+    for name, version in (("CUDA", torch.version.cuda), ("ROCm", torch.version.hip)):
+        if version:
+            return f"{name} {version}"
+    return "CPUs and MPS" if torch.backends.mps.is_built() else "CPUs"
 
 
 def backend_rows(errors: Mapping[str, str]) -> dict[str, str]:
