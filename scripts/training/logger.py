@@ -3,9 +3,9 @@
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from accelerate import Accelerator
 
@@ -33,7 +33,7 @@ def check_losses(results: Mapping[str, Mapping[str, float]]) -> None:
 class MetricLogger:
     """Log the metrics of a run on the main process; other processes stay silent."""
 
-    clock: ClassVar[Callable[[], float]] = time.monotonic
+    clock = staticmethod(time.monotonic)
 
     def __init__(self, folder: Path, recipe: Recipe, accelerator: Accelerator) -> None:
         self.recipe, self.accelerator = recipe, accelerator
