@@ -12,11 +12,14 @@ from pathlib import Path
 from textwrap import fill, wrap
 from typing import NoReturn, get_args
 
+from qkv.scripts.architecture.arguments import show
 from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
+from qkv.scripts.diagnosis.arguments import doctor
 from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
 from qkv.scripts.planning.devices import DEVICES
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
+from qkv.scripts.runs.arguments import list_runs
 from qkv.scripts.sweeps.arguments import sweep
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -258,16 +261,19 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "quickstart": quickstart,
     "compare": compare,
     "sweep": sweep,
+    "runs": list_runs,
     "compare-history": compare_history,
     "predict": predict,
     "evaluate": evaluate,
     "generate": generate,
+    "show": show,
     "plan": plan,
     "convert": convert,
     "publish": publish,
     "verify": verify,
     "card": card,
     "benchmark": benchmark,
+    "doctor": doctor,
     "completion": completion,
 }
 

@@ -68,7 +68,7 @@ def fish(shell: str) -> str:
 def words_of(name: str) -> list[str]:
     """Return what may be typed after a command: its options, and what its arguments name."""
     words = [option for option in parser_of(name).options if option.startswith("--")]
-    if name in OF_RECIPES or name == "plan":
+    if name in (*OF_RECIPES, "plan", "show"):
         words += [*names(), *(f"{key}=" for key in all_words())]
     if name in OF_MODELS:
         words += [f"{key}=" for key in OPTIONS[name]]

@@ -10,6 +10,7 @@ from qkv.scripts.common.tables import print_columns, print_table, scaled
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.planning.choices import NODE, Strategy
 from qkv.scripts.planning.devices import DEVICES
+from qkv.scripts.planning.inputs import sized
 from qkv.scripts.planning.planned_model import PlannedModel, find
 from qkv.scripts.planning.predict import Prediction, predict
 from qkv.scripts.planning.simulate import Setup, Step
@@ -123,14 +124,9 @@ def title(prediction: Prediction) -> str:
 def batch(prediction: Prediction) -> str:
     """Describe the batch of a device."""
     count, unit = prediction.setup.batch, prediction.model.example.unit
-    return f"{count} x {example(prediction)}" if unit == "token" else f"{count} {unit}{'s' if count > 1 else ''}"
-
-
-def example(prediction: Prediction) -> str:
-    """Describe the size of an example."""
-    sizes = dict(prediction.model.sizes)
-    pixels = [f"{sizes.pop('height')} x {sizes.pop('width')} pixels"] if "height" in sizes else []
-    return ", ".join([*pixels, *(f"{size} {name}" for name, size in sizes.items())])
+    return (
+        f"{count} x {sized(prediction.model.sizes)}" if unit == "token" else f"{count} {unit}{'s' if count > 1 else ''}"
+    )
 
 
 def rows(prediction: Prediction) -> dict[str, str]:
@@ -154,7 +150,7 @@ def rows(prediction: Prediction) -> dict[str, str]:
 def counts(prediction: Prediction) -> dict[str, str]:
     """Return the rows that are the same for all setups."""
     unit = prediction.model.example.unit
-    table = {} if unit == "token" else {unit: example(prediction)}
+    table = {} if unit == "token" else {unit: sized(prediction.model.sizes)}
     table |= {f"parameters, {name}": f"{number:,}" for name, number in prediction.parameters.items()}
     return table | {f"FLOPs per {unit}, {name}": scaled(number, "") for name, number in prediction.flops.items()}
 

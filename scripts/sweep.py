@@ -14,6 +14,7 @@ from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import RECORD, check_empty
 from qkv.scripts.common.phases import say
+from qkv.scripts.common.run_folder import FREE, LOCK
 from qkv.scripts.common.tables import format_metric, print_columns
 from qkv.scripts.data.inference.own_recipe import infer, recipe_of
 from qkv.scripts.recipes.loading import is_data, load
@@ -21,7 +22,7 @@ from qkv.scripts.sweeps.record import JSON, SPLIT, SweepRecord, Trial, check_sam
 from qkv.scripts.sweeps.space import Chosen, Dimension, every_value, grid, read_space, words_of
 from qkv.scripts.train import complete
 from qkv.scripts.training.record import Clock
-from qkv.scripts.training.resume import FREE, LOCK, lock
+from qkv.scripts.training.resume import lock
 from qkv.scripts.training.run import load_task, train
 
 TRIALS = 20

@@ -178,8 +178,9 @@ ROOMS = [
     {"example_data"},
     {"tasks"},
     {"training"},
-    {"planning", "publishing", "history", "sweeps", "prediction"},
+    {"planning", "publishing", "history", "sweeps", "prediction", "runs"},
     {"explanation", "benchmarking"},
+    {"diagnosis", "architecture"},
     {"commands"},
 ]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))

@@ -30,12 +30,24 @@ ROOMS = {
     "scripts/history": ("train",),
     "scripts/prediction": ("train",),
     "scripts/recipes": ("train",),
+    "scripts/runs": ("train",),
     "scripts/sweeps": ("sweep",),
     "scripts/tasks": ("train", "vision"),
     "scripts/training": ("train",),
     "scripts/publishing/card": ("hub",),
 }
-NEED_TRAIN = {"compare", "compare-history", "evaluate", "generate", "plan", "predict", "quickstart", "sweep", "train"}
+NEED_TRAIN = {
+    "compare",
+    "compare-history",
+    "evaluate",
+    "generate",
+    "plan",
+    "predict",
+    "quickstart",
+    "show",
+    "sweep",
+    "train",
+}
 OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
 SOURCES = [path for room in ("configuration", "modeling", "scripts") for path in sorted((ROOT / room).rglob("*.py"))]
 

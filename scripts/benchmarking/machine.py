@@ -1,15 +1,17 @@
 """Measure the limits of a machine: products of matrices, and reading of memory."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import linear
 
 from qkv.scripts.benchmarking.timing import seconds
 from qkv.scripts.common.environment import processor
 
 REPEATS = 12
+Product = tuple[int, int, int]
 # Rows, inputs and outputs of products as the steps have them, and a square one; a GPU is full with larger ones alone.
 PRODUCTS = ((1536, 768, 3072), (4096, 256, 1024), (2048, 2048, 2048))
 LARGE = ((8192, 8192, 8192), (16384, 768, 3072))
@@ -17,29 +19,31 @@ LARGE = ((8192, 8192, 8192), (16384, 768, 3072))
 READ, READ_ON_GPU = 2**28, 2**32
 
 
-def best(step: Callable[[], object]) -> float:
+def best(step: Callable[[], object], repeats: int) -> float:
     """Return the least seconds of several runs, after one that does not count."""
     seconds(step)
-    return min(seconds(step) for _ in range(REPEATS))
+    return min(seconds(step) for _ in range(repeats))
 
 
-def gemm_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the most FLOP/s of a product of matrices."""
+def gemm_peak(
+    device: torch.device, dtype: torch.dtype, products: Sequence[Product] = (), repeats: int = REPEATS
+) -> float:
+    """Return the most FLOP/s of a product of matrices, of those that fill the device unless others are given."""
     peaks = []
-    for rows, inner, columns in PRODUCTS if device.type == "cpu" else LARGE:
+    for rows, inner, columns in products or (PRODUCTS if device.type == "cpu" else LARGE):
         left = torch.randn(rows, inner, device=device, dtype=dtype)
         right = torch.randn(columns, inner, device=device, dtype=dtype)
-        peaks.append(2 * rows * inner * columns / best(lambda: torch.nn.functional.linear(left, right)))  # noqa: B023
+        peaks.append(2 * rows * inner * columns / best(lambda: linear(left, right), repeats))  # noqa: B023
     return max(peaks)
 
 
-def bandwidth(device: torch.device, dtype: torch.dtype) -> float:
+def bandwidth(device: torch.device, dtype: torch.dtype, repeats: int = REPEATS) -> float:
     """Return the most bytes/s at which memory is read: by a sum, or by a matrix times a vector."""
     size = READ if device.type == "cpu" else READ_ON_GPU
     columns = 4096
     matrix = torch.ones(size // (columns * dtype.itemsize), columns, device=device, dtype=dtype)
     vector = torch.ones(columns, device=device, dtype=dtype)
-    least = min(best(lambda: matrix.sum()), best(lambda: torch.mv(matrix, vector)))
+    least = min(best(lambda: matrix.sum(), repeats), best(lambda: torch.mv(matrix, vector), repeats))
     return matrix.nbytes / least
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 # Seconds after which it is said.
 MOMENT = 1.0
+PREFIX = "qkv: "
 
 
 @contextmanager
@@ -30,4 +31,4 @@ def is_first_process() -> bool:
 def say(sentence: str) -> None:
     """Print a sentence on standard error, in the first of several processes."""
     if is_first_process():
-        print(f"qkv: {sentence}", file=sys.stderr, flush=True)
+        print(f"{PREFIX}{sentence}", file=sys.stderr, flush=True)

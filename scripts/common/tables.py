@@ -57,22 +57,25 @@ def scaled(number: float, unit: str) -> str:
 
 def print_table(title: str, rows: Mapping[str, str]) -> None:
     """Print names and values as a table on standard output."""
-    table = Table(title=title, show_header=False)
+    table = Table(title=title or None, show_header=False)
     table.add_column()
     table.add_column(overflow="fold")  # a path that is cut off is of no use
     for name, value in rows.items():
         table.add_row(name, value)
-    Console().print(table)
+    Console(markup=False).print(table)  # qkv[train] is no style
 
 
-def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str) -> None:
-    """Print lines of equal columns as a narrow table on standard output."""
-    table = Table(title=title, caption=legend, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+def print_columns(title: str, lines: Sequence[Mapping[str, str]], legend: str, left: Sequence[str] = ()) -> None:
+    """Print lines of equal columns as a narrow table on standard output; those on the `left` may wrap."""
+    table = Table(title=title or None, caption=legend, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in lines[0]:
-        table.add_column(name, justify="right", no_wrap=True)
+        if name in left:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
     for line in lines:
         table.add_row(*line.values())
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def run_rows(record: dict[str, Any]) -> dict[str, str]:

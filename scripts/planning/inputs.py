@@ -46,6 +46,13 @@ def part_configs(config: Any) -> list[Any]:
     return [getattr(config, name) for name in config.sub_configs] or [config]
 
 
+def sized(sizes: Sizes) -> str:
+    """Describe the size of an example."""
+    others = dict(sizes)
+    pixels = [f"{others.pop('height')} x {others.pop('width')} pixels"] if "height" in sizes else []
+    return ", ".join([*pixels, *(f"{size} {name}" for name, size in others.items())])
+
+
 def check_length(config: Any, length: int) -> None:
     """Raise ValueError where a table of positions ends before a text of that many tokens."""
     limit = most_tokens(config)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,13 @@ from accelerate import Accelerator
 
 from qkv.scripts.common.files import full_disk_named
 from qkv.scripts.common.phases import say
+from qkv.scripts.common.run_folder import CURVE, METRICS, read_metrics
+from qkv.scripts.common.tables import scaled
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.loop import Step
-from qkv.scripts.training.progress import progress_display
+from qkv.scripts.training.plots import LiveCurve
+from qkv.scripts.training.progress import GAP, progress_display
 from qkv.scripts.training.trackers import running, start_trackers
-
-METRICS = "metrics.jsonl"
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Read the logged metrics of a run, oldest first."""
-    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
 
 
 def check_losses(results: Mapping[str, Mapping[str, float]]) -> None:
@@ -36,6 +33,8 @@ def check_losses(results: Mapping[str, Mapping[str, float]]) -> None:
 class MetricLogger:
     """Log the metrics of a run on the main process; other processes stay silent."""
 
+    clock = staticmethod(time.monotonic)
+
     def __init__(self, folder: Path, recipe: Recipe, accelerator: Accelerator) -> None:
         self.recipe, self.accelerator = recipe, accelerator
         self.path = folder / METRICS
@@ -43,11 +42,14 @@ class MetricLogger:
         self.tokens = 0
         self.shown: dict[str, float] = {}
         self.best = ""
-        self.learning_rate: float | None = None
+        # What the last step says of itself, and the speed since the last line, evaluations apart.
+        self.last: list[str] = []
+        self.speed, self.counted, self.since = "", 0, self.clock()
         # The runs in which trackers log it, as they name them.
         self.runs: dict[str, str] = {}
         is_main = accelerator.is_main_process
         self.progress = progress_display(recipe.name, recipe.optimization.max_steps, is_main=is_main)
+        self.curve = LiveCurve(folder / CURVE, lambda: read_metrics(folder), self.clock) if is_main else None
 
     def start(self, done: int) -> None:
         """Start the trackers, or go on in the runs in which they have logged the steps that are done."""
@@ -61,8 +63,9 @@ class MetricLogger:
             raise FloatingPointError(f"the loss is {loss} at step {step.number}; try a lower learning_rate")
         self.losses.append(loss)
         self.shown.setdefault("loss", loss)
-        self.learning_rate = step.learning_rate
+        self.last = [f"lr {step.learning_rate:.2g}", f"grad_norm {step.grad_norm.item():.3g}"]
         self.tokens += int(step.tokens)
+        self.counted += int(step.tokens)
         if step.number % self.recipe.output.log_every == 0 or step.number == self.recipe.optimization.max_steps:
             self.shown["loss"] = sum(self.losses) / len(self.losses)
             self.losses.clear()
@@ -74,6 +77,8 @@ class MetricLogger:
                 samples=step.number * self.recipe.optimization.batch_size,
                 tokens=self.tokens,
             )
+            self.measure_speed(step.unit)
+            self.draw()
         self.show(step.number)
 
     def log_evaluation(self, number: int, results: dict[str, dict[str, float]]) -> None:
@@ -81,7 +86,20 @@ class MetricLogger:
         for split, metrics in results.items():
             self.write(step=number, split=split, **metrics)
             self.shown |= {f"{split} {name}": value for name, value in metrics.items() if name != "loss"}
+        self.draw()
+        self.since, self.counted = self.clock(), 0
         self.show(number)
+
+    def measure_speed(self, unit: str) -> None:
+        """Measure what the steps since the last line, or the last evaluation, took."""
+        seconds = self.clock() - self.since
+        self.speed = f"{scaled(self.counted / seconds, '').strip()} {unit}/s" if seconds > 0 else ""
+        self.since, self.counted = self.clock(), 0
+
+    def draw(self) -> None:
+        """Draw the curve of what is logged so far, on the main process."""
+        if self.curve is not None:
+            self.curve.update()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is not yet written, and where trackers log, as JSON."""
@@ -108,7 +126,6 @@ class MetricLogger:
             self.accelerator.log(values, step=line["step"])
 
     def show(self, number: int) -> None:
-        """Show the last values of the metrics, and the best."""
+        """Show the last values of the metrics, of the step and of its speed, and the best."""
         state = [f"{name} {value:.4f}" for name, value in self.shown.items()]
-        state += [f"lr {self.learning_rate:.2g}"] if self.learning_rate is not None else []
-        self.progress.update(number, "  ".join([*state, self.best] if self.best else state))
+        self.progress.update(number, GAP.join(filter(None, [*state, *self.last, self.speed, self.best])))

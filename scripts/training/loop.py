@@ -27,13 +27,16 @@ from qkv.scripts.training.sampler import Share
 from qkv.scripts.training.schedule import make_schedule
 from qkv.scripts.training.stream_loader import make_loader
 
+# Inputs whose tokens have another name; the first that a batch has decides.
+UNITS = {"pixel_mask": "pixels", "pixel_values": "patches", "input_features": "frames"}
+
 
 @dataclass
 class Step:
     """An optimizer step: loss over all its targets, gradient norm before clipping, tokens of all processes.
 
-    `stop` says on every process that one of them was asked to end the training, `save` that the main one asks for a
-    checkpoint.
+    `unit` is what counts as a token. `stop` says on every process that one of them was asked to end the training,
+    `save` that the main one asks for a checkpoint.
     """
 
     number: int
@@ -43,6 +46,7 @@ class Step:
     tokens: Tensor
     stop: bool = False
     save: bool = False
+    unit: str = "tokens"
 
 
 @dataclass
@@ -118,7 +122,7 @@ class Loop:
         if self.ema:
             self.ema.update()
         loss = reduce_sum(accelerator, torch.stack(losses).sum())
-        return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop), bool(save))
+        return Step(self.done + 1, learning_rate, loss, norm, tokens, bool(stop), bool(save), unit_of(batches[0]))
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model within this context the weights that are evaluated and kept: with EMA the averaged ones."""
@@ -181,6 +185,11 @@ def count_tokens(batch: Batch, config: PreTrainedConfig) -> int:
         frames = batch["input_features"][0].numel() // bins  # whichever axis holds the bins
         return rows * ceil(frames / prod(strides))
     return batch["input_ids"].numel()
+
+
+def unit_of(batch: Batch) -> str:
+    """Return what `count_tokens` counts of a batch."""
+    return next((unit for name, unit in UNITS.items() if name in batch), "tokens")
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

@@ -2,18 +2,21 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 from tqdm import tqdm
 
-from qkv.scripts.common.phases import say
+from qkv.scripts.common.phases import PREFIX, say
 
 # Seconds between two lines, and their share of the time so far: a long training has no longer a log.
 SHORTEST, LONGEST, SHARE = 2.0, 60.0, 0.02
+# Columns of a line in a file, and what stands between the parts of a state.
+WIDTH, GAP = 80, "  "
 
 
 class Shown(Protocol):
@@ -40,15 +43,44 @@ class Silent:
         """Show nothing."""
 
 
+class SpeedColumn(ProgressColumn):
+    """The steps in a second."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: Task) -> Text:
+        """Return the speed of late, nothing before there is one."""
+        speed = task.finished_speed or task.speed
+        return Text(f"{speed:.3g} {self.unit}s/s" if speed else "")
+
+
+class StatedProgress(Progress):
+    """A bar with the state of its task below it, on as many lines as that takes."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """Yield the bar and its state."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            for line in filled(task.fields["state"].split(GAP), self.console.width, ""):
+                yield Text(line, no_wrap=True, overflow="ellipsis")
+
+
+@dataclass
 class TerminalBar:
     """Show a bar on a terminal."""
 
-    def __init__(self, name: str, total: int, console: Console) -> None:
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self.progress = Progress(
-            TextColumn("{task.description}"), *columns, TextColumn("{task.fields[state]}"), console=console
-        )
-        self.bar = self.progress.add_task(name, total=total, state="")
+    name: str
+    total: int
+    console: Console
+    unit: str = "step"
+
+    def __post_init__(self) -> None:
+        # The bar takes what the others leave of the line: a count that is cut off is of no use.
+        columns = (BarColumn(bar_width=None), MofNCompleteColumn(), SpeedColumn(self.unit), TimeRemainingColumn())
+        self.progress = StatedProgress(TextColumn("{task.description}"), *columns, console=self.console, expand=True)
+        self.bar = self.progress.add_task(self.name, total=self.total, state="")
 
     def __enter__(self) -> "TerminalBar":
         self.progress.start()
@@ -115,15 +147,27 @@ class Lines:
         ended = step == self.total and (step, state) != self.last
         if now - self.printed >= pause or ended:
             self.printed, self.last = now, (step, state)
-            parts = [f"{self.unit} {step} of {self.total}", state, self.speed(step, now - self.began)]
-            say("  ".join(part for part in parts if part))
+            parts = [f"{self.unit} {step} of {self.total}", *state.split(GAP), *self.speed(step, now - self.began)]
+            say("\n".join(filled(parts, WIDTH - len(PREFIX), " " * len(PREFIX))))
 
-    def speed(self, step: int, seconds: float) -> str:
+    def speed(self, step: int, seconds: float) -> list[str]:
         """Return the steps in a second and the time that is left, once a step was timed."""
         taken = step - self.first
         if taken <= 0 or seconds <= 0:
-            return ""
-        return f"{taken / seconds:.3g} {self.unit}s/s  {duration(round((self.total - step) * seconds / taken))} left"
+            return []
+        left = round((self.total - step) * seconds / taken)
+        return [f"{taken / seconds:.3g} {self.unit}s/s", f"{duration(left)} left"]
+
+
+def filled(parts: Iterable[str], width: int, indent: str) -> list[str]:
+    """Fill lines with parts, none of which is broken; all lines but the first are indented."""
+    lines: list[str] = []
+    for part in filter(None, parts):
+        if lines and len(lines[-1]) + len(GAP) + len(part) <= width + len(indent) * (len(lines) > 1):
+            lines[-1] += GAP + part
+        else:
+            lines.append(indent * bool(lines) + part)
+    return lines
 
 
 def duration(seconds: int) -> str:
@@ -140,4 +184,4 @@ def progress_display(name: str, total: int, *, is_main: bool, unit: str = "step"
         return Silent()
     if console.is_jupyter:
         return NotebookBar(name, total)
-    return TerminalBar(name, total, console) if console.is_terminal else Lines(total, unit=unit)
+    return TerminalBar(name, total, console, unit) if console.is_terminal else Lines(total, unit=unit)

@@ -14,25 +14,18 @@ from safetensors.torch import load_file
 
 from qkv.scripts.common.environment import versions
 from qkv.scripts.common.files import RECORD, write_atomically
+from qkv.scripts.common.run_folder import CHECKPOINTS, FREE, LOCK, METRICS, STATE
 from qkv.scripts.data.examples import Examples
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.training.checkpoint import Checkpoints, Tensors
 from qkv.scripts.training.distributed import run_on_main, value_of_first_attempt
 from qkv.scripts.training.early_stopping import EarlyStopping
-from qkv.scripts.training.logger import METRICS, MetricLogger
+from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Loop, Step
 from qkv.scripts.training.pace import SavePace
 from qkv.scripts.training.record import Clock, read_record
 from qkv.scripts.training.signals import Interrupted, SignalHandler
 from qkv.scripts.training.state import capture, follow_schedule, restore
-
-FOLDER, STATE, LOCK = "checkpoints", "state.json", ".lock"
-# Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
-FREE = {
-    "accumulate", "async_save", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
-    "patience", "prompt", "resume", "save_every", "save_minutes", "strategy", "tensor_parallel", "threads", "title",
-    "tracker", "workers",
-}  # fmt: skip
 
 
 def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
@@ -41,11 +34,11 @@ def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
 
     def opened() -> Path:
         folder = Path(recipe.output.folder or value_of_first_attempt("out", f"runs/{recipe.name}-{stamp}"))
-        ours = recipe.output.resume == "auto" and any((folder / name).exists() for name in (FOLDER, RECORD))
+        ours = recipe.output.resume == "auto" and any((folder / name).exists() for name in (CHECKPOINTS, RECORD))
         if not ours and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise FileExistsError(f"{folder} is not empty; give another out=, or remove it")
         # This marks it as ours from the start, whatever else is written first.
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
         return folder
 
     return run_on_main(accelerator, opened)
@@ -55,7 +48,7 @@ def open_folder(recipe: Recipe, accelerator: Accelerator) -> Path:
 def locked_folder(recipe: Recipe, accelerator: Accelerator) -> Iterator[Path]:
     """Open the run folder, and keep other trainings out of it within the block; FileExistsError where one is in it."""
     folder = open_folder(recipe, accelerator)
-    with (folder / FOLDER / LOCK).open("a") as file:
+    with (folder / CHECKPOINTS / LOCK).open("a") as file:
         run_on_main(accelerator, lambda: lock(file, folder))
         yield folder
 
@@ -87,7 +80,7 @@ def finished_record(folder: Path, record: dict[str, Any]) -> dict[str, Any] | No
     check_same_training(saved, record, folder)
     if saved["recipe"]["max_steps"] == record["recipe"]["max_steps"]:
         return saved
-    if not any((folder / FOLDER).glob("step-*")):
+    if not any((folder / CHECKPOINTS).glob("step-*")):
         raise ValueError(
             f"{folder} is finished and has no checkpoint to go on from; give another out= and init={folder}"
         )
@@ -148,9 +141,9 @@ class CheckpointManager:
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
-        recipe, self.folder = self.loop.recipe, self.logger.path.parent
-        self.checkpoints = Checkpoints(self.folder / FOLDER, recipe.output.keep, background=recipe.output.async_save)
-        minutes = recipe.output.save_minutes
+        output, self.folder = self.loop.recipe.output, self.logger.path.parent
+        self.checkpoints = Checkpoints(self.folder / CHECKPOINTS, output.keep, background=output.async_save)
+        minutes = output.save_minutes
         self.pace = SavePace(60 * minutes if minutes else None)
 
     def update(self, results: dict[str, dict[str, float]]) -> bool:

@@ -15,6 +15,7 @@ from qkv.scripts.common.environment import public_command
 from qkv.scripts.common.files import model_folder, replacing
 from qkv.scripts.common.memory import keep_freed_memory
 from qkv.scripts.common.phases import phase, say
+from qkv.scripts.common.run_folder import CURVE, read_metrics
 from qkv.scripts.common.words import check_known, did_you_mean
 from qkv.scripts.data.splits.division import sentence
 from qkv.scripts.data.truncation import is_much, truncated_sentence
@@ -27,7 +28,7 @@ from qkv.scripts.training.accelerator import build_accelerator, full_model, make
 from qkv.scripts.training.distributed import init_elastic_process_group, local_main_first, run_on_main
 from qkv.scripts.training.early_stopping import EarlyStopping, check_metric
 from qkv.scripts.training.epochs import with_max_steps
-from qkv.scripts.training.logger import MetricLogger, check_losses, read_metrics
+from qkv.scripts.training.logger import MetricLogger, check_losses
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.memory.step_plan import StepPlan, plan_steps
 from qkv.scripts.training.plots import draw_curve
@@ -40,7 +41,7 @@ from qkv.scripts.training.stock_model import model_class, stock_model
 
 # Models that are trained without a head.
 HEADLESS = ("QkvDualEncoderModel",)
-CURVE = {"curve.png": "Loss and metrics by optimizer step"}
+PICTURES = {CURVE: "Loss and metrics by optimizer step"}
 
 
 @dataclass
@@ -68,9 +69,9 @@ class Run:
         with replacing(self.folder) as folder:
             self.model.save_pretrained(folder)
             self.task.processor.save_pretrained(folder)
-            draw_curve(read_metrics(self.folder), folder / "curve.png")
+            draw_curve(read_metrics(self.folder), folder / CURVE)
             products = self.task.products(self.model, folder)
-        self.record["pictures"] = CURVE | {name: text for name, text in products.items() if name.endswith(".png")}
+        self.record["pictures"] = PICTURES | {name: text for name, text in products.items() if name.endswith(".png")}
         self.record["products"] = list(products)
         self.save()
 

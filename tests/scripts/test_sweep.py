@@ -11,9 +11,9 @@ from errors import raises_sentence
 from locks import locked_by_another
 from qkv.scripts import cli, sweep
 from qkv.scripts.common import extras
+from qkv.scripts.common.run_folder import LOCK
 from qkv.scripts.sweeps.record import read_sweep
 from qkv.scripts.training.loop import Loop
-from qkv.scripts.training.resume import LOCK
 
 TINY = [
     "max_steps=2", "log_every=1", "eval_every=2", "save_every=1", "model.hidden_size=16", "model.num_hidden_layers=1",

@@ -15,13 +15,13 @@ from transformers import (
     Speech2TextForConditionalGeneration,
 )
 
+from qkv.scripts.common.run_folder import read_metrics
 from qkv.scripts.data.audio import read_wav, write_wav
 from qkv.scripts.data.corpus import SpeechData
 from qkv.scripts.data.examples import model_inputs
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import build, train
 from sine_waves import recordings, tone
 

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
+from fake_clock import FakeClock
+from qkv.scripts.common.run_folder import CURVE, read_metrics
 from qkv.scripts.recipes.loading import changed
-from qkv.scripts.training.logger import MetricLogger, read_metrics
+from qkv.scripts.training.logger import MetricLogger
 from qkv.scripts.training.loop import Step
 from recipes import recipe_of
 
@@ -37,6 +40,51 @@ def test_losses_are_averaged_since_the_last_line_and_the_last_step_is_logged(tmp
     lines = read_metrics(tmp_path)
     assert [(line["step"], line["loss"]) for line in lines] == [(2, 1.5), (4, 3.5), (5, 5.0)]
     assert lines[0] == {"step": 2, "loss": 1.5, "lr": 0.2, "grad_norm": 2.0, "samples": 6, "tokens": 14}
+
+
+class Shown:
+    """A display that keeps what it was to show."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []
+
+    def update(self, number: int, state: str) -> None:
+        self.states.append(state)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """The clock of loggers."""
+    clock = FakeClock()
+    monkeypatch.setattr(MetricLogger, "clock", clock)
+    return clock
+
+
+def test_loss_metric_gradient_norm_and_throughput_are_shown(tmp_path: Path, clock: FakeClock) -> None:
+    logger = MetricLogger(tmp_path, RECIPE, MAIN)
+    logger.progress = shown = Shown()
+    for number in (1, 2):
+        clock.now += 0.001
+        logger.log_step(step(number, 1.0))
+    clock.now += 100  # an evaluation is no time of training
+    logger.log_evaluation(2, {"validation": {"loss": 0.5, "accuracy": 0.25}})
+    assert shown.states[0] == "loss 1.0000  lr 0.1  grad_norm 2"
+    assert shown.states[-1] == "loss 1.0000  validation accuracy 0.2500  lr 0.2  grad_norm 2  7 k tokens/s"
+    clock.now += 7
+    for number in (3, 4):
+        logger.log_step(step(number, 1.0))
+    assert shown.states[-1].endswith("  2 tokens/s")
+
+
+def test_the_curve_is_drawn_while_the_training_goes_on(tmp_path: Path, clock: FakeClock) -> None:
+    loggers = [MetricLogger(tmp_path, RECIPE, process) for process in (OTHER, MAIN)]
+    for logger in loggers:
+        clock.now += 60
+        logger.log_step(step(1, 1.0))
+        assert not (tmp_path / CURVE).exists()
+        logger.log_step(step(2, 1.0))
+    with Image.open(tmp_path / CURVE) as picture:
+        assert picture.format == "PNG"
 
 
 def test_evaluations_are_lines_with_a_split(tmp_path: Path) -> None:

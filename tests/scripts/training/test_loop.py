@@ -19,7 +19,7 @@ from qkv.scripts.recipes.loading import changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.object_detection import ObjectDetection
 from qkv.scripts.tasks.task import Task
-from qkv.scripts.training.loop import Loop, count_tokens, parameter_groups
+from qkv.scripts.training.loop import UNITS, Loop, count_tokens, parameter_groups, unit_of
 from qkv.scripts.training.record import compiled_graphs
 from recipes import recipe_of
 from tiny_training import task_of
@@ -255,6 +255,12 @@ def test_only_matrices_decay() -> None:
     assert sorted(decayed + kept) == sorted(names.values())
     assert not any("norm" in name or name.endswith("bias") or "class_token" in name for name in decayed)
     assert all(name.endswith("weight") for name in decayed)
+
+
+def test_what_is_counted_is_named_by_the_input() -> None:
+    assert unit_of({"input_ids": torch.zeros(1, 2)}) == "tokens"
+    assert {name: unit_of({"labels": None, name: None}) for name in UNITS} == UNITS
+    assert unit_of({"pixel_values": None, "pixel_mask": None}) == "pixels"
 
 
 def test_positions_are_tokens_patches_moments_of_sound_or_pixels() -> None:

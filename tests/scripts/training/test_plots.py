@@ -1,5 +1,6 @@
 """Pictures: they are drawn of the values given, in the places promised."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 import qkv
+from fake_clock import FakeClock
 from qkv.scripts.tasks.object_detection import draw_objects
-from qkv.scripts.training.plots import draw_alignment, draw_attention, draw_curve
+from qkv.scripts.training import plots
+from qkv.scripts.training.plots import SHARE, SHORTEST, LiveCurve, draw_alignment, draw_attention, draw_curve
 
 
 def test_the_curve_has_a_panel_for_each_metric_that_was_watched(
@@ -40,6 +43,27 @@ def test_the_curve_has_a_panel_for_each_metric_that_was_watched(
     ]
     width, height = Image.open(tmp_path / "curve.png").size
     assert width > 2 * height  # two panels side by side
+
+
+def test_a_live_curve_takes_its_share_of_the_time_and_appears_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, drawn = FakeClock(), []
+
+    def draw(lines: list, content: io.BytesIO) -> None:
+        clock.now += 2.0  # what a drawing takes
+        drawn.append(clock.now)
+        content.write(b"picture")
+        assert not (tmp_path / "curve.png").exists() or (tmp_path / "curve.png").read_bytes() == b"picture"
+
+    monkeypatch.setattr(plots, "draw_curve", draw)
+    curve = LiveCurve(tmp_path / "curve.png", list, clock)
+    while clock.now < 1000:
+        clock.now += 1.0
+        curve.update()
+    assert drawn[0] == SHORTEST + 2.0 and [path.name for path in tmp_path.iterdir()] == ["curve.png"]
+    gaps = [later - earlier for earlier, later in zip(drawn, drawn[1:], strict=False)]
+    assert len(gaps) == 4 and all(2.0 / SHARE <= gap <= 2.0 / SHARE + 3.0 for gap in gaps)
 
 
 def test_attention_is_drawn_for_each_image_and_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

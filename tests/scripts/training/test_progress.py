@@ -1,6 +1,7 @@
 """What shows the progress: lines where the output is a file, bars on a terminal and in a notebook."""
 
 import io
+import re
 import sys
 
 import pytest
@@ -10,7 +11,16 @@ from rich.console import Console
 
 from fake_clock import FakeClock
 from qkv.scripts.training import progress
-from qkv.scripts.training.progress import LONGEST, SHORTEST, Lines, NotebookBar, Silent, TerminalBar, duration
+from qkv.scripts.training.progress import (
+    LONGEST,
+    SHORTEST,
+    Lines,
+    NotebookBar,
+    Silent,
+    TerminalBar,
+    duration,
+    filled,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -55,6 +65,33 @@ def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     with TerminalBar("digits", 4, Console(file=out, force_terminal=True, width=100)) as bar:
         bar.update(4, "loss 0.5")
     assert "digits" in out.getvalue() and "4/4" in out.getvalue() and "loss 0.5" in out.getvalue()
+
+
+def test_a_terminal_of_80_columns_cuts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    parts = [f"validation metric_{number} 0.1234" for number in range(5)]
+    with TerminalBar("translate-recurrent", 240000, Console(file=out, force_terminal=True, width=80)) as bar:
+        bar.update(120000, "  ".join(parts))
+        bar.update(240000, "  ".join(parts))
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue()).replace("\r", "\n").splitlines()
+    assert max(map(len, lines)) <= 80 and any("240000/240000" in line and " steps/s " in line for line in lines)
+    assert all(any(part in line for line in lines) for part in parts)
+
+
+def test_lines_of_a_file_are_filled_to_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = FakeClock()
+    parts = [f"validation metric_{number} 0.1234" for number in range(5)]
+    with Lines(240000, clock) as lines:
+        clock.now += 1
+        lines.update(1, "  ".join(parts))
+    said = capsys.readouterr().err.splitlines()
+    assert max(map(len, said)) <= 80 and len(said) == 3
+    assert said[0].startswith("qkv: step 1 of") and all(line.startswith("     v") for line in said[1:])
+    assert all(any(part in line for line in said) for part in [*parts, "1 steps/s", "66:39:59 left"])
+
+
+def test_a_part_that_is_longer_than_a_line_has_its_own() -> None:
+    assert filled(["a", "b" * 9, "", "c", "d"], 5, " ") == ["a", " " + "b" * 9, " c  d"]
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,10 @@ from transformers import AutoImageProcessor, AutoModelForImageClassification
 from errors import raises_sentence
 from locks import is_refused
 from qkv.configuration import presets
+from qkv.scripts.common.run_folder import LOCK, read_metrics
 from qkv.scripts.recipes import loading as recipe
 from qkv.scripts.tasks import registry as data
-from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.record import read_record
-from qkv.scripts.training.resume import LOCK
 from qkv.scripts.training.run import Run, build, train
 
 TINY = [

@@ -18,8 +18,8 @@ from accelerate.utils import LoggerType
 from errors import raises_sentence
 from qkv.scripts.common import extras
 from qkv.scripts.common.extras import MissingExtraError
+from qkv.scripts.common.run_folder import read_metrics
 from qkv.scripts.recipes.loading import load
-from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.run import train
 from qkv.scripts.training.trackers import TRACKERS, check_trackers, options_of, settings, start_trackers
 from recipes import recipe_of

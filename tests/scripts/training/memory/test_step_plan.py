@@ -10,9 +10,9 @@ import torch
 
 from errors import raises_sentence
 from qkv.scripts import cli
+from qkv.scripts.common.run_folder import read_metrics
 from qkv.scripts.recipes.loading import changed, load
 from qkv.scripts.training import run as run_module
-from qkv.scripts.training.logger import read_metrics
 from qkv.scripts.training.loop import Loop
 from qkv.scripts.training.memory import step_plan
 from qkv.scripts.training.memory.step_cost import StepCost, bytes_of, gradient_bytes, held_bytes

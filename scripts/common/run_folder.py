@@ -1,0 +1,37 @@
+"""Name and read the files of a run folder, known without importing what trains."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+METRICS, CURVE, CHECKPOINTS = "metrics.jsonl", "curve.png", "checkpoints"
+# The state of a checkpoint, and what a process holds locked while it writes to the folder of checkpoints, or a sweep.
+STATE, LOCK = "state.json", ".lock"
+# Fields that may change when a training is resumed: its steps stay the same, only split or logged in another way.
+FREE = {
+    "accumulate", "async_save", "card", "eval_every", "gradient_checkpointing", "keep", "limits", "log_every", "out",
+    "patience", "prompt", "resume", "save_every", "save_minutes", "strategy", "tensor_parallel", "threads", "title",
+    "tracker", "workers",
+}  # fmt: skip
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Read the logged metrics of a run, oldest first."""
+    return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether another process that lives holds a file locked; False where the system has no such locks.
+
+    A process may not ask of what it has locked itself, for that is unlocked when any of its files on it is closed.
+    """
+    try:
+        import fcntl
+
+        with path.open() as file:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return True
+    except (ImportError, OSError):
+        return False
+    return False
