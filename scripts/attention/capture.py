@@ -11,9 +11,9 @@ from typing import Any, get_args
 from torch import nn
 from transformers import AttentionInterface
 
+from qkv.scripts.attention.captured import CapturedAttention
 from qkv.scripts.attention.layers import AttentionLayer, Indices, Layers, attention_layers, chosen_layers
-from qkv.scripts.attention.recorder import AttentionFunction, Extra, Recorder, Wanted
-from qkv.scripts.attention.records import CapturedAttention
+from qkv.scripts.attention.recorder import AttentionFunction, Extra, Recorder, Wanted, installed
 
 Observers = Mapping[nn.Module, Recorder]
 
@@ -49,8 +49,8 @@ def capture_attention(
     numbers in every stack (-1 is the last), or a dict by the name of a stack: encoder, decoder, cross, text, image;
     `heads` and `queries` are numbers or a slice, of queries those of each forward. None is all. `also` adds
     "scores", those before softmax, "norms", the value-weighted norms of Kobayashi et al., and "gradients", which keeps
-    what `captured.gradients` and `captured.relevance` need. `captured.rollout` and `captured.flow` follow the layers of a
-    stack, as `captured.join` does the steps of `generate`, and `captured.beams` its winners.
+    what `captured.gradients` and `captured.relevance` need. `captured.rollout` and `captured.flow` follow the layers of
+    a stack, `captured.join` puts the steps of `generate` together, and `captured.beams` follows its winners.
 
     Kernels: `linear` has weights but no scores, and none of earlier tokens in a cache; alignments of recurrent models
     have weights alone; `gated_delta` has none. A compiled model cannot be observed.
@@ -75,7 +75,7 @@ def capture_attention(
         recorders = {layer.module: Recorder(layer, wanted, captured) for layer in chosen}
         stack.enter_context(observed_interface(recorders))
         for recorder in recorders.values():
-            stack.enter_context(recorder.installed(model))
+            stack.enter_context(installed(recorder, model))
         stack.enter_context(uncompiled(model))
         if inputs is not None:
             captured.outputs = model(**inputs)

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from qkv.scripts.attention.kernels import global_call, linear_features, linear_rows, write_global_rows
 from qkv.scripts.attention.layers import AttentionLayer, Indices, indices_of
-from qkv.scripts.attention.records import AttentionRecord, CapturedAttention
+from qkv.scripts.attention.records import AttentionRecord, AttentionRecords
 from qkv.scripts.attention.weights import (
     AttentionCall,
     Layout,
@@ -36,7 +36,7 @@ BACKENDS = ("eager", "sdpa", "flex_attention")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is captured of a layer, beside its weights."""
+    """The rows that are captured of a layer, and what else beside its weights."""
 
     heads: Indices
     queries: Indices
@@ -45,9 +45,9 @@ class Wanted:
 
 def check_backend(implementation: str, options: dict[str, Any]) -> None:
     """Raise ValueError for a backend whose masks do not tell what each query sees."""
-    paged = options.get("cache") is not None
-    if paged or implementation not in BACKENDS:
-        what = "continuous batching" if paged else f"attn_implementation={implementation!r}"
+    batching = options.get("cache") is not None
+    if batching or implementation not in BACKENDS:
+        what = "continuous batching" if batching else f"attn_implementation={implementation!r}"
         raise ValueError(
             f"{what} keeps to itself which keys a query sees; capture with {', '.join(BACKENDS)} by "
             "model.set_attn_implementation, and generate"
@@ -61,7 +61,7 @@ def leave(*_: object) -> None:
 class Recorder:
     """Record the attention of one layer."""
 
-    def __init__(self, layer: AttentionLayer, wanted: Wanted, captured: CapturedAttention) -> None:
+    def __init__(self, layer: AttentionLayer, wanted: Wanted, captured: AttentionRecords) -> None:
         self.layer, self.wanted, self.captured, self.step = layer, wanted, captured, 0
         self.projection: Tensor | None = None
         self.last: tuple[AttentionRecord, Layout] | None = None
@@ -91,7 +91,8 @@ class Recorder:
         layout = layout_of(call, wanted)
         weights = layout.assemble(lambda part: attention_weights(part.call, heads, part.own))
         record = self.add(numbers, places, (call.query.shape[1], count), weights)
-        self.last = record, layout
+        if self.layer.kind == "global":
+            self.last = record, layout
         if "scores" in self.wanted.also:
             record.scores = layout.assemble(lambda part: attention_scores(part.call, heads, part.own), -torch.inf)
         if "norms" in self.wanted.also:
@@ -126,70 +127,78 @@ class Recorder:
         arguments |= arguments.pop("kwargs", {})
         KIND_RECORDS[self.layer.kind](self, module, arguments, output)
 
-    def record_alignment(self, module: Any, given: dict[str, Any], output: Any) -> None:
-        """Record the alignment of a recurrent decoder, which it always computes: (B, 1, T, S)."""
-        weights = output[3]
-        numbers = indices_of("heads", self.wanted.heads, weights.shape[1])
-        places = indices_of("queries", self.wanted.queries, weights.shape[2])
-        self.add(numbers, places, (weights.shape[1], weights.shape[2]), weights[:, numbers][:, :, places].detach())
 
-    def record_linear(self, module: Any, given: dict[str, Any], output: Any) -> None:
-        """Record linear attention, which computes no weights."""
-        features = linear_features(module, given)
-        _, groups, shared, count, _ = features.query.shape
-        numbers = indices_of("heads", self.wanted.heads, groups * shared)
-        places = indices_of("queries", self.wanted.queries, count)
-        heads, wanted = (torch.tensor(each, dtype=torch.long, device=output[0].device) for each in (numbers, places))
-        causal = module.is_causal and "memory" not in given
-        weights = linear_rows(features, given.get("attention_mask"), heads, wanted, causal=causal).to(output[0].dtype)
-        record = self.add(numbers, places, (groups * shared, count), weights)
-        if "norms" in self.wanted.also:
-            value = features.value.squeeze(2).index_select(1, heads // shared).to(weights.dtype)
-            record.norms = weights * self.norms_of(value, heads, groups * shared * value.shape[-1])[:, :, None]
+def record_alignment(recorder: Recorder, module: Any, given: dict[str, Any], output: Any) -> None:
+    """Record the alignment of a recurrent decoder, which it always computes: (B, 1, T, S)."""
+    weights = output[3]
+    numbers = indices_of("heads", recorder.wanted.heads, weights.shape[1])
+    places = indices_of("queries", recorder.wanted.queries, weights.shape[2])
+    recorder.add(numbers, places, (weights.shape[1], weights.shape[2]), weights[:, numbers][:, :, places].detach())
 
-    def record_global(self, module: Any, given: dict[str, Any], output: Any) -> None:
-        """Put in the rows of global tokens, which have projections of their own."""
-        if given.get("global_tokens") is None or self.last is None:
-            return
-        record, layout = self.last
-        call, rows = global_call(module, given)
-        heads = torch.tensor(record.heads, device=call.query.device)
-        every = torch.arange(call.query.shape[2], device=call.query.device)
-        own = attention_weights(call, heads, every)
-        write_global_rows(record.weights, own, rows, layout)
-        if record.scores is not None:
-            write_global_rows(record.scores, attention_scores(call, heads, every), rows, layout)
-        if record.norms is not None:
-            width = call.query.shape[1] * call.value.shape[-1]
-            norms = self.norms_of(call.keys_of(heads, call.value), heads, width)
-            write_global_rows(record.norms, own * norms[:, :, None], rows, layout)
 
-    @contextmanager
-    def installed(self, model: nn.Module) -> Iterator[None]:
-        """Observe the layer; a hook on it, and on the models around it, turns off what would go around it."""
-        module, handles = self.layer.module, []
-        inside = ((path, each) for path, each in model.named_modules() if isinstance(each, PreTrainedModel))
-        around = [each for path, each in inside if not path or self.layer.path.startswith(f"{path}.")]
+def record_linear(recorder: Recorder, module: Any, given: dict[str, Any], output: Any) -> None:
+    """Record linear attention, which computes no weights."""
+    features = linear_features(module, given)
+    _, groups, shared, count, _ = features.query.shape
+    numbers = indices_of("heads", recorder.wanted.heads, groups * shared)
+    places = indices_of("queries", recorder.wanted.queries, count)
+    heads, wanted = (torch.tensor(each, dtype=torch.long, device=output[0].device) for each in (numbers, places))
+    causal = module.is_causal and "memory" not in given
+    weights = linear_rows(features, given.get("attention_mask"), heads, wanted, causal=causal).to(output[0].dtype)
+    record = recorder.add(numbers, places, (groups * shared, count), weights)
+    if "norms" in recorder.wanted.also:
+        value = features.value.squeeze(2).index_select(1, heads // shared).to(weights.dtype)
+        record.norms = weights * recorder.norms_of(value, heads, groups * shared * value.shape[-1])[:, :, None]
+
+
+def record_global(recorder: Recorder, module: Any, given: dict[str, Any], output: Any) -> None:
+    """Put in the rows of global tokens, which have projections of their own."""
+    if given.get("global_tokens") is None or recorder.last is None:
+        return
+    record, layout = recorder.last
+    call, rows = global_call(module, given)
+    heads = torch.tensor(record.heads, device=call.query.device)
+    every = torch.arange(call.query.shape[2], device=call.query.device)
+    own = attention_weights(call, heads, every)
+    write_global_rows(record.weights, own, rows, layout)
+    if record.scores is not None:
+        write_global_rows(record.scores, attention_scores(call, heads, every), rows, layout)
+    if record.norms is not None:
+        width = call.query.shape[1] * call.value.shape[-1]
+        norms = recorder.norms_of(call.keys_of(heads, call.value), heads, width)
+        write_global_rows(record.norms, own * norms[:, :, None], rows, layout)
+
+
+@contextmanager
+def installed(recorder: Recorder, model: nn.Module) -> Iterator[None]:
+    """Observe the layer; hooks turn off the steps of `generate` that go around it.
+
+    Hooks on the models around it let a last layer compute all queries, and not those alone that a head reads.
+    """
+    module, handles = recorder.layer.module, []
+    is_last = recorder.layer.number == recorder.captured.depths[recorder.layer.stack] - 1
+    inside = ((path, each) for path, each in model.named_modules() if isinstance(each, PreTrainedModel))
+    around = [each for path, each in inside if not path or recorder.layer.path.startswith(f"{path}.")]
+    if hasattr(type(module), "observe"):
+        previous = vars(module).get("observe")
+        inner = previous or type(module).observe
+        module.observe = lambda attend: recorder.observe(inner(attend))
+        handles += [each.register_forward_hook(leave) for each in (module, *(around if is_last else ()))]
+    if recorder.layer.kind in KIND_RECORDS:
+        handles.append(module.register_forward_hook(recorder.record_forward, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
         if hasattr(type(module), "observe"):
-            previous = vars(module).get("observe")
-            inner = previous or type(module).observe
-            module.observe = lambda attend: self.observe(inner(attend))
-            handles += [each.register_forward_hook(leave) for each in (module, *around)]
-        if self.layer.kind in KIND_RECORDS:
-            handles.append(module.register_forward_hook(self.record_forward, with_kwargs=True))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            if hasattr(type(module), "observe"):
-                del module.observe
-                if previous is not None:
-                    module.observe = previous
+            del module.observe
+            if previous is not None:
+                module.observe = previous
 
 
 KIND_RECORDS: dict[str, Callable[[Recorder, Any, dict[str, Any], Any], None]] = {
-    "recurrent": Recorder.record_alignment,
-    "linear": Recorder.record_linear,
-    "global": Recorder.record_global,
+    "recurrent": record_alignment,
+    "linear": record_linear,
+    "global": record_global,
 }

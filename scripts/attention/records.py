@@ -1,18 +1,17 @@
-"""What was captured: attention of one layer in one forward, and all of them.
+"""Captured attention: records of one layer in one forward, and all of them.
 
 Shapes: B batch, h heads and q queries asked for, S keys, T tokens.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from qkv.scripts.attention.rollout import attention_flow, attention_rollout, cross_relevance, self_relevance
-from qkv.scripts.attention.weights import Layout, weight_gradients
+from qkv.scripts.attention.weights import Layout
 
 
 @dataclass
@@ -50,10 +49,11 @@ class AttentionRecord:
         return replace(self, **{name: None if each is None else change(each) for name, each in parts.items()})
 
 
-class CapturedAttention(Sequence[AttentionRecord]):
-    """The records of a capture, in the order in which they were computed, and what follows from several of them.
+class AttentionRecords(Sequence[AttentionRecord]):
+    """The records of a capture, in the order in which they were computed.
 
-    `outputs` are those of the model where `capture_attention` was given inputs.
+    `outputs` are those of the model where `capture_attention` was given inputs; `depths` are the numbers of layers that
+    the stacks have.
     """
 
     def __init__(self, depths: dict[str, int], records: Sequence[AttentionRecord] = (), outputs: Any = None) -> None:
@@ -118,7 +118,7 @@ class CapturedAttention(Sequence[AttentionRecord]):
                 joined[name] = torch.cat(parts, dim=2)
         return replace(records[0], step=0, **joined)
 
-    def beams(self, beam_indices: Tensor) -> "CapturedAttention":
+    def beams(self, beam_indices: Tensor) -> Self:
         """Return the records of the beams that won: each forward's row is that from which the winner's token came.
 
         `beam_indices` (N, steps) are those of `generate(..., return_dict_in_generate=True, output_scores=True)`. Rows
@@ -132,91 +132,10 @@ class CapturedAttention(Sequence[AttentionRecord]):
             index = beam_indices[:, record.step if shared == 1 else 0].to(record.weights.device)
             chosen, ended = index.clamp(min=0) // shared, (index < 0).view(-1, 1, 1, 1)
             won.append(record.tensors(lambda each, i=chosen, e=ended: each.index_select(0, i).masked_fill(e, 0)))
-        return CapturedAttention(self.depths, won)
-
-    def rollout(self, stack: str | None = None) -> Tensor:
-        """Return attention rollout of a stack with self-attention: (B, T, T), how much of a token reaches each.
-
-        Source: Abnar & Zuidema 2020, §3, https://arxiv.org/abs/2005.00928
-        """
-        return attention_rollout([record.weights for record in self.whole_stack(stack)])
-
-    def flow(self, stack: str | None = None, queries: Sequence[int] | None = None) -> Tensor:
-        """Return attention flow of a stack to each token of the input, for some queries: (B, queries, T).
-
-        Source: Abnar & Zuidema 2020, §3, https://arxiv.org/abs/2005.00928
-        """
-        weights = [record.weights for record in self.whole_stack(stack)]
-        count = weights[0].shape[-1]
-        wanted = range(count) if queries is None else [query % count for query in queries]
-        return attention_flow(weights, list(wanted))
-
-    def gradients(self, target: Tensor) -> list[Tensor]:
-        """Return the gradient of a scalar with respect to the attention weights of each record: (B, h, q, S) each.
-
-        The fused kernels have no weights to derive by; the gradient follows from that of what the weights mix. Needs
-        `also=["gradients"]` and a forward with gradients.
-        """
-        kept = [record.mixed for record in self.records]
-        if not kept or any(mixed is None or not mixed.requires_grad for mixed in kept):
-            raise ValueError(
-                "target cannot be derived by what was captured; give capture_attention also=['gradients'], and run the "
-                "model without torch.no_grad()"
-            )
-        given: list[Any] = list(kept)
-        found: Any = torch.autograd.grad(target, given, retain_graph=True, allow_unused=True)
-        derived = []
-        for record, mixed, gradient in zip(self.records, given, found, strict=True):
-            gradient = torch.zeros_like(mixed) if gradient is None else gradient
-            derived.append(record_gradient(record, gradient))
-        return derived
-
-    def relevance(self, target: Tensor) -> dict[str, Tensor]:
-        """Return how relevant tokens are to a scalar of the output, by gradients times attention, for each stack.
-
-        The row of a token holds what is relevant to it; of an encoder with a class token read that row. `cross` is the
-        relevance of memory to the decoder's tokens. For a head, see `gradients` and multiply with the weights.
-
-        Source: Chefer et al. 2021, §3.1, https://arxiv.org/abs/2103.15679
-        Shapes: {stack: (B, T, T), "cross": (B, T, S)}
-        """
-        stacks = {name: self.whole_stack(name, square=name != "cross") for name in self.stacks}
-        derived = {id(record): each for record, each in zip(self.records, self.gradients(target), strict=True)}
-        products = {
-            name: [record.weights * derived[id(record)] for record in records] for name, records in stacks.items()
-        }
-        relevance = {name: self_relevance(layers) for name, layers in products.items() if name != "cross"}
-        if "cross" in products and {"encoder", "decoder"} <= products.keys():
-            given = products["decoder"], products["cross"], relevance["encoder"]
-            relevance["decoder"], relevance["cross"] = cross_relevance(*given)
-        return relevance
+        return type(self)(self.depths, won)
 
     def only_stack(self) -> str:
         """Return the stack of which something was captured; ValueError where there are several."""
         if len(self.stacks) != 1:
             raise ValueError(f"stack=None leaves open which is meant; give one of {', '.join(self.stacks) or 'none'}")
         return self.stacks[0]
-
-    def whole_stack(self, stack: str | None, *, square: bool = True) -> list[AttentionRecord]:
-        """Return one record of each layer of a stack; ValueError unless every layer, head and query is there."""
-        name = stack or self.only_stack()
-        records = self.select(name)
-        layers = [record.layer for record in records]
-        if layers != list(range(self.depths[name])) or not all(record.is_whole for record in records):
-            raise ValueError(
-                f"stack={name!r} was captured in layers {layers} of {self.depths[name]}; this needs each layer once, "
-                "with all heads and queries: leave layers, heads and queries out, and run one forward"
-            )
-        if square and any(record.weights.shape[-1] != record.weights.shape[-2] for record in records):
-            raise ValueError(
-                f"stack={name!r} reads keys of another sequence or of a cache; run one forward over all tokens"
-            )
-        return records
-
-
-def record_gradient(record: AttentionRecord, gradient: Tensor) -> Tensor:
-    """Return the gradient of a record's weights from that of what they mix: (B, T, H, K) -> (B, h, q, S)."""
-    layout: Any = record.layout
-    heads = torch.tensor(record.heads, device=gradient.device)
-    derived: Tensor = layout.assemble(lambda part: weight_gradients(part, heads, gradient))
-    return derived

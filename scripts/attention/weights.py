@@ -174,7 +174,7 @@ def window_bias(call: AttentionCall, heads: Tensor, places: Tensor) -> Tensor:
     own_class, place = places % mask.step, places // mask.step
     at = own_class * (chunks // mask.step) + place // size
     rows = max(len(bias), len(mask.keys), len(mask.chunks))
-    own = bias[:, at, :, place % size].expand(rows, -1, -1, -1)
+    own = bias.transpose(2, 3)[:, at, place % size].expand(rows, -1, -1, -1)
     seen = mask.chunks[:, at, place % size].expand(rows, -1, -1) == 0
     columns = torch.where(seen, mask.keys[:, at].expand(rows, -1, -1).long() - mask.span.key, keys)
     dense = own.new_zeros(rows, len(places), len(heads), keys + 1)
@@ -265,14 +265,14 @@ def output_projection(module: nn.Module, parent: nn.Module, width: int) -> Tenso
     layer has none by a name that is known.
     """
     inside = ("o_proj", "out_proj", "o", "c_proj", "out_lin", "Wo", "dense", "proj", "projection")
-    found = next((child for name in inside if isinstance(child := getattr(module, name, None), nn.Module)), None)
+    projection = next((child for name in inside if isinstance(child := getattr(module, name, None), nn.Module)), None)
     output = getattr(parent, "output", None)
-    found = getattr(output, "dense", None) if found is None else found
-    if found is None:
+    projection = getattr(output, "dense", None) if projection is None else projection
+    if projection is None:
         raise ValueError(
             f"also=['norms'] needs the output projection of {type(module).__name__}, which has none of "
             f"{', '.join(inside)}; leave norms out"
         )
-    like = next(found.parameters())
+    like = next(projection.parameters())
     unit = torch.eye(width, dtype=like.dtype if like.is_floating_point() else torch.float32, device=like.device)
-    return found(unit) - found(torch.zeros_like(unit[:1]))
+    return projection(unit) - projection(torch.zeros_like(unit[:1]))
