@@ -10,7 +10,7 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, S
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
-from .kernel import backend_of, by_mask, eager_attention, score_biases
+from .kernel import AttentionFunction, backend_of, by_mask, eager_attention, score_biases
 from .masking import Mask
 from .normalization import NORMS
 from .position.hooks import NO_POSITION, PositionState, apply_rotation
@@ -47,6 +47,11 @@ class Attention(nn.Module):
     def heads(self, projected: Tensor) -> Tensor:
         """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
         return projected.view(*projected.shape[:-1], -1, self.head_dim).transpose(1, 2)
+
+    @staticmethod
+    def observe(attend: AttentionFunction) -> AttentionFunction:
+        """Return the attention function as it is; while weights are captured, an instance has one that also records."""
+        return attend
 
     def join(self, mixed: Tensor, query: Tensor) -> Tensor:
         """Join the heads of (B, H, T, K) queries, in one row where an engine says so: (B, T, H, K) -> (B, T, D)."""
@@ -102,7 +107,7 @@ class SelfAttention(Attention):
         kwargs |= score_biases(position, query, backend)
         # vLLM finds the attention of a layer, and its scaling, by reading these lines.
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
-        attend = by_mask(attend, attention_mask)
+        attend = self.observe(by_mask(attend, attention_mask))
         mixed, weights = attend(self, query, key, value, attention_mask, scaling=self.scaling, **kwargs)
         return self.o_proj(self.join(mixed, query)), weights
 
@@ -130,7 +135,7 @@ class CrossAttention(Attention):
         key, value = self.cached_key_value(memory, position.memory_key, past_key_values)
         query = self.query(add_position(hidden, position.query_key))
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend_of(self, kwargs), eager_attention)
-        attend = by_mask(attend, attention_mask)
+        attend = self.observe(by_mask(attend, attention_mask))
         kwargs |= {"scaling": self.scaling, "dropout": self.dropout, "position_bias": None}
         mixed, weights = attend(self, query, key, value, attention_mask, **kwargs)
         return self.o_proj(self.join(mixed, query)), weights

@@ -26,15 +26,33 @@ from .position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out
 
 
 @dataclass
+class Documents:
+    """The real tokens of a batch of `shape` (B, T): their index among all (N,), and the length of each document."""
+
+    index: Tensor
+    lengths: list[int]
+    shape: tuple[int, int]
+
+    def pack(self, values: Tensor) -> Tensor:
+        """Put the real tokens in one row: (B, T, ...) -> (1, N, ...)."""
+        return values.flatten(0, 1).index_select(0, self.index)[None]
+
+    def restore(self, packed: Tensor) -> Tensor:
+        """Put them back, with zeros at padding: (1, N, D) -> (B, T, D)."""
+        batch, length = self.shape
+        restored = packed.new_zeros(batch * length, packed.shape[-1]).index_copy(0, self.index, packed[0])
+        return restored.unflatten(0, (batch, length))
+
+
+@dataclass
 class DocumentMask:
     """The mask of documents packed in one row, each of which attends to its own keys alone.
 
-    `queries` and `keys` are the lengths of the documents, `masks` the mask inside each (1, 1, T, S), None where it sees
-    all keys or, in causal attention, all before.
+    `masks` holds the mask inside each (1, 1, T, S), None where it sees all keys or, in causal attention, all before.
     """
 
-    queries: list[int]
-    keys: list[int]
+    queries: Documents
+    keys: Documents
     masks: list[Tensor | WindowMask | None]
 
 

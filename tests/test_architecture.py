@@ -78,8 +78,8 @@ BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 119,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
-# Of a whole folder, so that it can be read; the last lines are those of global tokens with projections of their own.
-LINES = {"configuration": 2415, "modeling": 8880}
+# Of a whole folder, so that it can be read; the last lines let attention be observed.
+LINES = {"configuration": 2415, "modeling": 8894}
 
 
 def parts(folder: str) -> list[Path]:
@@ -173,7 +173,7 @@ def test_imports_have_no_cycle(folder: str) -> None:
 # Rooms of scripts/: what stands later may import what stands earlier, and never the other way round.
 ROOMS = [
     {"common"},
-    {"recipes", "conversion", "context"},
+    {"recipes", "conversion", "context", "attention"},
     {"data"},
     {"example_data"},
     {"tasks"},

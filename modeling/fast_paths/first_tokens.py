@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values
-from ..masking import DocumentMask, Mask
+from ..masking import DocumentMask, Documents, Mask
 from ..position.hooks import PositionState, Rotation
 from .unpadding import LayerInputs
 from .windows import WindowMask
@@ -54,7 +54,9 @@ def read_tokens(mask: Mask, state: PositionState, index: Tensor, tokens: int) ->
         first = torch.arange(tokens)[None]
         dense = (each.rows_of(first) if isinstance(each, WindowMask) else each for each in mask.masks)
         own = [None if each is None else each[:, :, :tokens] for each in dense]
-        mask = DocumentMask([tokens] * len(mask.queries), mask.keys, [*own])
+        rows = len(own)
+        first_of_rows = Documents(torch.arange(rows * tokens), [tokens] * rows, (rows, tokens))
+        mask = DocumentMask(first_of_rows, mask.keys, [*own])
     elif isinstance(mask, Tensor):
         mask = mask.index_select(2, index)
     rotation, bias = state.rotation, state.bias

@@ -17,7 +17,16 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from ...configuration.axes import BIAS_POSITIONS, STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_memory_mask, check_position_ids
-from ..masking import AttentionMasks, DocumentMask, GivenMask, Mask, build_masks, build_memory_mask, mask_rule
+from ..masking import (
+    AttentionMasks,
+    DocumentMask,
+    Documents,
+    GivenMask,
+    Mask,
+    build_masks,
+    build_memory_mask,
+    mask_rule,
+)
 from ..position.hooks import Embedded
 from ..position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out, token_positions
 from .one_token import one_token_masks
@@ -26,25 +35,6 @@ from .windows import TokenRange, WindowMask, is_sparse, window_mask
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6
-
-
-@dataclass
-class Documents:
-    """The real tokens of a batch of `shape` (B, T): their index among all (N,), and the length of each document."""
-
-    index: Tensor
-    lengths: list[int]
-    shape: tuple[int, int]
-
-    def pack(self, values: Tensor) -> Tensor:
-        """Put the real tokens in one row: (B, T, ...) -> (1, N, ...)."""
-        return values.flatten(0, 1).index_select(0, self.index)[None]
-
-    def restore(self, packed: Tensor) -> Tensor:
-        """Put them back, with zeros at padding: (1, N, D) -> (B, T, D)."""
-        batch, length = self.shape
-        restored = packed.new_zeros(batch * length, packed.shape[-1]).index_copy(0, self.index, packed[0])
-        return restored.unflatten(0, (batch, length))
 
 
 class DocumentMasks(AttentionMasks):
@@ -120,7 +110,7 @@ def document_masks(config: StackConfig, documents: Documents, layout: TokenLayou
             near = window_of_document(config, pattern, whole.part(row, column)) if reach + 1 == length else None
             seen: Any = None if near else predicate(row, row, column[:, None], column[None])
             own.append(near or seen[None, None])
-        masks[pattern] = DocumentMask(documents.lengths, documents.lengths, own)
+        masks[pattern] = DocumentMask(documents, documents, own)
     longest = torch.arange(max(documents.lengths), device=positions.device)[None]
     return DocumentMasks(positions, longest, masks)
 
@@ -238,7 +228,7 @@ def pack_memory(
     rows = (documents.index // documents.shape[1]).unique().tolist()
     if not len(documents.lengths) == len(rows) == len(read.lengths) == len(memory):
         return None
-    return read.pack(memory), DocumentMask(documents.lengths, read.lengths, [None] * len(rows))
+    return read.pack(memory), DocumentMask(documents, read, [None] * len(rows))
 
 
 def attend_in_documents(
@@ -246,7 +236,7 @@ def attend_in_documents(
 ) -> Tensor:
     """Call attention for each document: (1, H, N, K), 2 x (1, G, N, K), bias (1, H, T, T) -> (1, N, H, K)."""
     bias = kwargs.pop("position_bias")
-    sizes = (mask.queries, mask.keys, mask.keys)
+    sizes = (mask.queries.lengths, mask.keys.lengths, mask.keys.lengths)
     documents = zip(*(each.split(size, dim=2) for each, size in zip(heads, sizes, strict=True)), strict=True)
     mixed = []
     for document, own in zip(documents, mask.masks, strict=True):

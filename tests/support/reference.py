@@ -1135,3 +1135,128 @@ def set_loss(logits, boxes, labels, wanted, weights, empty):
         overlap = 1 - generalized_iou(boxes[query], wanted[index])
         total = total + weights[1] * distance + weights[2] * overlap
     return classes / count + total / len(labels)
+
+
+def value_weighted_norms(weights, values, projection):
+    """Length of what one token gives another in one head: the weight times the value, projected as the head's part.
+
+    Source: Kobayashi et al. 2020, Attention is Not Only a Weight, §2.2, https://aclanthology.org/2020.emnlp-main.574
+    Shapes: weights (T, S), values (S, K), projection (K, D) -> (T, S)
+    """
+    rows = []
+    for row in weights:
+        projected = [sum(value[k] * projection[k] for k in range(len(value))) for value in values]
+        vectors = [weight * vector for weight, vector in zip(row, projected, strict=True)]
+        rows.append(torch.stack([sum(part * part for part in vector).sqrt() for vector in vectors]))
+    return torch.stack(rows)
+
+
+def half_residual(heads):
+    """Mean over heads, then half of it and half the token itself; rows have the sum 1: (H, T, T) -> (T, T).
+
+    Source: Abnar & Zuidema 2020, Quantifying Attention Flow in Transformers, §3, https://arxiv.org/abs/2005.00928
+    """
+    mean = sum(heads) / len(heads)
+    rows = [[0.5 * mean[i, j] + (0.5 if i == j else 0.0) for j in range(len(mean))] for i in range(len(mean))]
+    return torch.stack([torch.stack([torch.as_tensor(value) for value in row]) / sum(row) for row in rows])
+
+
+def attention_rollout(layers):
+    """Sum over all paths from a token to one of the input of the product of their edges: (L, H, T, T) -> (T, T).
+
+    Source: Abnar & Zuidema 2020, §3, eq. 1, https://arxiv.org/abs/2005.00928
+    """
+    edges, size = [half_residual(heads) for heads in layers], layers[0].shape[-1]
+    rolled = torch.zeros(size, size, dtype=edges[0].dtype)
+    for path in itertools.product(range(size), repeat=len(edges) + 1):  # from the input up
+        share = 1.0
+        for layer, (lower, upper) in enumerate(itertools.pairwise(path)):
+            share = share * edges[layer][upper, lower]
+        rolled[path[-1], path[0]] += share
+    return rolled
+
+
+def attention_flow(layers, query):
+    """Maximum flow from a token of the last layer to each of the input, with the sum 1: (L, H, T, T) -> (T,).
+
+    It is the smallest cut: of all sets of nodes with the source and without the sink, the least that leaves one.
+    Source: Abnar & Zuidema 2020, §3, attention flow, https://arxiv.org/abs/2005.00928; Ford & Fulkerson 1956, theorem 1
+    """
+    edges, size = [half_residual(heads) for heads in layers], layers[0].shape[-1]
+    inner = [(layer, token) for layer in range(1, len(edges)) for token in range(size)]
+    flows = []
+    for key in range(size):
+        source, sink = (len(edges), query), (0, key)
+        cuts = []
+        for chosen in itertools.product((False, True), repeat=len(inner)):
+            inside = {source, *(node for node, taken in zip(inner, chosen, strict=True) if taken)}
+            # Other nodes of the input and of the last layer carry nothing between the two.
+            nodes = [source, sink, *inner]
+            cuts.append(
+                sum(
+                    float(edges[upper[0] - 1][upper[1], lower[1]])
+                    for upper in nodes
+                    for lower in nodes
+                    if upper[0] == lower[0] + 1 and upper in inside and lower not in inside
+                )
+            )
+        flows.append(min(cuts))
+    return torch.tensor(flows, dtype=torch.float64) / sum(flows)
+
+
+def positive_mean(products):
+    """Mean over heads of the positive part of gradient times attention: (H, T, S) -> (T, S).
+
+    Source: Chefer et al. 2021, Generic Attention-model Explainability, eq. 5, https://arxiv.org/abs/2103.15679
+    """
+    return sum(torch.where(head > 0, head, 0.0) for head in products) / len(products)
+
+
+def without_self(relevance):
+    """Relevance less the identity, its rows divided by their sums, plus the identity: (T, T) -> (T, T).
+
+    Source: Chefer et al. 2021, eq. 8 and 9, https://arxiv.org/abs/2103.15679
+    """
+    rows = []
+    for place, row in enumerate(relevance):
+        rest = torch.stack([value - (1.0 if place == other else 0.0) for other, value in enumerate(row)])
+        rest = rest / rest.sum() if rest.sum() > 0 else rest
+        rows.append(torch.stack([value + (1.0 if place == other else 0.0) for other, value in enumerate(rest)]))
+    return torch.stack(rows)
+
+
+def matrix_product(left, right):
+    """Sum over the shared index, number by number: (T, R), (R, S) -> (T, S)."""
+    return torch.stack(
+        [
+            torch.stack([sum(row[k] * right[k, j] for k in range(len(row))) for j in range(right.shape[1])])
+            for row in left
+        ]
+    )
+
+
+def self_relevance(layers):
+    """Relevance of tokens after self-attention layers, from the identity on: (L, H, T, T) -> (T, T).
+
+    Source: Chefer et al. 2021, eq. 6, https://arxiv.org/abs/2103.15679
+    """
+    relevance = torch.eye(layers[0].shape[-1], dtype=layers[0].dtype)
+    for heads in layers:
+        relevance = relevance + matrix_product(positive_mean(heads), relevance)
+    return relevance
+
+
+def cross_relevance(own, crossed, memory):
+    """Relevance of memory to a decoder's tokens: each layer first reads its own tokens, then memory.
+
+    Source: Chefer et al. 2021, eq. 6, 7 and 10, https://arxiv.org/abs/2103.15679
+    Shapes: own (L, H, T, T), crossed (L, H, T, S), memory (S, S) -> (T, S)
+    """
+    relevance = torch.eye(own[0].shape[-1], dtype=own[0].dtype)
+    of_memory = torch.zeros(crossed[0].shape[-2:], dtype=own[0].dtype)
+    for heads, cross in zip(own, crossed, strict=True):
+        of_memory = of_memory + matrix_product(positive_mean(heads), of_memory)
+        relevance = relevance + matrix_product(positive_mean(heads), relevance)
+        read = matrix_product(positive_mean(cross), without_self(memory))
+        of_memory = of_memory + matrix_product(without_self(relevance).T, read)
+    return of_memory

@@ -1,0 +1,1 @@
+"""Attention of a model while it runs its usual backend: weights, scores, norms, rollout, flow and relevance."""
