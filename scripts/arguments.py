@@ -21,6 +21,7 @@ from qkv.scripts.planning.devices import DEVICES
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
 from qkv.scripts.runs.arguments import list_runs
 from qkv.scripts.sweeps.arguments import sweep
+from qkv.scripts.web_demo.arguments import demo
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
@@ -266,6 +267,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "predict": predict,
     "evaluate": evaluate,
     "generate": generate,
+    "demo": demo,
     "show": show,
     "plan": plan,
     "convert": convert,
