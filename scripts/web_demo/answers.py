@@ -26,17 +26,21 @@ CHECKS: dict[str, Callable[[bytes], None]] = {"image": check_size, "audio": chec
 
 def read_request(source: Source, request: Request) -> Any:
     """Return the input of a request as the pipeline of the model takes it."""
-    if source.medium == "text":
-        given: Any = text_of(request, "text")
-    else:
-        data = file_of(request)
-        CHECKS[source.medium](data)
-        given = {"bytes": data, "path": None}
     try:
+        given = given_to(source, request)
         own = READERS[source.medium](given, source, Path())
         return {"text": own, "text_pair": pair_of(request)} if reads_pairs(source) else own
     except InvalidRecord as error:
         raise RefusedError(400, f"the {NOUNS[source.medium]} cannot be used: {error}") from None
+
+
+def given_to(source: Source, request: Request) -> Any:
+    """Return the text of a request, or the content of its file, which is never read by a name."""
+    if source.medium == "text":
+        return text_of(request, "text")
+    data = file_of(request)
+    CHECKS[source.medium](data)
+    return {"bytes": data, "path": None}
 
 
 NOUNS = {"text": "text", "image": "image", "audio": "recording"}

@@ -19,7 +19,7 @@ Inputs = dict[str, Any]
 
 @dataclass(frozen=True)
 class Read:
-    """What a model reads for a map: the inputs of its forward, and names of the tokens of each stack.
+    """The inputs of a forward for a map, and names of the tokens of each stack.
 
     Those of `decoder` are the tokens that are written. Objects below the threshold were not detected.
     """

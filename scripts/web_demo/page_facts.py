@@ -36,6 +36,7 @@ def facts(source: Source) -> dict[str, Any]:
     """Return what the page shows of a model before it is tried."""
     folder = Path(source.name).expanduser().resolve()
     recipe: Mapping[str, Any] = source.record.get("recipe") or {}
+    mask = source.tokenizer.mask_token if source.task == "fill-mask" else None
     labels = [str(label) for label in (getattr(source.model.config, "id2label", None) or {}).values()]
     return {
         "name": folder.name
@@ -47,9 +48,9 @@ def facts(source: Source) -> dict[str, Any]:
         "medium": source.medium,
         "title": recipe.get("title", ""),
         "limits": recipe.get("limits", ""),
-        "example": recipe.get("prompt") or "",
+        "example": str(recipe.get("prompt") or "").replace("{mask}", mask or "{mask}"),
         "pairs": reads_pairs(source),
-        "mask": source.tokenizer.mask_token if source.task == "fill-mask" else None,
+        "mask": mask,
         "draws": source.task == "image-classification" and all(map(DRAWN.fullmatch, labels)),
         "threshold": THRESHOLD,
         "most": {

@@ -74,7 +74,7 @@ def body_length(headers: Mapping[str, str]) -> int:
 def parse_request(body: bytes) -> dict[str, Any]:
     """Return the object of JSON in a request."""
     try:
-        content = json.loads(body, parse_constant=refuse_constant)
+        content = json.loads(body, parse_constant=raise_for_constant)
     except (ValueError, RecursionError):
         raise RefusedError(400, "the request cannot be read as JSON; reload the page") from None
     if not isinstance(content, dict):
@@ -82,7 +82,7 @@ def parse_request(body: bytes) -> dict[str, Any]:
     return content
 
 
-def refuse_constant(name: str) -> NoReturn:
+def raise_for_constant(name: str) -> NoReturn:
     """Refuse NaN and infinities, which are no JSON."""
     raise ValueError(name)
 

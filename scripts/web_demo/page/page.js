@@ -99,6 +99,7 @@ async function chosenFile() {
 function checkText(id, what) {
   const text = at(id).value;
   if (!text.trim()) throw new Error(`${what} is empty; write one`);
+  if (id === "text" && model.mask && !text.includes(model.mask)) throw new Error(`the text has no ${model.mask}; write it where a word is to be filled in`);
   const most = model.most.characters;
   if (text.length > most) throw new Error(`${what} has ${text.length.toLocaleString("en")} characters, at most ${most.toLocaleString("en")}; shorten it`);
 }
