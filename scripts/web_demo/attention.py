@@ -3,12 +3,15 @@
 import base64
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import one_hot
+from transformers import PreTrainedModel
 
 from qkv.scripts.prediction.source import Source
 from qkv.scripts.web_demo.answers import read_request
@@ -30,18 +33,41 @@ FIELDS = {
 @torch.no_grad()
 def layer_weights(model: Any, inputs: Inputs) -> tuple[Any, dict[str, list[Tensor]]]:
     """Return the outputs for one input, and the attention weights of each stack: for each layer (heads, T, S)."""
-    implementation = model.config._attn_implementation
-    model.set_attn_implementation("eager")  # the only one of transformers that returns weights
-    try:
+    with eager(model):
         outputs = model(**inputs, output_attentions=True, return_dict=True)
-    finally:
-        model.set_attn_implementation(implementation)
     weights = {}
     for stack, path in FIELDS.items():
         values = field_of(outputs, path) or ()
-        if layers := [layer[0].float() for layer in values if layer is not None and layer.ndim == 4]:
+        if layers := [layer[0].float() for layer in values if is_whole(layer, stack)]:
             weights[stack] = layers
     return outputs, weights
+
+
+@contextmanager
+def eager(model: Any) -> Iterator[None]:
+    """Run a model eagerly within the block: transformers returns weights in no other way.
+
+    `set_attn_implementation` does not lead back: a backbone without attention refuses what it was loaded with.
+    """
+    configs = {id(module.config): module.config for module in model.modules() if isinstance(module, PreTrainedModel)}
+    before = {key: config._attn_implementation_internal for key, config in configs.items()}
+    try:
+        for config in configs.values():
+            config._attn_implementation_internal = "eager"
+        yield
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation_internal = before[key]
+
+
+def is_whole(layer: Any, stack: str) -> bool:
+    """Tell whether weights are those of all tokens on all; of windows each has its own."""
+    return (
+        layer is not None
+        and layer.ndim == 4
+        and len(layer) == 1
+        and (stack == "cross" or layer.shape[2] == layer.shape[3])
+    )
 
 
 def field_of(outputs: Any, path: str) -> Any:
@@ -57,7 +83,7 @@ def attention(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
     outputs, weights = layer_weights(source.model, read.inputs)
     if not weights:
         raise RefusedError(
-            400, f"{type(source.model).__name__} returns no attention weights, so there are none to show"
+            400, f"{type(source.model).__name__} returns no attention of all its tokens, so none is shown"
         )
     stack = text_of(request, "stack") or next(iter(weights))
     if stack not in weights:
@@ -74,10 +100,13 @@ def attention(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def drawn(source: Source, read: Read, stack: str, outputs: Any, weights: Tensor) -> dict[str, Any]:
     """Return the weights (T, S) of a map with the names of rows and columns, or over the picture that was read."""
-    if read.pixels is not None and stack != "text":
+    if read.pixels is not None and stack not in ("text", "decoder"):
         grid = grid_of(source.model.config, read.pixels, weights.shape[1])
-        if grid:
+        # Tokens of a detector beside its patches stand behind them.
+        if grid and not (grid[2] and source.task == "object-detection"):
             return over_picture(source, read, stack, outputs, weights, grid)
+    if read.seconds and stack != "decoder":
+        return over_time(read, stack, weights)
     rows = read.names.get("decoder" if stack in ("cross", "decoder") else stack)
     columns = read.names.get("encoder" if stack == "cross" else stack)
     shown = weights[:MOST_SHOWN, :MOST_SHOWN]
@@ -88,7 +117,26 @@ def drawn(source: Source, read: Read, stack: str, outputs: Any, weights: Tensor)
     }
     if max(weights.shape) > MOST_SHOWN:
         made["note"] = f"the first {MOST_SHOWN} of {max(weights.shape)} positions"
-    return made | ({"seconds": read.seconds} if read.seconds else {})
+    return made
+
+
+def over_time(read: Read, stack: str, weights: Tensor) -> dict[str, Any]:
+    """Return weights on moments of a recording; what falls into one is summed, and rows of one moment are averaged."""
+    weights = weights @ one_hot(bins(weights.shape[1])).float()
+    if stack == "cross":
+        names = named(read.names.get("decoder"), len(weights))
+        weights = weights[:MOST_SHOWN]
+    else:
+        rows = one_hot(bins(len(weights))).float()
+        weights = (rows / rows.sum(0)).T @ weights
+        names = [f"{(number + 0.5) * (read.seconds or 0) / len(weights):.2f} s" for number in range(len(weights))]
+    moments = named(None, weights.shape[1])
+    return {"weights": rounded(weights), "rows": names, "columns": moments, "seconds": read.seconds}
+
+
+def bins(count: int) -> Tensor:
+    """Return the bin of each position, of as many as are shown."""
+    return torch.arange(count) * min(count, MOST_SHOWN) // count
 
 
 def named(names: Sequence[str] | None, count: int) -> list[str]:

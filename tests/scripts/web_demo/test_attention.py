@@ -5,10 +5,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    DetrConfig,
+    DetrForObjectDetection,
+    PreTrainedModel,
+    ResNetConfig,
+)
 
 from qkv.scripts.prediction.source import open_source
-from qkv.scripts.web_demo.attention import MOST_SHOWN, attention, grid_of
+from qkv.scripts.web_demo.attention import MOST_SHOWN, attention, eager, grid_of, is_whole, over_time
+from qkv.scripts.web_demo.forward_inputs import Read
 from web_demo import client
 
 Runs = Callable[[str], Path]
@@ -66,3 +74,35 @@ class Patches:
 )
 def test_the_grid_of_an_image(config: object, count: int, grid: tuple[int, int, int] | None) -> None:
     assert grid_of(config, torch.zeros(3, 8, 12), count) == grid
+
+
+def test_moments_of_a_recording_are_summed() -> None:
+    weights = torch.rand(1500, 1500).softmax(-1)
+    read = Read({}, {"decoder": ["a", "b"]}, seconds=30.0)
+    whole = over_time(read, "encoder", weights)
+    assert len(whole["weights"]) == len(whole["columns"]) == MOST_SHOWN and whole["seconds"] == 30
+    assert whole["rows"][0] == "0.12 s" and whole["rows"][-1] == "29.88 s"
+    assert all(abs(sum(row) - 1) < 1e-2 for row in whole["weights"])
+    first = [place for place in range(1500) if place * MOST_SHOWN // 1500 == 0]
+    cross = over_time(read, "cross", weights[:2])
+    assert cross["rows"] == ["a", "b"]
+    assert cross["weights"][1][0] == pytest.approx(float(weights[1, first].sum()), abs=1e-5)
+    few = over_time(read, "cross", weights[:2, :5])
+    assert torch.allclose(torch.tensor(few["weights"]), weights[:2, :5], atol=1e-5)
+
+
+def test_weights_of_windows_are_not_those_of_all_tokens() -> None:
+    assert is_whole(torch.ones(1, 2, 5, 5), "self") and is_whole(torch.ones(1, 2, 3, 5), "cross")
+    assert not is_whole(torch.ones(4, 2, 5, 5), "self")  # Swin: windows in a batch
+    assert not is_whole(torch.ones(1, 2, 30, 9), "self") and not is_whole(None, "self")  # Longformer: keys by distance
+
+
+def test_a_backbone_without_attention_runs_as_before() -> None:
+    backbone = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], out_features=["stage2"])
+    sizes = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    config = DetrConfig(use_timm_backbone=False, backbone_config=backbone, d_model=16, num_queries=3, **sizes)
+    model = DetrForObjectDetection(config)
+    before = [each.config._attn_implementation for each in model.modules() if isinstance(each, PreTrainedModel)]
+    with eager(model):
+        assert model.config._attn_implementation == "eager" != before[0]
+    assert [each.config._attn_implementation for each in model.modules() if isinstance(each, PreTrainedModel)] == before
