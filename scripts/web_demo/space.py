@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import qkv
@@ -15,7 +16,8 @@ from qkv.modeling.conversion.files import at_revision, write_json
 from qkv.scripts.common.extras import require
 from qkv.scripts.common.files import RECORD, staged, write_atomically
 from qkv.scripts.prediction.source import ROLES, Source, open_source
-from qkv.scripts.publishing.hub.screen import TABLES, UnfitError, scan
+from qkv.scripts.publishing.hub.screen import TABLES, UnfitError, leaks, scan
+from qkv.scripts.publishing.hub.secrets import this_machine
 from qkv.scripts.web_demo.arguments import PORT
 
 MODEL = "model"  # the folder of the model in that of the Space
@@ -23,8 +25,8 @@ MODEL = "model"  # the folder of the model in that of the Space
 KINDS = ("weights", "configs", "vocabularies", "sentence pieces")
 ABOUT_OTHERS = ("qkv_manifest.json", "certificate.json")
 CODE = r"[A-Za-z]\w*\.py|chat_template\.jinja"
-# What the record of a run says that its predictions need: the columns of its texts.
-KEPT = tuple(ROLES.values())
+# What of a run's record the page shows, and what its predictions need: the columns of its texts.
+SHOWN, COLUMNS = ("title", "limits", "prompt"), tuple(ROLES.values())
 
 APP = """\
 \"\"\"Serve the page of the model, as this Space runs it.\"\"\"
@@ -103,21 +105,31 @@ def copy_model(source: Source, target: Path) -> None:
     for path in sorted(source.folder.iterdir()):
         if path.is_file() and path.name not in ABOUT_OTHERS and any(re.fullmatch(own, path.name) for own in patterns):
             shutil.copyfile(path, target / path.name)
+    recipe = source.record.get("recipe") or {}
+    text = recipe.get("text") or {}
+    kept = {key: str(recipe[key]) for key in SHOWN if recipe.get(key)}
+    columns = {key: str(text[key]) for key in COLUMNS if text.get(key)}
+    check_public(source.name, target, [*kept.values(), *columns.values()])
+    write_json(target / RECORD, {"recipe": {**kept, "text": columns}})
+
+
+def check_public(name: str, folder: Path, texts: Sequence[str]) -> None:
+    """Raise ValueError where a file of a model, or a text of its record, may not be published."""
     try:
-        scan(target)
+        scan(folder)
+        reasons = [f"its record holds {leak.what}" for text in texts for leak in leaks(text, "", this_machine())]
     except UnfitError as error:
-        reasons = str(error).partition(" may not be published: ")[2].partition("; remove that")[0]
+        reasons = [str(error).partition(" may not be published: ")[2].partition("; remove that")[0]]
+    if reasons:
         raise ValueError(
-            f"{source.name} may not be published: {reasons}; remove that, or publish the model with qkv publish, which "
-            "can allow a name, and give its Hub id"
-        ) from None
-    text = (source.record.get("recipe") or {}).get("text") or {}
-    write_json(target / RECORD, {"recipe": {"text": {key: text[key] for key in KEPT if text.get(key)}}})
+            f"{name} may not be published: {reasons[0]}; remove that, or publish the model with qkv publish, which can "
+            "allow a name, and give its Hub id"
+        )
 
 
 def upload_command(folder: Path) -> str:
     """Return the commands that make a Space of a folder."""
     return (
-        "hf repo create you/name --repo-type space --space-sdk docker && "
-        f"hf upload you/name {shlex.quote(str(folder))} --repo-type space"
+        "hf repos create you/name --type space --sdk docker && "
+        f"hf upload you/name {shlex.quote(str(folder))} --type space"
     )

@@ -36,7 +36,7 @@ def test_a_page_is_served_until_it_is_interrupted(run_of: Runs) -> None:
 def test_the_folder_of_a_space(run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", str(run_of("classes")), "--space", str(tmp_path / "space")]) == 0
     assert (tmp_path / "space" / "app.py").is_file()
-    assert f"hf upload you/name {tmp_path / 'space'} --repo-type space" in capsys.readouterr().err
+    assert f"hf upload you/name {tmp_path / 'space'} --type space" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ def test_a_folder_that_a_space_runs(run_of: Runs, tmp_path: Path) -> None:
     assert header["sdk"] == "docker" and header["app_port"] == 7860 and header["title"]
     assert f"qkv[train,vision,audio]=={qkv.__version__}" in (folder / "requirements.txt").read_text().splitlines()
     record = json.loads((folder / "model" / "record.json").read_text())
-    assert record == {"recipe": {"text": {"column": "text", "label": "label"}}}  # and nothing of this machine
+    assert record.keys() == {"recipe"} and record["recipe"].keys() <= {"title", "limits", "prompt", "text"}
+    assert record["recipe"]["text"] == {"column": "text", "label": "label"}
+    assert str(run_of("classes").parent) not in json.dumps(record)
     assert not any(path.suffix == ".py" or "manifest" in path.name for path in (folder / "model").iterdir())
     with pytest.raises(FileExistsError):
         write_space(str(run_of("classes")), folder)
@@ -96,3 +98,15 @@ def test_what_may_not_be_published_is_refused(run_of: Runs, tmp_path: Path) -> N
     with pytest.raises(ValueError, match="may not be published: .*config.json") as raised:
         write_space(str(run), tmp_path / "space")
     assert "qkv publish" in str(raised.value) and not (tmp_path / "space").exists()
+
+
+def test_a_secret_in_a_record_is_refused(run_of: Runs, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="its record holds"):
+        space.check_public("a", config_of(run_of("classes"), tmp_path / "model"), ["see /home/somebody/notes.txt"])
+
+
+def config_of(run: Path, folder: Path) -> Path:
+    """A folder with the config of a run alone."""
+    folder.mkdir()
+    (folder / "config.json").write_bytes((run / "config.json").read_bytes())
+    return folder
