@@ -10,17 +10,17 @@ from collections.abc import Callable
 from inspect import cleandoc
 from pathlib import Path
 from textwrap import fill, wrap
-from typing import NoReturn, get_args
+from typing import NoReturn
 
 from qkv.scripts.architecture.arguments import show
 from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
 from qkv.scripts.diagnosis.arguments import doctor
-from qkv.scripts.planning.choices import NODE, UTILIZATION, Precision, Strategy
-from qkv.scripts.planning.devices import DEVICES
+from qkv.scripts.planning.arguments import plan
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
 from qkv.scripts.runs.arguments import list_runs
 from qkv.scripts.sweeps.arguments import sweep
+from qkv.scripts.web_demo.arguments import demo
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
@@ -71,12 +71,8 @@ def train(parser: ArgumentParser) -> None:
 def add_recipe(parser: ArgumentParser, help: str) -> None:
     """Add a recipe and what differs from it."""
     parser.add_argument("recipe", metavar="RECIPE", help=help)
-    add_overrides(parser, "a field of the recipe and its value")
-
-
-def add_overrides(parser: ArgumentParser, help: str) -> None:
-    """Add fields and their values."""
-    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=help)
+    words = "a field of the recipe and its value"
+    parser.add_argument("overrides", nargs="*", default=[], metavar="key=value", help=words)
 
 
 def quickstart(parser: ArgumentParser) -> None:
@@ -119,29 +115,6 @@ def compare_history(parser: ArgumentParser) -> None:
     help = "measure the costs of long texts again, into the record in OUT"
     parser.add_argument("--lengths", action="store_true", help=help)
     parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
-
-
-def plan(parser: ArgumentParser) -> None:
-    """Predict what a training takes: parameters, FLOPs, memory and communication of each device, time.
-
-    A step is run on fake tensors, so no weights are allocated and no device is needed. Memory is the peak of the step's
-    tensors, without what kernels allocate inside themselves, the context of a device and fragmentation.
-
-    Example: qkv plan llama_3_2_1b --world-size 8,64,512 --strategy ddp,fsdp2,tp --batch 4 --length 2048
-    """
-    parser.add_argument("subject", metavar="RECIPE|PRESET|FOLDER", help="whose model is planned")
-    add_overrides(parser, "a field of the recipe or of the config")
-    parser.add_argument("--world-size", default="1", metavar="N,…", help="number of devices (1), or several numbers")
-    words = f"how devices share the work (ddp): {', '.join(get_args(Strategy))}, or several of these"
-    parser.add_argument("--strategy", default="ddp", metavar="WORD,…", help=words)
-    parser.add_argument("--split", type=int, metavar="N", help=f"devices that share a layer under tp (up to {NODE})")
-    parser.add_argument("--batch", type=int, metavar="N", help="micro-batch size per device (the recipe's, or 1)")
-    parser.add_argument("--length", type=int, metavar="N", help="tokens of a text (up to 1024)")
-    parser.add_argument("--precision", choices=get_args(Precision), help="fp32 or bf16 (the recipe's, or bf16)")
-    parser.add_argument("--device", choices=(*DEVICES, "cpu"), default="h100", help="the kind of device (h100)")
-    parser.add_argument("--utilization", type=float, default=UTILIZATION, help=f"share of its peak ({UTILIZATION})")
-    parser.add_argument("--steps", type=int, metavar="N", help="optimizer steps (the recipe's)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file, too")
 
 
 def convert(parser: ArgumentParser) -> None:
@@ -266,6 +239,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "predict": predict,
     "evaluate": evaluate,
     "generate": generate,
+    "demo": demo,
     "show": show,
     "plan": plan,
     "convert": convert,

@@ -180,7 +180,7 @@ ROOMS = [
     {"training"},
     {"planning", "publishing", "history", "sweeps", "prediction", "runs"},
     {"explanation", "benchmarking"},
-    {"diagnosis", "architecture"},
+    {"diagnosis", "architecture", "web_demo"},
     {"commands"},
 ]
 SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))

@@ -35,10 +35,12 @@ ROOMS = {
     "scripts/tasks": ("train", "vision"),
     "scripts/training": ("train",),
     "scripts/publishing/card": ("hub",),
+    "scripts/web_demo": ("train", "vision"),
 }
 NEED_TRAIN = {
     "compare",
     "compare-history",
+    "demo",
     "evaluate",
     "generate",
     "plan",

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from .scripts.publishing.hub.publish import publish as publish
     from .scripts.publishing.integrity.manifest import IntegrityError as IntegrityError
     from .scripts.publishing.integrity.verification import verify as verify
+    from .scripts.web_demo.server import demo as demo
 
-    __all__ = ["CodeCallback", "IntegrityError", "capture_attention", "extend", "publish", "verify"]
+    __all__ = ["CodeCallback", "IntegrityError", "capture_attention", "demo", "extend", "publish", "verify"]
     __all__ += configuration.__all__
     __all__ += modeling.__all__  # type: ignore[has-type]  # modeling imports this module
 
@@ -42,6 +43,7 @@ COMMANDS = {
     "CodeCallback": "publishing.hub.callback",
     "IntegrityError": "publishing.integrity.manifest",
     "capture_attention": "attention.capture",
+    "demo": "web_demo.server",
     "extend": "context.extension",
     "publish": "publishing.hub.publish",
     "verify": "publishing.integrity.verification",

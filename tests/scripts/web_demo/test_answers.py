@@ -1,0 +1,50 @@
+"""Answers of the page are those of `qkv predict`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qkv.scripts.prediction.predictor import PREDICTORS
+from qkv.scripts.prediction.source import TASKS, open_source
+from qkv.scripts.web_demo.answers import ANSWERS, answer
+from qkv.scripts.web_demo.forward_inputs import READERS
+from qkv.scripts.web_demo.requests import RefusedError
+
+Runs = Callable[[str], Path]
+
+
+def test_every_task_has_a_page() -> None:
+    assert ANSWERS.keys() == READERS.keys() == TASKS.keys() == PREDICTORS.keys()
+
+
+def test_scores_are_those_of_predict(run_of: Runs) -> None:
+    source = open_source(str(run_of("classes")))
+    scores = answer(source, {"text": "warm, naïve"})["scores"]
+    best = next(PREDICTORS[source.task](source, ["warm, naïve"], {}))
+    assert scores[0] == {"label": best["prediction"], "score": pytest.approx(best["score"])}
+    assert {row["label"] for row in scores} == {"good", "bad"}
+    assert sum(row["score"] for row in scores) == pytest.approx(1)
+
+
+def test_words_have_their_tags(run_of: Runs) -> None:
+    source = open_source(str(run_of("tags")))
+    entities = answer(source, {"text": '["warm", "dull"]'})["entities"]
+    assert [entity["text"] for entity in entities] == ["warm", "dull"]
+
+
+@pytest.mark.slow
+def test_of_a_pair_both_are_needed(run_of: Runs) -> None:
+    source = open_source(str(run_of("pairs")))
+    with pytest.raises(RefusedError, match="the second text is empty"):
+        answer(source, {"text": "warm"})
+    one, other = (answer(source, {"text": "warm", "pair": pair}) for pair in ("dull", "bright poor"))
+    assert one != other
+
+
+@pytest.mark.slow
+def test_no_file_is_read_by_its_name(run_of: Runs, tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("one\ntwo\n")
+    source = open_source(str(run_of("captions")))
+    with pytest.raises(RefusedError, match="there is no file"):
+        answer(source, {"labels": str(tmp_path / "labels.txt"), "file": {"path": str(tmp_path / "labels.txt")}})

@@ -1,0 +1,119 @@
+"""The page in a browser, where Playwright and Chromium are installed: what is written is shown, and nothing else runs."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import own_runs
+import qkv
+from qkv.scripts.cli import main
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+MICROPHONE = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+HOSTILE = "<img src=x onerror=alert(1)> שלום 😀"
+Runs = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *MICROPHONE])
+        yield opened
+        opened.close()
+
+
+class Tab:
+    """A page in a tab, with all that its console says and all that it asks for."""
+
+    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+        self.page = browser.new_context(**options).new_page()
+        self.url, self.said, self.asked = url, list[str](), list[str]()
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.said.append(dialog.message))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(url)
+        self.page.wait_for_selector("#submit:not([disabled])")
+
+    def settle(self) -> None:
+        """Wait for a prediction and its attention."""
+        self.page.wait_for_selector("#map canvas")
+        self.page.wait_for_selector("#answer:not(.busy)")
+
+    def check(self) -> None:
+        """Nothing was said, nothing came from elsewhere, and nothing is wider than the screen."""
+        assert self.said == []
+        assert all(asked.startswith((self.url, "blob:", "data:")) for asked in self.asked)
+        assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_text_is_shown_as_a_text(browser: Any, run_of: Runs, scheme: Any, width: int) -> None:
+    with qkv.demo(str(run_of("texts")), port=0) as served:
+        tab = Tab(browser, served.url, color_scheme=scheme, viewport={"width": width, "height": 800})
+        tab.page.fill("#text", HOSTILE)
+        tab.page.fill("#max_new_tokens", "3")
+        tab.page.click("#submit")
+        tab.settle()
+        assert tab.page.inner_text("#answer").startswith(HOSTILE)
+        assert tab.page.locator("#answer img").count() == 0
+        tab.page.fill("#text", "x" * 10_001)
+        tab.page.click("#submit")
+        tab.page.wait_for_selector("#error:not([hidden])")
+        assert "at most 10,000" in tab.page.inner_text("#error")
+        tab.check()
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    """A run of images whose labels can be drawn."""
+    table = own_runs.data("images", tmp_path)
+    table.write_text(table.read_text().replace('"good"', '"0"').replace('"bad"', '"1"'))
+    assert main(["train", str(table), *own_runs.KINDS["images"], "holdout=0", f"out={tmp_path / 'run'}"]) == 0
+    return tmp_path / "run"
+
+
+def test_a_character_is_drawn(browser: Any, digits: Path) -> None:
+    with qkv.demo(str(digits), port=0) as served:
+        tab = Tab(browser, served.url)
+        tab.page.click("#submit")
+        assert tab.page.inner_text("#error") == "draw a character, or choose an image"
+        box = tab.page.locator("#canvas").bounding_box()
+        tab.page.mouse.move(box["x"] + 60, box["y"] + 40)
+        tab.page.mouse.down()
+        tab.page.mouse.move(box["x"] + 90, box["y"] + 200, steps=4)
+        tab.page.mouse.up()
+        tab.settle()
+        assert set(tab.page.locator(".score > span:nth-child(2)").all_inner_texts()) == {"0", "1"}
+        tab.page.select_option("#query", "1")
+        tab.check()
+
+
+def test_sound_is_recorded_and_chosen(browser: Any, run_of: Runs, runs_folder: Path) -> None:
+    with qkv.demo(str(run_of("ctc")), port=0) as served:
+        tab = Tab(browser, served.url, permissions=["microphone"])
+        tab.page.click("#record")
+        tab.page.wait_for_timeout(1500)
+        tab.page.click("#record")
+        tab.settle()
+        assert tab.page.locator("#media audio").count() == 1
+        tab.page.set_input_files("#file", str(runs_folder / "data-ctc" / "files" / "0.wav"))
+        tab.settle()
+        tab.check()
+
+
+def test_objects_are_in_boxes(browser: Any, run_of: Runs, runs_folder: Path) -> None:
+    with qkv.demo(str(run_of("boxes")), port=0) as served:
+        tab = Tab(browser, served.url)
+        tab.page.locator("#threshold").fill("0")
+        tab.page.set_input_files("#file", str(runs_folder / "data-boxes" / "files" / "0.png"))
+        tab.settle()
+        assert tab.page.locator("#answer .score").count() == 5 and tab.page.locator("#media canvas").count() == 1
+        tab.check()
