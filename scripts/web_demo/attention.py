@@ -3,98 +3,69 @@
 import base64
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import one_hot
-from transformers import PreTrainedModel
 
+from qkv.scripts.attention.capture import capture_attention
+from qkv.scripts.attention.layers import attention_layers
 from qkv.scripts.prediction.source import Source
 from qkv.scripts.web_demo.answers import read_request
 from qkv.scripts.web_demo.forward_inputs import READERS, Inputs, Read
-from qkv.scripts.web_demo.requests import RefusedError, index_of, text_of
+from qkv.scripts.web_demo.requests import RefusedError, index_of, shortened, text_of
 
 MOST_SHOWN = 128  # rows and columns of a map; of an image every patch is shown, and a row for the first ones
-# Names of stacks, and where an output of transformers has the weights of each.
-FIELDS = {
-    "cross": "cross_attentions",
-    "decoder": "decoder_attentions",
-    "encoder": "encoder_attentions",
-    "self": "attentions",
-    "image": "vision_model_output.attentions",
-    "text": "text_model_output.attentions",
-}
+# Stacks in the order in which they are offered. That of a model with no other is shown as `self`.
+ORDER = ("cross", "decoder", "encoder", "self", "image", "text")
+
+
+def stacks_of(model: Any) -> dict[str, tuple[str, int]]:
+    """Return the stacks of a model by the names that are shown: their own names, and the numbers of their layers."""
+    try:
+        counts = Counter(layer.stack for layer in attention_layers(model))
+    except ValueError:
+        raise RefusedError(400, f"{type(model).__name__} has no attention that can be shown") from None
+    alone = len(counts) == 1 and "cross" not in counts
+    shown = {"self" if alone else name: (name, count) for name, count in counts.items()}
+    return {name: shown[name] for name in sorted(shown, key=[*ORDER, *shown].index)}
 
 
 @torch.no_grad()
-def layer_weights(model: Any, inputs: Inputs) -> tuple[Any, dict[str, list[Tensor]]]:
-    """Return the outputs for one input, and the attention weights of each stack: for each layer (heads, T, S)."""
-    with eager(model):
-        outputs = model(**inputs, output_attentions=True, return_dict=True)
-    weights = {}
-    for stack, path in FIELDS.items():
-        values = field_of(outputs, path) or ()
-        if layers := [layer[0].float() for layer in values if is_whole(layer, stack)]:
-            weights[stack] = layers
-    return outputs, weights
-
-
-@contextmanager
-def eager(model: Any) -> Iterator[None]:
-    """Run a model eagerly within the block: transformers returns weights in no other way.
-
-    `set_attn_implementation` does not lead back: a backbone without attention refuses what it was loaded with.
-    """
-    configs = {id(module.config): module.config for module in model.modules() if isinstance(module, PreTrainedModel)}
-    before = {key: config._attn_implementation_internal for key, config in configs.items()}
-    try:
-        for config in configs.values():
-            config._attn_implementation_internal = "eager"
-        yield
-    finally:
-        for key, config in configs.items():
-            config._attn_implementation_internal = before[key]
-
-
-def is_whole(layer: Any, stack: str) -> bool:
-    """Tell whether weights are those of all tokens on all; of windows each has its own."""
-    return (
-        layer is not None
-        and layer.ndim == 4
-        and len(layer) == 1
-        and (stack == "cross" or layer.shape[2] == layer.shape[3])
-    )
-
-
-def field_of(outputs: Any, path: str) -> Any:
-    """Return a field of an output, which may be that of a part; None where it has none."""
-    for name in path.split("."):
-        outputs = getattr(outputs, name, None)
-    return outputs
+def layer_weights(model: Any, inputs: Inputs, stack: str, layer: int) -> tuple[Any, Tensor]:
+    """Return the outputs for one input, and the attention weights of one layer: (heads, T, S)."""
+    with capture_attention(model, inputs, layers={stack: layer}) as captured:
+        weights = captured[0].weights
+    if len(weights) != 1:  # of windows each has its own
+        raise RefusedError(400, f"{type(model).__name__} attends within windows of its input, which are not shown")
+    return captured.outputs, weights[0].float()
 
 
 def attention(source: Source, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a map for a request, whose stack, layer and head it may name, with what there is to choose from."""
     read = READERS[source.task](source, read_request(source, request), request)
-    outputs, weights = layer_weights(source.model, read.inputs)
-    if not weights:
-        raise RefusedError(
-            400, f"{type(source.model).__name__} returns no attention of all its tokens, so none is shown"
-        )
-    stack = text_of(request, "stack") or next(iter(weights))
-    if stack not in weights:
-        raise RefusedError(400, f"there is no stack {stack[:20]!r}; the stacks are {', '.join(weights)}")
-    layers = weights[stack]
-    layer = index_of(request, "layer", len(layers))
-    chosen = layers[-1 if layer is None else layer]
-    head = index_of(request, "head", len(chosen))
-    own = chosen.mean(0) if head is None else chosen[head]
-    names = {"stacks": list(weights), "stack": stack, "layers": len(layers), "heads": len(chosen), "head": head}
-    names["layer"] = len(layers) - 1 if layer is None else layer
+    stacks = stacks_of(source.model)
+    stack = text_of(request, "stack") or next(iter(stacks))
+    if stack not in stacks:
+        raise RefusedError(400, f"there is no stack {shortened(stack)!r}; the stacks are {', '.join(stacks)}")
+    name, layers = stacks[stack]
+    layer = index_of(request, "layer", layers)
+    layer = layers - 1 if layer is None else layer
+    outputs, weights = layer_weights(source.model, read.inputs, name, layer)
+    head = index_of(request, "head", len(weights))
+    own = weights.mean(0) if head is None else weights[head]
+    names = {
+        "stacks": list(stacks),
+        "stack": stack,
+        "layers": layers,
+        "layer": layer,
+        "heads": len(weights),
+        "head": head,
+    }
     return names | drawn(source, read, stack, outputs, own.cpu())
 
 

@@ -2,21 +2,23 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    DetrConfig,
-    DetrForObjectDetection,
-    PreTrainedModel,
-    ResNetConfig,
+    BartConfig,
+    BartForConditionalGeneration,
+    SwinConfig,
+    SwinModel,
 )
 
 from qkv.scripts.prediction.source import open_source
-from qkv.scripts.web_demo.attention import MOST_SHOWN, attention, eager, grid_of, is_whole, over_time
+from qkv.scripts.web_demo.attention import MOST_SHOWN, attention, grid_of, layer_weights, over_time, stacks_of
 from qkv.scripts.web_demo.forward_inputs import Read
+from qkv.scripts.web_demo.requests import RefusedError
 from web_demo import client
 
 Runs = Callable[[str], Path]
@@ -91,18 +93,15 @@ def test_moments_of_a_recording_are_summed() -> None:
     assert torch.allclose(torch.tensor(few["weights"]), weights[:2, :5], atol=1e-5)
 
 
-def test_weights_of_windows_are_not_those_of_all_tokens() -> None:
-    assert is_whole(torch.ones(1, 2, 5, 5), "self") and is_whole(torch.ones(1, 2, 3, 5), "cross")
-    assert not is_whole(torch.ones(4, 2, 5, 5), "self")  # Swin: windows in a batch
-    assert not is_whole(torch.ones(1, 2, 30, 9), "self") and not is_whole(None, "self")  # Longformer: keys by distance
+def test_weights_of_windows_are_not_shown() -> None:
+    sizes: dict[str, Any] = {"embed_dim": 8, "depths": [1], "num_heads": [2], "window_size": 2}
+    model = SwinModel(SwinConfig(image_size=16, patch_size=4, **sizes)).eval()
+    with pytest.raises(RefusedError, match="SwinModel (attends within windows|has no attention)"):
+        layer_weights(model, {"pixel_values": torch.rand(1, 3, 16, 16)}, "encoder", 0)
 
 
-def test_a_backbone_without_attention_runs_as_before() -> None:
-    backbone = ResNetConfig(embedding_size=8, hidden_sizes=[8, 8], depths=[1, 1], out_features=["stage2"])
+def test_stacks_are_offered_in_order(run_of: Runs) -> None:
+    assert stacks_of(open_source(str(run_of("classes"))).model).keys() == {"self"}
     sizes = {f"{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
-    config = DetrConfig(use_timm_backbone=False, backbone_config=backbone, d_model=16, num_queries=3, **sizes)
-    model = DetrForObjectDetection(config)
-    before = [each.config._attn_implementation for each in model.modules() if isinstance(each, PreTrainedModel)]
-    with eager(model):
-        assert model.config._attn_implementation == "eager" != before[0]
-    assert [each.config._attn_implementation for each in model.modules() if isinstance(each, PreTrainedModel)] == before
+    bart = BartForConditionalGeneration(BartConfig(vocab_size=9, d_model=8, **sizes))
+    assert stacks_of(bart) == {"cross": ("cross", 2), "decoder": ("decoder", 2), "encoder": ("encoder", 2)}
