@@ -29,6 +29,7 @@ ROOMS = {
     "scripts/example_data": ("train", "vision"),
     "scripts/history": ("train",),
     "scripts/prediction": ("train",),
+    "scripts/probes/figure": ("train",),
     "scripts/recipes": ("train",),
     "scripts/runs": ("train",),
     "scripts/sweeps": ("sweep",),
