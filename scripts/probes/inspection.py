@@ -60,7 +60,8 @@ def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
     score of two equal vectors over that at distance 0; `position_bias` by head, what is added to scores.
 
     Probes that a model has nothing for are absent: distances of object queries, all but cross-attention of recurrent
-    models, attention of kernel="gated_delta". Dropout is off, weights and their gradients stay as they are.
+    models, attention of kernel="gated_delta", entropy and distance of layers with negative weights, which
+    kernel="linear" has with rotations. Dropout is off, weights and their gradients stay as they are.
 
     Cost: one forward; one forward and backward with labels; a forward without layers for each layer of the lens; one of
     400 tokens for induction. At a time there are the attention weights of one layer, (B, H, T, S), and the outputs of
@@ -121,12 +122,15 @@ class Inspection:
         real = weights.new_ones(len(weights), record.num_queries, dtype=torch.bool) if mask is None else mask
         self.masks[record.stack], self.tokens[record.stack] = mask, record.num_queries
         real = real & (weights.amax((1, 3)) > 0)
-        self.add_heads("entropy", record, heads.attention_entropy(weights), real)
+        # Those of kernel="linear" with rotations are no distribution.
+        is_distribution = bool((weights >= 0).all())
+        if is_distribution:
+            self.add_heads("entropy", record, heads.attention_entropy(weights), real)
         if record.stack == "cross" or weights.shape[-1] != record.num_queries:
             first, later = (weights.amax((1, 2)) > 0).int().argmax(-1), real
         else:
             places = places_of(self.model, record.stack, record.num_queries, self.batch, self.grids)
-            if places is not None:
+            if places is not None and is_distribution:
                 patches = weights[:, :, places.prefix :, places.prefix :]
                 distance = heads.attention_distance(patches, places.places.to(weights.device))
                 self.add_heads("distance", record, distance, real[:, places.prefix :])

@@ -91,13 +91,13 @@ def predicts_next_token(model: Any) -> bool:
 
 
 def shifted(batch: Batch, text: Tensor | None, labels: Tensor | None) -> Tensor:
-    """Return the next token at each place (B, T), -100 at the last one and where padding follows."""
+    """Return the next token at each real place (B, T), -100 at padding, at the last token and where padding follows."""
+    mask = batch.get("attention_mask")
+    padding = None if mask is None else ~mask.bool()
     if labels is None and text is not None:
-        mask = batch.get("attention_mask")
-        labels = text if mask is None else text.masked_fill(~mask.bool(), IGNORED)
-    targets = next_tokens(labels, None, batch.get("position_ids"), batch.get("cu_seq_lens_q"))
-    assert targets is not None  # there are labels
-    return targets
+        labels = text if padding is None else text.masked_fill(padding, IGNORED)
+    targets: Any = next_tokens(labels, None, batch.get("position_ids"), batch.get("cu_seq_lens_q"))
+    return targets if padding is None or padding.shape != targets.shape else targets.masked_fill(padding, IGNORED)
 
 
 def lens_statistics(logits: Tensor, targets: Tensor) -> dict[str, float]:

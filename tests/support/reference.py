@@ -1267,7 +1267,8 @@ def attention_entropy(weights):
 
     Source: Clark et al. 2019, What Does BERT Look At?, §3.3, https://arxiv.org/abs/1906.04341
     """
-    return torch.stack([sum(-value * torch.log(value) for value in row if value > 0) for row in weights])
+    zero = weights.new_zeros(())
+    return torch.stack([sum((-value * torch.log(value) for value in row if value > 0), zero) for row in weights])
 
 
 def attention_distance(weights, places):

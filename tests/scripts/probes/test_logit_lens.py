@@ -10,7 +10,7 @@ import qkv
 import reference
 import tiny
 from families.attentions import SIZES, WORDS, built, stock
-from qkv.scripts.probes.layers import evaluating, model_layers, observed_forward
+from qkv.scripts.probes.layers import evaluating, model_layers, observed_forward, without_cache
 from qkv.scripts.probes.logit_lens import lens_logits, lens_statistics, lens_targets
 from tiny import jitter
 
@@ -73,7 +73,7 @@ def test_the_last_layer_gives_the_logits_of_the_model(case: Any) -> None:
     torch.testing.assert_close(by_layer[-1], outputs.logits, rtol=0, atol=0)
     assert all(not torch.allclose(one, by_layer[-1], atol=1e-3) for one in by_layer[:-1])
     with torch.no_grad():
-        again = model(**batch).logits
+        again = model(**without_cache(model, batch)).logits
     torch.testing.assert_close(again, outputs.logits, rtol=1e-4, atol=1e-5)  # all forwards are back
 
 
