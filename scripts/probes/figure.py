@@ -29,6 +29,7 @@ LOGARITHMIC = {"norm", "kurtosis", "max_abs", "gradient_norm", "gradient_kurtosi
 SHARES = {"first_token", "induction"}  # from 0 to 1
 # A panel's width and height, and panels of a row.
 WIDTH, HEIGHT, ROW = 3.6, 2.9, 4
+MOST_NAMED = 12  # heads in a legend
 
 
 def draw(table: ProbeTable) -> Figure:
@@ -88,7 +89,8 @@ def draw_by_layer(axis: Axes, probe: str, rows: list[Row]) -> None:
         axis.plot([row["layer"] for row in own], [row["value"] for row in own], marker=".", label=stack)
     whole_numbers(axis.xaxis)
     axis.set(xlabel="layer")
-    if probe in LOGARITHMIC and all(row["value"] > 0 for row in rows):
+    values = [row["value"] for row in rows]
+    if probe in LOGARITHMIC and 0 < 10 * min(values) < max(values):
         axis.set_yscale("log")
     axis.legend(fontsize=7)
     axis.grid(alpha=0.3)
@@ -96,12 +98,13 @@ def draw_by_layer(axis: Axes, probe: str, rows: list[Row]) -> None:
 
 def draw_by_distance(axis: Axes, rows: list[Row]) -> None:
     """Draw a line over the distance, for each head where they differ."""
-    for head in dict.fromkeys(row["head"] for row in rows):
+    heads = list(dict.fromkeys(row["head"] for row in rows))
+    for head in heads:
         own = [row for row in rows if row["head"] == head]
         label = None if head is None else f"head {head}"
         axis.plot([row["distance"] for row in own], [row["value"] for row in own], label=label, linewidth=1)
     axis.set(xlabel="distance")
-    if rows[0]["head"] is not None:
+    if rows[0]["head"] is not None and len(heads) <= MOST_NAMED:
         axis.legend(fontsize=6, ncols=2)
     axis.grid(alpha=0.3)
 

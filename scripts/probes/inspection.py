@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from qkv.modeling.stack import Stack
 from qkv.scripts.attention.records import AttentionRecord
 from qkv.scripts.probes import heads
 from qkv.scripts.probes.activations import activation_statistics, gradient_statistics
@@ -23,16 +22,8 @@ from qkv.scripts.probes.layers import (
     real_tokens,
 )
 from qkv.scripts.probes.logit_lens import lens_logits, lens_statistics, lens_targets
-from qkv.scripts.probes.places import Grid, places_of, recorded_grids, stack_of
-from qkv.scripts.probes.positions import (
-    by_distance,
-    cosine_similarity,
-    position_bias,
-    position_vectors,
-    rotary_similarity,
-    stock_rotary_similarity,
-    table_vectors,
-)
+from qkv.scripts.probes.places import Grid, places_of, recorded_grids
+from qkv.scripts.probes.position_rows import PositionRows
 from qkv.scripts.probes.table import ProbeTable
 
 
@@ -176,51 +167,5 @@ class Inspection:
                 self.table.add("induction", "decoder", value, layer=layer, head=head)
 
     def positions(self) -> None:
-        """Add the similarity of positions by distance, and the bias of scores."""
-        own = [(path, module) for path, module in self.model.named_modules() if isinstance(module, Stack)]
-        for path, module in own:
-            stack = stack_of(self.model, path)
-            tokens = self.tokens.get(stack)
-            if tokens is not None:
-                self.add_similarity(stack, position_vectors(module, tokens, self.grids.get(stack)))
-                for pattern, scores in rotary_similarity(module, tokens):
-                    self.add_rotation(stack, pattern, scores)
-                self.add_bias(stack, module)
-        if not own:
-            self.stock_positions()
-
-    def stock_positions(self) -> None:
-        """Add the same of a model of transformers, as far as its modules are known."""
-        most = max(self.tokens.values(), default=0)
-        for path, vectors in table_vectors(self.model, most):
-            stack = stack_of(self.model, path)
-            self.add_similarity(stack, vectors[: self.tokens[stack]])
-        for path, layer_type, scores in stock_rotary_similarity(self.model, most):
-            self.add_rotation(stack_of(self.model, path), layer_type, scores)
-        for path, module in self.model.named_modules():
-            if hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
-                self.add_bias(stack_of(self.model, path), module)
-
-    def add_similarity(self, stack: str, vectors: Tensor | None) -> None:
-        """Add the similarity of the vectors of positions, and its mean by distance where they have places."""
-        if vectors is None:
-            return
-        similarity = cosine_similarity(vectors)
-        self.table.similarity[stack] = similarity
-        places = places_of(self.model, stack, len(vectors), self.batch, self.grids)
-        if places is not None:
-            among = similarity[places.prefix :, places.prefix :]
-            for distance, value in by_distance(among, places.places):
-                self.table.add("position_similarity", stack, value, distance=distance)
-
-    def add_rotation(self, stack: str, pattern: str | None, scores: Tensor) -> None:
-        """Add the expected score by distance; `pattern` are the layers that have a rotation of their own."""
-        for distance, value in enumerate(scores.tolist()):
-            name = stack if pattern is None else f"{stack} ({pattern})"
-            self.table.add("position_similarity", name, value, distance=distance)
-
-    def add_bias(self, stack: str, module: Any) -> None:
-        """Add the bias of scores of each head by distance."""
-        for distance, values in position_bias(module, self.tokens[stack]):
-            for head, value in enumerate(values.tolist()):
-                self.table.add("position_bias", stack, value, head=head, distance=distance)
+        """Add the rows of positions."""
+        PositionRows(self.table, self.model, self.batch, self.tokens, self.grids).add()

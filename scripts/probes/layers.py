@@ -66,12 +66,10 @@ def without_cache(model: nn.Module, batch: Batch) -> dict[str, Any]:
 @contextmanager
 def hooked(hooks: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
     """Let forward hooks run meanwhile."""
-    handles = [module.register_forward_hook(hook) for module, hook in hooks.items()]
-    try:
+    with ExitStack() as stack:
+        for module, hook in hooks.items():
+            stack.callback(module.register_forward_hook(hook).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager

@@ -1312,7 +1312,9 @@ def lens_prediction(hidden, gain, bias, embedding, target, eps):
     """
     mean = sum(hidden) / len(hidden)
     variance = sum((value - mean) ** 2 for value in hidden) / len(hidden)
-    normed = [g * (value - mean) / torch.sqrt(variance + eps) + b for value, g, b in zip(hidden, gain, bias, strict=True)]
+    normed = [
+        g * (value - mean) / torch.sqrt(variance + eps) + b for value, g, b in zip(hidden, gain, bias, strict=True)
+    ]
     scores = [sum(weight * value for weight, value in zip(row, normed, strict=True)) for row in embedding]
     total = sum(torch.exp(score) for score in scores)
     shares = [torch.exp(score) / total for score in scores]

@@ -134,9 +134,7 @@ def test_padding_does_not_count() -> None:
     mask = torch.ones_like(text), torch.zeros_like(padding)
     plain = qkv.inspect(model, {"input_ids": text})
     right = qkv.inspect(model, {"input_ids": torch.cat((text, padding), 1), "attention_mask": torch.cat(mask, 1)})
-    left = qkv.inspect(
-        model, {"input_ids": torch.cat((padding, text), 1), "attention_mask": torch.cat(mask[::-1], 1)}
-    )
+    left = qkv.inspect(model, {"input_ids": torch.cat((padding, text), 1), "attention_mask": torch.cat(mask[::-1], 1)})
     for row in plain.rows:
         if row["distance"] is None:
             for other in (right, left):

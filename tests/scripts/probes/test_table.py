@@ -49,4 +49,6 @@ def test_other_files_are_refused(table: ProbeTable, tmp_path: Path) -> None:
 
 def test_a_notebook_shows_the_figure(table: ProbeTable) -> None:
     match = re.search(r'src="data:image/png;base64,([^"]+)"', table._repr_html_())
-    assert match and base64.b64decode(match[1]).startswith(b"\x89PNG") and "QkvDecoderForCausalLM" in table._repr_html_()
+    assert (
+        match and base64.b64decode(match[1]).startswith(b"\x89PNG") and "QkvDecoderForCausalLM" in table._repr_html_()
+    )
