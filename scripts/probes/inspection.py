@@ -1,5 +1,7 @@
 """Inspect a model: `qkv.inspect` runs all probes on one batch and returns a table and a figure."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -58,8 +60,8 @@ def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
     400 tokens for induction. At a time there are the attention weights of one layer, (B, H, T, S), and the outputs of
     all layers, (B, T, D) each.
 
-    ValueError for a model whose attention cannot be captured, as `qkv.capture_attention` says, and without a batch for
-    one that reads no tokens.
+    ValueError for a model whose attention cannot be captured, as `qkv.capture_attention` says, for a batch that is no
+    dict, and without one for a model that reads no tokens.
 
     Source: entropy, distance in texts: Clark et al. 2019, §3, https://arxiv.org/abs/1906.04341; distance in images:
         Dosovitskiy et al. 2021, §4.5, https://arxiv.org/abs/2010.11929; induction: Olsson et al. 2022,
@@ -67,6 +69,11 @@ def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
         Bondarenko et al. 2023, §5, https://arxiv.org/abs/2306.12929; logit lens: nostalgebraist 2020,
         https://www.lesswrong.com/posts/AcKRB8wDpdaN6v6ru/interpreting-gpt-the-logit-lens
     """
+    if batch is not None and not isinstance(batch, Mapping):
+        raise ValueError(
+            f"batch is a {type(batch).__name__}, and should be the inputs of a forward by name; give a dict, as "
+            "{'input_ids': ...}"
+        )
     inspection = Inspection(model, random_batch(model) if batch is None else batch)
     with evaluating(model):
         outputs = inspection.forward()
@@ -130,8 +137,10 @@ class Inspection:
         self.add_heads("first_token", record, heads.first_token_attention(weights, first), later)
 
     def add_heads(self, probe: str, record: AttentionRecord, values: Tensor, real: Tensor) -> None:
-        """Add a row for each head: the mean over real queries."""
+        """Add a row for each head: the mean over real queries, of which one token has no later ones."""
         for head, value in enumerate(heads.mean_of_heads(values, real).tolist()):
+            if math.isnan(value):
+                continue
             self.table.add(probe, record.stack, value, layer=record.layer, head=head)
 
     def on_layer(self, layer: ModelLayer, output: Any) -> None:

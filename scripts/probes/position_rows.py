@@ -1,6 +1,6 @@
 """Rows of a probe table that say how a model tells positions apart."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -20,16 +20,18 @@ from qkv.scripts.probes.positions import (
 from qkv.scripts.probes.table import ProbeTable
 
 
+@dataclass(frozen=True)
 class PositionRows:
     """Add the similarity of positions by distance, and the bias of scores, of the stacks of a model.
 
     `tokens` are the numbers of tokens that the stacks had in a forward of the batch, `grids` those of its images.
     """
 
-    def __init__(
-        self, table: ProbeTable, model: nn.Module, batch: Batch, tokens: Mapping[str, int], grids: Mapping[str, Grid]
-    ) -> None:
-        self.table, self.model, self.batch, self.tokens, self.grids = table, model, batch, tokens, dict(grids)
+    table: ProbeTable
+    model: nn.Module
+    batch: Batch
+    tokens: dict[str, int]
+    grids: dict[str, Grid]
 
     def add(self) -> None:
         """Add the rows of all stacks."""

@@ -50,7 +50,10 @@ class ProbeTable:
         return rows
 
     def figure(self) -> Any:
-        """Draw all probes: a map of layers and heads, or a line over layers or distances; a matplotlib Figure."""
+        """Draw all probes: a map of layers and heads, or a line over layers or distances; a matplotlib Figure.
+
+        MissingExtraError without matplotlib.
+        """
         return extras.load("qkv.scripts.probes.figure").draw(self)
 
     def save(self, path: str | Path) -> None:

@@ -188,6 +188,29 @@ def test_without_a_batch_it_reads_random_tokens() -> None:
             qkv.inspect(model)
 
 
+def test_a_batch_is_inputs_by_name() -> None:
+    given: Any = torch.tensor([[5, 6]])
+    with raises_sentence("batch", "Tensor", "dict"):
+        qkv.inspect(qkv.QkvDecoderModel(tiny.decoder()), given)
+
+
+def test_one_token_has_no_later_ones() -> None:
+    table = qkv.inspect(qkv.QkvDecoderModel(tiny.decoder()), {"input_ids": torch.tensor([[5]])})
+    assert "first_token" not in table.probes and all(math.isfinite(row["value"]) for row in table.rows)
+
+
+@pytest.mark.parametrize("name", ["qkv bert", "qkv llama", "stock llama", "qkv transformer", "qkv vit", "stock t5"])
+def test_half_precision_is_close_to_single(name: str) -> None:
+    model, batch, _ = built(name)
+    single = qkv.inspect(model, batch)
+    half = qkv.inspect(
+        model.bfloat16(),
+        {k: v.bfloat16() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in batch.items()},
+    )
+    for one, other in zip(single.rows, half.rows, strict=True):
+        assert other["value"] == pytest.approx(one["value"], rel=0.1, abs=0.1) or one["probe"].startswith("lens")
+
+
 def test_layers_without_weights_have_activations_alone() -> None:
     table = qkv.inspect(qkv.QkvDecoderForCausalLM(tiny.decoder("deltanet")), tiny.causal_labels())
     assert not HEADS & set(table.probes) and "induction" not in table.probes

@@ -11,8 +11,6 @@ import tiny
 from errors import raises_sentence
 from qkv.scripts.probes.table import COLUMNS, ProbeTable
 
-pd = pytest.importorskip("pandas")
-
 
 @pytest.fixture(scope="module")
 def table() -> ProbeTable:
@@ -20,7 +18,7 @@ def table() -> ProbeTable:
 
 
 def test_a_data_frame_takes_the_rows(table: ProbeTable) -> None:
-    frame = pd.DataFrame(table.rows)
+    frame = pytest.importorskip("pandas").DataFrame(table.rows)
     assert tuple(frame.columns) == COLUMNS and frame["value"].notna().all()
     entropy = frame[frame.probe == "entropy"].pivot(index="layer", columns="head", values="value")
     assert entropy.shape == (2, 4)
