@@ -174,7 +174,7 @@ def test_imports_have_no_cycle(folder: str) -> None:
 ROOMS = [
     {"common"},
     {"recipes", "conversion", "context", "attention"},
-    {"data"},
+    {"data", "probes"},
     {"example_data"},
     {"tasks"},
     {"training"},

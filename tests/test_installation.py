@@ -29,6 +29,7 @@ ROOMS = {
     "scripts/example_data": ("train", "vision"),
     "scripts/history": ("train",),
     "scripts/prediction": ("train",),
+    "scripts/probes/figure": ("train",),
     "scripts/recipes": ("train",),
     "scripts/runs": ("train",),
     "scripts/sweeps": ("sweep",),
@@ -106,6 +107,13 @@ def test_the_extra_of_a_module_brings_it() -> None:
     for module, extra in extras.EXTRAS.items():
         package = extras.DISTRIBUTIONS.get(module, module)
         assert canonicalize_name(package) in declared(extra) and distributions({module}) == {canonicalize_name(package)}
+
+
+def test_every_folder_with_code_is_in_the_wheel() -> None:
+    folders = {path.parent for path in SOURCES if "qkv" not in path.relative_to(ROOT).parts}
+    names = {".".join(("qkv", *folder.relative_to(ROOT).parts)) for folder in folders}
+    packages = set(installation.SETTINGS["tool"]["setuptools"]["packages"])
+    assert names == packages - {"qkv", "qkv.scripts.accelerate", "qkv.model_cards"}
 
 
 def test_all_is_every_extra_for_users_but_trackers_and_the_one_under_another_license() -> None:

@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from .modeling import *  # noqa: F403
     from .scripts.attention.capture import capture_attention as capture_attention
     from .scripts.context.extension import extend as extend
+    from .scripts.probes.induction import induction_score as induction_score
+    from .scripts.probes.inspection import inspect as inspect
     from .scripts.publishing.hub.callback import CodeCallback as CodeCallback
     from .scripts.publishing.hub.publish import publish as publish
     from .scripts.publishing.integrity.manifest import IntegrityError as IntegrityError
     from .scripts.publishing.integrity.verification import verify as verify
     from .scripts.web_demo.server import demo as demo
 
-    __all__ = ["CodeCallback", "IntegrityError", "capture_attention", "demo", "extend", "publish", "verify"]
+    __all__ = ["CodeCallback", "IntegrityError", "capture_attention", "demo", "extend"]
+    __all__ += ["induction_score", "inspect", "publish", "verify"]
     __all__ += configuration.__all__
     __all__ += modeling.__all__  # type: ignore[has-type]  # modeling imports this module
 
@@ -45,6 +48,8 @@ COMMANDS = {
     "capture_attention": "attention.capture",
     "demo": "web_demo.server",
     "extend": "context.extension",
+    "induction_score": "probes.induction",
+    "inspect": "probes.inspection",
     "publish": "publishing.hub.publish",
     "verify": "publishing.integrity.verification",
 }

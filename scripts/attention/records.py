@@ -45,8 +45,11 @@ class AttentionRecord:
 
     def tensors(self, change: Any) -> "AttentionRecord":
         """Return a record whose weights, scores and norms are changed in the same way."""
-        parts = {name: getattr(self, name) for name in ("weights", "scores", "norms")}
-        return replace(self, **{name: None if each is None else change(each) for name, each in parts.items()})
+        changed: dict[str, Any] = {}
+        for name in ("weights", "scores", "norms"):
+            part = getattr(self, name)
+            changed[name] = None if part is None else change(part)
+        return replace(self, **changed)
 
 
 class AttentionRecords(Sequence[AttentionRecord]):

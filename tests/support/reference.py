@@ -1260,3 +1260,63 @@ def cross_relevance(own, crossed, memory):
         read = matrix_product(positive_mean(cross), without_self(memory))
         of_memory = of_memory + matrix_product(without_self(relevance).T, read)
     return of_memory
+
+
+def attention_entropy(weights):
+    """Entropy of a query's attention in nats, key by key: (T, S) -> (T,).
+
+    Source: Clark et al. 2019, What Does BERT Look At?, §3.3, https://arxiv.org/abs/1906.04341
+    """
+    zero = weights.new_zeros(())
+    return torch.stack([sum((-value * torch.log(value) for value in row if value > 0), zero) for row in weights])
+
+
+def attention_distance(weights, places):
+    """Mean distance of a query to the keys that it attends to: (T, T), T places -> (T,).
+
+    Source: Dosovitskiy et al. 2021, appendix D.7, https://arxiv.org/abs/2010.11929
+    """
+    means = []
+    for own, row in zip(places, weights, strict=True):
+        total = sum(value * math.dist(own, other) for other, value in zip(places, row, strict=True))
+        means.append(total / sum(row))
+    return torch.stack(means)
+
+
+def prefix_matching(weights, tokens):
+    """Mean attention to the tokens after earlier occurrences of each repeated token: (T, T), (T,) -> ().
+
+    Only tokens that stood there once before count, which are those of a repetition where the first half has each once.
+    Source: Olsson et al. 2022, In-context Learning and Induction Heads, https://arxiv.org/abs/2209.11895
+    """
+    matched = []
+    for place, token in enumerate(tokens):
+        earlier = [other for other in range(place) if tokens[other] == token]
+        if len(earlier) == 1:
+            matched.append(weights[place, earlier[0] + 1])
+    return sum(matched) / len(matched)
+
+
+def kurtosis(values):
+    """Fourth central moment over the square of the second, number by number: (N,) -> ()."""
+    mean = sum(values) / len(values)
+    second = sum((value - mean) ** 2 for value in values) / len(values)
+    return sum((value - mean) ** 4 for value in values) / len(values) / second**2
+
+
+def lens_prediction(hidden, gain, bias, embedding, target, eps):
+    """Entropy, probability and rank of a token where the final norm and the output embedding read a layer's vector.
+
+    Source: nostalgebraist 2020, interpreting GPT: the logit lens; norm: Ba et al. 2016, eq. 4
+    Shapes: hidden, gain, bias (D,), embedding (V, D) -> three numbers
+    """
+    mean = sum(hidden) / len(hidden)
+    variance = sum((value - mean) ** 2 for value in hidden) / len(hidden)
+    normed = [
+        g * (value - mean) / torch.sqrt(variance + eps) + b for value, g, b in zip(hidden, gain, bias, strict=True)
+    ]
+    scores = [sum(weight * value for weight, value in zip(row, normed, strict=True)) for row in embedding]
+    total = sum(torch.exp(score) for score in scores)
+    shares = [torch.exp(score) / total for score in scores]
+    entropy = sum(-share * torch.log(share) for share in shares)
+    return entropy, shares[target], 1 + sum(score > scores[target] for score in scores)

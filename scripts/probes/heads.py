@@ -1,0 +1,56 @@
+"""Statistics of attention by head: entropy, distance, and attention to the first token.
+
+Shapes: B batch, H heads, T queries, S keys; C coordinates of a token, 1 in a text and 2 in an image.
+"""
+
+import torch
+from torch import Tensor
+
+
+def attention_entropy(weights: Tensor) -> Tensor:
+    """Compute the entropy of each query's attention, in nats: 0 on one key, log S where all keys get the same.
+
+    Source: Clark et al. 2019, What Does BERT Look At?, §3.3, https://arxiv.org/abs/1906.04341
+    Shapes: (B, H, T, S) -> (B, H, T)
+    """
+    return torch.special.entr(weights.float()).sum(-1)
+
+
+def attention_distance(weights: Tensor, places: Tensor) -> Tensor:
+    """Compute the mean distance of a query to the keys that it attends to, weighted by attention.
+
+    In a text a place is the number of a token, in an image the row and column of a patch; the distance is Euclidean.
+    Weights are divided by their sum, for some of what a query attends to may have no place, as a class token.
+
+    Source: Dosovitskiy et al. 2021, §4.5 and appendix D.7, https://arxiv.org/abs/2010.11929; texts: Clark et al. 2019,
+        §3.1, https://arxiv.org/abs/1906.04341
+    Shapes: weights (B, H, T, T), places (T, C) -> (B, H, T), nan where a query attends to no place
+    """
+    weights, places = weights.float(), places.float()
+    distances = torch.cdist(places, places, compute_mode="donot_use_mm_for_euclid_dist")
+    return (weights * distances).sum(-1) / weights.sum(-1)
+
+
+def first_token_attention(weights: Tensor, first: Tensor) -> Tensor:
+    """Select how much each query attends to the first real key of its row, the attention sink of many models.
+
+    Source: Xiao et al. 2024, Efficient Streaming Language Models with Attention Sinks, §3.1,
+        https://arxiv.org/abs/2309.17453
+    Shapes: weights (B, H, T, S), first (B,) -> (B, H, T)
+    """
+    index = first.view(-1, 1, 1, 1).expand(*weights.shape[:3], 1)
+    return weights.float().gather(-1, index).squeeze(-1)
+
+
+def mean_of_heads(values: Tensor, real: Tensor) -> Tensor:
+    """Average over the real queries of a batch: (B, H, T), (B, T) -> (H,), nan where there is none.
+
+    A query without a value, nan, counts no more than padding does.
+    """
+    counted = real[:, None] & ~values.isnan()
+    return values.masked_fill(~counted, 0).sum((0, 2)) / counted.sum((0, 2))
+
+
+def patch_places(rows: int, columns: int) -> Tensor:
+    """Return the row and column of each patch of an image: (rows * columns, 2)."""
+    return torch.cartesian_prod(torch.arange(rows), torch.arange(columns))

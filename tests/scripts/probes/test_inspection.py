@@ -1,0 +1,235 @@
+"""What `qkv.inspect` says of each family is what slow loops say of its eager attention and its hidden states."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import qkv
+import reference
+import tiny
+from errors import raises_sentence
+from families.attentions import FAMILIES, built, eager, real_queries, stock
+from qkv.scripts.probes.activations import kurtosis
+from tiny import jitter
+
+CLOSE = 1e-5
+HEADS = {"entropy", "distance", "first_token"}
+LAYERS = {"norm", "kurtosis", "max_abs"}
+
+
+def by_head(table: Any, probe: str, stack: str) -> dict[tuple[int, int], float]:
+    return {(row["layer"], row["head"]): row["value"] for row in table.select(probe, stack)}
+
+
+def expected_heads(weights: Tensor, real: Tensor, places: Any, prefix: int, *, cross: bool) -> dict[str, Tensor]:
+    """Entropy, distance and attention to the first token of each head, query by query: (B, H, T, S) -> (H,)."""
+    values: dict[str, list[list[Tensor]]] = {name: [[] for _ in weights[0]] for name in HEADS}
+    for row, rows in enumerate(weights.double()):
+        marks = real.expand(len(weights), 1, weights.shape[2], 1)[row, 0, :, 0].bool().tolist()
+        queries = [place for place, own in enumerate(marks) if own]
+        first = next(key for key in range(weights.shape[3]) if cross and rows[:, :, key].max() > 0 or key in queries)
+        for head, own in enumerate(rows):
+            values["entropy"][head] += list(reference.attention_entropy(own[queries]))
+            values["first_token"][head] += [own[place, first] for place in queries if cross or place > first]
+            if places is not None:
+                means = reference.attention_distance(own[prefix:, prefix:], places)
+                values["distance"][head] += [means[place - prefix] for place in queries if place >= prefix]
+    return {name: torch.stack([sum(own) / len(own) for own in each]) for name, each in values.items() if each[0]}
+
+
+def places_of(name: str, stack: str, weights: Tensor) -> tuple[Any, int]:
+    """Where the tokens of a stack are, and how many tokens in front are nowhere."""
+    tokens = weights.shape[-1]
+    if stack == "cross" or "detr" in name and (stack == "decoder" or "stock" in name):
+        return None, 0
+    if "detr" in name:
+        return [(0.0, float(column)) for column in range(tokens)], 0
+    if stack == "image" or "vit" in name:
+        columns = 4  # of images of 12 x 16 or 16 x 16 pixels
+        return [(row, column) for row in range((tokens - 1) // columns) for column in range(columns)], 1
+    return [(place,) for place in range(tokens)], 0
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_heads_of_every_family(name: str) -> None:
+    model, batch, names = built(name)
+    table = qkv.inspect(model, batch)
+    for stack, layers in eager(model, batch, names).items():
+        rows = {probe: by_head(table, probe, stack) for probe in HEADS if probe in probes_of(table, stack)}
+        assert ("entropy" in rows) == all((weights >= 0).all() for weights in layers)
+        for number, weights in enumerate(layers):
+            real = real_queries(stack, batch, weights)
+            if "pixel_mask" in batch and stack == "encoder":
+                real = (weights.amax((1, 2)) > 0)[:, None, :, None]
+            expected = expected_heads(weights, real, *places_of(name, stack, weights), cross=stack == "cross")
+            expected = expected if "entropy" in rows else {"first_token": expected["first_token"]}
+            assert expected.keys() == rows.keys()
+            for probe, values in expected.items():
+                own = torch.tensor([rows[probe][number, head] for head in range(len(values))]).double()
+                torch.testing.assert_close(own, values, rtol=CLOSE, atol=CLOSE)
+                # Nor is it that of another head or of another layer.
+                others = [values.roll(1)] if len(values) > 1 else []
+                others += [own_of(rows[probe], 1 - number, len(values))] if len(layers) > 1 else []
+                assert all((own - other).abs().max() > 10 * CLOSE for other in others)
+
+
+def probes_of(table: Any, stack: str) -> set[str]:
+    return {row["probe"] for row in table.rows if row["stack"] == stack}
+
+
+def own_of(rows: dict[tuple[int, int], float], number: int, count: int) -> Tensor:
+    return torch.tensor([rows[number, head] for head in range(count)]).double()
+
+
+@pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
+def test_every_head_has_the_rows_that_it_can_have(case: Any) -> None:
+    model = case.build()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with torch.no_grad():
+        outputs = model.eval()(**case.inputs())
+    hooks = [len(module._forward_hooks) for module in model.modules()]
+    table = qkv.inspect(model.train(), case.inputs())
+    assert all(module.training for module in model.modules())
+    recurrent = case.name.startswith("Recurrent")
+    assert {"entropy", "first_token"} | (set() if recurrent else HEADS | LAYERS) <= set(table.probes)
+    has_loss = getattr(outputs, "loss", None) is not None and not recurrent
+    assert ("gradient_norm" in table.probes) == has_loss
+    assert ("lens_rank" in table.probes) == ("logits" in outputs and not recurrent)
+    assert all(math.isfinite(row["value"]) and set(row) == set(table.rows[0]) for row in table.rows)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert [len(module._forward_hooks) for module in model.modules()] == hooks
+
+
+@pytest.mark.parametrize("name", ["qkv gpt2", "stock bert", "stock t5", "stock vit"])
+def test_activations_are_those_of_the_hidden_states(name: str) -> None:
+    model, batch, names = built(name)
+    table = qkv.inspect(model, batch)
+    stack = next(iter(names))
+    with torch.no_grad():
+        outputs = model(**batch, output_hidden_states=True)
+    hidden = outputs["encoder_hidden_states" if stack == "encoder" and "t5" in name else "hidden_states"][1]
+    mask = batch.get("attention_mask")
+    vectors = hidden[mask.bool()] if mask is not None else hidden.flatten(0, 1)
+    expected = {
+        "norm": vectors.norm(dim=-1).mean(),
+        "kurtosis": reference.kurtosis(vectors.flatten().double()),
+        "max_abs": vectors.abs().max(),
+    }
+    for probe, value in expected.items():
+        rows = table.select(probe, stack)
+        assert rows[0]["layer"] == 0 and rows[0]["value"] == pytest.approx(value.item(), rel=1e-5)
+        assert rows[1]["value"] != pytest.approx(value.item(), rel=1e-3)
+    assert kurtosis(hidden.flatten()).item() > 0
+
+
+def test_padding_does_not_count() -> None:
+    torch.manual_seed(0)
+    model = jitter(qkv.QkvDecoderForCausalLM(tiny.decoder("llama"))).eval()
+    text = tiny.text(batch=1)["input_ids"]
+    padding = torch.full((1, 5), tiny.PAD)
+    mask = torch.ones_like(text), torch.zeros_like(padding)
+    plain = qkv.inspect(model, {"input_ids": text})
+    right = qkv.inspect(model, {"input_ids": torch.cat((text, padding), 1), "attention_mask": torch.cat(mask, 1)})
+    left = qkv.inspect(model, {"input_ids": torch.cat((padding, text), 1), "attention_mask": torch.cat(mask[::-1], 1)})
+    for row in plain.rows:
+        if row["distance"] is None:
+            for other in (right, left):
+                (same,) = [each for each in other.rows if all(each[k] == row[k] for k in row if k != "value")]
+                assert same["value"] == pytest.approx(row["value"], rel=1e-4, abs=1e-5)
+
+
+def test_one_layer_of_weights_is_there_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from qkv.scripts.probes import inspection, layers
+
+    counts = []
+    plain = inspection.Inspection.on_attention
+    captured: list[Any] = []
+    capture = layers.capture_attention
+    monkeypatch.setattr(
+        layers, "capture_attention", lambda *given, **options: recorded(captured, capture(*given, **options))
+    )
+    monkeypatch.setattr(
+        inspection.Inspection,
+        "on_attention",
+        lambda self, record: (counts.append(len(captured[0].records)), plain(self, record))[1],
+    )
+    qkv.inspect(qkv.QkvEncoderModel(tiny.encoder(num_hidden_layers=5)), tiny.text())
+    assert counts == [1] * 5 and not captured[0].records
+
+
+class recorded:  # noqa: N801
+    """A context manager whose result is kept."""
+
+    def __init__(self, kept: list[Any], inner: Any) -> None:
+        self.kept, self.inner = kept, inner
+
+    def __enter__(self) -> Any:
+        self.kept.append(self.inner.__enter__())
+        return self.kept[-1]
+
+    def __exit__(self, *given: Any) -> Any:
+        return self.inner.__exit__(*given)
+
+
+def test_without_a_batch_it_reads_random_tokens() -> None:
+    table = qkv.inspect(qkv.QkvDecoderForCausalLM(tiny.decoder()))
+    assert {"entropy", "induction", "lens_rank"} <= set(table.probes)
+    assert "induction" not in qkv.inspect(qkv.QkvEncoderModel(tiny.encoder())).probes
+    for model in (
+        qkv.QkvImageEncoderModel(tiny.image_encoder()),
+        qkv.QkvEncoderDecoderModel(tiny.encoder_decoder()),
+        qkv.QkvDualEncoderModel(tiny.dual_encoder()),
+    ):
+        with raises_sentence("batch=None", type(model).__name__):
+            qkv.inspect(model)
+
+
+def test_a_batch_is_inputs_by_name() -> None:
+    given: Any = torch.tensor([[5, 6]])
+    with raises_sentence("batch", "Tensor", "dict"):
+        qkv.inspect(qkv.QkvDecoderModel(tiny.decoder()), given)
+
+
+def test_one_token_has_no_later_ones() -> None:
+    table = qkv.inspect(qkv.QkvDecoderModel(tiny.decoder()), {"input_ids": torch.tensor([[5]])})
+    assert "first_token" not in table.probes and all(math.isfinite(row["value"]) for row in table.rows)
+
+
+@pytest.mark.parametrize("name", ["qkv bert", "qkv llama", "stock llama", "qkv transformer", "qkv vit", "stock t5"])
+def test_half_precision_is_close_to_single(name: str) -> None:
+    model, batch, _ = built(name)
+    single = qkv.inspect(model, batch)
+    half = qkv.inspect(
+        model.bfloat16(),
+        {k: v.bfloat16() if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in batch.items()},
+    )
+    for one, other in zip(single.rows, half.rows, strict=True):
+        assert other["value"] == pytest.approx(one["value"], rel=0.1, abs=0.1) or one["probe"].startswith("lens")
+
+
+def test_layers_without_weights_have_activations_alone() -> None:
+    table = qkv.inspect(qkv.QkvDecoderForCausalLM(tiny.decoder("deltanet")), tiny.causal_labels())
+    assert not HEADS & set(table.probes) and "induction" not in table.probes
+    assert {*LAYERS, "gradient_norm", "lens_rank"} <= set(table.probes)
+
+
+def test_a_model_whose_attention_cannot_be_captured_is_refused() -> None:
+    with raises_sentence("AttentionInterface"):
+        qkv.inspect(qkv.QkvRecurrentModel(tiny.recurrent("cho")), tiny.pairs())
+    compiled: Any = torch.compile(qkv.QkvEncoderModel(tiny.encoder()))
+    with raises_sentence("torch.compile"):
+        qkv.inspect(compiled, tiny.text())
+
+
+def test_positions_of_each_encoding() -> None:
+    kinds = {"learned": "position_similarity", "rope": "position_similarity", "alibi": "position_bias", "none": None}
+    for position, probe in kinds.items():
+        table = qkv.inspect(qkv.QkvDecoderForCausalLM(tiny.decoder(position=position)), tiny.text())
+        assert {"position_similarity", "position_bias"} & set(table.probes) == ({probe} if probe else set())
+    t5 = stock("T5Model", "T5Config", d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, vocab_size=61)
+    rows = qkv.inspect(t5.eval(), tiny.pairs()).select("position_bias", "decoder")
+    assert {row["distance"] for row in rows} == set(range(tiny.LENGTH))  # nothing of later tokens
