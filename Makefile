@@ -81,7 +81,7 @@ cards: install
 
 # The site, in site/docs/index.html: pages, reference and notebooks, which are run. QKV_NOTEBOOKS=off shows them as they are.
 docs: $(VENV)/.docs
-	$(VENV)/bin/sphinx-build -W -q -E -c docs -D nb_execution_mode=$${QKV_NOTEBOOKS:-force} . site
+	$(VENV)/bin/sphinx-build -W -q -E -j auto -c docs -D nb_execution_mode=$${QKV_NOTEBOOKS:-force} . site
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(PIP) install $(CONSTRAINTS) -e '.[docs]'

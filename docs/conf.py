@@ -94,7 +94,7 @@ def part_labels(app: Sphinx, what: str, name: str, obj: object, options: object,
     lines[:] = [part for line in lines for part in ([""] * line.startswith(made_pages.LABELS) + [line])]
 
 
-def setup(app: Sphinx) -> None:
+def setup(app: Sphinx) -> dict[str, bool]:
     """Write the pages that are made, before any is read."""
     app.add_source_parser(SourceParser)
     for table in ("csv", "tsv"):  # which Pygments has no words for
@@ -102,3 +102,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-signature", hide_signature)
     app.connect("autodoc-process-docstring", part_labels)
     made_pages.write(ROOT / "docs" / "made")
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -137,17 +137,19 @@ def command_pages() -> Pages:
     yield "commands/index.md", f"# Every command\n\n{contents(COMMANDS)}"
     for name in COMMANDS:
         description, example = about(name)
-        options = "\n".join(
-            f"| `{' '.join(action.option_strings) or action.dest}` | {cell(action.metavar)} | {cell(action.help)} |"
+        rows = [
+            (" ".join(action.option_strings) or action.dest, action.metavar or action.choices or "", action.help or "")
             for action in parser_of(name)._actions
-        )
+        ]
+        options = "\n".join(f"| `{word}` | {cell(value)} | {cell(meaning)} |" for word, value, meaning in rows)
         table = f"| option | value | meaning |\n|---|---|---|\n{options}\n"
         yield f"commands/{name}.md", f"# qkv {name}\n\n{description}\n\n```bash\n{example}\n```\n\n{table}"
 
 
-def cell(text: object) -> str:
-    """Return what stands in a cell of a table."""
-    return str(text or "").replace("|", "\\|")
+def cell(value: Iterable[object]) -> str:
+    """Return what stands in a cell of a table: a text, or one of several words."""
+    text = value if isinstance(value, str) else ", ".join(map(str, value))
+    return text.replace("|", "\\|")
 
 
 def explained(entry: Entry) -> str:
