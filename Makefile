@@ -79,9 +79,9 @@ fuzz: install
 cards: install
 	$(VENV)/bin/qkv card --all
 
-# The site, in site/docs/index.html: pages, reference and notebooks, which are run. QKV_NOTEBOOKS=off shows them as they are.
+# The site, in site/html: pages, reference and notebooks, which are run unless QKV_NOTEBOOKS=off.
 docs: $(VENV)/.docs
-	$(VENV)/bin/sphinx-build -W -q -E -j auto -c docs -D nb_execution_mode=$${QKV_NOTEBOOKS:-force} . site
+	$(VENV)/bin/sphinx-build -W -q -E -j auto -c docs -D nb_execution_mode=$${QKV_NOTEBOOKS:-force} . site/html
 
 $(VENV)/.docs: $(VENV)/.installed
 	$(PIP) install $(CONSTRAINTS) -e '.[docs]'

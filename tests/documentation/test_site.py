@@ -62,7 +62,8 @@ def test_pages_that_are_no_more_are_removed(tmp_path: Path) -> None:
 def test_the_site_builds_without_a_warning_and_is_whole(tmp_path: Path) -> None:
     pytest.importorskip("furo", reason="pip install 'qkv[docs]' builds the site")
     pytest.importorskip("myst_nb", reason="pip install 'qkv[docs]' builds the site")
-    words = ["-W", "-q", "-E", "-d", tmp_path / "doctrees", "-c", "docs", "-D", "nb_execution_mode=off", ".", tmp_path]
+    site = tmp_path / "html"
+    words = ["-W", "-q", "-E", "-d", tmp_path / "doctrees", "-c", "docs", "-D", "nb_execution_mode=off", ".", site]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
@@ -71,7 +72,7 @@ def test_the_site_builds_without_a_warning_and_is_whole(tmp_path: Path) -> None:
     loaded = re.compile(
         r"<(?:script|img|iframe)[^>]* src=\"https?:|<link[^>]*rel=\"(?:stylesheet|preload)\"[^>]*\"https?:"
     )
-    pages = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.html")}
+    pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
     assert len(pages) > 200 and {name for name, text in pages.items() if loaded.search(text)} == set()
-    assert not any(re.search(r"@import|url\(['\"]?https?:", path.read_text()) for path in tmp_path.rglob("*.css"))
-    assert "docs/index.html" in pages["index.html"] and "sliding_window" in (tmp_path / "searchindex.js").read_text()
+    assert not any(re.search(r"@import|url\(['\"]?https?:", path.read_text()) for path in site.rglob("*.css"))
+    assert "docs/index.html" in pages["index.html"] and "sliding_window" in (site / "searchindex.js").read_text()
