@@ -10,7 +10,7 @@ OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility clients clients-environment common-suite cells soak fuzz test-hub cards long-range release install
+.PHONY: quickstart test compatibility clients clients-environment common-suite cells soak fuzz test-hub cards docs long-range release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -78,6 +78,14 @@ fuzz: install
 # The published cards again, from their records; a test keeps them equal.
 cards: install
 	$(VENV)/bin/qkv card --all
+
+# The site, in site/html: pages, reference and notebooks, which are run unless QKV_NOTEBOOKS=off.
+docs: $(VENV)/.docs
+	$(VENV)/bin/sphinx-build -W -q -E -j auto -c docs -D nb_execution_mode=$${QKV_NOTEBOOKS:-force} . site/html
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(PIP) install $(CONSTRAINTS) -e '.[docs]'
+	@touch $@
 
 # What finds a table again two thousand words later, in six CPU minutes a seed for all six models, and in three more what
 # each costs on up to 65,536 tokens: the card of `long-range` and the page of history. Trained models are kept.

@@ -1,35 +1,91 @@
-"""The README is true: its Python examples run as they stand, its tables are complete, and its links lead somewhere."""
+"""Pages are true: Python runs as it stands, commands parse, tables are complete, and links lead somewhere."""
 
 import json
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+import installation
 from qkv.configuration import CONFIGS
 from qkv.configuration.axes import FeedForwardName, NormName, PatternName, PositionName
+from qkv.scripts.arguments import parser_of
 
 ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("configuration", "scripts", "scripts/data", "scripts/recipes", "model_cards/history", "model_cards/speed")
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *(
-        ROOT / folder / "README.md"
-        for folder in ("configuration", "scripts", "scripts/recipes", "model_cards/history", "model_cards/speed")
-    ),
+    *(ROOT / folder / "README.md" for folder in FOLDERS),
+    *sorted((ROOT / "docs").glob("*.md")),
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"^([^\n]+)\n+```python\n(.*?)```", README, flags=re.S | re.M)
+
+
+def blocks(language: str) -> Iterator[tuple[str, str]]:
+    """The blocks of a language on all pages, each with its page."""
+    for page in PAGES:
+        for code in re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.S | re.M):
+            yield page.relative_to(ROOT).as_posix(), code
+
+
+EXAMPLES = list(blocks("python"))
+LINES = sorted({(page, line) for page, code in blocks("bash") for line in code.splitlines() if shlex.split(line, True)})
 
 
 def test_readme_has_an_example_for_each_promise():
     assert len(EXAMPLES) == 5
 
 
-@pytest.mark.parametrize("code", [code for _, code in EXAMPLES], ids=range(len(EXAMPLES)))
-def test_example_runs(code, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("page", "code"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_example_runs(page, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+    exec(compile(code, page, "exec"), {"__name__": "readme"})
+
+
+def programs(line: str) -> Iterator[list[str]]:
+    """The commands of a line of shell, without what is set for them."""
+    words = shlex.split(line.replace("&&", " ; "), comments=True)
+    while words:
+        end = words.index(";") if ";" in words else len(words)
+        command, words = words[:end], words[end + 1 :]
+        while command and re.match(r"[A-Z_]+=", command[0]):
+            command = command[1:]
+        yield command
+
+
+def check_qkv(name: str, *words: str) -> None:
+    assert parser_of(name).parse_intermixed_args(words)
+
+
+def check_make(*words: str) -> None:
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M)
+    assert {word for word in words if "=" not in word} <= set(targets)
+
+
+def check_pip(_: str, *words: str) -> None:
+    named = {extra for word in words for extras in re.findall(r"\[([\w,-]+)\]", word) for extra in extras.split(",")}
+    assert named <= set(installation.EXTRAS)
+
+
+def check_files(*words: str) -> None:
+    """Files of the repository are there."""
+    paths = [word.partition("::")[0] for word in words if re.match(r"(scripts|tests|configuration|modeling)/", word)]
+    assert paths and [path for path in paths if not (ROOT / path).exists()] == []
+
+
+CHECKS = {"qkv": check_qkv, "make": check_make, "pip": check_pip, "torchrun": check_files, "accelerate": check_files,
+          "pytest": check_files}  # fmt: skip
+# Of others, whose arguments are theirs; `.ci/run` is the script of ours that runs them all.
+OTHERS = {"git", "openssl", "sha256sum", "diff", "python", "pre-commit", ".ci/run"}
+
+
+@pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page}:{line[:40]}" for page, line in LINES])
+def test_a_line_of_shell_is_one_that_its_program_takes(page, line):
+    for program, *words in programs(line):
+        assert program in OTHERS or CHECKS[program](*words) is None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -92,7 +92,8 @@ ROOMS = sorted(
     {path.parent for root in ("configuration", "modeling", "scripts") for path in (ROOT / root).rglob("*.py")}
 )
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "scripts/recipes").glob("*.yaml"))]
-PAGES += sorted((ROOT / "model_cards").glob("*.md"))
+PAGES += [*sorted((ROOT / "model_cards").glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES += sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 # What is still to be replaced, at most; `python tests/test_vocabulary.py` counts.
 PENDING: dict[str, int] = {
     "configuration": 3,  # the words of earlier versions that backward_compatibility.py reads

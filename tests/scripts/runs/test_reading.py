@@ -116,7 +116,7 @@ def test_a_list_imports_no_torch(tmp_path: Path) -> None:
         (["runs", "--out=a.jpg"], "--out=a.jpg must end in one of .svg, .png, .pdf"),
         (["runs", "--last=0"], "--last=0 must be at least 1"),
         (["torn"], "torn/metrics.jsonl is damaged (Expecting value: line 1 column 1 (char 0)); move the run"),
-        (["runs/odd"], "runs/odd/record.json is no record of a training (KeyError('recipe')); move it away"),
+        (["runs/odd"], "runs/odd/record.json is no record of a training (KeyError('recipe')); move it"),
     ],
 )
 def test_a_mistake_is_one_sentence(

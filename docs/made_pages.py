@@ -1,0 +1,179 @@
+"""Pages that follow from the package: one for each public name, preset and command, one of words, one of pictures."""
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import qkv
+from qkv.configuration.configuration_base import QkvConfig
+from qkv.scripts.arguments import COMMANDS, about, parser_of
+from qkv.scripts.explanation import models, trainings
+from qkv.scripts.explanation.entries import Entry
+from qkv.scripts.list_recipes import row
+from qkv.scripts.publishing.card.model import changed
+from qkv.scripts.recipes.cards import read_card
+from qkv.scripts.recipes.fields.config_fields import families, fields_of_config, parts
+from qkv.scripts.recipes.loading import load, names
+
+ROOT = Path(__file__).resolve().parents[1]
+Pages = Iterator[tuple[str, str]]
+Record = dict[str, Any]
+# What a docstring of ours begins a line with that is a paragraph of its own.
+LABELS = ("Acts at:", "Source:", "Shapes:", "Example:", "Raises:", "Usage:")
+API = {
+    "Configs": lambda name: name.endswith("Config"),
+    "Models": lambda name: name.startswith("Qkv") and not name.endswith("Config"),
+    "Functions and classes": lambda name: not name.startswith("Qkv") and name != "presets",
+}
+WORDS = {
+    "words": ("Words of model configs", (models.explain_words,)),
+    "recipe-fields": ("Fields of recipes", (trainings.explain_fields, trainings.explain_answers)),
+    "tasks": (
+        "Tasks, example data and metrics",
+        (trainings.explain_tasks, trainings.explain_data, trainings.explain_metrics),
+    ),
+}
+
+
+def write(folder: Path) -> None:
+    """Write all pages into a folder of their own; those that are as they were keep their time."""
+    pages = dict(made())
+    for stale in {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")} - pages.keys():
+        (folder / stale).unlink()
+    for name, text in pages.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def made() -> Pages:
+    """Yield path and text of every page."""
+    yield from api_pages()
+    yield from preset_pages()
+    yield from command_pages()
+    for name, (title, sections) in WORDS.items():
+        yield (
+            f"{name}.md",
+            f"# {title}\n\n" + "\n".join(map(explained, (entry for each in sections for entry in each()))),
+        )
+    yield "gallery.md", gallery()
+
+
+def contents(pages: Iterable[str], caption: str = "") -> str:
+    """Return a table of contents of pages beside the one that it stands on."""
+    return "\n".join(["```{toctree}", ":maxdepth: 1", f":caption: {caption}" if caption else "", "", *pages, "```", ""])
+
+
+def api_pages() -> Pages:
+    """Yield a page for each public name of `qkv`, and one that lists them."""
+    listing = "# Python\n\n"
+    for title, belongs in API.items():
+        public = sorted(filter(belongs, qkv.__all__))
+        listing += f"## {title}\n\n{contents(public)}\n"
+        for name in public:
+            yield f"api/{name}.md", f"# {name}\n\n{documented(name)}"
+    yield "api/index.md", listing
+
+
+def documented(name: str) -> str:
+    """Return what documents a public name: of a model also what it takes, of a config its fields."""
+    value = getattr(qkv, name)
+    directive = f"autoclass:: qkv.{name}()" if isinstance(value, type) else f"autofunction:: qkv.{name}"
+    members = "   :members: forward\n" if hasattr(value, "forward") else ""
+    source = Path(inspect.getfile(value)).relative_to(ROOT).as_posix()
+    text = f"```{{eval-rst}}\n.. {directive}\n{members}```\n\nSource: [{source}](../../../{source})\n"
+    return text + listed_fields(name) if name in families() else text
+
+
+def listed_fields(config: str) -> str:
+    """Return the fields of a config as definitions: what each takes, its default and its meaning."""
+    text = "\n## Fields\n\n"
+    for part, kind in parts(config).items():
+        text += f"`{part}` has the fields of [{kind}]({kind}.md).\n\n" if kind in qkv.__all__ else ""
+    for field in fields_of_config(config).values():
+        text += f"`{field.name}` = `{field.default!r}`\n: {field.meaning}\n\n"
+        text += f"  Takes {field.takes.replace('null', 'None')}.\n\n"
+    return text
+
+
+def preset_pages() -> Pages:
+    """Yield a page for each preset, with the fields that it sets, and one that lists them."""
+    presets = qkv.presets.names()
+    yield "presets/index.md", f"# Presets\n\n{contents(presets)}"
+    for name in presets:
+        config = getattr(qkv.presets, name)()
+        kind = type(config).__name__
+        text = f"# presets.{name}\n\n```{{eval-rst}}\n.. autofunction:: qkv.presets.{name}\n```\n\n"
+        yield (
+            f"presets/{name}.md",
+            f"{text}It is this [{kind}](../api/{kind}.md):\n\n{code_of(config)}",
+        )
+
+
+def code_of(config: QkvConfig) -> str:
+    """Return the call that gives a config, with the fields that differ from their defaults."""
+    default = type(config)()
+    fields = changed(config.to_dict(), default.to_dict())
+    own = {name: value for name, value in fields.items() if name in vars(config)}  # others are said of a part
+    if config.num_labels != default.num_labels:
+        own["num_labels"] = config.num_labels
+    rows = "".join(f"    {name}={literal(value)},\n" for name, value in own.items())
+    return f"```python\n{type(config).__name__}(\n{rows})\n```\n"
+
+
+def literal(value: object) -> str:
+    """Return a value as it is written in Python, a dict with a row for each of its own."""
+    if not isinstance(value, dict):
+        return repr(value)
+    rows = "".join(f"        {name!r}: {one!r},\n" for name, one in value.items())
+    return f"{{\n{rows}    }}"
+
+
+def command_pages() -> Pages:
+    """Yield a page for each command, and one that lists them."""
+    yield "commands/index.md", f"# Every command\n\n{contents(COMMANDS)}"
+    for name in COMMANDS:
+        description, example = about(name)
+        rows = [
+            (" ".join(action.option_strings) or action.dest, action.metavar or action.choices or "", action.help or "")
+            for action in parser_of(name)._actions
+        ]
+        options = "\n".join(f"| `{word}` | {cell(value)} | {cell(meaning)} |" for word, value, meaning in rows)
+        table = f"| option | value | meaning |\n|---|---|---|\n{options}\n"
+        yield f"commands/{name}.md", f"# qkv {name}\n\n{description}\n\n```bash\n{example}\n```\n\n{table}"
+
+
+def cell(value: Iterable[object]) -> str:
+    """Return what stands in a cell of a table: a text, or one of several words."""
+    text = value if isinstance(value, str) else ", ".join(map(str, value))
+    return text.replace("|", "\\|")
+
+
+def explained(entry: Entry) -> str:
+    """Return an entry of `qkv explain` as a section, named by the field if it is a word of one."""
+    facts = {**entry.facts, "source": entry.source, "try": f"`{entry.example}`" if entry.example else ""}
+    told = [f"- {name}: {fact}" for name, fact in facts.items() if fact]
+    field = re.match(r"word of (?:model\.)?([\w.]+)", entry.kind)
+    title = f'{field[1]}="{entry.names[0]}"' if field else entry.names[0]
+    return "\n".join([f"## {title}", "", f"*{entry.kind}*", "", entry.text, "", *told, ""])
+
+
+def gallery() -> str:
+    """Return the page of every recipe's pictures and results."""
+    sections = [(name, record) for name in names() if (record := read_card(name))]
+    text = "# Gallery\n\nEvery recipe that a laptop trains, with its pictures, drawn from the records of its run.\n\n"
+    return text + "\n".join(shown(name, record) for name, record in sections)
+
+
+def shown(name: str, record: Record) -> str:
+    """Return the section of a recipe: what it is, how it did, and its pictures."""
+    recipe, card = load(name), f"../../model_cards/{name}"
+    *_, size, result, minutes = row(recipe, record)
+    links = f"[card]({card}/card.md), [recipe](../../scripts/recipes/{name}.yaml)"
+    facts = f"{recipe.title}. {size} parameters, {result}, {minutes} min on a CPU: {links}."
+    shown_first = sorted(record["pictures"].items(), key=lambda picture: picture[0] == "curve.png")
+    pictures = "\n".join(f"![{text}]({card}/{file})\n\n*{text}.*\n" for file, text in shown_first)
+    return f"## {name}\n\n{facts}\n\n```bash\nqkv train {name}\n```\n\n{pictures}"
