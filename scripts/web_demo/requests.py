@@ -7,7 +7,7 @@ import json
 import math
 import wave
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from qkv.scripts.data.image import opened_image
 from qkv.scripts.data.pieces import InvalidRecord
@@ -32,12 +32,19 @@ class RefusedError(Exception):
         self.status = status
 
 
+class Headers(Protocol):
+    """The headers of a request."""
+
+    def get(self, name: str, /) -> str | None:
+        """Return a header by its name, None where there is none."""
+
+
 def is_loopback(host: str) -> bool:
     """Tell whether an address is reached from this machine alone."""
     return host.startswith("127.") or host in ("localhost", "::1", "[::1]")
 
 
-def check_sender(headers: Mapping[str, str], listening: str, space: str | None = None) -> None:
+def check_sender(headers: Headers, listening: str, space: str | None = None) -> None:
     """Refuse requests that another page makes.
 
     A page of another site can give its own name the address 127.0.0.1 (DNS rebinding): the `Host` of its requests is
@@ -59,7 +66,7 @@ def shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def body_length(headers: Mapping[str, str]) -> int:
+def body_length(headers: Headers) -> int:
     """Return the number of bytes of a request; refuse another type than JSON, and what is too long."""
     if (headers.get("Content-Type") or "").partition(";")[0].strip().lower() != "application/json":
         raise RefusedError(415, "the request is no JSON; send it as application/json")
