@@ -13,6 +13,7 @@ from textwrap import fill, wrap
 from typing import NoReturn, get_args
 
 from qkv.scripts.architecture.arguments import show
+from qkv.scripts.attention_view.arguments import attend
 from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
 from qkv.scripts.diagnosis.arguments import doctor
@@ -266,6 +267,7 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "predict": predict,
     "evaluate": evaluate,
     "generate": generate,
+    "attend": attend,
     "show": show,
     "plan": plan,
     "convert": convert,
@@ -277,12 +279,11 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "completion": completion,
 }
 
-
 # Commands that take a recipe and its fields.
 OF_RECIPES = ("train", "quickstart", "compare", "sweep")
 OF_DATA = ("train", "quickstart", "sweep")
 # Commands that take a model, an input and options.
-OF_MODELS = ("predict", "evaluate", "generate")
+OF_MODELS = ("predict", "evaluate", "generate", "attend")
 
 
 def about(name: str) -> tuple[str, str]:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from .configuration import *  # noqa: F403
     from .modeling import *  # noqa: F403
     from .scripts.attention.capture import capture_attention as capture_attention
+    from .scripts.attention_view.view import attend as attend
     from .scripts.context.extension import extend as extend
     from .scripts.publishing.hub.callback import CodeCallback as CodeCallback
     from .scripts.publishing.hub.publish import publish as publish
     from .scripts.publishing.integrity.manifest import IntegrityError as IntegrityError
     from .scripts.publishing.integrity.verification import verify as verify
 
-    __all__ = ["CodeCallback", "IntegrityError", "capture_attention", "extend", "publish", "verify"]
+    __all__ = ["CodeCallback", "IntegrityError", "attend", "capture_attention", "extend", "publish", "verify"]
     __all__ += configuration.__all__
     __all__ += modeling.__all__  # type: ignore[has-type]  # modeling imports this module
 
@@ -41,6 +42,7 @@ PARTS = ("configuration", "modeling") if find_spec("torch") else ("configuration
 COMMANDS = {
     "CodeCallback": "publishing.hub.callback",
     "IntegrityError": "publishing.integrity.manifest",
+    "attend": "attention_view.view",
     "capture_attention": "attention.capture",
     "extend": "context.extension",
     "publish": "publishing.hub.publish",
