@@ -278,7 +278,6 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "doctor": doctor,
     "completion": completion,
 }
-
 # Commands that take a recipe and its fields.
 OF_RECIPES = ("train", "quickstart", "compare", "sweep")
 OF_DATA = ("train", "quickstart", "sweep")

@@ -24,6 +24,7 @@ from qkv.scripts.training.trackers import TRACKERS
 BASE = {"accelerate", "huggingface-hub", "numpy", "safetensors", "torch", "transformers"}
 # The extras that the modules of a room may import at their top. Nothing else needs one.
 ROOMS = {
+    "scripts/attention_view": ("train",),
     "scripts/benchmarking": ("train",),
     "scripts/data": ("train", "vision", "audio"),
     "scripts/example_data": ("train", "vision"),
@@ -37,6 +38,7 @@ ROOMS = {
     "scripts/publishing/card": ("hub",),
 }
 NEED_TRAIN = {
+    "attend",
     "compare",
     "compare-history",
     "evaluate",

@@ -67,14 +67,15 @@ def page_data(stacks: Sequence[Stack]) -> dict[str, Any]:
 
 
 def stack_data(stack: Stack) -> dict[str, Any]:
-    """Return a stack without its sequences: weights as shares of the greatest of their row, in 255 steps."""
-    shares, greatest = quantise(stack.weights)
+    """Return a stack without its sequences: weights in 255 steps from the least to the greatest of their row."""
+    shares, least, greatest = quantise(stack.weights)
     return {
         "name": stack.name,
         "layers": stack.layers,
         "heads": stack.heads,
         "columns": stack.weights.shape[-1],
         "weights": packed(shares),
+        "least": packed(least),
         "greatest": packed(greatest),
         "entropy": rounded(stack.entropy),
         "distance": None if stack.distance is None else rounded(stack.distance),

@@ -70,27 +70,23 @@ def patches(count: int, height: int, width: int, patch: Any, picture: bytes) -> 
         return None
     (rows, columns), prefix = shape
     names = ["class"] + [f"extra {number}" for number in range(1, prefix)]
-    places = [f"row {1 + place // columns}, column {1 + place % columns}" for place in range(rows * columns)]
+    places = [f"({1 + place // columns}, {1 + place % columns})" for place in range(rows * columns)]
     return Positions("patches", names[:prefix] + places, (rows, columns), prefix, picture)
 
 
 def grid_of(count: int, height: int, width: int, patch: Any) -> tuple[tuple[int, int], int] | None:
-    """Return the rows and columns of patches, and how many of `count` positions come before them."""
+    """Return the rows and columns of patches, and how many of `count` positions come before them; None for no grid."""
     if patch is not None:
         sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
         rows, columns = height // sides[0], width // sides[1]
-        if 0 <= count - rows * columns <= PREFIXES:
-            return (rows, columns), count - rows * columns
-    best = None
+        return ((rows, columns), count - rows * columns) if 0 <= count - rows * columns <= PREFIXES else None
     for prefix in range(min(PREFIXES, count)):
         for rows in range(1, count - prefix + 1):
             columns, left = divmod(count - prefix, rows)
-            error = abs(rows / columns - height / width) if columns and not left else 1.0
-            # Strides round up, so that the shape of the grid is that of the image but for a row or column.
-            if not left and error <= (rows + columns) / (columns * columns) and (best is None or error < best[0]):
-                best = (error, (rows, columns), prefix)
-        if best is not None:
-            return best[1:]
+            # Strides round up, so that the shape of the grid is that of the image but for a part of a row or column.
+            apart = max(abs(rows - columns * height / width), abs(columns - rows * width / height))
+            if not left and apart < 1:
+                return (rows, columns), prefix
     return None
 
 

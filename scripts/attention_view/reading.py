@@ -1,4 +1,4 @@
-"""What a model reads in one forward, and the stacks of attention that are captured meanwhile."""
+"""The inputs of one forward of a model, and the stacks of attention that are captured meanwhile."""
 
 import inspect
 from collections import Counter
@@ -96,7 +96,10 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
     counts = Counter(name for name, _ in groups)
     namer, stacks = Namer(reading), []
     for (name, shape), records in groups.items():
-        queries, keys = namer.positions(name, "queries", records[0].num_queries), namer.positions(name, "keys", shape[2])
+        queries, keys = (
+            namer.positions(name, "queries", records[0].num_queries),
+            namer.positions(name, "keys", shape[2]),
+        )
         if len(records[0].queries) < len(queries):
             queries = queries.select(records[0].queries, rest=len(queries) - len(records[0].queries))
         own = name if counts[name] == 1 else f"{name}, {shape[1]} x {shape[2]}"
@@ -153,7 +156,9 @@ class Namer:
         ids = self.reading.inputs.get(name)
         if ids is None:
             return None
-        return Positions("tokens", token_labels(ids[min(self.reading.row, len(ids) - 1)].tolist(), self.reading.tokenizer))
+        return Positions(
+            "tokens", token_labels(ids[min(self.reading.row, len(ids) - 1)].tolist(), self.reading.tokenizer)
+        )
 
     def image(self, count: int) -> Positions | None:
         """Name the patches of the image."""
@@ -190,10 +195,10 @@ def without_padding(reading: Reading, namer: Namer, stacks: list[Stack]) -> list
     """Return stacks without the positions that are padding, and with the object queries of the highest scores."""
     for (sequence, count), positions in namer.made.items():
         kept = kept_positions(reading, sequence, count)
-        if kept is not None and len(kept) < count:
+        if kept is not None and kept != list(range(count)):
             is_detection = positions.kind == "objects"
             stacks = select(stacks, positions, kept, rest=is_detection)
-            if is_detection:
+            if is_detection and len(kept) < count:
                 reading.notes.append(f"{len(kept)} of {count} object queries are shown, those of the highest scores")
     return stacks
 

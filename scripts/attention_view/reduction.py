@@ -14,14 +14,21 @@ from qkv.scripts.attention_view.positions import Positions
 from qkv.scripts.attention_view.stacks import Stack, Weights, regroup
 
 BYTES = 600_000  # of the weights in a page, as they stand in it
-LEVELS = 255  # steps of a weight between zero and the greatest of its row
+POSITIONS = 600  # of a sequence that are shown one by one
+LEVELS = 255  # steps of a weight
 
 
-def quantise(weights: Weights) -> tuple[NDArray[np.uint8], Weights]:
-    """Return weights as shares of the greatest of their row, in `LEVELS` steps, and these: (..., S), (...)."""
-    greatest = weights.max(-1)
-    shares = weights / np.where(greatest > 0, greatest, 1)[..., None]
-    return np.rint(shares * LEVELS).astype(np.uint8), greatest.astype(np.float32)
+def quantise(weights: Weights) -> tuple[NDArray[np.uint8], Weights, Weights]:
+    """Return weights in `LEVELS` steps from the least of their row, at most zero, to the greatest, and these two.
+
+    Softmax has no weight below zero, linear attention with rotations has.
+
+    Shapes: (..., S) -> (..., S), (...), (...)
+    """
+    least, greatest = np.minimum(weights.min(-1), 0), np.maximum(weights.max(-1), 0)
+    width = greatest - least
+    shares = (weights - least[..., None]) / np.where(width > 0, width, 1)[..., None]
+    return np.rint(shares * LEVELS).astype(np.uint8), least.astype(np.float32), greatest.astype(np.float32)
 
 
 def packed(values: NDArray[Any]) -> str:
@@ -31,18 +38,21 @@ def packed(values: NDArray[Any]) -> str:
 
 def size_of(stack: Stack) -> int:
     """Return the bytes that the weights of a stack take in a page; of many an estimate from some of them."""
-    shares, greatest = quantise(stack.weights)
+    shares, least, greatest = quantise(stack.weights)
     some = shares.reshape(-1)[: 4 * BYTES]
-    return round(len(packed(some)) * shares.size / some.size) + len(packed(greatest))
+    return round(len(packed(some)) * shares.size / some.size) + len(packed(least)) + len(packed(greatest))
 
 
 def fit(stacks: Sequence[Stack], most: int = BYTES) -> tuple[list[Stack], list[str]]:
     """Reduce stacks until a page holds them, and return them with a sentence for everything that was done.
 
     The largest is reduced first: to the mean over its heads, and then its longer sequence to half: frames and patches
-    in groups, tokens and objects to the first ones, whose others share a column.
+    in groups, tokens and objects to the first ones, whose others share a column. Sequences of more than `POSITIONS`
+    are halved whatever they take.
     """
-    made, notes = list(stacks), {}
+    made, notes = list(stacks), dict[str, str]()
+    while long := [each for stack in made for each in (stack.queries, stack.keys) if len(each) > POSITIONS]:
+        made = shortened(made, long[0], notes)
     sizes = {stack: size_of(stack) for stack in made}
     while sum(sizes.values()) > most:
         largest = max(made, key=lambda stack: sizes[stack])
@@ -53,12 +63,16 @@ def fit(stacks: Sequence[Stack], most: int = BYTES) -> tuple[list[Stack], list[s
                 "take more than a page holds; heads= or layers= shows some of them"
             )
         else:
-            longest = max((largest.queries, largest.keys), key=len)
-            new, groups = halved(longest)
-            made = [regroup(stack, longest, new, groups) for stack in made]
-            notes[longest.kind] = note_of(new)
+            made = shortened(made, max((largest.queries, largest.keys), key=len), notes)
         sizes = {stack: sizes[stack] if stack in sizes else size_of(stack) for stack in made}
     return made, list(notes.values())
+
+
+def shortened(stacks: Sequence[Stack], positions: Positions, notes: dict[str, str]) -> list[Stack]:
+    """Return stacks with a sequence of half the length, and say so in the notes."""
+    new, groups = halved(positions)
+    notes[positions.kind] = note_of(new)
+    return [regroup(stack, positions, new, groups) for stack in stacks]
 
 
 def halved(positions: Positions) -> tuple[Positions, NDArray[np.int64]]:
@@ -80,7 +94,7 @@ def pooled_grid(positions: Positions) -> tuple[Positions, NDArray[np.int64]]:
     prefix, shape = positions.prefix, (math.ceil(rows / 2), math.ceil(columns / 2))
     place = np.arange(rows * columns)
     groups = prefix + place // columns // 2 * shape[1] + place % columns // 2
-    names = [f"row {1 + row}, column {1 + column}" for row in range(shape[0]) for column in range(shape[1])]
+    names = [f"({1 + row}, {1 + column})" for row in range(shape[0]) for column in range(shape[1])]
     new = replace(positions, labels=positions.labels[:prefix] + names, grid=shape)
     return new, np.concatenate((np.arange(prefix), groups))
 

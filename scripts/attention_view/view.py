@@ -19,7 +19,8 @@ from qkv.scripts.attention_view.reading import Reading, capture, row_of
 from qkv.scripts.attention_view.reduction import BYTES, fit
 from qkv.scripts.attention_view.stacks import Stack
 from qkv.scripts.common.files import write_atomically
-from qkv.scripts.common.words import either
+from qkv.scripts.common.words import did_you_mean, either
+from qkv.scripts.prediction.options import OPTIONS
 from qkv.scripts.prediction.source import open_source
 
 BEST = 5  # tokens whose probability is shown in a step of generation
@@ -100,6 +101,8 @@ def attend(
             )
         reading = Reading(model, dict(inputs), **parts_of(processor), row=row_of(inputs, options.get("row", 0)))
         return view_of(type(model).__name__, reading, layers, heads)
+    for key in options.keys() - OPTIONS["attend"].keys() - {"revision", "trust_remote_code"}:
+        raise ValueError(f"{key}= is no option; {did_you_mean(key, list(OPTIONS['attend']), 'options')}")
     return attend_source(str(model), str(inputs), options, layers, heads)
 
 
@@ -108,11 +111,18 @@ def attend_source(
 ) -> AttentionView:
     """Open a model and show its attention for an input from the shell."""
     source = open_source(name, options.pop("revision", None), trust_remote_code=options.pop("trust_remote_code", False))
-    layers, heads = (
-        options.pop(key, None) if indices is None else indices for key, indices in (("layers", layers), ("heads", heads))
-    )
+    layers = indices_of("layers", options.pop("layers", None)) if layers is None else layers
+    heads = indices_of("heads", options.pop("heads", None)) if heads is None else heads
     reading = read_source(source, given, options)
     return view_of(f"{name}: {type(source.model).__name__}", reading, layers, heads)
+
+
+def indices_of(key: str, text: str | None) -> Indices:
+    """Return the numbers in a text such as 0,5,-1; ValueError where it is none."""
+    try:
+        return None if text is None else [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{key}={text} are no numbers between commas; write for example {key}=0,-1") from None
 
 
 def parts_of(processor: Any) -> dict[str, Any]:
@@ -126,6 +136,8 @@ def parts_of(processor: Any) -> dict[str, Any]:
 def view_of(title: str, reading: Reading, layers: Layers, heads: Indices) -> AttentionView:
     """Run the model once and return the view of its attention."""
     stacks = capture(reading, layers, heads)
+    if any(float(stack.weights.min(initial=0)) < 0 for stack in stacks):
+        reading.notes.append("Some weights are below zero, as linear attention has them; maps show them in orange")
     return AttentionView(title, stacks, answer_of(reading), reading.notes, film_of(reading, stacks))
 
 

@@ -109,4 +109,6 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         record = json.loads(path.read_text(encoding="utf-8"))
         return {name: record[name] for name in ("recipe", "steps", "metrics", "time", "parameters")}
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no record of a training ({error!r}); move it away, or name other folders") from None
+        raise ValueError(
+            f"{path} is no record of a training ({error!r}); move it away, or name other folders"
+        ) from None

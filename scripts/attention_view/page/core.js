@@ -34,6 +34,7 @@ async function unpackStack(stack) {
   stack.queries = DATA.sequences[stack.queries];
   stack.keys = DATA.sequences[stack.keys];
   stack.shares = await unpack(stack.weights, (buffer) => new Uint8Array(buffer));
+  stack.least = await unpack(stack.least, (buffer) => new Float32Array(buffer));
   stack.greatest = await unpack(stack.greatest, (buffer) => new Float32Array(buffer));
   stack.rows = stack.queries.labels.length;
   stack.count = Math.max(stack.heads.length, 1);
@@ -55,7 +56,9 @@ function computeWeights(stack, layer, head) {
     const first = (layer * stack.count + each) * stack.rows;
     for (let index = 0; index < size; index++) {
       const row = first + Math.floor(index / stack.columns);
-      values[index] += (stack.shares[first * stack.columns + index] / 255) * stack.greatest[row] / heads.length;
+      const [least, greatest] = [stack.least[row], stack.greatest[row]];
+      const weight = least + (stack.shares[first * stack.columns + index] / 255) * (greatest - least);
+      values[index] += weight / heads.length;
     }
   }
   return values;
@@ -74,6 +77,12 @@ const layerName = (stack, layer) => `layer ${stack.layers[layer]}`;
 const headName = (stack, head) =>
   head === MEAN || !stack.heads.length ? "mean of heads" : `head ${stack.heads[head]}`;
 
+function stackTitle(stack) {
+  const [, path, name] = /^(.*?\.)?([^.]*)$/.exec(stack.name);
+  const kind = name.startsWith("cross") ? "Cross-attention" : `Self-attention, ${name}`;
+  return `${path ?? ""}${name.startsWith("cross, ") ? kind + name.slice(5) : kind}`;
+}
+
 // What a screen reader is told, and everybody reads below the view.
 function say(text) {
   document.getElementById("status").textContent = text;
@@ -82,9 +91,9 @@ function say(text) {
 function sayRow(stack, values, query) {
   const row = rowOf(stack, values, query);
   const order = [...row.keys()].sort((one, other) => row[other] - row[one]).slice(0, 3);
-  const most = order.map((key) => `${keyLabel(stack, key)} ${percent(row[key])}`).join(", ");
-  say(`${stack.name}, ${layerName(stack, state.layer)}, ${headName(stack, state.head)}: ` +
-    `\u2068${queryLabel(stack, query)}\u2069 attends to \u2068${most}\u2069`);
+  const most = order.map((key) => `\u2068${keyLabel(stack, key)}\u2069: ${percent(row[key])}`).join("; ");
+  say(`${stackTitle(stack)}, ${layerName(stack, state.layer)}, ${headName(stack, state.head)}: ` +
+    `\u2068${queryLabel(stack, query)}\u2069 attends to ${most}`);
 }
 
 // Numbers that arrows change, by the key.

@@ -9,16 +9,17 @@ function mixed(share) {
   return from.map((value, index) => Math.round(value + (to[index] - value) * share));
 }
 
-// A pixel for each weight; styles enlarge it.
+// A pixel for each weight, of another colour below zero; styles enlarge it.
 function drawMap(canvas, values, columns, most = greatestOf(values)) {
   const rows = values.length / columns;
   canvas.width = columns;
   canvas.height = rows;
   const context = canvas.getContext("2d");
   const image = context.createImageData(columns, rows);
-  const [from, to] = [rgb("--panel"), rgb("--accent")];
+  const [from, above, below] = [rgb("--panel"), rgb("--accent"), rgb("--mark")];
   values.forEach((value, index) => {
-    const share = most > 0 ? value / most : 0;
+    const share = most > 0 ? Math.min(Math.abs(value) / most, 1) : 0;
+    const to = value < 0 ? below : above;
     for (let part = 0; part < 3; part++) image.data[index * 4 + part] = from[part] + (to[part] - from[part]) * share;
     image.data[index * 4 + 3] = 255;
   });
@@ -33,15 +34,17 @@ function drawOverlay(canvas, values, columns, colour = [255, 176, 0], strongest 
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
   values.forEach((value, index) => {
-    image.data.set([...colour, 255 * strongest * (most > 0 ? value / most : 0)], index * 4);
+    image.data.set([...colour, 255 * strongest * (most > 0 ? Math.max(value / most, 0) : 0)], index * 4);
   });
   context.putImageData(image, 0, 0);
 }
 
-// The background of a token by its share, with letters that can be read on it.
+// The background of a token by its share, with letters of the contrast that it asks for.
 function shade(node, share) {
-  node.style.backgroundColor = share > 0.004 ? `rgb(${mixed(share).join(" ")})` : "";
-  node.style.color = share > 0.55 ? "var(--paper)" : "";
+  const colour = mixed(share);
+  const brightness = colour[0] * 0.299 + colour[1] * 0.587 + colour[2] * 0.114;
+  node.style.backgroundColor = share > 0.004 ? `rgb(${colour.join(" ")})` : "";
+  node.style.color = share > 0.004 ? (brightness > 128 ? "#10161d" : "#ffffff") : "";
 }
 
 // A map with the names of queries at its left and of keys above it.
@@ -71,8 +74,9 @@ function drawLabelled(canvas, stack, values, width) {
 function drawLabels(context, place, queries, keys) {
   const { left, top, cell } = place;
   const [text, mark] = ["--text", "--mark"].map((name) => `rgb(${rgb(name).join(" ")})`);
-  const isShown = (number, chosen) => number === chosen || (cell >= 11 && Math.abs(number - chosen) * cell >= 11) ||
-    (cell < 11 && number % Math.ceil(12 / cell) === 0 && Math.abs(number - chosen) * cell >= 12);
+  // Every label where there is room, else some, and none over that of what is chosen.
+  const isShown = (number, chosen) => number === chosen ||
+    (number % Math.ceil(14 / cell) === 0 && Math.abs(number - chosen) * cell >= 14);
   context.font = "13px system-ui, sans-serif";
   context.textBaseline = "middle";
   context.textAlign = "right";

@@ -20,7 +20,7 @@ const filmView = {
       return { stack, panel: keyPanel(stack, null) };
     });
     const parts = this.panels.map(({ stack, panel }) =>
-      element("section", {}, element("h2", {}, `Attention of the ${stack.name}`), panel.root));
+      element("section", {}, element("h2", {}, stackTitle(stack)), panel.root));
     root.append(element("div", { class: "film" }, this.button, this.slider, this.count), this.text, this.best, ...parts);
     this.update();
   },

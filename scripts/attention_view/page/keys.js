@@ -42,7 +42,7 @@ function picturePanel(stack, choose) {
   const update = (row, _, query = state.query) => {
     drawOverlay(canvas, row.subarray(keys.prefix, keys.prefix + rows * columns), columns);
     before.textContent = keys.labels.slice(0, keys.prefix)
-      .map((label, key) => `${shown(label)} ${percent(row[key])}`).join(", ");
+      .map((label, key) => `${shown(label)}: ${percent(row[key])}`).join("; ");
     const patch = query - keys.prefix;
     mark.hidden = patch < 0;
     set(mark, [patch % columns / columns, Math.floor(patch / columns) / rows, 1 / columns, 1 / rows]);
@@ -126,14 +126,20 @@ const keysView = {
     this.panel = keyPanel(stack, isOwn ? (query) => change({ query }) : null);
     const count = isOwn ? stack.keys.prefix : stack.rows;
     this.list = count ? queryList(stack, 0, count) : null;
+    const patches = stack.keys.grid ? " Patches are (row, column)." : "";
     const hint = isOwn
-      ? "Click a place to see what it attends to, or move with the arrows."
-      : "Choose a query to see what it attends to.";
-    const map = isOwn ? { tabindex: 0, role: "group", "aria-label": "Place of the query; arrows move it",
+      ? `Click a place to see what it attends to, or move with the arrows.${patches}`
+      : `Choose a query to see what it attends to.${patches}`;
+    const place = isOwn ? { tabindex: 0, role: "group", "aria-label": "Place of the query; arrows move it",
       keydown: (event) => this.move(event) } : {};
-    root.append(element("p", { class: "hint" }, hint), element("div", { class: "parts" },
-      element("div", map, this.panel.root), ...(this.list ? [element("div", {}, this.list.root)] : [])));
-    if (stack.keys.kind === "frames") root.querySelector(".parts").style.flexDirection = "column-reverse";
+    const isSound = stack.keys.kind === "frames";
+    const list = this.list ? [this.list.root] : [];
+    const plain = isSound ? [] : [element("div", { class: "picture plain" },
+      element("img", { src: stack.keys.picture, alt: "The picture alone" }))];
+    const map = element("div", place, this.panel.root);
+    const parts = isSound ? [...list, map] : [map, element("div", {}, ...list, ...plain)];
+    root.append(element("p", { class: "hint" }, hint),
+      element("div", { class: isSound ? "parts above" : "parts" }, ...parts));
     this.update();
   },
 

@@ -61,11 +61,11 @@ function buildControls() {
   const stack = current();
   const controls = document.getElementById("controls");
   const focused = controls.contains(document.activeElement) ? document.activeElement.id : null;
-  const stacks = DATA.stacks.map((each, number) => [number, each.name]);
+  const stacks = DATA.stacks.map((each, number) => [number, stackTitle(each)]);
   const layers = stack.layers.map((number, layer) => [layer, String(number)]);
   const heads = [[MEAN, "mean"], ...(stack.heads.length > 1 ? stack.heads.map((number, head) => [head, String(number)]) : [])];
   controls.replaceChildren(
-    choice("stack", "stack", stacks, state.stack, chooseStack),
+    choice("stack", "attention", stacks, state.stack, chooseStack),
     choice("layer", "layer", layers, state.layer, (layer) => change({ layer })),
     choice("head", "head", heads, state.head, (head) => change({ head })));
   if (focused) document.getElementById(focused)?.focus();

@@ -58,7 +58,7 @@ const matrixView = {
       cell.classList.toggle("selected", isChosen);
       if (isChosen) reveal(cell);
     }
-    this.heading.textContent = `${stack.name}, ${layerName(stack, state.layer)}, ${headName(stack, state.head)}`;
+    this.heading.textContent = `${stackTitle(stack)}, ${layerName(stack, state.layer)}, ${headName(stack, state.head)}`;
     const width = this.canvas.parentElement.clientWidth;
     this.place = drawLabelled(this.canvas, stack, values, width);
     const weight = values[state.query * stack.columns + state.key];
@@ -160,7 +160,7 @@ const overviewView = {
       cell.classList.toggle("selected", layer === state.layer && own === head);
     }
     const distance = stack.distance ? `, distance ${stack.distance[state.layer][head].toFixed(2)}` : "";
-    say(`${stack.name}, ${layerName(stack, state.layer)}, head ${stack.heads[head] ?? head}: entropy ` +
+    say(`${stackTitle(stack)}, ${layerName(stack, state.layer)}, head ${stack.heads[head] ?? head}: entropy ` +
       `${stack.entropy[state.layer][head].toFixed(2)} bits${distance}`);
   },
 
