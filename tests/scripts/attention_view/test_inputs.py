@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import own_runs
 import qkv
 import stock_folders
-from families.attention_pages import data_of
 from errors import raises_sentence
+from families.attention_pages import data_of
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.predictor import predictions
 from qkv.scripts.prediction.source import open_source

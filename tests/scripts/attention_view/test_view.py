@@ -2,7 +2,6 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -11,33 +10,10 @@ import torch
 
 import qkv
 import tiny
-from families.attention_pages import data_of, weights_of
 from errors import raises_sentence
+from families.attention_pages import HOSTILE, HostileTokenizer, data_of, weights_of
 from families.attentions import FAMILIES, built
 from qkv.scripts.attention_view import reading as readings
-
-HOSTILE = [
-    "<script>alert(1)</script>",
-    "</script><b>",
-    "<!--",
-    "שלום",
-    "\u202eabc",
-    "👩\u200d🚀",
-    "\u200b",
-    "\ud800",
-    "a\nb",
-    "&amp;",
-]
-
-
-class HostileTokenizer:
-    """A tokenizer whose tokens are what a page must not take for its own."""
-
-    def decode(self, ids: list[int], **options: Any) -> str:
-        return "".join(HOSTILE[number % len(HOSTILE)] for number in ids)
-
-    def convert_ids_to_tokens(self, number: int) -> str:
-        return HOSTILE[number % len(HOSTILE)]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -8,6 +8,30 @@ from typing import Any
 
 import numpy as np
 
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><b>",
+    "<!--",
+    "שלום",
+    "\u202eabc",
+    "👩\u200d🚀",
+    "\u200b",
+    "\ud800",
+    "a\nb",
+    "&amp;",
+]
+
+
+class HostileTokenizer:
+    """A tokenizer whose tokens are what a page must not take for its own."""
+
+    def decode(self, ids: list[int], **options: Any) -> str:
+        return "".join(HOSTILE[number % len(HOSTILE)] for number in ids)
+
+    def convert_ids_to_tokens(self, number: int) -> str:
+        return HOSTILE[number % len(HOSTILE)]
+
+
 DATA = re.compile(r'<script id="data" type="application/json">(.*?)</script>', re.DOTALL)
 
 
