@@ -156,17 +156,24 @@ def answer_of(reading: Reading) -> str:
 
 def film_of(reading: Reading, stacks: Sequence[Stack]) -> dict[str, Any] | None:
     """Return the steps of what a decoder wrote: the row of each, its token, and the most probable ones instead."""
-    if reading.prompt is None:
-        return None
-    tokens, first = reading.next_tokens, reading.prompt - 1
-    rows = reading.outputs.logits[reading.row].float().softmax(-1).cpu()
-    steps = []
-    for row in range(first, len(tokens)):
-        best = torch.topk(rows[row], min(BEST, rows.shape[-1]))
-        labels = token_labels([tokens[row], *best.indices.tolist()], reading.tokenizer)
-        probabilities = [round(float(value), 4) for value in (rows[row, tokens[row]], *best.values)]
-        steps.append({"row": row, "token": labels[0], "probability": probabilities[0],
-                      "best": [list(pair) for pair in zip(labels[1:], probabilities[1:], strict=True)]})  # fmt: skip
     names = ("decoder", "cross")
     shown = [number for number, stack in enumerate(stacks) if stack.name.rpartition(".")[2] in names]
-    return {"stacks": shown, "steps": steps} if shown and steps else None
+    if reading.prompt is None or not shown:
+        return None
+    written = list(enumerate(reading.next_tokens))[reading.prompt - 1 :]
+    return {"stacks": shown, "steps": [step_of(reading, row, token) for row, token in written]}
+
+
+def step_of(reading: Reading, row: int, token: int) -> dict[str, Any]:
+    """Return a step of a film: the most probable tokens, and which of them was `taken`, -1 for another one."""
+    probabilities = reading.outputs.logits[reading.row, row].float().softmax(-1).cpu()
+    best = torch.topk(probabilities, min(BEST, len(probabilities)))
+    ids, values = best.indices.tolist(), [round(value, 4) for value in best.values.tolist()]
+    (label,) = token_labels([token], reading.tokenizer)
+    return {
+        "row": row,
+        "token": label,
+        "probability": round(float(probabilities[token]), 4),
+        "best": [list(pair) for pair in zip(token_labels(ids, reading.tokenizer), values, strict=True)],
+        "taken": ids.index(token) if token in ids else -1,
+    }

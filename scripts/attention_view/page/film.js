@@ -32,12 +32,12 @@ const filmView = {
     this.count.textContent = `${state.step + 1} of ${steps.length}`;
     this.text.replaceChildren("Written: ", ...steps.slice(0, state.step).map((each) => shown(each.token)),
       element("strong", { class: "new" }, shown(step.token)));
-    const rows = step.best.some(([label]) => label === step.token)
-      ? step.best : [...step.best, [step.token, step.probability]];
-    this.best.replaceChildren(...rows.flatMap(([label, probability]) => {
+    const rows = step.taken >= 0 ? step.best : [...step.best, [step.token, step.probability]];
+    const chosen = step.taken >= 0 ? step.taken : step.best.length;
+    this.best.replaceChildren(...rows.flatMap(([label, probability], index) => {
       const bar = element("span", { class: "bar" });
       bar.style.width = `${probability * 100}%`;
-      const taken = label === step.token ? " taken" : "";
+      const taken = index === chosen ? " taken" : "";
       return [element("span", { class: `name${taken}`, dir: "auto" }, shown(label)), bar,
         element("span", { class: `value${taken}` }, percent(probability))];
     }));

@@ -70,7 +70,7 @@ def test_the_film_has_the_tokens_of_greedy_search_and_their_probabilities(tmp_pa
     assert len(steps) == len(made.scores)
     for step, scores, token in zip(steps, made.scores, made.sequences[0, 4:], strict=True):
         assert step["probability"] == pytest.approx(float(scores[0].softmax(-1)[token]), abs=1e-3)
-        assert step["probability"] == step["best"][0][1]
+        assert step["probability"] == step["best"][0][1] and step["taken"] == 0
     # The row of a step is that of the last token before it, and its keys are those that were there.
     with torch.no_grad():
         expected = model(made.sequences[:, :-1], output_attentions=True)
@@ -89,6 +89,9 @@ def test_a_second_text_is_the_continuation_or_the_pair(tmp_path: Path) -> None:
         "d",
     ]
     assert view.answer == "Written: cd"
+    for step in view.film["steps"]:
+        taken = [number for number, (label, _) in enumerate(step["best"]) if label == step["token"]]
+        assert [step["taken"]] == (taken or [-1])
     view = qkv.attend(stock_folders.bert(tmp_path / "bert"), "warm", pair="dull great")
     assert view.stacks[0].keys.labels == ["[CLS]", "warm", "[SEP]", "dull", "great", "[SEP]"]
 
