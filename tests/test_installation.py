@@ -108,6 +108,19 @@ def test_the_extra_of_a_module_brings_it() -> None:
         assert canonicalize_name(package) in declared(extra) and distributions({module}) == {canonicalize_name(package)}
 
 
+def test_the_wheel_has_every_folder_and_what_their_programs_read() -> None:
+    tools = installation.SETTINGS["tool"]["setuptools"]
+    folders = {
+        ".".join(("qkv", *path.parent.relative_to(ROOT).parts))
+        for room in ("configuration", "modeling", "scripts")
+        for path in (ROOT / room).rglob("__init__.py")
+    }
+    assert folders - {"qkv.modeling.qkv"} <= set(tools["packages"])
+    patterns = tools["package-data"]["qkv.scripts.attention_view"]
+    folder = ROOT / "scripts" / "attention_view"
+    assert {path for each in patterns for path in folder.glob(each)} >= {*(folder / "page").iterdir()}
+
+
 def test_all_is_every_extra_for_users_but_trackers_and_the_one_under_another_license() -> None:
     users = installation.EXTRAS.keys() - {"all", "speech", "benchmark", "clients", "test", "dev", *TRACKERS}
     assert declared("all") == declared(*users)

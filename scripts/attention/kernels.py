@@ -19,7 +19,8 @@ def linear_features(module: Any, given: dict[str, Any]) -> Features:
 
     ValueError where earlier keys are in the state of a cache, which no longer holds them one by one.
     """
-    hidden, mask, position, memory = (given.get(name) for name in ("hidden", "attention_mask", "position", "memory"))
+    hidden, mask, memory = (given.get(name) for name in ("hidden", "attention_mask", "memory"))
+    position: Any = given.get("position")
     cache: Any = given.get("past_key_values")
     if memory is None and cache is not None and cache.get_seq_length(module.layer_idx) > given["hidden"].shape[1]:
         raise ValueError(

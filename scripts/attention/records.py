@@ -46,7 +46,8 @@ class AttentionRecord:
     def tensors(self, change: Any) -> "AttentionRecord":
         """Return a record whose weights, scores and norms are changed in the same way."""
         parts = {name: getattr(self, name) for name in ("weights", "scores", "norms")}
-        return replace(self, **{name: None if each is None else change(each) for name, each in parts.items()})
+        changed: dict[str, Any] = {name: None if each is None else change(each) for name, each in parts.items()}
+        return replace(self, **changed)
 
 
 class AttentionRecords(Sequence[AttentionRecord]):

@@ -14,7 +14,7 @@ class Positions:
     """The positions of one sequence, in their order.
 
     Patches fill `grid`, its rows and columns, after `prefix` other tokens. `picture` is a PNG of the image or of the
-    spectrogram, of `seconds`. `boxes` (left, top, width, height) of objects are shares of the picture. `rest` counts
+    spectrogram. `boxes` (left, top, width, height) of objects are shares of the picture. `rest` counts
     positions that were left out; as keys they share one more column.
     """
 
@@ -24,7 +24,6 @@ class Positions:
     prefix: int = 0
     picture: bytes | None = None
     boxes: list[list[float]] | None = None
-    seconds: float | None = None
     rest: int = 0
 
     def __len__(self) -> int:
@@ -93,7 +92,7 @@ def grid_of(count: int, height: int, width: int, patch: Any) -> tuple[tuple[int,
 def frames(count: int, seconds: float | None, picture: bytes) -> Positions:
     """Return the positions of a recording, named by the time at which they begin where that can be told."""
     labels = [f"{number * seconds / count:.2f} s" if seconds else f"frame {number}" for number in range(count)]
-    return Positions("frames", labels, picture=picture, seconds=seconds)
+    return Positions("frames", labels, picture=picture)
 
 
 def objects(labels: Sequence[str], boxes: Sequence[Sequence[float]]) -> Positions:

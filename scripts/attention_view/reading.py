@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from qkv.scripts.attention.capture import capture_attention
 from qkv.scripts.attention.captured import CapturedAttention
@@ -29,7 +29,7 @@ class Reading:
     again; None of a model that writes nothing.
     """
 
-    model: nn.Module
+    model: Any
     inputs: dict[str, Any]
     tokenizer: Any = None
     processor: Any = None

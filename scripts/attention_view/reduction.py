@@ -52,7 +52,7 @@ def fit(stacks: Sequence[Stack], most: int = BYTES) -> tuple[list[Stack], list[s
     """
     made, notes = list(stacks), dict[str, str]()
     while long := [each for stack in made for each in (stack.queries, stack.keys) if len(each) > POSITIONS]:
-        made = shortened(made, long[0], notes)
+        made = with_half(made, long[0], notes)
     sizes = {stack: size_of(stack) for stack in made}
     while sum(sizes.values()) > most:
         largest = max(made, key=lambda stack: sizes[stack])
@@ -63,12 +63,12 @@ def fit(stacks: Sequence[Stack], most: int = BYTES) -> tuple[list[Stack], list[s
                 "take more than a page holds; heads= or layers= shows some of them"
             )
         else:
-            made = shortened(made, max((largest.queries, largest.keys), key=len), notes)
+            made = with_half(made, max((largest.queries, largest.keys), key=len), notes)
         sizes = {stack: sizes[stack] if stack in sizes else size_of(stack) for stack in made}
     return made, list(notes.values())
 
 
-def shortened(stacks: Sequence[Stack], positions: Positions, notes: dict[str, str]) -> list[Stack]:
+def with_half(stacks: Sequence[Stack], positions: Positions, notes: dict[str, str]) -> list[Stack]:
     """Return stacks with a sequence of half the length, and say so in the notes."""
     new, groups = halved(positions)
     notes[positions.kind] = note_of(new)
