@@ -10,7 +10,7 @@ OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility clients clients-environment common-suite cells soak fuzz test-hub cards docs long-range release install
+.PHONY: quickstart test compatibility clients clients-environment browser common-suite cells soak fuzz test-hub cards docs long-range release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -44,6 +44,13 @@ $(LLAMA_CPP_SOURCE):
 	command -v cmake >/dev/null && command -v c++ >/dev/null || { echo "no cmake or no compiler: llama.cpp is not run"; exit 0; }; \
 		cmake -S $@/vendor/llama.cpp -B $@/build -DCMAKE_BUILD_TYPE=None -DGGML_OPENMP=OFF -DLLAMA_BUILD_COMMON=OFF && \
 		cmake --build $@/build --target llama --parallel 2 >$@/build/log
+
+# The page of `qkv attend` in Chromium, which `apt-get install chromium` brings, or QKV_CHROMIUM names; screenshots are
+# compared with stored ones, and `make browser STORE=--store` stores them again.
+browser:
+	$(MAKE) install VENV=$(VENV)-browser
+	$(VENV)-browser/bin/python -m pip install -c constraints.txt playwright
+	$(VENV)-browser/bin/pytest -q -rs tests/browser $(STORE)
 
 # The tests that transformers runs on its own models, over every family; writes their page. They are in its source
 # distribution; a checkout of the same version, at TRANSFORMERS_SOURCE, has more.

@@ -13,12 +13,13 @@ from textwrap import fill, wrap
 from typing import NoReturn
 
 from qkv.scripts.architecture.arguments import show
+from qkv.scripts.attention_view.arguments import attend
 from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
 from qkv.scripts.diagnosis.arguments import doctor
 from qkv.scripts.planning.arguments import plan
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
-from qkv.scripts.runs.arguments import list_runs
+from qkv.scripts.runs.arguments import runs
 from qkv.scripts.sweeps.arguments import sweep
 from qkv.scripts.web_demo.arguments import demo
 
@@ -234,11 +235,12 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "quickstart": quickstart,
     "compare": compare,
     "sweep": sweep,
-    "runs": list_runs,
+    "runs": runs,
     "compare-history": compare_history,
     "predict": predict,
     "evaluate": evaluate,
     "generate": generate,
+    "attend": attend,
     "demo": demo,
     "show": show,
     "plan": plan,
@@ -250,13 +252,11 @@ COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "doctor": doctor,
     "completion": completion,
 }
-
-
 # Commands that take a recipe and its fields.
 OF_RECIPES = ("train", "quickstart", "compare", "sweep")
 OF_DATA = ("train", "quickstart", "sweep")
 # Commands that take a model, an input and options.
-OF_MODELS = ("predict", "evaluate", "generate")
+OF_MODELS = ("predict", "evaluate", "generate", "attend")
 
 
 def about(name: str) -> tuple[str, str]:

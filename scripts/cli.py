@@ -1,4 +1,4 @@
-"""The `qkv` command: `qkv COMMAND …`, each command a file of this folder and a function of arguments.py."""
+"""The `qkv` command: `qkv COMMAND …`, each command a module of this folder and a function of arguments.py."""
 
 import os
 import shlex

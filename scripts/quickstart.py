@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from qkv.scripts.attention_view.run_figures import draw_alignment, draw_attention
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.audio import write_wav
@@ -19,7 +20,6 @@ from qkv.scripts.publishing.export.run_folder import complete_run, write_run_car
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
 from qkv.scripts.publishing.integrity.loading import auto_class
 from qkv.scripts.tasks.task import Example, Task
-from qkv.scripts.training.plots import draw_alignment, draw_attention
 from qkv.scripts.training.run import Run, train
 
 ATTENTION = {"attention.png": "Attention of the class token in images of some labels, by layer, mean over heads"}

@@ -179,7 +179,7 @@ ROOMS = [
     {"tasks"},
     {"training"},
     {"planning", "publishing", "history", "sweeps", "prediction", "runs"},
-    {"explanation", "benchmarking"},
+    {"explanation", "benchmarking", "attention_view"},
     {"diagnosis", "architecture", "web_demo"},
     {"commands"},
 ]

@@ -24,6 +24,7 @@ from qkv.scripts.training.trackers import TRACKERS
 BASE = {"accelerate", "huggingface-hub", "numpy", "safetensors", "torch", "transformers"}
 # The extras that the modules of a room may import at their top. Nothing else needs one.
 ROOMS = {
+    "scripts/attention_view": ("train",),
     "scripts/benchmarking": ("train",),
     "scripts/data": ("train", "vision", "audio"),
     "scripts/example_data": ("train", "vision"),
@@ -39,6 +40,7 @@ ROOMS = {
     "scripts/web_demo": ("train", "vision"),
 }
 NEED_TRAIN = {
+    "attend",
     "compare",
     "compare-history",
     "demo",
@@ -114,6 +116,19 @@ def test_every_folder_with_code_is_in_the_wheel() -> None:
     names = {".".join(("qkv", *folder.relative_to(ROOT).parts)) for folder in folders}
     packages = set(installation.SETTINGS["tool"]["setuptools"]["packages"])
     assert names == packages - {"qkv", "qkv.scripts.accelerate", "qkv.model_cards"}
+
+
+def test_the_wheel_has_every_folder_and_what_their_programs_read() -> None:
+    tools = installation.SETTINGS["tool"]["setuptools"]
+    folders = {
+        ".".join(("qkv", *path.parent.relative_to(ROOT).parts))
+        for room in ("configuration", "modeling", "scripts")
+        for path in (ROOT / room).rglob("__init__.py")
+    }
+    assert folders - {"qkv.modeling.qkv"} <= set(tools["packages"])
+    patterns = tools["package-data"]["qkv.scripts.attention_view"]
+    folder = ROOT / "scripts" / "attention_view"
+    assert {path for each in patterns for path in folder.glob(each)} >= {*(folder / "page").iterdir()}
 
 
 def test_all_is_every_extra_for_users_but_trackers_and_the_one_under_another_license() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .configuration import *  # noqa: F403
     from .modeling import *  # noqa: F403
     from .scripts.attention.capture import capture_attention as capture_attention
+    from .scripts.attention_view.view import attend as attend
     from .scripts.context.extension import extend as extend
     from .scripts.probes.induction import induction_score as induction_score
     from .scripts.probes.inspection import inspect as inspect
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from .scripts.publishing.integrity.verification import verify as verify
     from .scripts.web_demo.server import demo as demo
 
-    __all__ = ["CodeCallback", "IntegrityError", "capture_attention", "demo", "extend"]
+    __all__ = ["CodeCallback", "IntegrityError", "attend", "capture_attention", "demo", "extend"]
     __all__ += ["induction_score", "inspect", "publish", "verify"]
     __all__ += configuration.__all__
     __all__ += modeling.__all__  # type: ignore[has-type]  # modeling imports this module
@@ -45,6 +46,7 @@ PARTS = ("configuration", "modeling") if find_spec("torch") else ("configuration
 COMMANDS = {
     "CodeCallback": "publishing.hub.callback",
     "IntegrityError": "publishing.integrity.manifest",
+    "attend": "attention_view.view",
     "capture_attention": "attention.capture",
     "demo": "web_demo.server",
     "extend": "context.extension",

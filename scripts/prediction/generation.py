@@ -37,14 +37,19 @@ def write_batch(source: Source, texts: Sequence[str], options: Options) -> Itera
         yield {"prediction": source.tokenizer.decode(row, skip_special_tokens=True), "score": score}
 
 
-@torch.no_grad()
 def stream_text(source: Source, prompt: str, options: Options, streamer: Any) -> str:
     """Write a text for a prompt, and hand over its tokens as they come where something takes them."""
+    tokens, made = generate_tokens(source, prompt, options, streamer)
+    new = made[0, tokens["input_ids"].shape[1] :] if source.task == "text-generation" else made[0]
+    return str(source.tokenizer.decode(new, skip_special_tokens=True))
+
+
+@torch.no_grad()
+def generate_tokens(source: Source, prompt: str, options: Options, streamer: Any = None) -> tuple[Any, torch.Tensor]:
+    """Return the tokens of a prompt, and the row that `generate` makes of them (1, T): a decoder's begins with them."""
     tokens = prepared(source, [prompt], options)
     length = tokens["input_ids"].shape[1]
-    made = source.model.generate(**tokens, **arguments(source, options, length), streamer=streamer)[0]
-    new = made[length:] if source.task == "text-generation" else made
-    return str(source.tokenizer.decode(new, skip_special_tokens=True))
+    return tokens, source.model.generate(**tokens, **arguments(source, options, length), streamer=streamer)
 
 
 def length_of(row: torch.Tensor, source: Source) -> int:

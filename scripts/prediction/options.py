@@ -53,11 +53,19 @@ TESTING = {
     "resamples": Option(int, "resamples of the bootstrap (1000)", 10),
     "seed": Option(int, "seed of the bootstrap (0)", 0),
 }
+VIEWING = {
+    "row": Option(int, "row of a table (1)", 1),
+    "layers": Option(str, "numbers of layers, as 0,5,-1 (all)"),
+    "heads": Option(str, "numbers of heads, as 0,3 (all)"),
+}
+VIEWED = {"pair": MEDIA["pair"], "image": MEDIA["image"], "audio": MEDIA["audio"], "labels": MEDIA["labels"]}
 OPTIONS = {
+    "attend": {"text": READING["text"], "encoding": READING["encoding"]} | VIEWED | WRITING | SAMPLING | VIEWING,
     "predict": READING | MEDIA | WRITING,
     "generate": READING | WRITING | SAMPLING,
     "evaluate": {"text": READING["text"], "encoding": READING["encoding"]} | TESTING,
 }
+OF_PAIRS = ("attend",)  # the commands whose second input is the second text
 # Other names that people type; those with a dot are the words of `qkv train`.
 ALIASES = {
     "text.column": "text",
@@ -86,6 +94,8 @@ def read_words(command: str, words: Sequence[str]) -> tuple[str | None, Options]
             given.append(word)
         else:
             options[key] = value_of(key, word.partition("=")[2], OPTIONS[command][key])
+    if len(given) == 2 and command in OF_PAIRS and "pair" not in options:
+        options["pair"] = given.pop()
     if len(given) > 1:
         raise ValueError(
             f"{given[1]!r} is a second input after {given[0]!r}; put a text between quotation marks, as in "

@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 
-def list_runs(parser: ArgumentParser) -> None:
+def runs(parser: ArgumentParser) -> None:
     """List runs and compare them: steps, metrics, minutes, and the fields in which they differ.
 
     All runs in and below the folders are listed, the newest first, also those that are training. With --out their

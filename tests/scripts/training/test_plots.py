@@ -4,15 +4,13 @@ import io
 from pathlib import Path
 
 import pytest
-import torch
 from matplotlib.axes import Axes
 from PIL import Image
 
-import qkv
 from fake_clock import FakeClock
 from qkv.scripts.tasks.object_detection import draw_objects
 from qkv.scripts.training import plots
-from qkv.scripts.training.plots import SHARE, SHORTEST, LiveCurve, draw_alignment, draw_attention, draw_curve
+from qkv.scripts.training.plots import SHARE, SHORTEST, LiveCurve, draw_curve
 
 
 def test_the_curve_has_a_panel_for_each_metric_that_was_watched(
@@ -64,46 +62,6 @@ def test_a_live_curve_takes_its_share_of_the_time_and_appears_whole(
     assert drawn[0] == SHORTEST + 2.0 and [path.name for path in tmp_path.iterdir()] == ["curve.png"]
     gaps = [later - earlier for earlier, later in zip(drawn, drawn[1:], strict=False)]
     assert len(gaps) == 4 and all(2.0 / SHARE <= gap <= 2.0 / SHARE + 3.0 for gap in gaps)
-
-
-def test_attention_is_drawn_for_each_image_and_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = []
-    imshow = Axes.imshow
-
-    def spy(self: Axes, image: object, **options: object) -> object:
-        shown.append(image)
-        return imshow(self, image, **options)
-
-    monkeypatch.setattr(Axes, "imshow", spy)
-    config = qkv.QkvImageEncoderConfig(
-        image_size=[4, 6], patch_size=2, num_channels=3, hidden_size=8, num_hidden_layers=2,
-        num_attention_heads=2, num_labels=3,
-    )  # fmt: skip
-    model = qkv.QkvImageEncoderForImageClassification(config).eval()
-    pixels = torch.randn(3, 3, 4, 6)
-    draw_attention(model, pixels, ["a", "b", "c"], tmp_path / "attention.png")
-    expected = model(pixel_values=pixels, output_attentions=True).attentions
-    assert len(shown) == 3 * (1 + 2)
-    assert torch.allclose(torch.tensor(shown[0]), pixels[0].mean(0))
-    assert torch.allclose(torch.tensor(shown[2]), expected[1][0, :, 0, 1:].mean(0).view(2, 3))
-    assert Image.open(tmp_path / "attention.png").size > (100, 100)
-
-
-@pytest.mark.parametrize("attention", ["additive", "dot"])
-def test_the_alignment_is_drawn_of_real_tokens(attention: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = []
-    monkeypatch.setattr(Axes, "imshow", lambda self, image, **options: shown.append(image))
-    config = qkv.QkvRecurrentConfig(vocab_size=9, hidden_size=8, attention=attention)
-    model = qkv.QkvRecurrentForConditionalGeneration(config).eval()
-    batch = {
-        "input_ids": torch.tensor([[5, 6, 7, 1], [8, 1, 0, 0]]),
-        "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]),
-        "labels": torch.tensor([[6, 1, -100], [7, 8, 1]]),
-    }
-    draw_alignment(model, batch, lambda tokens: [str(token) for token in tokens.tolist()], tmp_path / "alignment.png")
-    (expected,) = model(**batch, output_attentions=True).cross_attentions
-    assert [tuple(image.shape) for image in shown] == [(2, 4), (3, 2)]
-    assert torch.equal(shown[1], expected[1, 0, :3, :2].detach()) and (tmp_path / "alignment.png").is_file()
 
 
 def test_boxes_are_drawn_for_what_is_there_and_what_is_found_for_sure(

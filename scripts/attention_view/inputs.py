@@ -1,0 +1,163 @@
+"""Make the inputs of a forward from a model and what it is given: texts, an image, a recording, the row of a table."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import set_seed
+
+from qkv.scripts.attention_view.reading import Reading
+from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.prediction.generation import generate_tokens, new_tokens, prepared
+from qkv.scripts.prediction.inputs import read_input
+from qkv.scripts.prediction.options import Options
+from qkv.scripts.prediction.predictor import attempt_row, choices, reader_of
+from qkv.scripts.prediction.source import Source
+
+
+def read_source(source: Source, given: str, options: Options) -> Reading:
+    """Return what a model reads of an input, which is that of `qkv predict`, of a table one row.
+
+    A second text is read beside the first one; by a model that writes texts as what it wrote, and by a model of images
+    and texts beside the image. ValueError where the input cannot be used.
+    """
+    options = dict(options)
+    learned = source.task == "text-classification" and source.columns.get("pair")
+    second = None if learned else options.pop("pair", None)
+    table = read_input(given, source, options)
+    number = options.get("row", 1) - 1
+    if number >= len(table.rows):
+        raise ValueError(f"row={number + 1}, but the input has {len(table.rows):,} rows; name one of them")
+    if second in table.columns:
+        second = str(table.rows[number][second])
+    own = attempt_row(reader_of(table, source, options), number)
+    if isinstance(own, InvalidRecord):
+        raise ValueError(f"row {number + 1} of the input cannot be used: {own}")
+    set_seed(options.get("seed", 0))
+    reading = READERS[source.task](source, own, second, options)
+    names = inspect.signature(type(source.model).forward).parameters
+    reading.inputs = {
+        name: value.to(source.model.device) if isinstance(value, Tensor) else value
+        for name, value in reading.inputs.items()
+        if name in names
+    }
+    if len(table.rows) > 1:
+        reading.notes.append(f"Row {number + 1} of {len(table.rows):,} is shown; row= names another")
+    return reading
+
+
+def note_cut(reading: Reading, tokenizer: Any, texts: Sequence[Any], length: int) -> Reading:
+    """Add a sentence to a reading whose texts were longer than what the model reads."""
+    if not all(isinstance(text, str) for text in texts):
+        return reading
+    whole = len(tokenizer(*texts, verbose=False)["input_ids"])
+    if whole > length:
+        reading.notes.append(f"The text has {whole:,} tokens, of which the model reads {length:,}")
+    return reading
+
+
+def read_texts(source: Source, own: Any, second: str | None, options: Options) -> Reading:
+    """Return the tokens of a text, or of two."""
+    texts = [own["text"], own["text_pair"]] if isinstance(own, dict) else [own, *([second] if second else [])]
+    limit = {"max_length": source.most_tokens} if source.most_tokens else {}
+    words = {"is_split_into_words": True} if isinstance(own, list) else {}
+    inputs = source.tokenizer(*texts, return_tensors="pt", truncation=bool(limit), **limit, **words)
+    reading = Reading(source.model, dict(inputs), source.tokenizer)
+    return note_cut(reading, source.tokenizer, texts, inputs["input_ids"].shape[1])
+
+
+def read_prompt(source: Source, own: str, second: str | None, options: Options) -> Reading:
+    """Return the tokens of a prompt and those that a decoder writes after it, or is said to have written."""
+    if second is None:
+        prompt, made = generate_tokens(source, own, options)
+    else:
+        prompt = prepared(source, [own], options)
+        after = source.tokenizer(second, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        made = torch.cat((prompt["input_ids"].cpu(), after.long()), dim=1)
+    length = prompt["input_ids"].shape[1]
+    inputs = {"input_ids": made[:, :-1], "attention_mask": torch.ones_like(made[:, :-1])}
+    reading = Reading(source.model, inputs, source.tokenizer, prompt=length, last=made[0, -1:].tolist())
+    return note_cut(reading, source.tokenizer, [own], length)
+
+
+def read_translation(source: Source, own: str, second: str | None, options: Options) -> Reading:
+    """Return the tokens of a text, and those of the translation that is written, or given."""
+    if second is None:
+        tokens, target = generate_tokens(source, own, options)
+    else:
+        tokens = prepared(source, [own], options)
+        target = given_target(source.model, source.tokenizer, second)
+    reading = with_target(Reading(source.model, dict(tokens), source.tokenizer), target)
+    return note_cut(reading, source.tokenizer, [own], tokens["input_ids"].shape[1])
+
+
+def given_target(model: Any, tokenizer: Any, text: str) -> Tensor:
+    """Return the tokens of a text as a decoder reads and writes them, the start token first: (1, T)."""
+    labels = tokenizer(text_target=text, return_tensors="pt", truncation=True)["input_ids"].to(model.device)
+    return torch.cat((model.prepare_decoder_input_ids_from_labels(labels), labels[:, -1:]), dim=1)
+
+
+def with_target(reading: Reading, target: Tensor) -> Reading:
+    """Add what a decoder reads, the start token first, and what it writes: (1, T) with both."""
+    reading.inputs["decoder_input_ids"] = target[:, :-1]
+    reading.prompt, reading.last = 1, target[0, -1:].tolist()
+    return reading
+
+
+def read_image(source: Source, own: Any, second: str | None, options: Options) -> Reading:
+    """Return the pixels of an image."""
+    processor = source.pipeline.image_processor
+    return Reading(source.model, dict(processor(own, return_tensors="pt")), processor=processor)
+
+
+@torch.no_grad()
+def read_caption(source: Source, own: Any, second: str | None, options: Options) -> Reading:
+    """Return the pixels of an image and the tokens of a text, of several the one that fits best."""
+    processor, tokenizer = source.pipeline.image_processor, source.pipeline.tokenizer
+    texts = [second] if second else choices(source, options)
+    inputs = dict(processor(own, return_tensors="pt"))
+    scores = []
+    for text in texts:
+        tokens = tokenizer([text], return_tensors="pt", truncation=True)
+        own_inputs = {name: value.to(source.model.device) for name, value in {**inputs, **tokens}.items()}
+        scores.append(source.model(**own_inputs).logits_per_image[0, 0])
+    share, best = torch.stack(scores).float().softmax(0).max(0)
+    chosen = texts[int(best)]
+    tokens = tokenizer([chosen], return_tensors="pt", truncation=True)
+    reading = Reading(source.model, {**inputs, **tokens}, tokenizer, processor)
+    if len(texts) > 1:
+        reading.notes.append(f"Of {len(texts)} texts {chosen!r} fits best, with a probability of {float(share):.0%}")
+    return reading
+
+
+@torch.no_grad()
+def read_recording(source: Source, own: Any, second: str | None, options: Options) -> Reading:
+    """Return the features of a recording, and the tokens that are written down by a model with a decoder."""
+    extractor, tokenizer = source.pipeline.feature_extractor, source.pipeline.tokenizer
+    rate, samples = own["sampling_rate"], own["raw"]
+    features = extractor(samples, sampling_rate=rate, return_tensors="pt", return_attention_mask=True)
+    reading = Reading(source.model, dict(features), tokenizer, seconds=len(samples) / rate)
+    if source.pipeline.type == "ctc":
+        return reading
+    limit = {"num_beams": options.get("num_beams", 1)} | new_tokens(source, options)
+    given = {name: value.to(source.model.device) for name, value in features.items()}
+    if second is None:
+        target = source.model.generate(**given, **limit)
+    else:
+        target = given_target(source.model, tokenizer, second)
+    return with_target(reading, target)
+
+
+READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
+    "text-classification": read_texts,
+    "token-classification": read_texts,
+    "fill-mask": read_texts,
+    "translation": read_translation,
+    "text-generation": read_prompt,
+    "image-classification": read_image,
+    "object-detection": read_image,
+    "zero-shot-image-classification": read_caption,
+    "automatic-speech-recognition": read_recording,
+}

@@ -1,0 +1,57 @@
+"""Chromium without a window, and pages of tiny models: `make browser`."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = os.environ.get("QKV_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+         "--disable-sync", "--force-color-profile=srgb"]  # fmt: skip
+# Width, height and colours of a desktop and of a phone.
+DEVICES = {"desktop": (1000, 800, "light"), "phone": (390, 844, "dark")}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--store", action="store_true", help="store the screenshots instead of comparing them")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A browser with a profile of its own."""
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright is not installed; make browser installs it"
+    )
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed; apt-get install chromium, or name one in QKV_CHROMIUM")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Open a file as a device shows it; at the end nothing was fetched, and the console has no error."""
+    contexts, wrong = [], []
+
+    def opened(path: Path, device: str = "desktop") -> Any:
+        width, height, scheme = DEVICES[device]
+        context = chromium.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: wrong.append(dialog.message))
+        local = ("file:", "data:", "blob:", "about:")
+        page.on("request", lambda request: None if request.url.startswith(local) else wrong.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []

@@ -1,0 +1,120 @@
+"""What a run reads of an input is what `qkv predict` reads; the rows of a film are the steps of its generation."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import own_runs
+import qkv
+import stock_folders
+from errors import raises_sentence
+from families.attention_pages import data_of
+from qkv.scripts.prediction.inputs import read_input
+from qkv.scripts.prediction.predictor import predictions
+from qkv.scripts.prediction.source import open_source
+
+Runs = Callable[[str], Path]
+# Kinds of runs: options, the kind of the keys of the first stack, and its stacks.
+KINDS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
+    "classes": ({}, "tokens", {"encoder"}),
+    "pairs": ({}, "tokens", {"encoder"}),
+    "tags": ({}, "tokens", {"encoder"}),
+    "masked": ({}, "tokens", {"encoder"}),
+    "targets": ({"max_new_tokens": 3}, "tokens", {"encoder", "decoder", "cross"}),
+    "texts": ({"max_new_tokens": 3}, "tokens", {"decoder"}),
+    "images": ({}, "patches", {"encoder"}),
+    "captions": ({"labels": "a cat,a dog"}, "tokens", {"text", "image"}),
+    "boxes": ({}, "patches", {"encoder", "decoder", "cross"}),
+    "speech": ({"max_new_tokens": 3}, "frames", {"encoder", "decoder", "cross"}),
+    "ctc": ({}, "frames", {"encoder"}),
+}
+FAST = ("classes", "texts", "images")
+
+
+@pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in KINDS])
+def test_every_kind_of_run(kind: str, run_of: Runs, tmp_path: Path) -> None:
+    options, keys, stacks = KINDS[kind]
+    run, table = run_of(kind), own_runs.data(kind, tmp_path, 3, seed=1)
+    if kind == "masked":
+        table.write_text(json.dumps({"text": "warm {mask} ä"}) + "\n" * 3, encoding="utf-8")
+    view = qkv.attend(run, table, row=1, **options)
+    assert {stack.name for stack in view.stacks} == stacks
+    assert view.stacks[0].keys.kind == keys
+    assert all(len(set(stack.keys.labels)) > 1 or len(stack.keys) == 1 for stack in view.stacks)
+    data = data_of(view.page()[0])
+    pictures = [each["picture"] for each in data["sequences"] if each["kind"] in ("patches", "frames")]
+    assert all(picture.startswith("data:image/png;base64,") for picture in pictures)
+    source = open_source(str(run))
+    (answer, *_) = predictions(read_input(str(table), source, {}), source, dict(options))
+    if kind in ("classes", "pairs", "images"):
+        assert view.answer == f"Predicted: {answer['prediction']}, {answer['score']:.0%}"
+    if kind in ("targets", "texts", "speech"):
+        assert view.answer.removeprefix("Written: ").strip() == answer["prediction"].strip()
+        assert len(view.film["steps"]) == 3 or view.film["steps"][-1]["token"] == source.tokenizer.eos_token
+
+
+def test_the_film_has_the_tokens_of_greedy_search_and_their_probabilities(tmp_path: Path) -> None:
+    folder = stock_folders.gpt2(tmp_path / "gpt2")
+    view = qkv.attend(folder, "ab c", max_new_tokens=4)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer("ab c", return_tensors="pt")
+    made = model.generate(**inputs, max_new_tokens=4, do_sample=False, output_scores=True, return_dict_in_generate=True)
+    steps = view.film["steps"]
+    assert [step["row"] for step in steps] == [3, 4, 5, 6][: len(steps)]
+    assert len(steps) == len(made.scores)
+    for step, scores, token in zip(steps, made.scores, made.sequences[0, 4:], strict=True):
+        assert step["probability"] == pytest.approx(float(scores[0].softmax(-1)[token]), abs=1e-3)
+        assert step["probability"] == step["best"][0][1] and step["taken"] == 0
+    # The row of a step is that of the last token before it, and its keys are those that were there.
+    with torch.no_grad():
+        expected = model(made.sequences[:, :-1], output_attentions=True)
+    (stack,) = view.stacks
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        expected = model(made.sequences[:, :-1], output_attentions=True).attentions
+    np.testing.assert_allclose(stack.weights[0], expected[0][0].numpy(), atol=1e-5)
+    assert len(stack.keys) == 4 + len(steps) - 1
+
+
+def test_a_second_text_is_the_continuation_or_the_pair(tmp_path: Path) -> None:
+    view = qkv.attend(stock_folders.gpt2(tmp_path / "gpt2"), "ab", pair="cd")
+    assert view.stacks[0].keys.labels == ["a", "b", "c"] and [step["token"] for step in view.film["steps"]] == [
+        "c",
+        "d",
+    ]
+    assert view.answer == "Written: cd"
+    for step in view.film["steps"]:
+        taken = [number for number, (label, _) in enumerate(step["best"]) if label == step["token"]]
+        assert [step["taken"]] == (taken or [-1])
+    view = qkv.attend(stock_folders.bert(tmp_path / "bert"), "warm", pair="dull great")
+    assert view.stacks[0].keys.labels == ["[CLS]", "warm", "[SEP]", "dull", "great", "[SEP]"]
+
+
+@pytest.mark.slow
+def test_a_translation_that_is_given_is_aligned(run_of: Runs) -> None:
+    view = qkv.attend(run_of("targets"), "warm dull", pair="great slow")
+    cross = next(stack for stack in view.stacks if stack.name == "cross")
+    assert "".join(cross.queries.labels).startswith("great") and view.answer == "Written: great slow"
+
+
+def test_a_long_text_is_cut_as_the_model_reads_it_and_it_is_said(tmp_path: Path) -> None:
+    view = qkv.attend(stock_folders.bert(tmp_path / "bert"), "warm " * 40)
+    assert len(view.stacks[0].keys) == stock_folders.POSITIONS
+    assert view.notes == [f"The text has 42 tokens, of which the model reads {stock_folders.POSITIONS}"]
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    folder = stock_folders.bert(tmp_path / "bert")
+    with raises_sentence("row=3", "2"):
+        table = tmp_path / "t.csv"
+        table.write_text("text\nwarm\ndull\n")
+        qkv.attend(folder, table, row=3)
+    with raises_sentence("no-such.csv"):
+        qkv.attend(folder, "no-such.csv")
+    assert qkv.attend(folder, table, row=2).notes == ["Row 2 of 2 is shown; row= names another"]

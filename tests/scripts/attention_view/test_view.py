@@ -1,0 +1,182 @@
+"""The page holds what was captured, of every family, whatever its tokens say."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+import qkv
+import tiny
+from errors import raises_sentence
+from families.attention_pages import HOSTILE, HostileTokenizer, data_of, weights_of
+from families.attentions import FAMILIES, built
+from qkv.scripts.attention_view import reading as readings
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@torch.no_grad()
+def test_weights_in_the_page_are_those_captured(name: str) -> None:
+    row = 1
+    model, inputs, names = built(name)
+    view = qkv.attend(model, inputs, row=row)
+    page, notes = view.page()
+    data = data_of(page)
+    assert {stack["name"] for stack in data["stacks"]} == set(names)
+    with qkv.capture_attention(model, inputs) as captured:
+        pass
+    assert len(notes) == any(float(record.weights.min()) < 0 for record in captured)
+    for number, stack in enumerate(view.stacks):
+        records = captured.select(stack.name)
+        whole = torch.stack([record.weights[min(row, len(record.weights) - 1)] for record in records]).float().numpy()
+        shown, greatest = weights_of(data, number)
+        # Padding is left out, which stands at the end, and which real queries give no weight.
+        queries, keys = shown.shape[2:]
+        assert keys <= whole.shape[3] and queries <= whole.shape[2] and whole[:, :, :queries, keys:].max(initial=0) == 0
+        if stack.queries.kind == "objects":  # which are sorted
+            assert shown.shape == whole.shape
+            continue
+        apart = np.abs(shown - whole[:, :, :queries, :keys])
+        assert (apart <= greatest[..., None] / 255 + 1e-7).all() and apart.max() < whole.max() / 10
+        assert data["stacks"][number]["layers"] == [record.layer for record in records]
+
+
+@pytest.mark.parametrize("name", ["qkv bert", "qkv gpt2", "qkv transformer", "qkv clip", "stock bert"])
+def test_padding_is_not_shown(name: str) -> None:
+    model, inputs, _ = built(name)
+    mask = inputs["attention_mask"]
+    row = int(mask.sum(1).argmin())
+    assert mask[row].sum() < mask.shape[1]
+    view = qkv.attend(model, inputs, row=row)
+    stack = next(each for each in view.stacks if each.name in ("encoder", "text", "decoder"))
+    assert len(stack.queries) == len(stack.keys) == int(mask[row].sum())
+    assert stack.keys.labels == [str(number) for number in inputs["input_ids"][row][mask[row].bool()].tolist()]
+
+
+def test_objects_are_those_of_the_highest_scores_first() -> None:
+    model, inputs, _ = built("qkv detr")
+    with mock.patch.object(readings, "OBJECTS", 3):
+        view = qkv.attend(model, inputs, row=1)
+    cross = next(stack for stack in view.stacks if stack.name == "cross")
+    with torch.no_grad():
+        outputs = model(**inputs)
+    scores = outputs.logits[1].softmax(-1)[:, :-1].amax(-1)
+    order = scores.argsort(descending=True)[:3].tolist()
+    with qkv.capture_attention(model, inputs) as captured:
+        pass
+    expected = captured.select("cross", -1)[0].weights[1][:, order].detach().numpy()
+    np.testing.assert_allclose(cross.weights[-1], expected, atol=1e-6)
+    x, y, width, height = outputs.pred_boxes[1, order[0]].tolist()
+    assert cross.queries.boxes[0] == pytest.approx([x - width / 2, y - height / 2, width, height], abs=1e-3)
+    assert cross.queries.labels[0].endswith(f"{float(scores[order[0]]):.0%}")
+    decoder = next(stack for stack in view.stacks if stack.name == "decoder")
+    assert decoder.queries is cross.queries and decoder.keys.rest == len(scores) - 3
+    np.testing.assert_allclose(decoder.weights.sum(-1), 1, atol=1e-5)
+    assert view.notes == [f"3 of {len(scores)} object queries are shown, those of the highest scores"]
+
+
+def test_tokens_are_data_and_never_markup() -> None:
+    model = qkv.QkvDecoderForCausalLM(tiny.decoder())
+    ids = torch.arange(len(HOSTILE))[None]
+    page, _ = qkv.attend(model, {"input_ids": ids}, processor=HostileTokenizer()).page()
+    assert page.count("<script") == 2 and page.count("</script>") == 2 and "alert(1)</" not in page
+    labels = data_of(page)["sequences"][0]["labels"]
+    assert labels == HOSTILE and page.encode()  # a lone surrogate is escaped, too
+    title = qkv.scripts.attention_view.view.AttentionView("<script>", []).page()[0]
+    assert "<title>&lt;script&gt;</title>" in title
+
+
+def test_ten_thousand_tokens_are_cut_and_it_is_said() -> None:
+    config = qkv.QkvDecoderConfig(
+        vocab_size=61, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, position="rope",
+        max_position_embeddings=10_000,
+    )  # fmt: skip
+    model = qkv.QkvDecoderForCausalLM(config)
+    ids = torch.randint(4, 60, (1, 10_000))
+    with mock.patch.object(readings, "CAPTURED", 2**22):
+        view = qkv.attend(model, {"input_ids": ids})
+    page, notes = view.page()
+    data = data_of(page)
+    shown, _ = weights_of(data, 0)
+    assert len(page) < 1_000_000 and len(notes) == 2
+    assert notes[1].startswith("The first 313 tokens are shown; the weights of the other 9,687")
+    assert notes[0].startswith("Of 10,000 tokens only the first 104 are shown as queries")
+    keys = data["sequences"][data["stacks"][0]["keys"]]
+    assert shown.shape[-1] == len(keys["labels"]) + 1 and keys["rest"] + len(keys["labels"]) == 10_000
+    np.testing.assert_allclose(shown.sum(-1), 1, atol=0.2)
+
+
+def test_an_ordinary_input_is_shown_whole_in_less_than_a_megabyte() -> None:
+    config = qkv.QkvEncoderConfig(vocab_size=61, hidden_size=48, num_hidden_layers=12, num_attention_heads=12)
+    page, notes = qkv.attend(qkv.QkvEncoderModel(config), {"input_ids": torch.randint(4, 60, (1, 50))}).page()
+    assert len(page) < 1_000_000 and notes == []
+    assert weights_of(data_of(page), 0)[0].shape == (12, 12, 50, 50)
+
+
+def test_layers_and_heads_are_chosen() -> None:
+    model, inputs, _ = built("qkv transformer")
+    view = qkv.attend(model, inputs, layers={"cross": -1}, heads=[2])
+    (stack,) = view.stacks
+    assert (stack.name, stack.layers, stack.heads) == ("cross", [1], [2])
+    assert data_of(view.page()[0])["stacks"][0]["heads"] == [2]
+
+
+def test_the_model_is_left_as_it_was() -> None:
+    model, inputs, _ = built("qkv bert")
+    model.train()
+    first, second = (qkv.attend(model, inputs).stacks[0].weights for _ in range(2))
+    assert model.training and np.array_equal(first, second)
+
+
+def test_a_notebook_shows_the_page_in_a_frame() -> None:
+    model, inputs, _ = built("qkv gpt2")
+    frame = qkv.attend(model, inputs)._repr_html_()
+    assert frame.startswith("<iframe srcdoc=") and 'sandbox="allow-scripts"' in frame
+    assert frame.count("<") == 2 and "&lt;!doctype html&gt;" in frame
+
+
+def test_it_is_saved_as_its_ending_says(tmp_path: Path) -> None:
+    model, inputs, _ = built("qkv vit")
+    view = qkv.attend(model, inputs)
+    for ending, start in (("html", b"<!doctype html>"), ("png", b"\x89PNG"), ("svg", b"<?xml")):
+        view.save(tmp_path / f"view.{ending}")
+        assert (tmp_path / f"view.{ending}").read_bytes().startswith(start)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["view.html", "view.png", "view.svg"]
+    with raises_sentence("view.gif", ".html"):
+        view.save(tmp_path / "view.gif")
+
+
+def test_a_class_is_the_answer() -> None:
+    model, inputs, _ = built("qkv vit")
+    with torch.no_grad():
+        share, index = model(**inputs).logits[1].softmax(-1).max(-1)
+    view = qkv.attend(model, inputs, row=1)
+    assert view.answer == f"Predicted: {model.config.id2label[int(index)]}, {float(share):.0%}"
+
+
+def test_mistakes_are_named() -> None:
+    model, inputs, _ = built("qkv bert")
+    with raises_sentence("pair", "dict"):
+        qkv.attend(model, inputs, pair="b")
+    with raises_sentence("inputs='a text'", "dict"):
+        qkv.attend(model, "a text")
+    with raises_sentence("row=2", "2"):
+        qkv.attend(model, inputs, row=2)
+    with raises_sentence("layers", "7"):
+        qkv.attend(model, inputs, layers=[7])
+    with raises_sentence("unknown=", "pair"):
+        qkv.attend("somewhere", "a text", unknown=1)
+    delta = qkv.QkvDecoderForCausalLM(tiny.decoder("deltanet"))
+    with raises_sentence("kernel='gated_delta'"):
+        qkv.attend(delta, tiny.text())
+
+
+def test_a_processor_gives_its_tokenizer_and_its_image_processor() -> None:
+    from qkv.scripts.attention_view.view import parts_of
+
+    image = SimpleNamespace(image_mean=0.5)
+    assert parts_of(SimpleNamespace(tokenizer="t", image_processor=image)) == {"tokenizer": "t", "processor": image}
+    assert parts_of(image) == {"tokenizer": None, "processor": image}
+    assert parts_of(None) == {"tokenizer": None, "processor": None}
