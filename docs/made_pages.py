@@ -83,7 +83,7 @@ def documented(name: str) -> str:
     value = getattr(qkv, name)
     directive = f"autoclass:: qkv.{name}()" if isinstance(value, type) else f"autofunction:: qkv.{name}"
     members = "   :members: forward\n" if hasattr(value, "forward") else ""
-    source = Path(inspect.getfile(value)).relative_to(ROOT).as_posix()
+    source = Path(inspect.getfile(inspect.unwrap(value))).relative_to(ROOT).as_posix()
     text = f"```{{eval-rst}}\n.. {directive}\n{members}```\n\nSource: [{source}](../../../{source})\n"
     return text + listed_fields(name) if name in families() else text
 

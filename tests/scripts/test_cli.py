@@ -77,10 +77,11 @@ def test_shell_commands_of_a_notebook_draw_without_its_backend() -> None:
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "agg", done.stderr
 
 
-def test_a_command_is_a_file_and_a_function() -> None:
+def test_a_command_is_a_module_and_a_function() -> None:
     scripts = Path(cli.__file__).parent
+    files = [*scripts.glob("*.py"), *(path.parent for path in scripts.glob("*/__init__.py"))]
     assert {function.__name__ for function in COMMANDS.values()} == {
-        path.stem for path in scripts.glob("*.py") if "\ndef run(" in path.read_text()
+        path.stem for path in files if "\ndef run(" in (path / "__init__.py" if path.is_dir() else path).read_text()
     }
 
 
