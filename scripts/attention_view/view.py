@@ -114,7 +114,9 @@ def attend_source(
     layers = indices_of("layers", options.pop("layers", None)) if layers is None else layers
     heads = indices_of("heads", options.pop("heads", None)) if heads is None else heads
     reading = read_source(source, given, options)
-    return view_of(f"{name}: {type(source.model).__name__}", reading, layers, heads)
+    # A page may be passed on, and where a folder lies is nobody else's business.
+    title = Path(name).resolve().name if Path(name).is_dir() else name
+    return view_of(f"{title}: {type(source.model).__name__}", reading, layers, heads)
 
 
 def indices_of(key: str, text: str | None) -> Indices:

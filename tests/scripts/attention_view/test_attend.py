@@ -22,7 +22,9 @@ def test_a_page_is_written_and_it_is_said_where(
     size = Path("attention.html").stat().st_size
     printed = capsys.readouterr().out
     assert f"attention.html: {size:,} bytes" in printed and "Predicted: " in printed
-    data = data_of(Path("attention.html").read_text())
+    page = Path("attention.html").read_text()
+    assert "bert: BertForSequenceClassification" in page and str(folder) not in page
+    data = data_of(page)
     assert data["sequences"][0]["labels"] == ["[CLS]", "warm", "dull", "[SEP]", "great", "[SEP]"]
     assert [path.name for path in tmp_path.iterdir()] == ["attention.html"]
 
