@@ -31,13 +31,17 @@ include_patterns = [
     "configuration/**",
     "modeling/**",
     "scripts/*.md",
+    "scripts/attention/capture.py",
+    "scripts/attention_view/view.py",
     "scripts/context/extension.py",
     "scripts/data/README.md",
+    "scripts/probes/in*.py",
     "scripts/publishing/hub/*.py",
     "scripts/publishing/integrity/*.py",
     "scripts/recipes/*.md",
     "scripts/recipes/*.yaml",
     "scripts/recipes/schema.py",
+    "scripts/web_demo/server.py",
     "model_cards/**",
     "tests/support/reference.py",
     "tests/ecosystem/test_serving_engines.py",
@@ -88,10 +92,17 @@ def hide_signature(app: Sphinx, what: str, name: str, obj: object, *rest: Any) -
 
 
 def part_labels(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Make a paragraph of each label of a docstring, such as `Source:`, and leave out the fields of a config."""
+    """Make a paragraph of each label of a docstring, such as `Source:`, and leave out the fields of a config.
+
+    What is indented after an empty line is code.
+    """
     if "Args:" in lines:
         del lines[lines.index("Args:") :]
-    lines[:] = [part for line in lines for part in ([""] * line.startswith(made_pages.LABELS) + [line])]
+    parts: list[str] = []
+    for line in lines:
+        begins = line.startswith("    ") and parts[-1:] == [""] and not parts[-2].startswith("    ")
+        parts += ["::", ""] * begins + [""] * line.startswith(made_pages.LABELS) + [line]
+    lines[:] = parts
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
