@@ -9,7 +9,7 @@ import pytest
 from checkout import ROOT
 
 NOTEBOOKS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))}
-SLOW = {"from_scratch_to_hub"}
+SLOW = {"attention_heads", "from_scratch_to_hub"}
 EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NOTEBOOKS]
 
 

@@ -27,7 +27,7 @@ def leaf(name: str, parameters: int = 4, flops: int = 8, **more: object) -> Node
 
 @pytest.mark.parametrize("name", WORDS)
 def test_sums_are_those_of_a_plan(name: str) -> None:
-    planned = find(name, WORDS[name], None)
+    planned = find(name, WORDS[name], 16 if name == "rnnsearch_50" else None)
     root = count_costs(planned)
     assert root.parameters == count_parameters(planned)["total"]
     forward = flops_per_unit(planned)["forward"] * planned.units
