@@ -27,6 +27,7 @@ from qkv.modeling.fast_paths import unpadding  # noqa: E402
 from qkv.modeling.heads import language_modeling  # noqa: E402
 from qkv.scripts.common import phases  # noqa: E402
 
+pytest_plugins = ["chromium_browser"]
 os.environ["PYTHONPATH"] = checkout.PYTHONPATH
 
 # A phase is named after a second, which a busy machine takes for anything; test_phases.py sets its own time.

@@ -118,17 +118,11 @@ def test_every_folder_with_code_is_in_the_wheel() -> None:
     assert names == packages - {"qkv", "qkv.scripts.accelerate", "qkv.model_cards"}
 
 
-def test_the_wheel_has_every_folder_and_what_their_programs_read() -> None:
-    tools = installation.SETTINGS["tool"]["setuptools"]
-    folders = {
-        ".".join(("qkv", *path.parent.relative_to(ROOT).parts))
-        for room in ("configuration", "modeling", "scripts")
-        for path in (ROOT / room).rglob("__init__.py")
-    }
-    assert folders - {"qkv.modeling.qkv"} <= set(tools["packages"])
-    patterns = tools["package-data"]["qkv.scripts.attention_view"]
-    folder = ROOT / "scripts" / "attention_view"
-    assert {path for each in patterns for path in folder.glob(each)} >= {*(folder / "page").iterdir()}
+@pytest.mark.parametrize("room", ["attention_view", "web_demo"])
+def test_the_wheel_has_the_files_of_a_page(room: str) -> None:
+    folder = ROOT / "scripts" / room
+    patterns = installation.SETTINGS["tool"]["setuptools"]["package-data"][f"qkv.scripts.{room}"]
+    assert {path for each in patterns for path in folder.glob(each)} == {*(folder / "page").iterdir()}
 
 
 def test_all_is_every_extra_for_users_but_trackers_and_the_one_under_another_license() -> None:

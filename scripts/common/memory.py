@@ -73,9 +73,8 @@ def cgroup_folders(root: Path, table: Path) -> Iterator[Path]:
 def keep_freed_memory(device: torch.device) -> None:
     """Let a process that computes on a CPU keep the memory that it frees, for its next tensors.
 
-    Otherwise glibc returns large blocks to the kernel, which clears each page of them again when it is next touched: a
-    tenth of the time of training a BERT or GPT-2, for a twentieth to a sixth less memory. Other C libraries stay as
-    they are.
+    Otherwise glibc returns large blocks to the kernel, which clears each page of them again when it is next touched, at
+    every step of a training. The process holds somewhat more memory. Other C libraries stay as they are.
 
     Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD, https://man7.org/linux/man-pages/man3/mallopt.3.html
     """

@@ -1,36 +1,17 @@
-"""Chromium without a window, and pages of tiny models: `make browser`."""
+"""Files opened in Chromium as devices show them: `make browser`."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-CHROMIUM = os.environ.get("QKV_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-         "--disable-sync", "--force-color-profile=srgb"]  # fmt: skip
 # Width, height and colours of a desktop and of a phone.
 DEVICES = {"desktop": (1000, 800, "light"), "phone": (390, 844, "dark")}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--store", action="store_true", help="store the screenshots instead of comparing them")
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """A browser with a profile of its own."""
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="Playwright is not installed; make browser installs it"
-    )
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed; apt-get install chromium, or name one in QKV_CHROMIUM")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

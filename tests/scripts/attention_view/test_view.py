@@ -105,7 +105,8 @@ def test_ten_thousand_tokens_are_cut_and_it_is_said() -> None:
     assert notes[0].startswith("Of 10,000 tokens only the first 104 are shown as queries")
     keys = data["sequences"][data["stacks"][0]["keys"]]
     assert shown.shape[-1] == len(keys["labels"]) + 1 and keys["rest"] + len(keys["labels"]) == 10_000
-    np.testing.assert_allclose(shown.sum(-1), 1, atol=0.2)
+    # Each weight is rounded to one of 255 steps of its row's greatest.
+    assert (abs(shown.sum(-1) - 1) <= shown.shape[-1] * shown.max(-1) / 510 + 1e-3).all()
 
 
 def test_an_ordinary_input_is_shown_whole_in_less_than_a_megabyte() -> None:

@@ -1,7 +1,6 @@
-"""The page in a browser, where Playwright and Chromium are installed: what is written is shown, and nothing else runs."""
+"""The page in Chromium (`make browser`): what is written is shown, and nothing else runs."""
 
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +10,16 @@ import own_runs
 import qkv
 from qkv.scripts.cli import main
 
-playwright = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-MICROPHONE = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
+pytestmark = pytest.mark.slow
 HOSTILE = "<img src=x onerror=alert(1)> שלום 😀"
 Runs = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, *MICROPHONE])
-        yield opened
-        opened.close()
 
 
 class Tab:
     """A page in a tab, with all that its console says and all that it asks for."""
 
-    def __init__(self, browser: Any, url: str, **options: Any) -> None:
-        self.page = browser.new_context(**options).new_page()
+    def __init__(self, chromium: Any, url: str, **options: Any) -> None:
+        self.page = chromium.new_context(**options).new_page()
         self.url, self.said, self.asked = url, list[str](), list[str]()
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
@@ -55,9 +42,9 @@ class Tab:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_text_is_shown_as_a_text(browser: Any, run_of: Runs, scheme: Any, width: int) -> None:
+def test_a_text_is_shown_as_a_text(chromium: Any, run_of: Runs, scheme: Any, width: int) -> None:
     with qkv.demo(str(run_of("texts")), port=0) as served:
-        tab = Tab(browser, served.url, color_scheme=scheme, viewport={"width": width, "height": 800})
+        tab = Tab(chromium, served.url, color_scheme=scheme, viewport={"width": width, "height": 800})
         tab.page.fill("#text", HOSTILE)
         tab.page.fill("#max_new_tokens", "3")
         tab.page.click("#submit")
@@ -80,9 +67,9 @@ def digits(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_character_is_drawn(browser: Any, digits: Path) -> None:
+def test_a_character_is_drawn(chromium: Any, digits: Path) -> None:
     with qkv.demo(str(digits), port=0) as served:
-        tab = Tab(browser, served.url)
+        tab = Tab(chromium, served.url)
         tab.page.click("#submit")
         assert tab.page.inner_text("#error") == "draw a character, or choose an image"
         box = tab.page.locator("#canvas").bounding_box()
@@ -96,9 +83,9 @@ def test_a_character_is_drawn(browser: Any, digits: Path) -> None:
         tab.check()
 
 
-def test_sound_is_recorded_and_chosen(browser: Any, run_of: Runs, runs_folder: Path) -> None:
+def test_sound_is_recorded_and_chosen(chromium: Any, run_of: Runs, runs_folder: Path) -> None:
     with qkv.demo(str(run_of("ctc")), port=0) as served:
-        tab = Tab(browser, served.url, permissions=["microphone"])
+        tab = Tab(chromium, served.url, permissions=["microphone"])
         tab.page.click("#record")
         tab.page.wait_for_timeout(1500)
         tab.page.click("#record")
@@ -109,9 +96,9 @@ def test_sound_is_recorded_and_chosen(browser: Any, run_of: Runs, runs_folder: P
         tab.check()
 
 
-def test_objects_are_in_boxes(browser: Any, run_of: Runs, runs_folder: Path) -> None:
+def test_objects_are_in_boxes(chromium: Any, run_of: Runs, runs_folder: Path) -> None:
     with qkv.demo(str(run_of("boxes")), port=0) as served:
-        tab = Tab(browser, served.url)
+        tab = Tab(chromium, served.url)
         tab.page.locator("#threshold").fill("0")
         tab.page.set_input_files("#file", str(runs_folder / "data-boxes" / "files" / "0.png"))
         tab.settle()
