@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from .axes import BIAS_POSITIONS, ActivationName, FrontendName, TextPoolingName
+from .axes import BIAS_POSITIONS, ActivationName, ContactHeadName, FrontendName, TextPoolingName
 from .configuration_base import Derived, at_least, checked, rate
 from .configuration_stack import StackConfig
 
@@ -79,6 +79,8 @@ class QkvEncoderConfig(TextStackConfig):
         tie_word_embeddings: Whether the masked language-modelling head shares the table of token embeddings.
         global_projections: Whether global tokens attend to all by queries, keys and values of projections of their own
             (Longformer).
+        contact_head: What contacts between tokens, such as residues of a protein, are predicted from: `attention`, the
+            attention maps of all layers (ESM-2); `outer_product`, products and differences of hidden states (ESMFold).
     """
 
     model_type = "qkv_encoder"
@@ -101,6 +103,7 @@ class QkvEncoderConfig(TextStackConfig):
     label_smoothing: float | int = rate()
     tie_word_embeddings: bool = True
     global_projections: bool = False  # type: ignore[misc]  # no constant here
+    contact_head: ContactHeadName | None = None
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:  # type: ignore[override]
@@ -108,6 +111,15 @@ class QkvEncoderConfig(TextStackConfig):
         own = ("q_proj", "k_proj", "v_proj", "q_norm", "k_norm") if self.global_projections else ()
         plan, place = super().base_model_tp_plan, "layers.*.self_attn."
         return plan | {f"{place}global_projections.{n}": plan[place + n] for n in own if place + n in plan}
+
+    def validate_contact_head(self) -> None:
+        """Check that there are attention maps of every layer to predict contacts from."""
+        if self.contact_head == "attention" and (self.kernel != "softmax" or self.layerdrop):
+            given = f"layerdrop={self.layerdrop}" if self.layerdrop else f"kernel={self.kernel!r}"
+            raise ValueError(
+                "contact_head='attention' reads the attention weights of every layer, which there are not with "
+                f"{given}; set contact_head='outer_product'"
+            )
 
     def validate_global_projections(self) -> None:
         """Check that tokens can be global in every layer, and that no bias is left out of their scores."""

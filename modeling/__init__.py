@@ -27,6 +27,7 @@ from .modeling_encoder_decoder_heads import (
     QkvEncoderDecoderForSequenceClassification,
 )
 from .modeling_encoder_pretraining import (
+    QkvEncoderForContactPrediction,
     QkvEncoderForMaskedLM,
     QkvEncoderForPreTraining,
     QkvEncoderForReplacedTokenDetection,
@@ -60,6 +61,7 @@ __all__ = [
     "QkvEncoderDecoderForQuestionAnswering",
     "QkvEncoderDecoderForSequenceClassification",
     "QkvEncoderDecoderModel",
+    "QkvEncoderForContactPrediction",
     "QkvEncoderForMaskedLM",
     "QkvEncoderForMultipleChoice",
     "QkvEncoderForPreTraining",

@@ -22,6 +22,7 @@ from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderC
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
 from .fast_paths.first_tokens import tokens_to_read
+from .heads.contact import CONTACT_HEADS
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
 from .heads.loss import classification, cross_entropy
 from .kernels.global_attention import GlobalSelfAttention, GlobalTokens, check_marks_given
@@ -99,6 +100,13 @@ class QkvEncoderModel(TextStack):
     """
 
     config: QkvEncoderConfig
+
+    def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = True) -> None:
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
+        # Beside every other head too, as ESM-2 is published; only QkvEncoderForContactPrediction trains it.
+        head = CONTACT_HEADS[config.contact_head](config) if config.contact_head else None
+        self.contact_head = head if head is None else head.requires_grad_(requires_grad=False)
+        self.post_init()
 
 
 class PooledClassifier(QkvPreTrainedModel):

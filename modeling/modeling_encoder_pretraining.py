@@ -1,7 +1,9 @@
-"""Pre-training heads of text encoders: masked language modelling, next sentence, replaced token detection.
+"""Heads of text encoders that are pre-trained, or read what pre-training left: words, next sentence, contacts.
 
-Shapes: B batch, T tokens, V vocabulary.
+Shapes: B batch, T tokens, L tokens between the first and the last of a row, V vocabulary.
 """
+
+from typing import Any
 
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
@@ -9,9 +11,10 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
+from .heads.contact import find_residues, select_pairs
 from .heads.head import MaskedLMHead, ReplacedTokenHead
 from .heads.language_modeling import score_vocabulary, skips_logits
-from .heads.loss import IGNORED, Count, negative_log_likelihood, replaced_tokens
+from .heads.loss import IGNORED, Count, binary_cross_entropy, negative_log_likelihood, replaced_tokens
 from .modeling_encoder import QkvEncoderModel
 
 
@@ -159,6 +162,53 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         logits = self.classifier(outputs.last_hidden_state)
         loss = replaced_tokens(logits, labels, attention_mask, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class QkvEncoderForContactPrediction(QkvPreTrainedModel):
+    """Predict which residues of a protein touch: `input_ids -> QkvEncoderModel -> contact head -> logits (B, L, L)`.
+
+    Residues are the tokens between the first and the last real one of a row, so that entry (i, j) is of residues i and
+    j whatever the padding; L is T - 2. Logits are symmetric, and mean nothing past the residues of a shorter row.
+    """
+
+    config: QkvEncoderConfig
+
+    def __init__(self, config: QkvEncoderConfig) -> None:
+        super().__init__(config)
+        if config.contact_head is None:
+            raise ValueError("contact_head=None predicts no contacts; set it to 'attention' or 'outer_product'")
+        self.model = QkvEncoderModel(config, add_pooling_layer=False)
+        self.model.contact_head.requires_grad_(requires_grad=True)
+        # A saved map has room for one class each, and no Auto class is for contacts alone.
+        own = "modeling_encoder.QkvEncoderForContactPrediction"
+        config.auto_map = {**config.auto_map, "AutoModel": own}
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
+        head = self.model.contact_head
+        kwargs |= {"output_attentions": True} if head.reads_attention else {}
+        texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.model(*texts, **kwargs)
+        residues, places = find_residues(attention_mask, outputs.last_hidden_state)
+        logits = select_pairs(head(outputs, residues), places)
+        real = residues.gather(1, places)
+        pairs, mend = real[:, :, None] & real[:, None], "mark pairs in contact 1, all others 0"
+        loss = binary_cross_entropy(logits, labels, pairs, num_items_in_batch, mend)
         return TokenClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

@@ -47,7 +47,7 @@ RANKS = {
         {"spectrogram"},
         {"frontend"},
         {"stack"},
-        {"heads.head", "fast_paths.layer_step"},
+        {"heads.head", "heads.contact", "fast_paths.layer_step"},
         {"fast_paths.decoding_step"},
         {"heads.language_modeling", "fast_paths.generation"},
         {"recurrent.cells", "recurrent.recurrent_cache"},

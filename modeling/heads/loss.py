@@ -128,14 +128,27 @@ def replaced_tokens(
 
     Source: Clark et al. 2020, ELECTRA, §2, https://arxiv.org/abs/2003.10555
     """
+    real = attention_mask if attention_mask is not None and attention_mask.ndim == 2 else None
+    return binary_cross_entropy(logits, labels, real, num_items_in_batch, "mark original 0, replaced 1")
+
+
+def binary_cross_entropy(
+    logits: Tensor, labels: Tensor | None, real: Tensor | None, num_items_in_batch: Count, mend: str
+) -> Tensor | None:
+    """Compute the binary cross-entropy of labels 0 and 1, -100 where none is due, and none where not `real`.
+
+    `mend` says of the labels what an error of theirs asks for.
+
+    Shapes: logits, labels and real, all (...,)
+    """
     if labels is None:
         return None
     if labels.shape != logits.shape:
         raise ValueError(f"labels of shape {tuple(labels.shape)} do not fit scores of shape {tuple(logits.shape)}")
     due = labels != IGNORED
-    if attention_mask is not None and attention_mask.ndim == 2:
-        due = due & attention_mask.to(labels.device, torch.bool)
-    check_range("labels", labels.masked_fill(~due, 0), 2, "classes", f"mark original 0, replaced 1, others {IGNORED}")
+    if real is not None:
+        due = due & real.to(labels.device, torch.bool)
+    check_range("labels", labels.masked_fill(~due, 0), 2, "classes", f"{mend}, others {IGNORED}")
     due = due.to(logits.device)
     precise = torch.promote_types(logits.dtype, torch.float32)
     targets = labels.to(logits.device, precise)

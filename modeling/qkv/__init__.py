@@ -81,6 +81,7 @@ def __dir__() -> list[str]:
 
 # Where an Auto class has several of ours for a config, `architectures` decides, or it is the first.
 SEVERAL = {
+    "QkvEncoderModel": ("QkvEncoderModel", "QkvEncoderForContactPrediction"),
     "QkvEncoderForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection"),
     "QkvEncoderDecoderModel": ("QkvEncoderDecoderModel", "QkvEncoderDecoderEncoderModel"),
 }
