@@ -1,0 +1,58 @@
+"""What only the weights tell of a config, and which weights only a config tells."""
+
+import torch
+from torch import Tensor
+
+from ...configuration.configuration_base import QkvConfig
+from ..position.relative import RotaryPosition
+from .weights import Row, Weights, alternatives
+
+# Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
+SHARED = {
+    "tie_word_embeddings": (
+        ("lm_head.weight", "model.embed_tokens.weight"),
+        ("lm_head.weight", "model.decoder.embed_tokens.weight"),
+        ("lm_head.decoder.weight", "model.embed_tokens.weight"),
+    ),
+    "share_embeddings": (
+        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+        ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+    ),
+}
+# The rotary frequencies that ESM stores, as a tensor of ours would be called; ours follow from the config.
+FREQUENCIES = "position.inv_freq"
+
+
+def observe(config: QkvConfig, weights: Weights) -> None:
+    """Set the fields that only the weights tell: which are tied, what the head has, to what frequencies are rounded."""
+    for field, pairs in SHARED.items():
+        for one, other in pairs:
+            if one in weights and other in weights:
+                setattr(config, field, weights[one] is weights[other])
+    if "lm_head.weight" in weights:
+        config.get_text_config(decoder=True).lm_head_bias = "lm_head.bias" in weights
+    for name in [name for name in weights if name.endswith(FREQUENCIES)]:
+        observe_rounding(config, weights.pop(name))
+
+
+def observe_rounding(config: QkvConfig, stored: Tensor) -> None:
+    """Set the dtype to which stored frequencies are rounded, as those of ESM-2 are to the half precision it had."""
+    exact = frequencies(config).to(stored.device)
+    for rounded in (stored.dtype, torch.float16, torch.bfloat16):
+        if torch.equal(exact.to(rounded).to(stored.dtype), stored):
+            if rounded.itemsize < torch.float32.itemsize:
+                config.rope_parameters["inv_freq_dtype"] = str(rounded).removeprefix("torch.")
+            return
+    theta = config.rope_parameters["rope_theta"]
+    raise ValueError(f"inv_freq holds no frequencies of rope_theta={theta}, of any rounding; mend the config's base")
+
+
+def frequencies(config: QkvConfig) -> Tensor:
+    """Return the rotary frequencies that follow from a config (K / 2,)."""
+    return RotaryPosition(config).frequencies(torch.zeros(1))[0]
+
+
+def implied(config: QkvConfig, table: tuple[Row, ...]) -> Weights:
+    """Return the weights of a table of rows that ours has in its config alone."""
+    names = [name for ours, *_ in table for name in alternatives(ours) if name.endswith(FREQUENCIES)]
+    return {name: frequencies(config) for name in names if config.position == "rope"}
