@@ -26,7 +26,7 @@ from .files import check_tensors_placed, load, located, named, tensor_files
 from .image_encoder import IMAGE_ENCODERS
 from .llama import LLAMAS
 from .long_texts import LONG_TEXTS
-from .observation import implied, observe
+from .observation import implied, observe, stored_in_single
 from .speech import SPEECH
 from .t5 import T5_KIN
 from .weights import Row, Weights, alternatives, convert, owned, placed
@@ -63,9 +63,12 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
     return write(model, copies=True)
 
 
-def read(model: PreTrainedModel, *, copies: bool) -> QkvPreTrainedModel:
-    """Convert an official model to ours; without `copies` it gives up its tensors."""
-    pair = chosen(official_pairs(model), model.config, lost_on_reading)
+def read(
+    model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] | None = None
+) -> QkvPreTrainedModel:
+    """Convert an official model to ours, to the `wanted` class of several; without `copies` it gives up its tensors."""
+    pairs = [pair for pair in official_pairs(model) if wanted in (None, pair[1].ours)]
+    pair = chosen(pairs, model.config, lost_on_reading)
     config = read_config(*pair, model.config)
     weights = convert(rows(*pair), model.state_dict(keep_vars=True), config, reading=True)
     observe(config, weights)
@@ -130,8 +133,9 @@ def open_checkpoint(folder: Path, **options: Any) -> PreTrainedModel:
 
 
 def rounded_tables(official: PreTrainedModel) -> bool:
-    """Return whether an official model has a position table in single precision, where ours is computed in use."""
-    return any("sinusoids" in changes for pair in official_pairs(official) for _, _, *changes in rows(*pair))
+    """Return whether an official model has positions in a table in single precision, where ours are computed in use."""
+    table = [row for pair in official_pairs(official) for row in rows(*pair)]
+    return any("sinusoids" in changes for _, _, *changes in table) or stored_in_single(official, table)
 
 
 def of_another_head(model_type: str, key: str) -> bool:

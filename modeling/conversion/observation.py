@@ -1,7 +1,10 @@
 """What only the weights tell of a config, and which weights only a config tells."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from ...configuration.configuration_base import QkvConfig
 from ..position.relative import RotaryPosition
@@ -52,7 +55,20 @@ def frequencies(config: QkvConfig) -> Tensor:
     return RotaryPosition(config).frequencies(torch.zeros(1))[0]
 
 
-def implied(config: QkvConfig, table: tuple[Row, ...]) -> Weights:
+def implied(config: QkvConfig, table: Iterable[Row]) -> Weights:
     """Return the weights of a table of rows that ours has in its config alone."""
-    names = [name for ours, *_ in table for name in alternatives(ours) if name.endswith(FREQUENCIES)]
+    names = [ours for ours, _ in frequency_names(table)]
     return {name: frequencies(config) for name in names if config.position == "rope"}
+
+
+def stored_in_single(official: PreTrainedModel, table: Iterable[Row]) -> bool:
+    """Return whether an official model stores frequencies in single precision that were not rounded to half."""
+    buffers = dict(official.named_buffers())
+    stored = [buffers[theirs] for _, theirs in frequency_names(table) if theirs in buffers]
+    return any(not torch.equal(each, each.half().to(each)) for each in stored)
+
+
+def frequency_names(table: Iterable[Row]) -> list[tuple[str, str]]:
+    """Return the names of frequencies in a table of rows, ours and theirs."""
+    pairs = [zip(alternatives(ours), alternatives(theirs), strict=False) for ours, theirs, *_ in table]
+    return [names for row in pairs for names in row if names[0].endswith(FREQUENCIES)]
