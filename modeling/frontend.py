@@ -66,18 +66,18 @@ def drop_masked_tokens(
     masked = input_ids == config.mask_token_id
     real = torch.ones_like(masked) if layout.padding is None else layout.padding
     documents = layout.documents
-    kept, all_tokens = (count_by_document(marks, documents) for marks in (real & ~masked, real))
+    kept, all_tokens = (count_by_document(flags, documents) for flags in (real & ~masked, real))
     scaled = hidden.masked_fill(masked[..., None], 0.0) * (1 - TRAINED_MASKED)
     # In a text of masks alone there is nothing to scale.
     return (scaled * (all_tokens / kept.clamp(min=1))[..., None]).to(hidden.dtype)
 
 
-def count_by_document(marks: Tensor, documents: Tensor | None) -> Tensor:
-    """Count the marks (B, T) in the document of each token, or in each row: (B, T) or (B, 1), in single precision."""
-    counted = marks.to(torch.float32)
+def count_by_document(flags: Tensor, documents: Tensor | None) -> Tensor:
+    """Count the flags (B, T) in the document of each token, or in each row: (B, T) or (B, 1), in single precision."""
+    counted = flags.to(torch.float32)
     if documents is None:
         return counted.sum(-1, keepdim=True)
-    documents = documents.expand_as(marks)
+    documents = documents.expand_as(flags)
     return torch.zeros_like(counted).scatter_add(1, documents, counted).gather(1, documents)
 
 

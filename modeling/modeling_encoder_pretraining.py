@@ -15,6 +15,7 @@ from .heads.contact import find_residues, select_pairs
 from .heads.head import MaskedLMHead, ReplacedTokenHead
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import IGNORED, Count, binary_cross_entropy, negative_log_likelihood, replaced_tokens
+from .kernel import wants_weights
 from .modeling_encoder import QkvEncoderModel
 
 
@@ -200,15 +201,15 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
-        head = self.model.contact_head
-        kwargs |= {"output_attentions": True} if head.reads_attention else {}
+        head, asked = self.model.contact_head, wants_weights(self.config, kwargs)
         texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*texts, **kwargs)
+        outputs = self.model(*texts, **kwargs | {"output_attentions": asked or head.reads_attention})
         residues, places = find_residues(attention_mask, outputs.last_hidden_state)
         logits = select_pairs(head(outputs, residues), places)
         real = residues.gather(1, places)
         pairs, mend = real[:, :, None] & real[:, None], "mark pairs in contact 1, all others 0"
         loss = binary_cross_entropy(logits, labels, pairs, num_items_in_batch, mend)
+        attentions = outputs.attentions if asked else None
         return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=attentions
         )

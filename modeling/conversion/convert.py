@@ -63,9 +63,7 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
     return write(model, copies=True)
 
 
-def read(
-    model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] | None = None
-) -> QkvPreTrainedModel:
+def read(model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] | None = None) -> QkvPreTrainedModel:
     """Convert an official model to ours, to the `wanted` class of several; without `copies` it gives up its tensors."""
     pairs = [pair for pair in official_pairs(model) if wanted in (None, pair[1].ours)]
     pair = chosen(pairs, model.config, lost_on_reading)

@@ -1,4 +1,4 @@
-"""What only the weights tell of a config, and which weights only a config tells."""
+"""Fields of a config that only weights tell, and weights that only a config tells."""
 
 from collections.abc import Iterable
 
