@@ -51,6 +51,10 @@ class QkvPreTrainedModel(PreTrainedModel):
         """Finish construction; ties are set where transformers reads them without asking: before it saves."""
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
+        self.freeze_unread()
+
+    def freeze_unread(self) -> None:
+        """Exempt from training what no loss of this class reaches, or DDP would wait for its gradient: nothing here."""
 
     @property
     def remove_padding(self) -> bool | None:
@@ -107,6 +111,9 @@ class QkvPreTrainedModel(PreTrainedModel):
             built = type(self)(self.config)
             for name, value in untouched:
                 value.data.copy_(built.get_parameter(name))
+        # Loading has made every parameter one that is trained; a class knows better than what it is built of.
+        for part in reversed([part for part in self.modules() if isinstance(part, QkvPreTrainedModel)]):
+            part.freeze_unread()
 
     def recorded(self) -> dict[str, bool]:
         """Return what this config asks the stacks inside to record, whose own configs do not say."""

@@ -108,10 +108,13 @@ class QkvEncoderModel(TextStack):
 
     def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = True) -> None:
         super().__init__(config, add_pooling_layer=add_pooling_layer)
-        # Beside every other head too, as ESM-2 is published; only QkvEncoderForContactPrediction trains it.
-        head = CONTACT_HEADS[config.contact_head](config) if config.contact_head else None
-        self.contact_head = head if head is None else head.requires_grad_(requires_grad=False)
+        # ESM-2 has it beside every head, and QkvEncoderForContactPrediction alone reads it.
+        self.contact_head = CONTACT_HEADS[config.contact_head](config) if config.contact_head else None
         self.post_init()
+
+    def freeze_unread(self) -> None:
+        if getattr(self, "contact_head", None) is not None:
+            self.contact_head.requires_grad_(requires_grad=False)
 
 
 class PooledClassifier(QkvPreTrainedModel):

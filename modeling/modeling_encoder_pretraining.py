@@ -173,6 +173,8 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
 
     Residues are the tokens between the first and the last real one of a row, so that entry (i, j) is of residues i and
     j whatever the padding; L is T - 2. Logits are symmetric, and mean nothing past the residues of a shorter row.
+
+    With `contact_head="attention"` the encoder is a trained one, which stays as it is: only the regression learns.
     """
 
     config: QkvEncoderConfig
@@ -182,11 +184,17 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         if config.contact_head is None:
             raise ValueError("contact_head=None predicts no contacts; set it to 'attention' or 'outer_product'")
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
-        self.model.contact_head.requires_grad_(requires_grad=True)
         # A saved map has room for one class each, and no Auto class is for contacts alone.
         own = "modeling_encoder.QkvEncoderForContactPrediction"
         config.auto_map = {**config.auto_map, "AutoModel": own}
         self.post_init()
+
+    def freeze_unread(self) -> None:
+        head = self.model.contact_head
+        if head.reads_attention:
+            self.model.requires_grad_(requires_grad=False)
+        for parameter in head.parameters():
+            parameter.requires_grad_(parameter.is_floating_point())  # quantized weights are not
 
     @can_return_tuple
     def forward(
@@ -198,12 +206,14 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
         head, asked = self.model.contact_head, wants_weights(self.config, kwargs)
         texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*texts, **kwargs | {"output_attentions": asked or head.reads_attention})
+        kwargs |= {"output_attentions": asked or head.reads_attention}
+        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         residues, places = find_residues(attention_mask, outputs.last_hidden_state)
         logits = select_pairs(head(outputs, residues), places)
         real = residues.gather(1, places)

@@ -198,7 +198,7 @@ def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedCo
     values = {
         name: value
         for name, value in flat(config).items()
-        if value is not None and not {name, name.rpartition(".")[2]} & (skipped | BOOKKEEPING)
+        if value is not None and not {name, name.partition(".")[0], name.rpartition(".")[2]} & (skipped | BOOKKEEPING)
     }
     return different(values, {**architecture.assumed, **again})
 

@@ -41,10 +41,9 @@ def observe(config: QkvConfig, weights: Weights) -> None:
 def observe_rounding(config: QkvConfig, stored: Tensor) -> None:
     """Set the dtype to which stored frequencies are rounded, as those of ESM-2 are to the half precision it had."""
     exact = frequencies(config).to(stored.device)
-    for rounded in (stored.dtype, torch.float16, torch.bfloat16):
-        if torch.equal(exact.to(rounded).to(stored.dtype), stored):
-            if rounded.itemsize < torch.float32.itemsize:
-                config.rope_parameters["inv_freq_dtype"] = str(rounded).removeprefix("torch.")
+    for name in ("float32", "float16", "bfloat16"):
+        if torch.equal(exact.to(getattr(torch, name)).to(exact), stored.to(exact)):
+            config.rope_parameters |= {} if name == "float32" else {"inv_freq_dtype": name}
             return
     theta = config.rope_parameters["rope_theta"]
     raise ValueError(f"inv_freq holds no frequencies of rope_theta={theta}, of any rounding; mend the config's base")

@@ -128,9 +128,11 @@ def test_a_contact_head_is_carried_by_other_heads_and_trained_by_its_own(tmp_pat
     words = QkvEncoderForMaskedLM(small(contact_head="attention"))
     frozen = {name for name, weight in words.named_parameters() if not weight.requires_grad}
     assert frozen == {"model.contact_head.regression.weight", "model.contact_head.regression.bias"}
+    whole = QkvEncoderForContactPrediction(small(contact_head="outer_product"))
+    assert all(weight.requires_grad for weight in whole.parameters())
     words.save_pretrained(tmp_path)
     contacts = QkvEncoderForContactPrediction.from_pretrained(tmp_path)
-    assert all(weight.requires_grad for weight in contacts.parameters())
+    assert frozen == {name for name, weight in contacts.named_parameters() if weight.requires_grad}
     assert torch.equal(contacts.model.contact_head.regression.weight, words.model.contact_head.regression.weight)
 
 
