@@ -897,6 +897,55 @@ def replaced_token_loss(logits, labels, keep):
     return sum(losses) / len(losses)
 
 
+def token_dropout(vectors, input_ids, mask_token, keep):
+    """Zero what is masked, and scale each row as if 12% of its real tokens were: (B, T, D), (B, T), (B, T) -> (B, T, D).
+
+    Source: Rives et al. 2021, ESM-1b, supplement, https://doi.org/10.1073/pnas.2016239118; the code of ESM
+    """
+    rows = []
+    for row, ids, real in zip(vectors, input_ids.tolist(), keep.tolist(), strict=True):
+        observed = sum(number == mask_token for number, kept in zip(ids, real, strict=True) if kept) / sum(real)
+        scale = (1 - 0.15 * 0.8) / (1 - observed)
+        rows.append(torch.stack([0 * x if n == mask_token else scale * x for n, x in zip(ids, row, strict=True)]))
+    return torch.stack(rows)
+
+
+def average_product_corrected(matrix):
+    """Subtract what the sums of row and column let expect: (T, T) -> (T, T).
+
+    Source: Dunn et al. 2008, §2.2, eq. 3, https://doi.org/10.1093/bioinformatics/btm604
+    """
+    size = len(matrix)
+    rows = [sum(matrix[i][j] for j in range(size)) for i in range(size)]
+    columns = [sum(matrix[i][j] for i in range(size)) for j in range(size)]
+    return [[matrix[i][j] - rows[i] * columns[j] / sum(rows) for j in range(size)] for i in range(size)]
+
+
+def attention_contacts(maps, weights, bias):
+    """Score contacts of one row by logistic regression on its maps: (N, L, L), (N,), scalar -> (L, L).
+
+    Source: Rao et al. 2021, Transformer protein language models are unsupervised structure learners, §3.2-3.3
+    """
+    size = maps.shape[-1]
+    both = [[[one[i, j] + one[j, i] for j in range(size)] for i in range(size)] for one in maps]
+    corrected = [average_product_corrected(matrix) for matrix in both]
+    scores = [
+        [sum(w * matrix[i][j] for w, matrix in zip(weights, corrected, strict=True)) + bias for j in range(size)]
+        for i in range(size)
+    ]
+    return torch.stack([torch.stack(row) for row in scores])
+
+
+def outer_product_pairs(first, second, weight, bias):
+    """Map products and differences of two vectors linearly, for all pairs: 2 x (T, C), (P, 2 C), (P,) -> (T, T, P).
+
+    Source: Lin et al. 2023, the code of ESMFold (`SequenceToPair`), https://doi.org/10.1126/science.ade2574
+    """
+    return torch.stack(
+        [torch.stack([linear(torch.cat((y * x, y - x))[None], weight, bias)[0] for y in second]) for x in first]
+    )
+
+
 def mean_squared_error(predictions, targets, count=None):
     """Sum the squared differences, divide by `count` or their number.
 
