@@ -936,16 +936,6 @@ def attention_contacts(maps, weights, bias):
     return torch.stack([torch.stack(row) for row in scores])
 
 
-def outer_product_pairs(first, second, weight, bias):
-    """Map products and differences of two vectors linearly, for all pairs: 2 x (T, C), (P, 2 C), (P,) -> (T, T, P).
-
-    Source: Lin et al. 2023, the code of ESMFold (`SequenceToPair`), https://doi.org/10.1126/science.ade2574
-    """
-    return torch.stack(
-        [torch.stack([linear(torch.cat((y * x, y - x))[None], weight, bias)[0] for y in second]) for x in first]
-    )
-
-
 def mean_squared_error(predictions, targets, count=None):
     """Sum the squared differences, divide by `count` or their number.
 

@@ -1,6 +1,5 @@
 """Contacts are scored as the papers say, for the residues of each row alone."""
 
-import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -9,7 +8,6 @@ from comparison import assert_same, draw, encoder, jittered
 from qkv.modeling.heads.contact import (
     AttentionContactHead,
     OuterProductContactHead,
-    OuterProductPairs,
     find_residues,
     select_pairs,
 )
@@ -46,23 +44,6 @@ def test_attention_head():
     # A row without residues has nothing to correct, and spoils no gradient.
     assert scores[3].isfinite().all()
     assert all(each.isfinite().all() for each in torch.autograd.grad(scores.sum(), attentions))
-
-
-@pytest.mark.parametrize("norm", ["layer", "rms"])
-def test_outer_products(norm):
-    pairs, hidden = jittered(OuterProductPairs(encoder(norm=norm), inner=5, pairs=4)), draw(2, 3, 6)
-    if norm == "rms":
-        normed = reference.rms_norm(hidden, pairs.norm.weight, pairs.norm.eps)
-    else:
-        normed = reference.layer_norm(hidden, pairs.norm.weight, pairs.norm.bias, pairs.norm.eps)
-    second, first = reference.linear(normed, pairs.proj.weight, pairs.proj.bias).chunk(2, dim=-1)
-    expected = torch.stack(
-        [
-            reference.outer_product_pairs(*row, pairs.pair_proj.weight, pairs.pair_proj.bias)
-            for row in zip(first, second, strict=True)
-        ]
-    )
-    assert_same(pairs(hidden), expected, hidden, *pairs.parameters())
 
 
 def test_outer_product_head_says_the_same_of_a_pair_in_both_orders():
