@@ -376,7 +376,6 @@ VARIANTS = [
         ("ForSequenceClassification", "relative", text_classes),
         ("ForMaskedLM", "electra", masked_language),
         ("ForReplacedTokenDetection", "electra", replaced_tokens),
-        ("ForContactPrediction", "maps", contacts),
         ("ForTokenClassification", "modernbert", token_classes),
         ("ForSequenceClassification", "modernbert", text_classes),
     ),
