@@ -143,7 +143,10 @@ def shared_weights(wrapper: Any, model: Any) -> Iterator[tuple[Tensor, Tensor]]:
     parts = ["self_attn", *(["cross_attn"] if config.cross_attention else []), "mlp"]
     for part, (norms, block, _) in zip(parts, layers.layers, strict=True):
         (norm,) = filter(None, norms)
-        yield next(norm.parameters()), getattr(stack.layers[0], f"{part}_residual").norm.weight - float(norm.unit_offset)
+        yield (
+            next(norm.parameters()),
+            getattr(stack.layers[0], f"{part}_residual").norm.weight - float(norm.unit_offset),
+        )
         for name, weight in block.named_parameters():
             own, kind = name.rsplit(".", 1)
             each = [getattr(getattr(stack.layers[0], part), other) for other in PROJECTIONS[own]]
