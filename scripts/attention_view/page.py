@@ -36,10 +36,11 @@ def page(title: str, stacks: Sequence[Stack], facts: Mapping[str, Any]) -> str:
 
 def content_policy() -> str:
     """Return the content security policy of every page: nothing but its own program, styles and pictures."""
-    hashes = content_hash(program()), content_hash(resource("page.css"))
+    program_hash, style_hash = content_hash(program()), content_hash(resource("page.css"))
     return (
-        "default-src 'none'; script-src '{}'; style-src '{}'; img-src data:; base-uri 'none'; form-action 'none'"
-    ).format(*hashes)
+        f"default-src 'none'; script-src '{program_hash}'; style-src '{style_hash}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
 
 
 def program() -> str:

@@ -12,9 +12,9 @@ KEPT = 16  # answers whose attention can be asked for
 
 
 class AttentionPages:
-    """What the model read for the last answers, and their pages, by addresses that nobody guesses.
+    """The pages of attention of the last answers.
 
-    On a page is what a person tried, and others may use the same server.
+    Nobody guesses their addresses, for a page holds what a person tried, and others may use the same server.
     """
 
     def __init__(self, source: Source) -> None:

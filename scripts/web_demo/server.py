@@ -42,7 +42,7 @@ ATTENTION_POLICY = f"{content_policy()}; sandbox allow-scripts"
 
 
 class Sent(NamedTuple):
-    """What is sent: its type, its bytes, and the content security policy that it is read by."""
+    """A response: its type, its bytes, and its content security policy."""
 
     kind: str
     content: bytes
