@@ -102,9 +102,7 @@ def detector(kind: str = "detr", **fields: Any) -> QkvDetectionConfig:
 def pair(kind: str = "evoformer", **fields: Any) -> QkvPairConfig:
     sizes = {"pair_hidden_size": 16, "num_pair_attention_heads": 2, "pair_intermediate_size": 20, "num_labels": LABELS}
     bins = {"relative_position_bins": 3, "num_distogram_bins": BINS, "initializer_range": 0.1}
-    return QkvPairConfig(
-        **{**SIZES, **sizes, **bins, "vocab_size": VOCABULARY, **IDS, **KINDS["pair"][kind], **fields}
-    )
+    return QkvPairConfig(**{**SIZES, **sizes, **bins, "vocab_size": VOCABULARY, **IDS, **KINDS["pair"][kind], **fields})
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
@@ -237,7 +235,7 @@ def spans() -> dict[str, Tensor]:
     return {**text(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
 
 
-def contacts() -> dict[str, Tensor]:
+def inner_contacts() -> dict[str, Tensor]:
     """Labels of pairs of the tokens between the first and the last of each row, none of neighbours and of padding."""
     inputs, places = text(), torch.arange(LENGTH - 2)
     real = places < inputs["attention_mask"].sum(-1, keepdim=True) - 2
@@ -387,7 +385,7 @@ HEADS = [
         ("ForTokenClassification", "local", token_classes),
         ("ForQuestionAnswering", "bert", spans),
         ("ForMultipleChoice", "bert", choices),
-        ("ForContactPrediction", "pairs", contacts),
+        ("ForContactPrediction", "pairs", inner_contacts),
     ),
     *cases(
         "ImageEncoder",
