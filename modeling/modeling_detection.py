@@ -22,7 +22,7 @@ from ..configuration.configuration_detection import (
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
 from .checks.images import check_pixels
-from .frontend import DETECTION_FRONTENDS
+from .frontends.detection import DETECTION_FRONTENDS
 from .heads.loss import Count
 from .heads.matching import Objects, set_loss
 from .layer import Layer

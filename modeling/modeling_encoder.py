@@ -22,7 +22,7 @@ from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderC
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
 from .fast_paths.first_tokens import tokens_to_read
-from .frontend import drop_masked_tokens
+from .frontends.tokens import drop_masked_tokens
 from .heads.contact import CONTACT_HEADS
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
 from .heads.loss import classification, cross_entropy

@@ -19,7 +19,7 @@ from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .base import can_return_tuple
 from .checks.inputs import can_read_values
-from .frontend import TokenFrontend
+from .frontends.tokens import TokenFrontend
 from .heads.head import last_token
 from .heads.loss import classification, question_answering_loss
 from .masking import GivenMask

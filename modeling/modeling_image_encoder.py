@@ -17,7 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 from ..configuration.configuration_image_encoder import QkvImageEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_input_kind
-from .frontend import special_token
+from .frontends.patches import special_token
 from .heads.head import POOLINGS, PixelHead
 from .heads.loss import masked_image_loss
 from .modeling_encoder import PooledClassifier

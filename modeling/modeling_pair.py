@@ -16,7 +16,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from ..configuration.configuration_pair import QkvPairConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_embeddings, check_padding_mask, check_position_ids, check_range, check_spelling
-from .frontend import FRONTENDS
+from .frontends import FRONTENDS
 from .heads.contact import symmetrize
 from .heads.head import label_classifier, token_output
 from .heads.loss import Count, binary_cross_entropy, cross_entropy

@@ -16,7 +16,7 @@ from .base import QkvPreTrainedModel
 from .checks.inputs import check_length, check_stack_inputs
 from .fast_paths.first_tokens import read_index, read_tokens
 from .fast_paths.unpadding import keep_padding, remove_padding
-from .frontend import FRONTENDS
+from .frontends import FRONTENDS
 from .kernel import attention_backend
 from .kernels.state_cache import hold_states
 from .layer import Layer

@@ -17,7 +17,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from ...configuration.configuration_recurrent import QkvRecurrentConfig
 from ..base import QkvPreTrainedModel, exactly_one
 from ..checks.inputs import check_embeddings, check_padding_mask, check_spelling
-from ..frontend import FRONTENDS
+from ..frontends import FRONTENDS
 from .attention_decoder import ATTENTION_DECODERS, READOUTS, AttentionDecoder, last_states
 from .cells import CELLS, RecurrentDecoderLayer, RecurrentLayer, StepMode, reading_orders
 from .recurrent_cache import RecurrentCache

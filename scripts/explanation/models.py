@@ -21,9 +21,9 @@ TABLES = {
     "cell": ("modeling/recurrent/cells.py", "CELLS"),
     "attention": ("modeling/recurrent/attention_decoder.py", "ATTENTION_DECODERS"),
     "readout": ("modeling/recurrent/attention_decoder.py", "READOUTS"),
-    "convolution": ("modeling/spectrogram.py", "CONVOLUTIONS"),
-    "frame_layout": ("modeling/spectrogram.py", "FRAME_LAYOUTS"),
-    "frame_padding": ("modeling/spectrogram.py", "FRAME_PADDINGS"),
+    "convolution": ("modeling/frontends/spectrogram.py", "CONVOLUTIONS"),
+    "frame_layout": ("modeling/frontends/spectrogram.py", "FRAME_LAYOUTS"),
+    "frame_padding": ("modeling/frontends/spectrogram.py", "FRAME_PADDINGS"),
     "transcription": ("modeling/modeling_speech_encoder_decoder.py", "TRANSCRIPTIONS"),
 }
 # A paper as presets name it: Press et al. 2022, Zhang & Sennrich 2019.

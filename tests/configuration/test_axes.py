@@ -9,7 +9,9 @@ from transformers.activations import ACT2FN
 from qkv.configuration import axes
 from qkv.configuration.configuration_base import literal_words
 from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
-from qkv.modeling.frontend import DETECTION_FRONTENDS, FRONTENDS
+from qkv.modeling.frontends import FRONTENDS
+from qkv.modeling.frontends.detection import DETECTION_FRONTENDS
+from qkv.modeling.frontends.spectrogram import CONVOLUTIONS, FRAME_LAYOUTS, FRAME_PADDINGS
 from qkv.modeling.heads.contact import CONTACT_HEADS
 from qkv.modeling.heads.head import POOLINGS
 from qkv.modeling.kernels import CROSS_KERNELS, KERNELS
@@ -21,7 +23,6 @@ from qkv.modeling.pattern import PATTERNS
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.recurrent.attention_decoder import ATTENTION_DECODERS, READOUTS
 from qkv.modeling.recurrent.cells import CELLS
-from qkv.modeling.spectrogram import CONVOLUTIONS, FRAME_LAYOUTS, FRAME_PADDINGS
 
 # {table: the axes whose words are its rows}
 TABLES: list[tuple[dict[str, Any], tuple[str, ...]]] = [

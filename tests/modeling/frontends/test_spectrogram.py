@@ -10,7 +10,7 @@ import reference
 from comparison import TEXT, assert_same, draw, jittered
 from qkv.configuration import QkvAudioEncoderConfig
 from qkv.configuration.axes import ConvolutionName
-from qkv.modeling.spectrogram import SpectrogramFrontend, augment, stretches
+from qkv.modeling.frontends.spectrogram import SpectrogramFrontend, augment, stretches
 
 BINS, FRAMES = 3, 11
 ACTIVATIONS = {"plain": reference.gelu, "gated": reference.gated}

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..configuration.configuration_audio_encoder import QkvAudioEncoderConfig
-from .checks.sound import check_features, check_frame_mask
-from .position.hooks import Embedded
+from ...configuration.configuration_audio_encoder import QkvAudioEncoderConfig
+from ..checks.sound import check_features, check_frame_mask
+from ..position.hooks import Embedded
 
 
 class Convolution(nn.Conv1d):

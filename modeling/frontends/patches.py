@@ -1,0 +1,125 @@
+"""Images as patches, each a vector.
+
+Shapes: B batch, T tokens, D hidden_size, C channels, N patches.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import initialization as init
+
+from ...configuration.configuration_attention import grid_words
+from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
+from ..checks.inputs import can_read_values, check_masked_patches
+from ..position.hooks import Embedded
+
+
+class PatchFrontend(nn.Module):
+    """Cut an image into square patches, map each linearly, put class and distillation token in front.
+
+    Source: Dosovitskiy et al. 2021, §3.1, eq. 1, https://arxiv.org/abs/2010.11929; distillation token: Touvron et al.
+        2021, §4, https://arxiv.org/abs/2012.12877; mask token: Xie et al. 2022, §3.2, https://arxiv.org/abs/2111.09886
+    Shapes: pixel_values (B, C, height, width), bool_masked_pos (B, N) or None -> hidden (B, prefix + N, D) and its grid
+    """
+
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: QkvImageEncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        size = config.patch_size
+        shape = (config.num_channels, config.hidden_size)
+        self.projection = nn.Conv2d(*shape, kernel_size=size, stride=size, bias=config.patch_bias)
+        self.class_token = special_token(config) if config.class_token else None
+        self.distillation_token = special_token(config) if config.distillation_token else None
+        self.mask_token = special_token(config) if config.mask_token else None
+
+    def forward(
+        self,
+        pixel_values: Tensor,
+        padding_mask: Tensor | None = None,
+        *,
+        bool_masked_pos: Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+    ) -> Embedded:
+        grid = self.grid(pixel_values, interpolate=interpolate_pos_encoding)
+        patches = self.patches(pixel_values).flatten(2).transpose(1, 2)  # (B, N, D)
+        if bool_masked_pos is not None:
+            token = check_masked_patches(bool_masked_pos, patches, self.mask_token)
+            patches = torch.where(bool_masked_pos[..., None].bool(), token, patches)
+        prefix = [token for token in (self.class_token, self.distillation_token) if token is not None]
+        hidden = torch.cat([token.expand(patches.shape[0], -1, -1) for token in prefix] + [patches], dim=1)
+        return Embedded(hidden, padding_mask, grid)
+
+    def init_parameters(self, std: float) -> None:
+        """Start the tokens that stand for no patch: class and distillation token normal, the mask token zero."""
+        for token in (self.class_token, self.distillation_token):
+            if token is not None:
+                init.trunc_normal_(token, std=std)
+        if self.mask_token is not None:
+            init.zeros_(self.mask_token)
+
+    def patches(self, pixel_values: Tensor) -> Tensor:
+        """Map each patch linearly: (B, C, height, width) -> (B, D, rows, columns)."""
+        return self.projection(pixel_values.to(self.projection.weight.dtype))
+
+    def grid(self, pixel_values: Tensor, *, interpolate: bool | None = None) -> tuple[int, int]:
+        """Return the rows and columns of patches; ValueError for images that the config does not describe."""
+        config = self.config
+        interpolate = config.interpolate_positions if interpolate is None else interpolate
+        if pixel_values.ndim != 4 or pixel_values.shape[1] != config.num_channels:
+            raise ValueError(
+                f"pixel_values of shape {tuple(pixel_values.shape)} are not (batch, {config.num_channels}, height, "
+                "width); check num_channels and the image processor"
+            )
+        height, width = pixel_values.shape[2:]
+        if (height, width) != config.image_shape and not interpolate:
+            raise ValueError(
+                f"images are {height}x{width} but image_size={config.image_size}; resize them, or pass "
+                "interpolate_pos_encoding=True to resample the positions"
+            )
+        size = config.patch_size
+        if height % size or width % size or not height or not width:
+            raise ValueError(f"images of {height}x{width} are not a multiple of patch_size={size}; resize or pad them")
+        if width // size != config.grid_columns and (words := grid_words(config)):
+            raise ValueError(
+                f"images of {height}x{width} have {width // size} columns of patches, but {words[0]} counts the "
+                f"{config.grid_columns} of image_size={config.image_size}; resize them"
+            )
+        if can_read_values(pixel_values) and not pixel_values.isfinite().all():
+            raise ValueError("pixel_values contain NaN or infinity; check the image processor's normalisation")
+        return height // size, width // size
+
+
+class PaddedPatchFrontend(PatchFrontend):
+    """Cut images of any size, padded at the right and below, into square patches and map each linearly.
+
+    What the last patches lack of an image is taken for padding.
+
+    Source: Dosovitskiy et al. 2021, §3.1, eq. 1, https://arxiv.org/abs/2010.11929; padding: Carion et al. 2020, DETR,
+        https://arxiv.org/abs/2005.12872
+    Shapes: pixel_values (B, C, height, width), pixel_mask (B, height, width) or None -> hidden (B, rows * columns, D),
+        a mask (B, rows * columns) or None, and the grid
+    """
+
+    def forward(  # type: ignore[override]  # a detector masks no patches, and admits every size
+        self, pixel_values: Tensor, pixel_mask: Tensor | None = None
+    ) -> Embedded:
+        rows, columns = (-size % self.config.patch_size for size in pixel_values.shape[2:])
+        features = self.patches(F.pad(pixel_values, (0, columns, 0, rows)))
+        if pixel_mask is None:
+            return flat_map(features, None)
+        padded = F.pad(pixel_mask, (0, columns, 0, rows))
+        # A patch is real if its first pixel is.
+        return flat_map(features, F.interpolate(padded[None].float(), size=features.shape[-2:])[0].bool())
+
+
+def flat_map(features: Tensor, mask: Tensor | None) -> Embedded:
+    """Lay out a feature map row by row: (B, D, rows, columns), (B, rows, columns) -> (B, T, D), (B, T), the grid."""
+    hidden = features.flatten(2).transpose(1, 2).contiguous()
+    return Embedded(hidden, None if mask is None else mask.flatten(1), (features.shape[2], features.shape[3]))
+
+
+def special_token(config: QkvImageEncoderConfig) -> nn.Parameter:
+    """Make a learned vector that stands for no patch (1, 1, D)."""
+    return nn.Parameter(torch.zeros(1, 1, config.hidden_size))
