@@ -86,7 +86,8 @@ class MetricLogger:
         for split, metrics in results.items():
             self.write(step=number, split=split, **metrics)
             self.shown |= {f"{split} {name}": value for name, value in metrics.items() if name != "loss"}
-        self.draw()
+        if results:  # without a split to evaluate there may be no line yet
+            self.draw()
         self.since, self.counted = self.clock(), 0
         self.show(number)
 

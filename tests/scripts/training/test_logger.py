@@ -87,6 +87,13 @@ def test_the_curve_is_drawn_while_the_training_goes_on(tmp_path: Path, clock: Fa
         assert picture.format == "PNG"
 
 
+def test_nothing_is_drawn_before_a_line_is_there(tmp_path: Path, clock: FakeClock) -> None:
+    logger = MetricLogger(tmp_path, RECIPE, MAIN)
+    clock.now += 60
+    logger.log_evaluation(1, {})  # of a run without validation split
+    assert not any(tmp_path.iterdir())
+
+
 def test_evaluations_are_lines_with_a_split(tmp_path: Path) -> None:
     MetricLogger(tmp_path, RECIPE, MAIN).log_evaluation(4, {"test": {"loss": 0.5, "accuracy": 0.9}})
     assert read_metrics(tmp_path) == [{"step": 4, "split": "test", "loss": 0.5, "accuracy": 0.9}]
