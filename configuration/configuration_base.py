@@ -106,6 +106,13 @@ def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
     return plain
 
 
+def fill_in(config: "QkvConfig", derived: dict[str, object]) -> None:
+    """Set the fields that were left out to what follows from others."""
+    for name, value in derived.items():
+        if getattr(config, name) is None:
+            setattr(config, name, value)
+
+
 def check_choice(words: Collection[str], name: str, word: object) -> None:
     """Raise ValueError where a word is not one of these, naming the nearest."""
     if word in words:

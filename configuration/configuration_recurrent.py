@@ -3,7 +3,7 @@
 from typing import Any, ClassVar
 
 from .axes import AlignmentName, CellName, FrontendName, ReadoutName
-from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
+from .configuration_base import Derived, QkvConfig, at_least, checked, fill_in, positive, rate
 from .configuration_encoder_decoder import check_token_ids
 
 
@@ -88,9 +88,7 @@ class QkvRecurrentConfig(QkvConfig):
             "readout_size": self.hidden_size if self.readout == "none" else self.embedding_size or self.hidden_size,
             "num_encoder_layers": self.num_hidden_layers,
         }
-        for name, value in derived.items():
-            if getattr(self, name) is None:
-                setattr(self, name, value)
+        fill_in(self, derived)
         super().__post_init__(**kwargs)
 
     @property

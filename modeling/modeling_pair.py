@@ -4,101 +4,24 @@ Shapes: B batch, L residues, S further sequences of an alignment, D width of a r
 labels or bins of distances.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, TokenClassifierOutput
-from transformers.utils.generic import ModelOutput
+from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_pair import QkvPairConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .checks.inputs import check_embeddings, check_padding_mask, check_position_ids, check_range, check_spelling
+from .checks.inputs import check_embeddings, check_spelling
 from .frontends import FRONTENDS
 from .heads.contact import symmetrize
 from .heads.head import label_classifier, token_output
 from .heads.loss import Count, binary_cross_entropy, cross_entropy
 from .kernel import wants_weights
 from .normalization import NORMS
-from .pair.block import PairBlock
-
-
-@dataclass
-class PairOutput(BaseModelOutput):
-    """Output of a model of pairs.
-
-    Shapes: last_hidden_state (B, L, D), pair_hidden_state (B, L, L, C), of an alignment msa_hidden_state (B, S, L, D),
-    hidden_states of every block (B, L, D) or (B, 1 + S, L, D), attentions (B, H, L, L) or (B, 1 + S, H, L, L)
-    """
-
-    pair_hidden_state: Tensor | None = None
-    msa_hidden_state: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
-
-
-@dataclass
-class PairClassifierOutput(ModelOutput):
-    """Output of a head on pairs: loss, logits (B, L, L) or (B, L, L, V), and what the model returned."""
-
-    loss: Tensor | None = None
-    logits: Tensor | None = None
-    pair_hidden_state: Tensor | None = None
-    hidden_states: tuple[Tensor, ...] | None = None
-    attentions: tuple[Tensor, ...] | None = None
-
-
-class PairEmbedding(nn.Module):
-    """Start pairs from both residues, their distance in the chain and, where given, in space.
-
-    Source: Jumper et al. 2021, supplement, algorithms 3 to 5, https://doi.org/10.1038/s41586-021-03819-2; the vector of
-        pairs with padding, number 0: Lin et al. 2023, ESMFold's code, https://doi.org/10.1126/science.ade2574
-    Shapes: residues (B, L, D), positions (B or 1, L), mask (B, L) or None, bins (B, L, L) or None -> (B, L, L, C)
-    """
-
-    def __init__(self, config: QkvPairConfig) -> None:
-        super().__init__()
-        width, self.bins = config.pair_hidden_size, config.relative_position_bins
-        self.left = nn.Linear(config.hidden_size, width) if config.pair_embedding else None
-        self.right = nn.Linear(config.hidden_size, width, bias=False) if config.pair_embedding else None
-        self.relative_positions = nn.Embedding(2 * self.bins + 2, width) if self.bins else None
-        self.distances = nn.Embedding(config.num_distance_bins, width) if config.num_distance_bins else None
-        self.width = width
-
-    def forward(self, hidden: Tensor, positions: Tensor, mask: Tensor | None, bins: Tensor | None) -> Tensor:
-        batch, length = hidden.shape[:2]
-        pair = hidden.new_zeros(batch, length, length, self.width)
-        if self.left is not None and self.right is not None:
-            pair = pair + self.left(hidden)[:, :, None] + self.right(hidden)[:, None]
-        if self.relative_positions is not None:
-            pair = pair + self.relative_positions(self.relative(positions, mask))
-        if self.distances is not None:
-            pair = pair + self.distances(torch.zeros_like(pair[..., 0], dtype=torch.long) if bins is None else bins)
-        return pair
-
-    def relative(self, positions: Tensor, mask: Tensor | None) -> Tensor:
-        """Return numbers of clipped differences of positions, 0 for pairs with padding: (B, L) -> (B, L, L)."""
-        difference = positions[:, None] - positions[:, :, None]
-        numbers = difference.clamp(-self.bins, self.bins) + self.bins + 1
-        return numbers if mask is None else numbers * (mask[:, :, None] & mask[:, None])
-
-
-class Recycling(nn.Module):
-    """Add the normalised result of a pass to the input of the next; before the first there is a result of zeros.
-
-    Source: Jumper et al. 2021, supplement, algorithm 32, https://doi.org/10.1038/s41586-021-03819-2
-    Shapes: residues (B, L, D), pairs (B, L, L, C) -> same
-    """
-
-    def __init__(self, config: QkvPairConfig) -> None:
-        super().__init__()
-        residue, pair = config.residue_stack(), config.pair_stack()
-        self.norm, self.pair_norm = NORMS[residue.norm](residue), NORMS[pair.norm](pair)
-
-    def forward(self, hidden: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
-        return self.norm(hidden), self.pair_norm(pair)
+from .pair.block import PairBlock, PairClassifierOutput, PairOutput
+from .pair.embedding import PairEmbedding, Recycling, check_alignment, check_bins, place_residues, real_residues
 
 
 class QkvPairModel(QkvPreTrainedModel):
@@ -158,9 +81,9 @@ class QkvPairModel(QkvPreTrainedModel):
         check_spelling(self.forward, kwargs)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         check_embeddings(hidden, self.config.hidden_size)
-        mask, sequence_mask = self.real(hidden, attention_mask), None
+        mask, sequence_mask = real_residues(hidden, attention_mask), None
         check_bins(hidden, distance_bins, self.config.num_distance_bins)
-        pair = self.embed_pairs(hidden, self.positions(hidden, position_ids), mask, distance_bins)
+        pair = self.embed_pairs(hidden, place_residues(hidden, position_ids), mask, distance_bins)
         if msa_ids is not None:
             hidden, sequence_mask = self.align(hidden, msa_ids, msa_attention_mask)
         outputs = self.run(hidden, pair, self.passes(num_recycles), mask, sequence_mask, **kwargs)
@@ -196,17 +119,11 @@ class QkvPairModel(QkvPreTrainedModel):
             hidden, pair = self.norm(hidden), self.pair_norm(pair)
         return PairOutput(hidden, pair_hidden_state=pair)
 
-    def real(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
-        """Return which residues are real (B, L), None where all are."""
-        if attention_mask is None:
-            return None
-        check_padding_mask(attention_mask, hidden, 0, hidden.shape[1])
-        return attention_mask.bool()
-
-    def positions(self, hidden: Tensor, position_ids: Tensor | None) -> Tensor:
-        """Return the places of residues in the chain, counted from 0 unless given: (B or 1, L)."""
-        check_position_ids(hidden, position_ids)
-        return torch.arange(hidden.shape[1], device=hidden.device)[None] if position_ids is None else position_ids
+    def align(self, hidden: Tensor, msa_ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Put further sequences under the first: (B, L, D), (B, S, L) -> (B, 1 + S, L, D), (B, 1 + S) or None."""
+        check_alignment(self.config, hidden, msa_ids, mask)
+        rows = torch.cat((hidden[:, None], self.embed_tokens(msa_ids)), dim=1)
+        return rows, None if mask is None else torch.cat((torch.ones_like(mask[:, :1]), mask), dim=1).bool()
 
     def passes(self, num_recycles: int | None) -> int:
         """Return the number of passes."""
@@ -215,36 +132,6 @@ class QkvPairModel(QkvPreTrainedModel):
                 f"num_recycles={num_recycles} needs a model that was built with num_recycles in its config"
             )
         return 1 + (self.config.num_recycles if num_recycles is None else num_recycles)
-
-    def align(self, hidden: Tensor, msa_ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Put further sequences under the first: (B, L, D), (B, S, L) -> (B, 1 + S, L, D), (B, 1 + S) or None."""
-        if not self.config.column_attention:
-            raise ValueError("msa_ids need column_attention=True in the config, by which sequences read each other")
-        if msa_ids.ndim != 3 or (msa_ids.shape[0], msa_ids.shape[2]) != hidden.shape[:2]:
-            raise ValueError(
-                f"msa_ids of shape {tuple(msa_ids.shape)} are not (batch, sequences, length) = "
-                f"({hidden.shape[0]}, any, {hidden.shape[1]}); align each sequence with the chain"
-            )
-        rows = torch.cat((hidden[:, None], self.embed_tokens(msa_ids)), dim=1)
-        if mask is None:
-            return rows, None
-        if mask.shape != msa_ids.shape[:2]:
-            raise ValueError(
-                f"msa_attention_mask of shape {tuple(mask.shape)} does not fit {tuple(msa_ids.shape[:2])} sequences"
-            )
-        return rows, torch.cat((torch.ones_like(mask[:, :1]), mask), dim=1).bool()
-
-
-def check_bins(hidden: Tensor, bins: Tensor | None, count: int) -> None:
-    """Check numbers of distances (B, L, L), which the config has to know of."""
-    if bins is None:
-        return
-    batch, length = hidden.shape[:2]
-    if not count:
-        raise ValueError("distance_bins need num_distance_bins in the config, which is 0")
-    if bins.shape != (batch, length, length):
-        raise ValueError(f"distance_bins of shape {tuple(bins.shape)} do not fit pairs of {(batch, length, length)}")
-    check_range("distance_bins", bins, count, "distances", "set num_distance_bins")
 
 
 class PairHead(QkvPreTrainedModel):

@@ -1,14 +1,17 @@
-"""One block of a model of pairs: residues read pairs, then pairs read residues and each other.
+"""One block of a model of pairs, and what a model returns: residues read pairs, then pairs residues and each other.
 
 Shapes: B batch, S sequences of an alignment, L residues, D width of a residue, C width of a pair.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils.generic import ModelOutput
 
 from ...configuration.configuration_pair import QkvPairConfig
 from ..feed_forward import MLP
@@ -16,6 +19,31 @@ from ..normalization import Residual
 from .axial_attention import AxialAttention, PairBias, TriangleAttention, mask_scores
 from .outer_product import OUTER_PRODUCTS
 from .triangles import TriangleMultiplication
+
+
+@dataclass
+class PairOutput(BaseModelOutput):
+    """Output of a model of pairs.
+
+    Shapes: last_hidden_state (B, L, D), pair_hidden_state (B, L, L, C), of an alignment msa_hidden_state (B, S, L, D),
+    hidden_states of every block (B, L, D) or (B, 1 + S, L, D), attentions (B, H, L, L) or (B, 1 + S, H, L, L)
+    """
+
+    pair_hidden_state: Tensor | None = None
+    msa_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class PairClassifierOutput(ModelOutput):
+    """Output of a head on pairs: loss, logits (B, L, L) or (B, L, L, V), and what the model returned."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    pair_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
 
 
 class SharedDropout(nn.Dropout):

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import reference
-from comparison import EXACT, assert_same, draw, jittered
+from comparison import EXACT, jittered
 from comparison import pair as config_of
 from errors import raises_sentence
 from qkv import (
@@ -15,7 +14,6 @@ from qkv import (
     QkvPairForTokenClassification,
     QkvPairModel,
 )
-from qkv.modeling.modeling_pair import PairEmbedding
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
@@ -78,28 +76,6 @@ def test_alignments_have_a_first_row_and_no_order_below_it():
     padded, again = (model(IDS, msa_ids=ids, msa_attention_mask=SEQUENCES) for ids in (MSA, changed))
     assert torch.equal(padded.pair_hidden_state, again.pair_hidden_state)
     assert not torch.equal(outputs.pair_hidden_state, padded.pair_hidden_state)
-
-
-def test_pairs_start_from_residues_positions_and_distances():
-    config = config_of(num_distance_bins=4)
-    module, hidden, positions = jittered(PairEmbedding(config)), draw(2, 6, 8), torch.tensor([[0, 1, 2, 3, 7, 20]])
-    numbers = torch.tensor(reference.relative_positions(positions[0], 2)) * (MASK[:, :, None] & MASK[:, None])
-    expected = []
-    for row in range(2):
-        left, right = (reference.linear(hidden[row], each.weight, each.bias) for each in (module.left, module.right))
-        places = [
-            [
-                left[i]
-                + right[j]
-                + module.relative_positions.weight[numbers[row, i, j]]
-                + module.distances.weight[bin_]
-                for j, bin_ in enumerate(line)
-            ]
-            for i, line in enumerate(bins()[row].tolist())
-        ]
-        expected.append(torch.stack([torch.stack(line) for line in places]))
-    actual = module(hidden, positions, MASK.bool(), bins())
-    assert_same(actual, torch.stack(expected), hidden, *module.parameters())
 
 
 def test_recycling_feeds_the_normalised_result_of_the_last_pass():

@@ -1,0 +1,103 @@
+"""What pairs start from, what another pass adds, and checks of what is given.
+
+Shapes: B batch, S further sequences of an alignment, L residues, D width of a residue, C width of a pair.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from ...configuration.configuration_pair import QkvPairConfig
+from ..checks.inputs import check_padding_mask, check_position_ids, check_range
+from ..normalization import NORMS
+
+
+class PairEmbedding(nn.Module):
+    """Start pairs from both residues, their distance in the chain and, where given, in space.
+
+    Source: Jumper et al. 2021, supplement, algorithms 3 to 5, https://doi.org/10.1038/s41586-021-03819-2; the vector of
+        pairs with padding, number 0: Lin et al. 2023, ESMFold's code, https://doi.org/10.1126/science.ade2574
+    Shapes: residues (B, L, D), positions (B or 1, L), mask (B, L) or None, bins (B, L, L) or None -> (B, L, L, C)
+    """
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__()
+        width, self.bins = config.pair_hidden_size, config.relative_position_bins
+        self.left = nn.Linear(config.hidden_size, width) if config.pair_embedding else None
+        self.right = nn.Linear(config.hidden_size, width, bias=False) if config.pair_embedding else None
+        self.relative_positions = nn.Embedding(2 * self.bins + 2, width) if self.bins else None
+        self.distances = nn.Embedding(config.num_distance_bins, width) if config.num_distance_bins else None
+        self.width = width
+
+    def forward(self, hidden: Tensor, positions: Tensor, mask: Tensor | None, bins: Tensor | None) -> Tensor:
+        batch, length = hidden.shape[:2]
+        pair = hidden.new_zeros(batch, length, length, self.width)
+        if self.left is not None and self.right is not None:
+            pair = pair + self.left(hidden)[:, :, None] + self.right(hidden)[:, None]
+        if self.relative_positions is not None:
+            pair = pair + self.relative_positions(self.relative(positions, mask))
+        if self.distances is not None:
+            pair = pair + self.distances(torch.zeros_like(pair[..., 0], dtype=torch.long) if bins is None else bins)
+        return pair
+
+    def relative(self, positions: Tensor, mask: Tensor | None) -> Tensor:
+        """Return numbers of clipped differences of positions, 0 for pairs with padding: (B, L) -> (B, L, L)."""
+        difference = positions[:, None] - positions[:, :, None]
+        numbers = difference.clamp(-self.bins, self.bins) + self.bins + 1
+        return numbers if mask is None else numbers * (mask[:, :, None] & mask[:, None])
+
+
+class Recycling(nn.Module):
+    """Add the normalised result of a pass to the input of the next; before the first there is a result of zeros.
+
+    Source: Jumper et al. 2021, supplement, algorithm 32, https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: residues (B, L, D), pairs (B, L, L, C) -> same
+    """
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__()
+        residue, pair = config.residue_stack(), config.pair_stack()
+        self.norm, self.pair_norm = NORMS[residue.norm](residue), NORMS[pair.norm](pair)
+
+    def forward(self, hidden: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
+        return self.norm(hidden), self.pair_norm(pair)
+
+
+def real_residues(hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+    """Return which residues are real (B, L), None where all are."""
+    if attention_mask is None:
+        return None
+    check_padding_mask(attention_mask, hidden, 0, hidden.shape[1])
+    return attention_mask.bool()
+
+
+def place_residues(hidden: Tensor, position_ids: Tensor | None) -> Tensor:
+    """Return the places of residues in the chain, counted from 0 unless given: (B or 1, L)."""
+    check_position_ids(hidden, position_ids)
+    return torch.arange(hidden.shape[1], device=hidden.device)[None] if position_ids is None else position_ids
+
+
+def check_bins(hidden: Tensor, bins: Tensor | None, count: int) -> None:
+    """Check numbers of distances (B, L, L), which the config has to know of."""
+    if bins is None:
+        return
+    batch, length = hidden.shape[:2]
+    if not count:
+        raise ValueError("distance_bins need num_distance_bins in the config, which is 0")
+    if bins.shape != (batch, length, length):
+        raise ValueError(f"distance_bins of shape {tuple(bins.shape)} do not fit pairs of {(batch, length, length)}")
+    check_range("distance_bins", bins, count, "distances", "set num_distance_bins")
+
+
+def check_alignment(config: QkvPairConfig, hidden: Tensor, msa_ids: Tensor, mask: Tensor | None) -> None:
+    """Check that sequences (B, S, L) are aligned with a chain (B, L, D), and that they reach it."""
+    if not config.column_attention:
+        raise ValueError("msa_ids need column_attention=True in the config, by which sequences read each other")
+    if msa_ids.ndim != 3 or (msa_ids.shape[0], msa_ids.shape[2]) != hidden.shape[:2]:
+        raise ValueError(
+            f"msa_ids of shape {tuple(msa_ids.shape)} are not (batch, sequences, length) = "
+            f"({hidden.shape[0]}, any, {hidden.shape[1]}); align each sequence with the chain"
+        )
+    if mask is not None and mask.shape != msa_ids.shape[:2]:
+        raise ValueError(
+            f"msa_attention_mask of shape {tuple(mask.shape)} does not fit {tuple(msa_ids.shape[:2])} sequences"
+        )
