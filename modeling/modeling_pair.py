@@ -188,9 +188,7 @@ class QkvPairModel(QkvPreTrainedModel):
         return hidden + added, pair + added_pair
 
     @capture_outputs
-    def run_blocks(
-        self, hidden: Tensor, pair: Tensor, *masks: Tensor | None, last: bool, **kwargs: Any
-    ) -> PairOutput:
+    def run_blocks(self, hidden: Tensor, pair: Tensor, *masks: Tensor | None, last: bool, **kwargs: Any) -> PairOutput:
         """Run all blocks, and the norms after the last pass; (B, L, D) or (B, S, L, D), (B, L, L, C) -> same."""
         for block in self.blocks:
             hidden, pair, _ = block(hidden, pair, *masks, **kwargs)

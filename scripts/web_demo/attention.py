@@ -27,7 +27,7 @@ ORDER = ("cross", "decoder", "encoder", "self", "image", "text")
 def stacks_of(model: Any) -> dict[str, tuple[str, int]]:
     """Return the stacks of a model by the names that are shown: their own names, and the numbers of their layers."""
     try:
-        counts = Counter(layer.stack for layer in attention_layers(model))
+        counts = Counter(layer.stack for layer in attention_layers(model) if layer.is_of_tokens)
     except ValueError:
         raise RefusedError(400, f"{type(model).__name__} has no attention that can be shown") from None
     alone = len(counts) == 1 and "cross" not in counts

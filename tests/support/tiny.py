@@ -102,9 +102,7 @@ def detector(kind: str = "detr", **fields: Any) -> QkvDetectionConfig:
 def pair(kind: str = "evoformer", **fields: Any) -> QkvPairConfig:
     sizes = {"pair_hidden_size": 16, "num_pair_attention_heads": 2, "pair_intermediate_size": 20, "num_labels": LABELS}
     bins = {"relative_position_bins": 3, "num_distogram_bins": BINS, "initializer_range": 0.1}
-    return QkvPairConfig(
-        **{**SIZES, **sizes, **bins, "vocab_size": VOCABULARY, **IDS, **KINDS["pair"][kind], **fields}
-    )
+    return QkvPairConfig(**{**SIZES, **sizes, **bins, "vocab_size": VOCABULARY, **IDS, **KINDS["pair"][kind], **fields})
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
