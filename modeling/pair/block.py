@@ -89,7 +89,7 @@ class PairBlock(GradientCheckpointingLayer):
     def update_pairs(
         self, rows: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, backend: str
     ) -> Tensor:
-        """Read residues by outer products, then pairs along triangles, and transform each pair: (B, L, L, C) -> same."""
+        """Read residues by outer products, then pairs along triangles, and transform each: (B, L, L, C) -> same."""
         pair = pair + self.outer_product(rows, mask_alignment(rows, mask, sequence_mask), self.chunk_size)
         options = {"chunk_size": self.chunk_size, "attention_implementation": backend}
         pair = self.add("outgoing", pair, mask)
