@@ -1,6 +1,6 @@
 """Models of residues and of their pairs: AlphaFold 2's Evoformer, and the folding trunk of ESMFold."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .axes import ActivationName, FrontendName, OuterProductName
 from .configuration_attention import check_head_size
@@ -133,6 +133,7 @@ class QkvPairConfig(PairBlocksConfig):
     """
 
     model_type = "qkv_pair"
+    base_model_fsdp_plan: ClassVar[dict[Any, str]] = dict.fromkeys(("embed_tokens", "blocks.*"), "free_full_weight")
     frontend: ClassVar[FrontendName] = "tokens"
     scale_embedding: ClassVar[bool] = False
     auto_classes: ClassVar[dict[str, str]] = {

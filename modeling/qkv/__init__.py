@@ -134,6 +134,7 @@ def register_models(auto: ModuleType) -> None:
 
 # The norms of a layer; the last one of a stack may be none, which an adapter cannot be put on.
 LAYER_NORMS = ["self_attn_residual.norm", "cross_attn_residual.norm", "mlp_residual.norm"]
+PAIR_NORMS = ["row_attn_residual.norm", "column_attn_residual.norm", "transition_residual.norm", "pair_transition.norm"]
 
 
 def register_adapters(constants: ModuleType) -> None:
@@ -141,7 +142,7 @@ def register_adapters(constants: ModuleType) -> None:
     for table in vars(constants).values():
         targets: list[str] = table.get("llama", []) if isinstance(table, dict) else []
         for config_class in import_module(f"{__name__}.configuration").CONFIGS if targets else ():
-            table[config_class.model_type] = LAYER_NORMS if "norm" in targets else targets
+            table[config_class.model_type] = LAYER_NORMS + PAIR_NORMS if "norm" in targets else targets
 
 
 def register_adaption_prompts(adaption: ModuleType) -> None:

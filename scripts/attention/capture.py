@@ -52,8 +52,14 @@ def capture_attention(
     what `captured.gradients` and `captured.relevance` need. `captured.rollout` and `captured.flow` follow the layers of
     a stack, `captured.join` puts the steps of `generate` together, and `captured.beams` follows its winners.
 
+    A model of pairs has the attention of residues as its encoder, of an alignment (B * sequences, h, q, S). Three more
+    stacks are captured where `layers` names them: column (B * L, h, sequences, sequences) of an alignment; starting and
+    ending, triangle attention (B * L, h, q, S), whose row i is how the pair (i, q) attends to (i, s), and (q, i) to
+    (s, i). Recycling adds forwards.
+
     Kernels: `linear` has weights but no scores, and none of earlier tokens in a cache; alignments of recurrent models
-    have weights alone; `gated_delta` has none. A compiled model cannot be observed.
+    have weights alone; models of pairs have no gradients; `gated_delta` has no weights. A compiled model cannot be
+    observed.
 
     ValueError for a layer, head or query that there is not, and for what a model or a backend has not.
 
@@ -104,8 +110,14 @@ def check_kind(layer: AttentionLayer, wanted: Wanted) -> None:
         "linear": ("scores", "gradients"),
         "recurrent": ("scores", "norms", "gradients"),
         "global": ("gradients",),
+        "axial": ("gradients",),
     }
-    what = {"linear": "kernel='linear'", "gated_delta": "kernel='gated_delta'", "recurrent": "a recurrent alignment"}
+    what = {
+        "linear": "kernel='linear'",
+        "gated_delta": "kernel='gated_delta'",
+        "recurrent": "a recurrent alignment",
+        "axial": "a model of pairs",
+    }
     for name in lacking.get(layer.kind, ()):
         if name == "weights" or name in wanted.also:
             mend = "leave its layers out by layers=" if name == "weights" else f"leave {name} out of also"

@@ -18,6 +18,7 @@ KINDS = {
     "LinearCrossAttention": "linear",
     "DotAttentionDecoder": "recurrent",
     "GlobalSelfAttention": "global",
+    "AxialAttention": "axial",
 }
 # Stacks by a part of the path of their modules; the first that fits.
 STACKS = {
@@ -26,6 +27,8 @@ STACKS = {
     r"decoder": "decoder",
     r"encoder": "encoder",
 }
+# Attention of a model of pairs beside that of its residues: along the columns of an alignment, around triangles.
+AXES = {"column_attn": "column", "starting.attention": "starting", "ending.attention": "ending"}
 CROSS = re.compile(r"cross|enc_?dec|encoder_attn", re.IGNORECASE)
 
 
@@ -33,7 +36,8 @@ CROSS = re.compile(r"cross|enc_?dec|encoder_attn", re.IGNORECASE)
 class AttentionLayer:
     """One attention module: its stack and number, its path in the model, and its kind.
 
-    `kind` is softmax, linear, recurrent, global (projections of its own for global tokens) or gated_delta.
+    `kind` is softmax, linear, recurrent, global (projections of its own for global tokens), axial (within each row of a
+    grid) or gated_delta.
     """
 
     stack: str
@@ -43,12 +47,18 @@ class AttentionLayer:
     parent: nn.Module
     kind: str
 
+    @property
+    def is_of_tokens(self) -> bool:
+        """False where sequences of an alignment or pairs attend to each other, which has to be asked for by name."""
+        return stack_path(self.path, self.module)[1] not in AXES.values()
+
 
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     """Return the attention layers of a model, in the order of its modules.
 
     A stack is called text, image, decoder or encoder as its path says, cross for cross-attention, and by its whole path
-    where two would have one name. ValueError where there is none.
+    where two would have one name. Of a model of pairs, encoder is the attention of residues, and column, starting and
+    ending that along columns of an alignment and around the nodes of triangles. ValueError where there is none.
     """
     modules = dict(model.named_modules())
     kinds = {path: kind for path, module in modules.items() if (kind := kind_of(module))}
@@ -79,33 +89,35 @@ def kind_of(module: nn.Module) -> str | None:
     return "softmax" if code is not None and "ALL_ATTENTION_FUNCTIONS" in code.co_names else None
 
 
-def stack_path(path: str, module: nn.Module) -> tuple[str, bool]:
-    """Return the path of the list of layers that a module is in, and True for cross-attention."""
+def stack_path(path: str, module: nn.Module) -> tuple[str, str]:
+    """Return the path of the list of layers that a module is in, and its part in a layer: cross, one of AXES, or ""."""
     before, number, after = (re.split(r"\.(\d+)(?=\.|$)", path, maxsplit=1) + ["", ""])[:3]
-    own = after if number else path.rpartition(".")[2]
-    cross = kind_of(module) == "recurrent" or bool(CROSS.search(f"{own} {type(module).__name__}"))
-    return before, cross
+    own = (after if number else path.rpartition(".")[2]).removeprefix(".")
+    if kind_of(module) == "recurrent" or CROSS.search(f"{own} {type(module).__name__}"):
+        return before, "cross"
+    return before, AXES.get(own, "")
 
 
-def stack_names(stacks: Mapping[str, tuple[str, bool]], modules: Mapping[str, Any]) -> dict[str, str]:
+def stack_names(stacks: Mapping[str, tuple[str, str]], modules: Mapping[str, Any]) -> dict[str, str]:
     """Return the name of the stack of each path; the path of the stack where a name stands for two."""
     names = {}
     for path, stack in stacks.items():
         fallback = "decoder" if getattr(modules[path], "is_causal", False) else "encoder"
         fitting = (name for pattern, name in STACKS.items() if re.search(pattern, stack[0]))
-        names[path] = "cross" if stack[1] else next(fitting, fallback)
+        names[path] = stack[1] or next(fitting, fallback)
     shared = {name: {stacks[path] for path, own in names.items() if own == name} for name in names.values()}
-    long = {path: f"{stacks[path][0]}.cross" if stacks[path][1] else stacks[path][0] for path in names}
+    long = {path: f"{stacks[path][0]}.{stacks[path][1]}".removesuffix(".") for path in names}
     return {path: name if len(shared[name]) == 1 else long[path] for path, name in names.items()}
 
 
 def chosen_layers(layers: list[AttentionLayer], wanted: Layers) -> list[AttentionLayer]:
-    """Return the layers that are asked for: of every stack by number, or of some by a mapping of their names.
+    """Return the layers that are asked for: of every stack of tokens by number, or of some by a mapping of their names.
 
     ValueError for a stack that there is not, and for a number that its stack, or without a mapping none, has.
     """
     counts = Counter(layer.stack for layer in layers)
-    by_stack = wanted if isinstance(wanted, Mapping) else dict.fromkeys(counts, wanted)
+    of_tokens = dict.fromkeys((layer.stack for layer in layers if layer.is_of_tokens), wanted)
+    by_stack = wanted if isinstance(wanted, Mapping) else of_tokens
     for stack, indices in by_stack.items():
         if stack not in counts:
             raise ValueError(f"layers names the stack {stack!r}, which is not in the model; name {', '.join(counts)}")

@@ -6,7 +6,7 @@ Shapes: B batch, T queries, S keys, H heads, K head_dim; h heads and q queries a
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -77,7 +77,8 @@ class Recorder:
             mixed, weights = attend(module, *given, **options)
             if "gradients" in self.wanted.also and torch.is_grad_enabled() and not mixed.requires_grad:
                 mixed.requires_grad_()
-            backend = implementation or own.config._attn_implementation
+            # Parts of a model of pairs are told their backend at each call; their masks are in the biases.
+            backend = implementation or own.config._attn_implementation or BACKENDS[0]
             check_backend(backend, options)
             if not TRACKER.is_bw:
                 self.record_call(AttentionCall.of(module, *given, implementation=backend, **options), mixed)
@@ -175,6 +176,22 @@ def record_global(recorder: Recorder, module: Any, given: dict[str, Any], output
         write_global_rows(record.norms, own * norms[:, :, None], rows, layout)
 
 
+def record_axial(recorder: Recorder, module: Any, given: dict[str, Any], output: Any) -> None:
+    """Make one record of those of the chunks of a grid, with all of its rows: (B, I, J, D) -> (B * I, h, q, J)."""
+    grid, records = given["grid"], recorder.captured.records
+    count = len(range(0, grid.shape[1], given["chunk_size"]))
+    chunks = records[-count:]
+    del records[-count:]
+    recorder.step -= count - 1
+    joined: dict[str, Any] = {}
+    for name in ("weights", "scores", "norms"):
+        parts = [getattr(chunk, name) for chunk in chunks]
+        if parts[0] is not None:
+            rows = [part.unflatten(0, (len(grid), -1)) for part in parts]
+            joined[name] = torch.cat(rows, dim=1).flatten(0, 1)
+    records.append(replace(chunks[0], **joined))
+
+
 @contextmanager
 def installed(recorder: Recorder, model: nn.Module) -> Iterator[None]:
     """Observe the layer; hooks turn off the steps of `generate` that go around it.
@@ -207,4 +224,5 @@ KIND_RECORDS: dict[str, Callable[[Recorder, Any, dict[str, Any], Any], None]] = 
     "recurrent": record_alignment,
     "linear": record_linear,
     "global": record_global,
+    "axial": record_axial,
 }

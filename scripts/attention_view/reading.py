@@ -46,6 +46,12 @@ class Reading:
         return "decoder_input_ids" in self.inputs
 
     @property
+    def weights_row(self) -> int:
+        """The row of captured weights that is shown: of an alignment, the first of its sequences."""
+        alignment = self.inputs.get("msa_ids")
+        return self.row if alignment is None else self.row * (1 + alignment.shape[1])
+
+    @property
     def next_tokens(self) -> list[int]:
         """The ids of the tokens that follow those which the decoder reads, one for each of its rows."""
         ids = self.inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"][self.row].tolist()
@@ -67,6 +73,7 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
     """
     names = inspect.signature(type(reading.model).forward).parameters
     inputs = reading.inputs | ({"use_cache": False} if "use_cache" in names else {})
+    check_shown(reading.model, layers)
     queries, was_training = queries_captured(reading, layers), reading.model.training
     reading.model.eval()
     try:
@@ -75,6 +82,16 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
     finally:
         reading.model.train(was_training)
     return stacks_of(reading, captured)
+
+
+def check_shown(model: Any, layers: Layers) -> None:
+    """Raise ValueError where layers name a stack in which not tokens attend to tokens, but pairs to pairs."""
+    others = {layer.stack for layer in attention_layers(model) if not layer.is_of_tokens}
+    for stack in others.intersection(layers if isinstance(layers, Mapping) else ()):
+        raise ValueError(
+            f"layers names {stack!r}, whose queries are no residues of the chain; leave it out, and read its weights "
+            "by qkv.capture_attention"
+        )
 
 
 def queries_captured(reading: Reading, layers: Layers) -> slice | None:
@@ -98,7 +115,8 @@ def queries_captured(reading: Reading, layers: Layers) -> slice | None:
 def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
     """Return the stacks of captured attention; layers of other shapes are stacks of their own."""
     groups: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
-    for record in captured:
+    recycled = getattr(reading.model.config, "num_recycles", 0)
+    for record in captured.select(step=max(record.step for record in captured) if recycled else None):
         if len(record.weights) > rows_of(reading.inputs):
             raise ValueError(f"{type(reading.model).__name__} attends within windows of its input, which are not shown")
         groups.setdefault((record.stack, tuple(record.weights.shape[1:])), []).append(record)
@@ -112,7 +130,7 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
         if len(records[0].queries) < len(queries):
             queries = queries.select(records[0].queries, rest=len(queries) - len(records[0].queries))
         own = name if counts[name] == 1 else f"{name}, {shape[1]} x {shape[2]}"
-        stacks.append(stack_of(own, records, reading.row, queries, keys))
+        stacks.append(stack_of(own, records, reading.weights_row, queries, keys))
     return without_padding(reading, namer, stacks)
 
 

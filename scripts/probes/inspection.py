@@ -23,7 +23,7 @@ from qkv.scripts.probes.layers import (
     real_queries,
     real_tokens,
 )
-from qkv.scripts.probes.logit_lens import lens_logits, lens_statistics, lens_targets
+from qkv.scripts.probes.logit_lens import has_classes, lens_logits, lens_statistics, lens_targets
 from qkv.scripts.probes.places import Grid, places_of, recorded_grids
 from qkv.scripts.probes.position_rows import PositionRows
 from qkv.scripts.probes.table import ProbeTable
@@ -46,15 +46,17 @@ def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
     By layer, over the real tokens of its output: `norm`, the mean length; `kurtosis` of all numbers; `max_abs`. Of the
     gradient of the loss by that output `gradient_norm` and `gradient_kurtosis`; without labels they are absent.
 
-    By layer, of models with `logits`: `lens_entropy`, `lens_probability` and `lens_rank` of what the model would
-    predict if it ended there. The target is the next token, or the labels, or without them what the model predicts.
+    By layer, of models with `logits` of several classes: `lens_entropy`, `lens_probability` and `lens_rank` of what the
+    model would predict if it ended there. The target is the next token, or the labels, or without them what the model
+    predicts.
 
     By distance: `position_similarity`, the cosine similarity of added position vectors, or with rotations the expected
     score of two equal vectors over that at distance 0; `position_bias` by head, what is added to scores.
 
     Probes that a model has nothing for are absent: distances of object queries, all but cross-attention of recurrent
     models, attention of kernel="gated_delta", entropy and distance of layers with negative weights, which
-    kernel="linear" has with rotations. Dropout is off, weights and their gradients stay as they are.
+    kernel="linear" has with rotations. Probes of a model of pairs are those of its residues, in one pass. Dropout is
+    off, weights and their gradients stay as they are.
 
     Cost: one forward; one forward and backward with labels; a forward without layers for each layer of the lens; one of
     400 tokens for induction. At a time there are the attention weights of one layer, (B, H, T, S), and the outputs of
@@ -79,7 +81,7 @@ def inspect(model: PreTrainedModel, batch: Batch | None = None) -> ProbeTable:
         outputs = inspection.forward()
         if getattr(outputs, "loss", None) is not None:
             inspection.gradients()
-        if isinstance(getattr(outputs, "logits", None), Tensor):
+        if isinstance(getattr(outputs, "logits", None), Tensor) and has_classes(model):
             inspection.logit_lens(outputs.logits)
         inspection.induction()
         inspection.positions()

@@ -56,11 +56,11 @@ def hidden_of(output: Any) -> Tensor:
     return hidden
 
 
-def without_cache(model: nn.Module, batch: Batch) -> dict[str, Any]:
-    """Return the inputs of a forward that keeps no cache, where a model has one."""
+def without_cache(model: Any, batch: Batch) -> dict[str, Any]:
+    """Return the inputs of a forward that keeps no cache, where a model has one, and is one pass of layers."""
     if "use_cache" in signature(type(model).forward).parameters:
         return {"use_cache": False, **batch}
-    return dict(batch)
+    return {"num_recycles": 0, **batch} if getattr(model.config, "num_recycles", 0) else dict(batch)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def observed_forward(
     """
     every, captured_layers = attention_layers(model), dict[str, list[int]]()
     for layer in every:
-        if layer.kind != "gated_delta":
+        if layer.kind != "gated_delta" and layer.is_of_tokens:
             captured_layers.setdefault(layer.stack, []).append(layer.number)
     with ExitStack() as stack:
         stack.enter_context(every_token_computed(model))
@@ -147,7 +147,17 @@ def padding_mask(model: Any, stack: str, batch: Batch) -> Tensor | None:
         # Without inputs of its own a decoder reads the labels, shifted.
         return given if given is not None or "decoder_input_ids" in batch else labelled(batch)
     mask = batch.get("attention_mask")
+    if "msa_ids" in batch:
+        return alignment_mask(batch)
     return batch.get("pixel_mask") if mask is None else mask
+
+
+def alignment_mask(batch: Batch) -> Tensor:
+    """Return which residues of an alignment are real, its first sequence the chain: (B, sequences, L)."""
+    ids, chain, given = batch["msa_ids"], batch.get("attention_mask"), batch.get("msa_attention_mask")
+    sequences = torch.ones_like(ids[..., 0]) if given is None else given
+    sequences = torch.cat((torch.ones_like(sequences[:, :1]), sequences), dim=1)
+    return sequences[..., None] * (torch.ones_like(ids[:, 0]) if chain is None else chain)[:, None]
 
 
 def labelled(batch: Batch) -> Tensor | None:
@@ -159,7 +169,8 @@ def labelled(batch: Batch) -> Tensor | None:
 def real_tokens(hidden: Tensor, mask: Tensor | None) -> Tensor:
     """Return the vectors of the real tokens, single precision at least; a batch without padding has no others.
 
-    Shapes: hidden (B, T, D) with mask (B, T), or (1, N, D) -> (N, D)
+    Shapes: hidden (B, T, D), or of an alignment (B, sequences, L, D), with as many marks, or (1, N, D) -> (N, D)
     """
-    vectors = hidden[mask] if mask is not None and mask.shape == hidden.shape[:2] else hidden.flatten(0, -2)
+    vectors = hidden.flatten(0, -2)
+    vectors = vectors[mask.flatten()] if mask is not None and mask.numel() == len(vectors) else vectors
     return vectors.to(torch.promote_types(vectors.dtype, torch.float32))

@@ -85,6 +85,11 @@ def lens_targets(model: Any, batch: Batch, logits: Tensor) -> Tensor:
     return predicted.masked_fill(~mask.bool(), IGNORED) if mask is not None and mask.shape == shape else predicted
 
 
+def has_classes(model: Any) -> bool:
+    """Return False where each logit is the score of a token or pair, and not one of several classes."""
+    return not type(model).__name__.endswith(("ForContactPrediction", "ForReplacedTokenDetection"))
+
+
 def predicts_next_token(model: Any) -> bool:
     """Return True for a causal language model, whose labels are shifted by the model itself."""
     return bool(model.can_generate()) and not model.config.is_encoder_decoder

@@ -7,7 +7,7 @@ from transformers.distributed.fsdp import _resolve_tied_embed_lm_head_plan
 
 import qkv.modeling
 import tiny
-from comparison import audio, decoder, encoder, vision
+from comparison import audio, decoder, encoder, pair, vision
 from qkv.configuration import (
     QkvDualEncoderConfig,
     QkvEncoderDecoderConfig,
@@ -15,6 +15,7 @@ from qkv.configuration import (
     QkvSpeechEncoderDecoderConfig,
     QkvTextEncoderConfig,
 )
+from qkv.modeling.attention import Gate
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one
 from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS, Position
 
@@ -37,6 +38,9 @@ def config_of(name, **fields):
         return QkvDualEncoderConfig(**sizes) if "Dual" in name else QkvTextEncoderConfig(**sizes)
     if "Recurrent" in name:
         return QkvRecurrentConfig(**{"hidden_size": 8, "vocab_size": 11, "num_hidden_layers": 2, **fields})
+    if "Pair" in name:
+        fields.pop("position", None)
+        return pair(**fields)
     fields |= {"contact_head": "outer_product"} if "Contact" in name else {}
     make = decoder if "Decoder" in name else encoder
     return next((other for part, other in OTHERS.items() if part in name), make)(**fields)
@@ -53,7 +57,9 @@ def test_flags(name):
     # Losses take the count of the whole step; Trainer must not guess it from the signature.
     assert model.accepts_loss_kwargs
     assert model.supports_gradient_checkpointing
-    assert model._supports_sdpa == model._supports_flex_attn == (name in STACKS)
+    assert model._supports_sdpa == (name in STACKS)
+    # A bias for each pair of residues takes gradients, which flex attention sums up one by one.
+    assert model._supports_flex_attn == (name in STACKS and "Pair" not in name)
     kinds = {type(module).__name__ for module in model.modules()}
     assert set(model._no_split_modules) <= kinds
 
@@ -63,7 +69,7 @@ def test_flags(name):
 @pytest.mark.parametrize("name", [name for name in STACKS if not name.startswith(("QkvDual", "QkvDetection"))])
 @pytest.mark.parametrize("spread", [0.02, 0.3])
 def test_initialisation(name, spread):
-    """Matrices and tables are normal with the config's spread, biases zero, gains one."""
+    """Matrices and tables are normal with the config's spread, biases zero, gains one, gates nearly open."""
     fields = {"initializer_range": spread, "position": "learned", "hidden_size": 96, "intermediate_size": 128}
     assert_initialised(build(name, **fields), spread)
 
@@ -76,10 +82,12 @@ def test_initialisation_of_a_detector_without_a_backbone(spread):
 
 def assert_initialised(model, spread):
     gains = {f"{path}.weight" for path, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
+    gates = [path for path, module in model.named_modules() if isinstance(module, Gate)]
+    gains |= {f"{path}.bias" for path in gates}
     for key, parameter in model.named_parameters():
         if key in gains:
             assert torch.equal(parameter, torch.ones_like(parameter)), key
-        elif key.endswith("bias") or "mask_token" in key:
+        elif key.endswith("bias") or "mask_token" in key or key.removesuffix(".weight") in gates:
             assert torch.equal(parameter, torch.zeros_like(parameter)), key
         elif parameter.numel() > 900:
             assert abs(parameter.std().item() / spread - 1) < 0.1, key

@@ -13,7 +13,7 @@ from qkv.scripts.attention.layers import attention_layers, chosen_layers, indice
 @pytest.mark.parametrize("name", FAMILIES)
 def test_stacks_are_those_of_the_outputs(name: str) -> None:
     model, _, names = built(name)
-    layers = attention_layers(model)
+    layers = [layer for layer in attention_layers(model) if layer.is_of_tokens]
     assert {layer.stack for layer in layers} == set(names)
     for stack in names:
         own = [layer for layer in layers if layer.stack == stack]

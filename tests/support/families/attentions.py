@@ -74,6 +74,7 @@ OURS: dict[str, Any] = {
         {"text": "text_model_output.attentions", "image": "vision_model_output.attentions"},
     ),
     "detr": (lambda: qkv.QkvDetectionForObjectDetection(tiny.detector()), tiny.padded_images, PAIRS),
+    "pairs": (lambda: qkv.QkvPairForMaskedLM(tiny.pair("esmfold")), tiny.text, {"encoder": "attentions"}),
     "rnnsearch": (
         lambda: qkv.QkvRecurrentForConditionalGeneration(tiny.recurrent()),
         tiny.pairs,
