@@ -18,15 +18,14 @@ from .position.hooks import NO_POSITION, PositionState, apply_rotation
 
 
 class Gate(nn.Linear):
-    """Compute factors between 0 and 1, sigmoid(W x + b); they start alike for every input, at sigmoid(1) = 0.73.
+    """Project to logits of a gate, sigmoid(W x + b), which starts alike for every input, at sigmoid(1) = 0.73.
+
+    The sigmoid is its caller's: what adapts or quantises linear maps knows of no activation in one.
 
     Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithm 7, line 4, and §1.11.4 on how gates start,
         https://doi.org/10.1038/s41586-021-03819-2
     Shapes: (..., D) -> (..., width)
     """
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return super().forward(hidden).sigmoid()
 
     def init_parameters(self, std: float) -> None:
         """Start with a bias of 1 and without weights."""
@@ -94,7 +93,7 @@ class Attention(nn.Module):
 
     def output(self, mixed: Tensor, hidden: Tensor) -> Tensor:
         """Gate what the heads read by the queries' input, where there is a gate, and project it: (B, T, D) -> same."""
-        return self.o_proj(mixed if self.g_proj is None else mixed * self.g_proj(hidden))
+        return self.o_proj(mixed if self.g_proj is None else mixed * self.g_proj(hidden).sigmoid())
 
     @property
     def dropout(self) -> float:

@@ -29,10 +29,11 @@ class TriangleMultiplication(nn.Module):
         self.o_proj, self.o_gate = nn.Linear(width, width), Gate(width, width)
 
     def forward(self, pair: Tensor, mask: Tensor | None) -> Tensor:
-        first, second = self.a_gate(pair) * self.a_proj(pair), self.b_gate(pair) * self.b_proj(pair)
+        first = self.a_gate(pair).sigmoid() * self.a_proj(pair)
+        second = self.b_gate(pair).sigmoid() * self.b_proj(pair)
         if mask is not None:
             real = (mask[:, :, None] & mask[:, None])[..., None]
             first, second = first * real, second * real
         first, second = first.movedim(-1, 1), second.movedim(-1, 1)  # (B, C, L, L)
         product = first.mT @ second if self.incoming else first @ second.mT
-        return self.o_gate(pair) * self.o_proj(self.norm(product.movedim(1, -1)))
+        return self.o_gate(pair).sigmoid() * self.o_proj(self.norm(product.movedim(1, -1)))
