@@ -17,6 +17,7 @@ from qkv.modeling import (
     QkvEncoderForMaskedLM,
     QkvEncoderForPreTraining,
     QkvEncoderForReplacedTokenDetection,
+    QkvEncoderModel,
 )
 
 
@@ -140,6 +141,10 @@ def test_a_contact_head_is_carried_by_other_heads_and_trained_by_its_own(tmp_pat
     words.save_pretrained(tmp_path)
     contacts = QkvEncoderForContactPrediction.from_pretrained(tmp_path)
     assert frozen == {name for name, weight in contacts.named_parameters() if weight.requires_grad}
+    contacts.save_pretrained(tmp_path / "contacts")
+    base = QkvEncoderModel.from_pretrained(tmp_path / "contacts")
+    assert contacts.config.auto_map["AutoModel"].endswith("ForContactPrediction")
+    assert base.config.auto_map == words.config.auto_map
     assert torch.equal(contacts.model.contact_head.regression.weight, words.model.contact_head.regression.weight)
 
 
