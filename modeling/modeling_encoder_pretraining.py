@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput, TokenClassifierOutput
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
+from transformers.utils.output_capturing import maybe_install_capturing_hooks
 
 from ..configuration.configuration_encoder import QkvEncoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
@@ -188,6 +189,8 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         own = "modeling_encoder.QkvEncoderForContactPrediction"
         config.auto_map = {**config.auto_map, "AutoModel": own}
         self.post_init()
+        if self.model.contact_head.reads_attention:
+            maybe_install_capturing_hooks(self.model)  # which a first forward that is compiled cannot
 
     def freeze_unread(self) -> None:
         head = self.model.contact_head

@@ -22,7 +22,7 @@ def symmetrize(pairs: Tensor) -> Tensor:
 def average_product_correct(maps: Tensor) -> Tensor:
     """Subtract from each entry of a symmetric map what its row and column let expect: what remains is of the pair.
 
-    Source: Dunn et al. 2008, §2.2, https://doi.org/10.1093/bioinformatics/btm604
+    Source: Dunn et al. 2008, APC, https://doi.org/10.1093/bioinformatics/btm604
     Shapes: (..., T, T) -> (..., T, T)
     """
     sums = maps.sum(-1, keepdim=True)
@@ -36,7 +36,7 @@ class AttentionContactHead(nn.Module):
 
     A trained protein language model attends to residues in contact, so that a few proteins suffice for the regression.
 
-    Source: Rao et al. 2021, Transformer protein language models are unsupervised structure learners, §3.2-3.3,
+    Source: Rao et al. 2021, Transformer protein language models are unsupervised structure learners,
         https://doi.org/10.1101/2020.12.15.422761
     Shapes: hidden unused, N / H attention maps (B, H, T, T), residues (B, T) -> (B, T, T)
     """
@@ -48,7 +48,7 @@ class AttentionContactHead(nn.Module):
         self.regression = nn.Linear(config.num_hidden_layers * config.num_attention_heads, 1)
 
     def forward(self, hidden: Tensor, attentions: tuple[Tensor, ...], residues: Tensor) -> Tensor:
-        maps = torch.cat(attentions, dim=1)  # (B, N, T, T)
+        maps = torch.cat(attentions, dim=1)[..., -residues.shape[1] :]  # (B, N, T, T), without keys of a learned prefix
         maps = maps * (residues[:, None, :, None] & residues[:, None, None]).to(maps)
         features = average_product_correct(symmetrize(maps))
         return self.regression(features.movedim(1, -1)).squeeze(-1)
@@ -85,7 +85,7 @@ def find_residues(attention_mask: Tensor | None, hidden: Tensor) -> tuple[Tensor
     batch, length = hidden.shape[:2]
     if attention_mask is None or attention_mask.ndim != 2:
         attention_mask = hidden.new_ones(batch, length)
-    real = attention_mask.to(hidden.device, torch.bool)
+    real = attention_mask[:, -length:].to(hidden.device, torch.bool)
     count = real.cumsum(-1)
     residues = real & (count > 1) & (count < count[:, -1:])
     order = torch.arange(length, device=hidden.device).where(residues, length - 1).sort(dim=-1).values

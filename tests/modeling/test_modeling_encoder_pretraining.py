@@ -17,6 +17,7 @@ from qkv.modeling import (
     QkvEncoderForMaskedLM,
     QkvEncoderForPreTraining,
     QkvEncoderForReplacedTokenDetection,
+    QkvEncoderModel,
 )
 
 
@@ -65,13 +66,12 @@ def test_labels_of_replaced_tokens_are_refused_unless_they_fit() -> None:
 CONTACTS = pytest.mark.parametrize("head", ["attention", "outer_product"])
 
 
-def contact_map(*, symmetric: bool = True) -> torch.Tensor:
+def contact_map() -> torch.Tensor:
     """Labels of the residues of `tiny.text()`, some of them unknown; those of padding are 0, which counts nowhere."""
     length = tiny.LENGTH - 2
     labels = torch.randint(0, 2, (tiny.BATCH, length, length), generator=torch.Generator().manual_seed(3))
     near = (torch.arange(length) - torch.arange(length)[:, None]).abs() < 2
-    labels = torch.maximum(labels, labels.mT) if symmetric else labels
-    return labels.masked_fill(near, -100)
+    return torch.maximum(labels, labels.mT).masked_fill(near, -100)
 
 
 @CONTACTS
@@ -79,14 +79,10 @@ def test_contacts_of_residues_are_learned(head: str) -> None:
     model, inputs, labels = tiny.precise(QkvEncoderForContactPrediction, contact_head=head), tiny.text(), contact_map()
     output = model(**inputs, labels=labels)
     assert torch.equal(output.logits, output.logits.mT) and output.logits.shape == labels.shape
-    rows = [
-        (logits[:size, :size], truths[:size, :size])
-        for logits, truths, size in zip(output.logits, labels, inputs["attention_mask"].sum(-1) - 2, strict=True)
-    ]
-    scores, truths = (
-        torch.cat([part[mask != -100] for part, mask in each]) for each in (rows, [(t, t) for _, t in rows])
-    )
-    assert_close(output.loss, reference.binary_cross_entropy(scores, truths), rtol=0, atol=1e-12)
+    real = torch.arange(tiny.LENGTH - 2) < inputs["attention_mask"].sum(-1, keepdim=True) - 2
+    due = (labels != -100) & real[:, None] & real[..., None]
+    expected = reference.binary_cross_entropy(output.logits[due], labels[due])
+    assert_close(output.loss, expected, rtol=0, atol=1e-12)
     # The loss of a symmetric map is that of its upper triangle.
     upper = torch.ones_like(labels).triu().bool()
     assert_close(model(**inputs, labels=labels.where(upper, -100)).loss, output.loss, rtol=0, atol=1e-12)
@@ -124,6 +120,18 @@ def test_contacts_need_no_choice_of_an_attention_backend() -> None:
     assert model(**tiny.text()).attentions is None and len(model(**tiny.text(), output_attentions=True).attentions) == 2
 
 
+@pytest.mark.slow
+@CONTACTS
+def test_contacts_are_compiled_as_one_graph(head: str) -> None:
+    fields = {"contact_head": head, "scale_embedding": "token_dropout", "mask_token_id": 5}
+    model = tiny.precise(QkvEncoderForContactPrediction, "local", **fields)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    actual, expected = compiled(**tiny.text()).logits, model(**tiny.text()).logits
+    residues = tiny.text()["attention_mask"].sum(-1) - 2
+    for row, size in enumerate(residues.tolist()):
+        assert_close(actual[row, :size, :size], expected[row, :size, :size], rtol=0, atol=1e-12)
+
+
 def test_a_contact_head_is_carried_by_other_heads_and_trained_by_its_own(tmp_path: Path) -> None:
     words = QkvEncoderForMaskedLM(small(contact_head="attention"))
     frozen = {name for name, weight in words.named_parameters() if not weight.requires_grad}
@@ -133,6 +141,10 @@ def test_a_contact_head_is_carried_by_other_heads_and_trained_by_its_own(tmp_pat
     words.save_pretrained(tmp_path)
     contacts = QkvEncoderForContactPrediction.from_pretrained(tmp_path)
     assert frozen == {name for name, weight in contacts.named_parameters() if weight.requires_grad}
+    contacts.save_pretrained(tmp_path / "contacts")
+    base = QkvEncoderModel.from_pretrained(tmp_path / "contacts")
+    assert contacts.config.auto_map["AutoModel"].endswith("ForContactPrediction")
+    assert base.config.auto_map == words.config.auto_map
     assert torch.equal(contacts.model.contact_head.regression.weight, words.model.contact_head.regression.weight)
 
 

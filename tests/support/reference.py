@@ -913,7 +913,7 @@ def token_dropout(vectors, input_ids, mask_token, keep):
 def average_product_corrected(matrix):
     """Subtract what the sums of row and column let expect: (T, T) -> (T, T).
 
-    Source: Dunn et al. 2008, §2.2, eq. 3, https://doi.org/10.1093/bioinformatics/btm604
+    Source: Dunn et al. 2008, APC, https://doi.org/10.1093/bioinformatics/btm604
     """
     size = len(matrix)
     rows = [sum(matrix[i][j] for j in range(size)) for i in range(size)]
@@ -924,7 +924,7 @@ def average_product_corrected(matrix):
 def attention_contacts(maps, weights, bias):
     """Score contacts of one row by logistic regression on its maps: (N, L, L), (N,), scalar -> (L, L).
 
-    Source: Rao et al. 2021, Transformer protein language models are unsupervised structure learners, §3.2-3.3
+    Source: Rao et al. 2021, Transformer protein language models are unsupervised structure learners
     """
     size = maps.shape[-1]
     both = [[[one[i, j] + one[j, i] for j in range(size)] for i in range(size)] for one in maps]

@@ -21,6 +21,8 @@ def test_residues_stand_between_the_first_and_the_last_token():
     assert [row.nonzero().flatten().tolist() for row in residues] == RESIDUES
     assert [row[: len(known)].tolist() for row, known in zip(places, RESIDUES, strict=True)] == RESIDUES
     assert places.shape == (4, 4) and not residues.gather(1, places)[1, 2:].any()
+    prefixed = torch.nn.functional.pad(MASK, (2, 0), value=1)
+    assert torch.equal(find_residues(prefixed, draw(4, 6, 2))[0], residues)
     residues, places = find_residues(None, draw(2, 4, 2))
     assert residues.tolist() == [[False, True, True, False]] * 2 and places.tolist() == [[1, 2]] * 2
     assert find_residues(None, draw(2, 1, 2))[1].shape == (2, 0)
@@ -40,6 +42,8 @@ def test_attention_head():
         maps = torch.cat([each[row][:, kept][:, :, kept] for each in attentions])
         expected = reference.attention_contacts(maps, head.regression.weight[0], head.regression.bias[0])
         assert_same(scores[row][kept][:, kept], expected, *attentions, *head.parameters())
+    prefixed = [torch.nn.functional.pad(each, (2, 0), value=0.5) for each in attentions]
+    assert_same(head(None, tuple(prefixed), residues), scores)
     # A row without residues has nothing to correct, and spoils no gradient.
     assert scores[3].isfinite().all()
     assert all(each.isfinite().all() for each in torch.autograd.grad(scores.sum(), attentions))
