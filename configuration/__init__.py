@@ -12,6 +12,7 @@ from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConf
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
+from .configuration_pair import QkvPairConfig
 from .configuration_recurrent import QkvRecurrentConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 
@@ -26,6 +27,7 @@ CONFIGS = (
     QkvTextEncoderConfig,
     QkvDualEncoderConfig,
     QkvDetectionConfig,
+    QkvPairConfig,
 )
 
 QkvConfig.update_saved = staticmethod(update_saved_config)
@@ -41,6 +43,7 @@ __all__ = [
     "QkvEncoderConfig",
     "QkvEncoderDecoderConfig",
     "QkvImageEncoderConfig",
+    "QkvPairConfig",
     "QkvRecurrentConfig",
     "QkvSpeechEncoderDecoderConfig",
     "QkvTextEncoderConfig",

@@ -41,6 +41,7 @@ class AttentionConfig(PatternConfig):
         attention_bias: Which projections have a bias: all, none, or those listed. Whisper has none on `k_proj`, Qwen2
             none on `o_proj`.
         query_key_norm: Whether the queries and keys of each head are normalised (Qwen3).
+        attention_gate: Whether what each head reads is scaled by a sigmoid of the query's input (AlphaFold 2).
         attention_multiplier: Factor on the attention scores. None is `head_dim**-0.5`; T5 uses 1.
         attention_dropout: Dropout probability of the attention weights.
         position: Position encoding: `learned`, a table (GPT-2); `grid`, a table each for text, rows and columns
@@ -69,6 +70,7 @@ class AttentionConfig(PatternConfig):
     head_dim: Derived = at_least(1)
     attention_bias: bool | list[ProjectionName] = True
     query_key_norm: bool = False
+    attention_gate: bool = False
     attention_multiplier: float | int | None = positive()
     attention_dropout: float | int = rate()
     position: PositionName = "learned"

@@ -74,7 +74,8 @@ class StackConfig(AttentionConfig):
 
         With a bias on the scores, or parameters by head, every process computes all heads: they are made in one place.
         """
-        heads = dict.fromkeys(("q_proj", "k_proj", "v_proj"), "colwise") | {"o_proj": "rowwise"}
+        gate = ("g_proj",) if self.attention_gate else ()
+        heads = dict.fromkeys(("q_proj", "k_proj", "v_proj", *gate), "colwise") | {"o_proj": "rowwise"}
         if self.query_key_norm:  # each process normalises its own heads with the same gain, whose gradient they add up
             heads |= dict.fromkeys(("q_norm", "k_norm"), "replicated_with_grad_allreduce")
         whole = self.position in BIAS_POSITIONS or self.kernel in RECURRENT_KERNELS

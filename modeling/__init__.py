@@ -37,6 +37,13 @@ from .modeling_image_encoder import (
     QkvImageEncoderForMaskedImageModeling,
     QkvImageEncoderModel,
 )
+from .modeling_pair import (
+    QkvPairForContactPrediction,
+    QkvPairForDistancePrediction,
+    QkvPairForMaskedLM,
+    QkvPairForTokenClassification,
+    QkvPairModel,
+)
 from .modeling_recurrent import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
 from .modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
 
@@ -73,6 +80,11 @@ __all__ = [
     "QkvImageEncoderForImageClassification",
     "QkvImageEncoderForMaskedImageModeling",
     "QkvImageEncoderModel",
+    "QkvPairForContactPrediction",
+    "QkvPairForDistancePrediction",
+    "QkvPairForMaskedLM",
+    "QkvPairForTokenClassification",
+    "QkvPairModel",
     "QkvRecurrentForConditionalGeneration",
     "QkvRecurrentModel",
     "QkvSpeechEncoderDecoderForSpeechSeq2Seq",

@@ -6,6 +6,7 @@ Shapes: B batch, T queries, S keys, D hidden_size, H heads, G key-value heads, K
 from typing import Any
 
 from torch import Tensor, nn
+from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, StaticLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -16,13 +17,32 @@ from .normalization import NORMS
 from .position.hooks import NO_POSITION, PositionState, apply_rotation
 
 
+class Gate(nn.Linear):
+    """Compute factors between 0 and 1, sigmoid(W x + b); they start alike for every input, at sigmoid(1) = 0.73.
+
+    Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithm 7, line 4, and §1.11.4 on how gates start,
+        https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: (..., D) -> (..., width)
+    """
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return super().forward(hidden).sigmoid()
+
+    def init_parameters(self, std: float) -> None:
+        """Start with a bias of 1 and without weights."""
+        init.zeros_(self.weight)
+        init.ones_(self.bias)
+
+
 class Attention(nn.Module):
     """Project to heads, mix values by the kernel, project back; G < H shares keys and values among queries.
 
-    Normalised queries and keys (`query_key_norm`) bound the scores, whatever the weights grow to.
+    Normalised queries and keys (`query_key_norm`) bound the scores, whatever the weights grow to. A gate
+    (`attention_gate`) lets a token leave out what a head reads, which a softmax cannot; it starts nearly open.
 
     Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762; grouped queries: Ainslie et al. 2023, §2.2,
-        https://arxiv.org/abs/2305.13245; norms: Henry et al. 2020, https://arxiv.org/abs/2010.04245
+        https://arxiv.org/abs/2305.13245; norms: Henry et al. 2020, https://arxiv.org/abs/2010.04245; gate: Jumper et
+        al. 2021, supplement, algorithm 7, https://doi.org/10.1038/s41586-021-03819-2
     Shapes: (B, T, D) -> (B, T, D) and weights (B, H, T, S) or None
     """
 
@@ -41,6 +61,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, narrow, bias="k_proj" in biased)
         self.v_proj = nn.Linear(config.hidden_size, narrow, bias="v_proj" in biased)
         self.o_proj = nn.Linear(wide, config.hidden_size, bias="o_proj" in biased)
+        self.g_proj = Gate(config.hidden_size, wide) if config.attention_gate else None
         self.q_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else None
         self.k_norm = NORMS[config.norm](config, self.head_dim) if config.query_key_norm else None
 
@@ -70,6 +91,10 @@ class Attention(nn.Module):
     def value(self, hidden: Tensor) -> Tensor:
         """Project values, which never see a position: (B, S, D) -> (B, G, S, K)."""
         return self.heads(self.v_proj(hidden))
+
+    def output(self, mixed: Tensor, hidden: Tensor) -> Tensor:
+        """Gate what the heads read by the queries' input, where there is a gate, and project it: (B, T, D) -> same."""
+        return self.o_proj(mixed if self.g_proj is None else mixed * self.g_proj(hidden))
 
     @property
     def dropout(self) -> float:
@@ -109,7 +134,7 @@ class SelfAttention(Attention):
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
         attend = self.observe(by_mask(attend, attention_mask))
         mixed, weights = attend(self, query, key, value, attention_mask, scaling=self.scaling, **kwargs)
-        return self.o_proj(self.join(mixed, query)), weights
+        return self.output(self.join(mixed, query), position.selected(hidden)), weights
 
     def placed_query(self, hidden: Tensor, position: PositionState) -> Tensor:
         """Project the queries of this layer, not yet rotated: (B, T, D) -> (B, H, T, K)."""
@@ -138,7 +163,7 @@ class CrossAttention(Attention):
         attend = self.observe(by_mask(attend, attention_mask))
         kwargs |= {"scaling": self.scaling, "dropout": self.dropout, "position_bias": None}
         mixed, weights = attend(self, query, key, value, attention_mask, **kwargs)
-        return self.o_proj(self.join(mixed, query)), weights
+        return self.output(self.join(mixed, query), hidden), weights
 
     def cached_key_value(
         self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None

@@ -236,4 +236,5 @@ def layer_step(config: StackConfig, layer: Any, wide: int) -> Callable[..., Tens
     ours = (SelfAttention, CrossAttention, FEED_FORWARDS[config.feed_forward], Residual)
     known = type(layer) is Layer and all(type(each) in ours for each in layer.children())
     stock = all(type(each) is nn.Linear for name, each in layer.named_modules() if name.endswith("_proj"))
-    return LayerStep(config, layer, wide) if known and stock else partial(whole_layer, layer)
+    short = known and stock and not config.attention_gate
+    return LayerStep(config, layer, wide) if short else partial(whole_layer, layer)

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
-from ...configuration.configuration_stack import StackConfig
-from ..normalization import NORMS
+from ..pair.outer_product import OuterProductDifference
 
 
 def symmetrize(pairs: Tensor) -> Tensor:
@@ -56,28 +55,6 @@ class AttentionContactHead(nn.Module):
         return self.regression(features.movedim(1, -1)).squeeze(-1)
 
 
-class OuterProductPairs(nn.Module):
-    """Describe each pair of tokens by the products and the differences of two projections.
-
-    Products say what fits together, differences in what the two are unlike.
-
-    Source: Lin et al. 2023, Evolutionary-scale prediction of atomic-level protein structure with a language model, and
-        its code (`SequenceToPair`), https://doi.org/10.1126/science.ade2574
-    Shapes: (B, T, D) -> (B, T, T, P)
-    """
-
-    def __init__(self, config: StackConfig, inner: int, pairs: int) -> None:
-        super().__init__()
-        self.norm = NORMS[config.norm](config)
-        self.proj = nn.Linear(config.hidden_size, 2 * inner)
-        self.pair_proj = nn.Linear(2 * inner, pairs)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        second, first = self.proj(self.norm(hidden)).chunk(2, dim=-1)  # (B, T, C) each
-        first, second = first[:, :, None], second[:, None]
-        return self.pair_proj(torch.cat((second * first, second - first), dim=-1))
-
-
 class OuterProductContactHead(nn.Module):
     """Score contacts from the last hidden state, by products and differences that are linear in the score.
 
@@ -89,7 +66,7 @@ class OuterProductContactHead(nn.Module):
 
     def __init__(self, config: QkvEncoderConfig) -> None:
         super().__init__()
-        self.pairs = OuterProductPairs(config, inner=64, pairs=1)
+        self.pairs = OuterProductDifference(config, inner=64, pairs=1)
 
     def forward(self, outputs: BaseModelOutput, residues: Tensor) -> Tensor:
         return symmetrize(self.pairs(outputs.last_hidden_state).squeeze(-1))

@@ -122,7 +122,8 @@ class GatedDeltaAttention(SelfAttention):
     """Read a state in which each token first replaces what stood under its key; what is old fades.
 
     Each token says which share of the state of a key-value head is kept and replaced. Queries and keys have length 1,
-    and what is read is normalised in each head; the paper's short convolutions and output gate are left out.
+    and what is read is normalised in each head; the paper's short convolutions are left out, and its output gate is
+    `attention_gate`, a sigmoid here.
 
     Source: Yang, Kautz & Hatamizadeh 2024, Gated Delta Networks, §3.1 to §3.3, https://arxiv.org/abs/2412.06464; decay:
         Dao & Gu 2024, Mamba-2, §7, https://arxiv.org/abs/2405.21060
@@ -160,7 +161,7 @@ class GatedDeltaAttention(SelfAttention):
             turned = apply_rotation(unit_length(activate(query)), unit_length(activate(key)), position.rotation)
             inputs = DeltaInputs(turned[1], activate(value), *self.shares(*gates, attention_mask))
             mixed = self.out_norm(self.mix(turned[0], inputs, attention_mask, past_key_values))
-        return self.o_proj(self.join(mixed.to(hidden.dtype), query)), None
+        return self.output(self.join(mixed.to(hidden.dtype), query), position.selected(hidden)), None
 
     def shares(self, decay: Tensor, rate: Tensor, mask: TokenMask | None) -> tuple[Tensor, Tensor]:
         """Return the logarithm of the share that is kept, and the share replaced: 2 x (B, T, G) -> 2 x (B, G, T)."""

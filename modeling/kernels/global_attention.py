@@ -31,6 +31,10 @@ class GlobalRows(NamedTuple):
     chosen: Tensor
     mask: Tensor
 
+    def read(self, hidden: Tensor) -> Tensor:
+        """Return the layer's inputs at global tokens: (B, T, D) -> (B, M, D)."""
+        return torch.take_along_dim(hidden, self.inputs[..., None], dim=1)
+
     def write(self, values: Tensor, own: Tensor) -> Tensor:
         """Put what global tokens have into what all tokens have: (B, T, ...), (B, M, ...) -> (B, T, ...)."""
         rest = (1,) * (own.ndim - 2)
@@ -131,7 +135,7 @@ class GlobalSelfAttention(SelfAttention):
     def __init__(self, config: StackConfig, layer_index: int) -> None:
         super().__init__(config, layer_index)
         self.global_projections = Attention(config, layer_index)
-        del self.global_projections.o_proj
+        del self.global_projections.o_proj, self.global_projections.g_proj
 
     def forward(
         self,
@@ -147,7 +151,7 @@ class GlobalSelfAttention(SelfAttention):
             return output, weights
         rows = global_tokens.rows(hidden, position.read)
         mixed, own = self.attend_globally(hidden, rows, position.rotation, weighted=weights is not None)
-        output = rows.write(output, self.o_proj(mixed.flatten(2)))
+        output = rows.write(output, self.output(mixed.flatten(2), rows.read(hidden)))
         if weights is not None and own is not None:
             weights = rows.write(weights.transpose(1, 2), own.transpose(1, 2)).transpose(1, 2)
         return output, weights
@@ -157,7 +161,7 @@ class GlobalSelfAttention(SelfAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Attend from global tokens to all: (B, T, D) -> (B, M, H, K) and, where asked for, weights (B, H, M, T)."""
         project = self.global_projections
-        chosen = torch.take_along_dim(hidden, rows.inputs[..., None], dim=1)
+        chosen = rows.read(hidden)
         turned = None if rotation is None else rows.rotation(rotation)
         query, key = apply_rotation(project.query(chosen), project.key(hidden), turned)
         attend: Any = eager_attention if weighted else ALL_ATTENTION_FUNCTIONS["sdpa"]

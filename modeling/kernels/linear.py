@@ -205,7 +205,7 @@ class LinearSelfAttention(SelfAttention):
             features = group_features(*mapped, value, position.rotation)
             mixed = self.mix(features, attention_mask, past_key_values)
             weights = self.weights(features, attention_mask, past_key_values, kwargs)
-        return self.o_proj(self.join(mixed.to(hidden.dtype), query)), weights
+        return self.output(self.join(mixed.to(hidden.dtype), query), position.selected(hidden)), weights
 
     def mix(self, features: Features, mask: TokenMask | None, past_key_values: Cache | None) -> Tensor:
         """Mix values, and store the state after them: -> (B, T, H, K)."""
@@ -262,7 +262,7 @@ class LinearCrossAttention(CrossAttention):
             state = self.memory_state(read, past_key_values)
             grouped = mapped.unflatten(1, (state[0].shape[1], -1))
             mixed = read_state(grouped, grouped, state)
-        return self.o_proj(self.join(mixed.to(hidden.dtype), query)), weights
+        return self.output(self.join(mixed.to(hidden.dtype), query), hidden), weights
 
     def key_value(
         self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None, kwargs: dict[str, Any]

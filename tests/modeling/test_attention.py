@@ -6,7 +6,8 @@ from torch.nn import functional as F
 from transformers import DynamicCache, EncoderDecoderCache
 
 import reference
-from comparison import EXACT, assert_same, decoder, draw, encoder, exact, jittered
+from comparison import EXACT, assert_same, decoder, draw, encoder, exact, gate_of, jittered
+from qkv import QkvDecoderModel
 from qkv.modeling.attention import CrossAttention, SelfAttention
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.position.hooks import PositionState
@@ -27,7 +28,7 @@ def loop(module, x_q, x_kv, config, **given):
     ]
     scale = config.attention_multiplier
     heads = (config.num_attention_heads, config.num_key_value_heads)
-    return reference.multi_head_attention(x_q, x_kv, *weights, *heads, scale=scale, **given)
+    return reference.multi_head_attention(x_q, x_kv, *weights, *heads, scale=scale, gate=gate_of(module), **given)
 
 
 @GROUPS
@@ -90,6 +91,19 @@ def test_queries_and_keys_may_be_normalised(groups, kind):
         hooks = {"rotate_query": normed(module.q_norm), "rotate_key": normed(module.k_norm)}
         mixed, _ = module(*given)
         assert_same(mixed, loop(module, hidden, given[-1], config, **hooks)[0], *given, *module.parameters())
+
+
+@GROUPS
+def test_what_heads_read_may_be_gated(groups):
+    """By the input of the queries, in self- and in cross-attention; a fresh gate is nearly open for every token."""
+    config = config_of(decoder, cross_attention=True, attention_gate=True, num_key_value_heads=groups)
+    hidden, memory = draw(2, 5, 6), draw(2, 7, 6)
+    for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
+        module = jittered(module).eval()
+        mixed, _ = module(*given)
+        assert_same(mixed, loop(module, hidden, given[-1], config)[0], *given, *module.parameters())
+    gate = QkvDecoderModel(config).layers[0].cross_attn.g_proj
+    assert not gate.weight.any() and (gate.bias == 1).all()
 
 
 def test_only_the_listed_projections_have_a_bias():

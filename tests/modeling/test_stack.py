@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import reference
-from comparison import assert_same, decoder, encoder, exact, jittered
+from comparison import assert_same, decoder, encoder, exact, gate_of, jittered
 from qkv.configuration.axes import (
     ROTARY_POSITIONS,
     FeedForwardName,
@@ -118,6 +118,7 @@ def loop(model, ids):
         predicates = [partial(PREDICATES[pattern], **own), *([reference.causal] if config.causal else [])]
         module = layer.self_attn
         given = {"visible": reference.visibility(*predicates), **hooks(model, pattern, module)}
+        given |= {"gate": gate_of(module)}
         projections = (module.q_proj, module.k_proj, module.v_proj, module.o_proj)
         weights = [tensor for projection in projections for tensor in (projection.weight, projection.bias)]
 
@@ -169,6 +170,7 @@ OTHERS = {
     "layer scale": {"layer_scale": 0.1},
     "normed queries and keys": {"query_key_norm": True, "position": "rope"},
     "normed queries and keys, rms": {"query_key_norm": True, "norm": "rms", "position": "t5"},
+    "gated": {"attention_gate": True, "position": "alibi"},
     "no bias in norms": {"norm_bias": False, "embedding_norm": True, "query_key_norm": True},
     "no first norm": {"embedding_norm": "instead"},
     "half a rotation": {"position": "rope", "rope_parameters": {"rope_theta": 50.0, "partial_rotary_factor": 0.5}},
@@ -179,7 +181,7 @@ OTHERS = {
     },
     "all at once": {
         **{"parallel_residual": True, "layer_scale": 0.1, "query_key_norm": True, "norm_bias": False},
-        **{"embedding_norm": "instead", "position": "alibi", "feed_forward": "glu"},
+        **{"attention_gate": True, "embedding_norm": "instead", "position": "alibi", "feed_forward": "glu"},
     },
 }
 

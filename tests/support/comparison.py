@@ -65,6 +65,12 @@ def jittered(module: nn.Module) -> nn.Module:
     return module
 
 
+def gate_of(module: nn.Module) -> tuple[Tensor, Tensor] | None:
+    """Weight and bias of an attention's gate."""
+    gate = module.g_proj
+    return None if gate is None else (gate.weight, gate.bias)
+
+
 def assert_same(actual: Tensor, expected: Tensor, *leaves: Tensor, tolerance: float = EXACT) -> None:
     """Equal values and, for every leaf, equal gradients of a random weighting of the values."""
     assert actual.shape == expected.shape and actual.dtype == expected.dtype

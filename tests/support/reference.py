@@ -543,12 +543,14 @@ def gated_delta_rule(q, k, v, decay, rate, keep=None, documents=None):
 
 def multi_head_attention(
     x_q, x_kv, q_weight, q_bias, k_weight, k_bias, v_weight, v_bias, o_weight, o_bias, heads, kv_heads,
-    *, scale=None, visible=None, bias=None, rotate_query=None, rotate_key=None,
+    *, scale=None, visible=None, bias=None, rotate_query=None, rotate_key=None, gate=None,
 ):  # fmt: skip
     """Project, split into heads, attend, concatenate, project: (B, T, D), (B, S, D) -> (B, T, D), weights (B, H, T, S).
 
     Weights lie as in `nn.Linear`, (out, in). `rotate_*` map projected heads (B, H, T, K) to the same shape (RoPE).
-    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762
+    `gate` is the linear map whose sigmoid scales what is concatenated.
+    Source: Vaswani et al. 2017, §3.2.2, https://arxiv.org/abs/1706.03762; gate: Jumper et al. 2021, supplement,
+    algorithm 7, lines 4 and 6, https://doi.org/10.1038/s41586-021-03819-2
     """
     q = split_heads(linear(x_q, q_weight, q_bias), heads)
     k = split_heads(linear(x_kv, k_weight, k_bias), kv_heads)
@@ -556,10 +558,17 @@ def multi_head_attention(
     q = q if rotate_query is None else rotate_query(q)
     k = k if rotate_key is None else rotate_key(k)
     mixed, weights = attention(q, k, v, scale, visible, bias)
-    return linear(merge_heads(mixed), o_weight, o_bias), weights
+    return linear(gate_values(merge_heads(mixed), x_q, gate), o_weight, o_bias), weights
 
 
-def global_attention(x, local, own, output, heads, kv_heads, chosen, *, visible=None, keep=None, rotate=None):
+def gate_values(values, x, gate):
+    """Scale values by the sigmoid of a linear map (weight, bias) of x; without a map return them: (..., D) -> same."""
+    return values if gate is None else values * sigmoid(linear(x, *gate))
+
+
+def global_attention(
+    x, local, own, output, heads, kv_heads, chosen, *, visible=None, keep=None, rotate=None, gate=None
+):
     """Attend by Q_s, K_s, V_s where `visible` and to `chosen` tokens; rows of these by Q_g, K_g, V_g to all that `keep` has.
 
     `local` and `own` are the weights and biases of both sets of projections, `output` those of the map after them.
@@ -574,7 +583,7 @@ def global_attention(x, local, own, output, heads, kv_heads, chosen, *, visible=
     def near(b, t, s):
         return real(b, t, s) and (visible is None or visible(b, t, s) or bool(chosen[b, s]))
 
-    turns = {"rotate_query": rotate, "rotate_key": rotate}
+    turns = {"rotate_query": rotate, "rotate_key": rotate, "gate": gate}
     rows, row_weights = multi_head_attention(x, x, *local, *output, heads, kv_heads, visible=near, **turns)
     global_rows, global_weights = multi_head_attention(x, x, *own, *output, heads, kv_heads, visible=real, **turns)
     mixed, weights = [], []

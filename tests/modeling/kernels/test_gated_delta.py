@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache
 
 import reference
-from comparison import assert_same, decoder, draw, exact, jittered
+from comparison import assert_same, decoder, draw, exact, gate_of, jittered
 from errors import raises_sentence
 from qkv import QkvDecoderForCausalLM
 from qkv.modeling.kernels import chunks
@@ -56,13 +56,14 @@ def loop(module, hidden, turn=lambda heads: heads, **given):
     mixed = reference.gated_delta_rule(query, key, value, decay, rate, **given)
     norm = module.out_norm
     mixed = each(lambda vector: reference.rms_norm(vector, norm.weight, norm.eps), mixed)
-    return module.o_proj(mixed.transpose(1, 2).flatten(2))
+    return module.o_proj(reference.gate_values(mixed.transpose(1, 2).flatten(2), hidden, gate_of(module)))
 
 
 @GROUPS
 @pytest.mark.parametrize("length", [1, 2, 3, 7])
 def test_gated_delta_attention(groups, length):
-    module, hidden = attention(num_key_value_heads=groups), draw(2, length, 6)
+    module = attention(num_key_value_heads=groups, attention_gate=groups == 2)
+    hidden = draw(2, length, 6)
     assert_same(module(hidden)[0], loop(module, hidden), hidden, *module.parameters())
 
 

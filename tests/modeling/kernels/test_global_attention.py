@@ -10,7 +10,7 @@ from transformers import DynamicCache
 
 import qkv
 import reference
-from comparison import EXACT, assert_same, differentiable_flex, draw, encoder, exact, jittered
+from comparison import EXACT, assert_same, differentiable_flex, draw, encoder, exact, gate_of, jittered
 from errors import raises_sentence
 from qkv.modeling.attention import SelfAttention
 from qkv.modeling.kernels.global_attention import GlobalSelfAttention, GlobalTokens
@@ -54,6 +54,7 @@ def projections(module: Any) -> list[Tensor]:
 @pytest.mark.parametrize("marks", CHOSEN)
 def test_rows_are_those_of_the_paper(marks: str, padded: bool, position: str, groups: int, backend: str) -> None:
     config = encoder(**{**SIZES, "num_key_value_heads": groups}, position=position, attn_implementation=backend)
+    config.attention_gate = padded
     module, hidden = jittered(GlobalSelfAttention(config, 0)).eval(), draw(2, 6, 6)
     keep = KEEP if padded else torch.ones_like(KEEP)
     chosen = CHOSEN[marks].bool() & keep.bool()
@@ -65,7 +66,7 @@ def test_rows_are_those_of_the_paper(marks: str, padded: bool, position: str, gr
     tokens = GlobalTokens(chosen, torch.where(keep.bool(), 0, -1), int(chosen.sum(-1).max()))
     output, weights = module(hidden, mask, PositionState(rotation), global_tokens=tokens)
     frequencies, _ = reference.rope_frequencies(4, 10000.0)
-    given = {"visible": lambda b, t, s: bool(near[t, s]), "keep": keep}
+    given = {"visible": lambda b, t, s: bool(near[t, s]), "keep": keep, "gate": gate_of(module)}
     if position == "rope":
         given["rotate"] = lambda heads: reference.rotate_heads(heads, PLACES, frequencies)
     local, own = projections(module), projections(module.global_projections)
@@ -73,7 +74,7 @@ def test_rows_are_those_of_the_paper(marks: str, padded: bool, position: str, gr
         hidden, local, own, weights_of(module.o_proj), 4, groups, chosen, **given
     )
     real = keep.bool()
-    leaves = [hidden, *own, *([] if marks == "all" else local), *module.o_proj.parameters()]
+    leaves = [hidden, *own, *([] if marks == "all" else local), *module.o_proj.parameters(), *(gate_of(module) or ())]
     assert_same(output[real], expected[real], *leaves)
     if backend == "eager":
         assert weights is not None

@@ -8,7 +8,7 @@ import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
 import reference
-from comparison import assert_same, decoder, draw, encoder, exact, jittered
+from comparison import assert_same, decoder, draw, encoder, exact, gate_of, jittered
 from errors import raises_sentence
 from qkv.configuration.axes import FeatureMapName
 from qkv.modeling.kernels import chunks, linear
@@ -39,7 +39,7 @@ def loop(module, query, memory, **given):
     """The module's heads in the formula of the paper, and its last projection."""
     heads = [module.query(query), module.key(memory), module.value(memory)]
     mixed, weights = reference.linear_attention(*heads, module.config.feature_map, **given)
-    return module.o_proj(mixed.transpose(1, 2).flatten(2)), weights
+    return module.o_proj(reference.gate_values(mixed.transpose(1, 2).flatten(2), query, gate_of(module))), weights
 
 
 def rule(config, **given):
@@ -66,7 +66,7 @@ def test_feature_maps(name):
 @LENGTHS
 @MAPS
 def test_self_attention(stack, groups, length, feature_map):
-    config = config_of(stack, num_key_value_heads=groups, feature_map=feature_map)
+    config = config_of(stack, num_key_value_heads=groups, feature_map=feature_map, attention_gate=groups == 2)
     module, hidden = jittered(LinearSelfAttention(config, 0)), draw(2, length, 6)
     mixed, weights = whole(module, hidden)
     expected, expected_weights = loop(module, hidden, hidden, visible=rule(config))
@@ -149,7 +149,8 @@ def test_documents_are_separate(stack, position, name, side):
 @MAPS
 @pytest.mark.parametrize("side", [None, *PADDING])
 def test_cross_attention(groups, feature_map, side):
-    config = config_of(decoder, cross_attention=True, num_key_value_heads=groups, feature_map=feature_map)
+    fields = {"num_key_value_heads": groups, "feature_map": feature_map, "attention_gate": groups == 2}
+    config = config_of(decoder, cross_attention=True, **fields)
     module, hidden, memory = jittered(LinearCrossAttention(config, 0)), draw(2, 4, 6), draw(2, 7, 6)
     mask = None if side is None else TokenMask(PADDING[side], None)
     mixed, weights = whole(module, hidden, memory, mask)

@@ -1,0 +1,159 @@
+"""Models of residues and of their pairs: AlphaFold 2's Evoformer, and the folding trunk of ESMFold."""
+
+from typing import ClassVar
+
+from .axes import ActivationName, FrontendName, OuterProductName
+from .configuration_attention import check_head_size
+from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
+from .configuration_stack import StackConfig
+
+
+@checked
+class QkvPairConfig(QkvConfig):
+    """Configure a model of a chain and of all its pairs: residues -> blocks -> one vector each, and one for each pair.
+
+    Args:
+        vocab_size: Number of kinds of residues, with padding and masks.
+        hidden_size: Width of a residue's vector.
+        num_hidden_layers: Number of blocks.
+        num_attention_heads: Number of heads with which residues attend to each other.
+        intermediate_size: Width inside the transition of residues. None is `4 * hidden_size`.
+        pair_hidden_size: Width of a pair's vector.
+        num_pair_attention_heads: Number of heads of triangle attention.
+        pair_intermediate_size: Width inside the transition of pairs. None is `4 * pair_hidden_size`.
+        attention_gate: Whether what each head reads is scaled by a sigmoid of the query's input.
+        column_attention: Whether residues also attend along the columns of an alignment, which `msa_ids` needs.
+        outer_product: How residues update pairs: `mean`, outer products averaged over an alignment (AlphaFold 2);
+            `difference`, products and differences of components (ESMFold).
+        outer_product_size: Width of the projections that are multiplied. None is 32, or half of `pair_hidden_size` for
+            `difference`.
+        pair_embedding: Whether pairs start from a sum of projections of both residues (AlphaFold 2).
+        relative_position_bins: Distance in the chain from which on all are embedded alike. 0 leaves order unseen.
+        num_distance_bins: Number of kinds of distances that `distance_bins` tells of pairs. 0 is none.
+        num_distogram_bins: Number of kinds of distances that are predicted.
+        num_recycles: How often the result is added to the input of another pass.
+        chunk_size: Number of rows of pairs whose attention is computed at once; it bounds memory and changes nothing.
+        hidden_act: Activation of transitions.
+        norm_eps: Added to the variance before the square root.
+        final_norm: Whether a norm follows the last block.
+        attention_dropout: Dropout probability of the attention weights.
+        residual_dropout: Dropout probability at the end of each branch of residues.
+        pair_dropout: Dropout probability at the end of each branch of pairs, alike in a row or a column.
+        classifier_dropout: Dropout probability before a classifier.
+        label_smoothing: Probability that the loss moves from the right class to all of them evenly.
+        initializer_range: Standard deviation of initial weights.
+        pad_token_id: Token that fills up short rows.
+        bos_token_id: Token that begins a chain.
+        eos_token_id: Token or tokens that end a chain.
+    """
+
+    model_type = "qkv_pair"
+    frontend: ClassVar[FrontendName] = "tokens"
+    scale_embedding: ClassVar[bool] = False
+    auto_classes: ClassVar[dict[str, str]] = {
+        "AutoConfig": "configuration_pair.QkvPairConfig",
+        "AutoModel": "modeling_pair.QkvPairModel",
+        "AutoModelForMaskedLM": "modeling_pair.QkvPairForMaskedLM",
+        "AutoModelForTokenClassification": "modeling_pair.QkvPairForTokenClassification",
+    }
+
+    vocab_size: int = at_least(1, 33)
+    hidden_size: int = at_least(1, 256)
+    num_hidden_layers: int = at_least(1, 48, most=10_000)
+    num_attention_heads: int = at_least(1, 8)
+    intermediate_size: Derived = at_least(1)
+    pair_hidden_size: int = at_least(1, 128)
+    num_pair_attention_heads: int = at_least(1, 4)
+    pair_intermediate_size: Derived = at_least(1)
+    attention_gate: bool = True
+    column_attention: bool = False
+    outer_product: OuterProductName = "mean"
+    outer_product_size: Derived = at_least(1)
+    pair_embedding: bool = True
+    relative_position_bins: int = at_least(0, 32)
+    num_distance_bins: int = at_least(0, 0)
+    num_distogram_bins: int = at_least(1, 64)
+    num_recycles: int = at_least(0, 0, most=100)
+    chunk_size: int = at_least(1, 128)
+    hidden_act: ActivationName = "relu"
+    norm_eps: float | int = positive(1e-5)
+    final_norm: bool = True
+    attention_dropout: float | int = rate()
+    residual_dropout: float | int = rate()
+    pair_dropout: float | int = rate()
+    classifier_dropout: float | int = rate()
+    label_smoothing: float | int = rate()
+    initializer_range: float | int = positive(0.02)
+    pad_token_id: int | None = 1
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    def __post_init__(self, **kwargs: object) -> None:
+        sizes = {"mean": 32, "difference": max(self.pair_hidden_size // 2, 1)}
+        derived = {
+            "intermediate_size": 4 * self.hidden_size,
+            "pair_intermediate_size": 4 * self.pair_hidden_size,
+            "outer_product_size": sizes[self.outer_product],
+        }
+        for name, value in derived.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        super().__post_init__(**kwargs)
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of a residue's embedding."""
+        return self.hidden_size
+
+    @property
+    def output_width(self) -> int:
+        """Width of the last hidden state, which heads read."""
+        return self.hidden_size
+
+    def residue_stack(self) -> StackConfig:
+        """Return the config of what acts on residues: attention, transition, residual connections."""
+        return self.part(
+            hidden_size=self.hidden_size,
+            num_attention_heads=self.num_attention_heads,
+            intermediate_size=self.intermediate_size,
+            residual_dropout=self.residual_dropout,
+        )
+
+    def pair_stack(self) -> StackConfig:
+        """Return the config of what acts on pairs."""
+        return self.part(
+            hidden_size=self.pair_hidden_size,
+            num_attention_heads=self.num_pair_attention_heads,
+            intermediate_size=self.pair_intermediate_size,
+            residual_dropout=self.pair_dropout,
+        )
+
+    def part(self, **sizes: object) -> StackConfig:
+        """Return the config of a part of these sizes."""
+        return StackConfig(
+            **sizes,
+            num_hidden_layers=self.num_hidden_layers,
+            position="none",
+            attention_bias=["o_proj"],
+            attention_gate=self.attention_gate,
+            attention_dropout=self.attention_dropout,
+            hidden_act=self.hidden_act,
+            norm_eps=self.norm_eps,
+        )
+
+    def validate_heads(self) -> None:
+        """Check that residues and pairs divide into heads."""
+        check_head_size(self.hidden_size, self.num_attention_heads)
+        if self.pair_hidden_size % self.num_pair_attention_heads:
+            raise ValueError(
+                f"pair_hidden_size={self.pair_hidden_size} is not a multiple of num_pair_attention_heads="
+                f"{self.num_pair_attention_heads}; change one of them"
+            )
+
+    def validate_alignment(self) -> None:
+        """Check that all rows of an alignment reach the pairs."""
+        if self.column_attention and self.outer_product != "mean":
+            raise ValueError(
+                f"column_attention=True reads alignments, of which outer_product={self.outer_product!r} sees the first "
+                "row alone; set outer_product='mean'"
+            )

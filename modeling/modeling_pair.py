@@ -1,0 +1,393 @@
+"""Models of a chain and its pairs: input_ids -> residues, pairs -> blocks -> both -> head -> logits.
+
+Shapes: B batch, L residues, S further sequences of an alignment, D width of a residue, C width of a pair, V vocabulary,
+labels or bins of distances.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, TokenClassifierOutput
+from transformers.utils.generic import ModelOutput, merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from ..configuration.configuration_pair import QkvPairConfig
+from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
+from .checks.inputs import check_embeddings, check_padding_mask, check_position_ids, check_range, check_spelling
+from .frontend import FRONTENDS
+from .heads.contact import symmetrize
+from .heads.head import label_classifier, token_output
+from .heads.loss import Count, binary_cross_entropy, cross_entropy
+from .kernel import wants_weights
+from .normalization import NORMS
+from .pair.block import PairBlock
+
+
+@dataclass
+class PairOutput(BaseModelOutput):
+    """Output of a model of pairs.
+
+    Shapes: last_hidden_state (B, L, D), pair_hidden_state (B, L, L, C), of an alignment msa_hidden_state (B, S, L, D),
+    hidden_states of every block (B, L, D) or (B, 1 + S, L, D), attentions (B, H, L, L) or (B, 1 + S, H, L, L)
+    """
+
+    pair_hidden_state: Tensor | None = None
+    msa_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class PairClassifierOutput(ModelOutput):
+    """Output of a head on pairs: loss, logits (B, L, L) or (B, L, L, V), and what the model returned."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    pair_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class PairEmbedding(nn.Module):
+    """Start pairs from both residues, their distance in the chain and, where given, in space.
+
+    Source: Jumper et al. 2021, supplement, algorithms 3 to 5, https://doi.org/10.1038/s41586-021-03819-2; the vector of
+        pairs with padding, number 0: Lin et al. 2023, ESMFold's code, https://doi.org/10.1126/science.ade2574
+    Shapes: residues (B, L, D), positions (B or 1, L), mask (B, L) or None, bins (B, L, L) or None -> (B, L, L, C)
+    """
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__()
+        width, self.bins = config.pair_hidden_size, config.relative_position_bins
+        self.left = nn.Linear(config.hidden_size, width) if config.pair_embedding else None
+        self.right = nn.Linear(config.hidden_size, width, bias=False) if config.pair_embedding else None
+        self.relative_positions = nn.Embedding(2 * self.bins + 2, width) if self.bins else None
+        self.distances = nn.Embedding(config.num_distance_bins, width) if config.num_distance_bins else None
+        self.width = width
+
+    def forward(self, hidden: Tensor, positions: Tensor, mask: Tensor | None, bins: Tensor | None) -> Tensor:
+        batch, length = hidden.shape[:2]
+        pair = hidden.new_zeros(batch, length, length, self.width)
+        if self.left is not None and self.right is not None:
+            pair = pair + self.left(hidden)[:, :, None] + self.right(hidden)[:, None]
+        if self.relative_positions is not None:
+            pair = pair + self.relative_positions(self.relative(positions, mask))
+        if self.distances is not None:
+            pair = pair + self.distances(torch.zeros_like(pair[..., 0], dtype=torch.long) if bins is None else bins)
+        return pair
+
+    def relative(self, positions: Tensor, mask: Tensor | None) -> Tensor:
+        """Return numbers of clipped differences of positions, 0 for pairs with padding: (B, L) -> (B, L, L)."""
+        difference = positions[:, None] - positions[:, :, None]
+        numbers = difference.clamp(-self.bins, self.bins) + self.bins + 1
+        return numbers if mask is None else numbers * (mask[:, :, None] & mask[:, None])
+
+
+class Recycling(nn.Module):
+    """Add the normalised result of a pass to the input of the next; before the first there is a result of zeros.
+
+    Source: Jumper et al. 2021, supplement, algorithm 32, https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: residues (B, L, D), pairs (B, L, L, C) -> same
+    """
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__()
+        residue, pair = config.residue_stack(), config.pair_stack()
+        self.norm, self.pair_norm = NORMS[residue.norm](residue), NORMS[pair.norm](pair)
+
+    def forward(self, hidden: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
+        return self.norm(hidden), self.pair_norm(pair)
+
+
+class QkvPairModel(QkvPreTrainedModel):
+    """Blocks over residues and their pairs: AlphaFold 2's Evoformer, ESMFold's trunk by configuration.
+
+    `input_ids -> residues, pairs -> blocks -> last_hidden_state (B, L, D), pair_hidden_state (B, L, L, C)`
+
+    What a residue is, and where the chain begins, say the tokens: there is no class token, and every token has pairs.
+    """
+
+    config: QkvPairConfig
+    _supports_flash_attn = False
+    _supports_flex_attn = False
+    _no_split_modules = ["PairBlock"]
+    _can_record_outputs = {
+        "hidden_states": OutputRecorder(PairBlock, index=0),
+        "attentions": OutputRecorder(PairBlock, index=2),
+    }
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = FRONTENDS["tokens"](config)
+        self.embed_pairs = PairEmbedding(config)
+        self.recycling = Recycling(config) if config.num_recycles else None
+        self.blocks = nn.ModuleList(PairBlock(config, index) for index in range(config.num_hidden_layers))
+        residue, pair = config.residue_stack(), config.pair_stack()
+        self.norm = NORMS[residue.norm](residue) if config.final_norm else nn.Identity()
+        self.pair_norm = NORMS[pair.norm](pair) if config.final_norm else nn.Identity()
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        msa_ids: Tensor | None = None,
+        msa_attention_mask: Tensor | None = None,
+        distance_bins: Tensor | None = None,
+        num_recycles: int | None = None,
+        **kwargs: Any,
+    ) -> PairOutput:
+        """Represent residues (B, L) and all pairs of them; `attention_mask` (B, L) is 0 at padding.
+
+        `msa_ids` (B, S, L) are further sequences aligned with the chain, `msa_attention_mask` (B, S) is 0 at those that
+        fill up. `distance_bins` (B, L, L) are known distances, as numbers of bins. Of `num_recycles + 1` passes the last
+        has gradients.
+        """
+        exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
+        check_spelling(self.forward, kwargs)
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        check_embeddings(hidden, self.config.hidden_size)
+        mask = self.real(hidden, attention_mask)
+        positions = self.positions(hidden, position_ids)
+        check_bins(hidden, distance_bins, self.config.num_distance_bins)
+        pair = self.embed_pairs(hidden, positions, mask, distance_bins)
+        sequence_mask = None
+        if msa_ids is not None:
+            hidden, sequence_mask = self.align(hidden, msa_ids, msa_attention_mask)
+        hidden, pair = self.run(hidden, pair, self.passes(num_recycles), mask, sequence_mask, **kwargs)
+        hidden, pair = self.norm(hidden), self.pair_norm(pair)
+        if msa_ids is None:
+            return PairOutput(hidden, pair_hidden_state=pair)
+        return PairOutput(hidden[:, 0], pair_hidden_state=pair, msa_hidden_state=hidden[:, 1:])
+
+    def run(
+        self,
+        hidden: Tensor,
+        pair: Tensor,
+        passes: int,
+        *masks: Tensor | None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Run all blocks as often as there are passes; (B, L, D) or (B, S, L, D), (B, L, L, C) -> same."""
+        backend = "eager" if wants_weights(self.config, kwargs) else self.config._attn_implementation
+        kwargs["attention_implementation"] = backend
+        given, before = (hidden, pair), (torch.zeros_like(hidden), torch.zeros_like(pair))
+        for index in range(passes):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and index == passes - 1):
+                hidden, pair = given
+                if self.recycling is not None:
+                    added, added_pair = self.recycling(*(each.detach() for each in before))
+                    hidden, pair = hidden + added, pair + added_pair
+                for block in self.blocks:
+                    hidden, pair, _ = block(hidden, pair, *masks, **kwargs)
+                before = (hidden, pair)
+        return hidden, pair
+
+    def real(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
+        """Return which residues are real (B, L), None where all are."""
+        if attention_mask is None:
+            return None
+        check_padding_mask(attention_mask, hidden, 0, hidden.shape[1])
+        return attention_mask.bool()
+
+    def positions(self, hidden: Tensor, position_ids: Tensor | None) -> Tensor:
+        """Return the places of residues in the chain, counted from 0 unless given: (B or 1, L)."""
+        check_position_ids(hidden, position_ids)
+        return torch.arange(hidden.shape[1], device=hidden.device)[None] if position_ids is None else position_ids
+
+    def passes(self, num_recycles: int | None) -> int:
+        """Return the number of passes."""
+        if num_recycles and self.recycling is None:
+            raise ValueError(
+                f"num_recycles={num_recycles} needs a model that was built with num_recycles in its config"
+            )
+        return 1 + (self.config.num_recycles if num_recycles is None else num_recycles)
+
+    def align(self, hidden: Tensor, msa_ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Put further sequences under the first: (B, L, D), (B, S, L) -> (B, 1 + S, L, D), (B, 1 + S) or None."""
+        if not self.config.column_attention:
+            raise ValueError("msa_ids need column_attention=True in the config, by which sequences read each other")
+        if msa_ids.ndim != 3 or (msa_ids.shape[0], msa_ids.shape[2]) != hidden.shape[:2]:
+            raise ValueError(
+                f"msa_ids of shape {tuple(msa_ids.shape)} are not (batch, sequences, length) = ({hidden.shape[0]}, any, "
+                f"{hidden.shape[1]}); align each sequence with the chain"
+            )
+        rows = torch.cat((hidden[:, None], self.embed_tokens(msa_ids)), dim=1)
+        if mask is None:
+            return rows, None
+        if mask.shape != msa_ids.shape[:2]:
+            raise ValueError(
+                f"msa_attention_mask of shape {tuple(mask.shape)} does not fit {tuple(msa_ids.shape[:2])} sequences"
+            )
+        return rows, torch.cat((torch.ones_like(mask[:, :1]), mask), dim=1).bool()
+
+
+def check_bins(hidden: Tensor, bins: Tensor | None, count: int) -> None:
+    """Check numbers of distances (B, L, L), which the config has to know of."""
+    if bins is None:
+        return
+    batch, length = hidden.shape[:2]
+    if not count:
+        raise ValueError("distance_bins need num_distance_bins in the config, which is 0")
+    if bins.shape != (batch, length, length):
+        raise ValueError(f"distance_bins of shape {tuple(bins.shape)} do not fit pairs of {(batch, length, length)}")
+    check_range("distance_bins", bins, count, "distances", "set num_distance_bins")
+
+
+class PairHead(QkvPreTrainedModel):
+    """The base of heads on residues or pairs."""
+
+    config: QkvPairConfig
+    _supports_flash_attn = False
+    _supports_flex_attn = False
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__(config)
+        self.model = QkvPairModel(config)
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.embed_tokens
+
+
+class PairLevelHead(PairHead):
+    """Score pairs by a linear map, the same in both orders: (B, L, L, C) -> (B, L, L, V)."""
+
+    def __init__(self, config: QkvPairConfig, classes: int) -> None:
+        super().__init__(config)
+        self.classifier = nn.Linear(config.pair_hidden_size, classes)
+        # A saved map has room for one class each, and no Auto class is for pairs.
+        config.auto_map = {**config.auto_map, "AutoModel": f"modeling_pair.{type(self).__name__}"}
+        self.post_init()
+
+    def score(self, outputs: PairOutput) -> Tensor:
+        """Return the mean of the scores of (i, j) and (j, i): (B, L, L, V)."""
+        return symmetrize(self.classifier(outputs.pair_hidden_state).movedim(-1, 1)).movedim(1, -1) / 2
+
+
+class QkvPairForContactPrediction(PairLevelHead):
+    """Predict which residues touch: `input_ids -> QkvPairModel -> classifier of pairs -> logits (B, L, L)`."""
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__(config, 1)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Count = None,
+        **kwargs: Any,
+    ) -> PairClassifierOutput:
+        """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
+        outputs = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
+        logits = self.score(outputs).squeeze(-1)
+        real = None if attention_mask is None else (attention_mask[:, :, None] * attention_mask[:, None]).bool()
+        mend = "mark pairs in contact 1, all others 0"
+        loss = binary_cross_entropy(logits, labels, real, num_items_in_batch, mend)
+        return pair_output(outputs, logits, loss)
+
+
+class QkvPairForDistancePrediction(PairLevelHead):
+    """Predict a distogram: `input_ids -> QkvPairModel -> classifier of pairs -> logits (B, L, L, V)` over distances.
+
+    Source: Jumper et al. 2021, supplement, §1.9.8, https://doi.org/10.1038/s41586-021-03819-2
+    """
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__(config, config.num_distogram_bins)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Count = None,
+        **kwargs: Any,
+    ) -> PairClassifierOutput:
+        """Predict distances; `labels` (B, L, L) are numbers of bins, -100 where none is due."""
+        outputs = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
+        logits = self.score(outputs)
+        loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
+        return pair_output(outputs, logits, loss)
+
+
+class QkvPairForMaskedLM(PairHead):
+    """Predict masked residues: `input_ids -> QkvPairModel -> lm_head -> logits (B, L, V)`.
+
+    Source: Jumper et al. 2021, supplement, §1.9.9, https://doi.org/10.1038/s41586-021-03819-2
+    """
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.lm_head
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        msa_labels: Tensor | None = None,
+        num_items_in_batch: Count = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """Predict masked residues; `labels` (B, L), and `msa_labels` (B, S, L) of an alignment, are -100 elsewhere."""
+        outputs = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
+        logits, targets = self.lm_head(outputs.last_hidden_state), labels
+        scored = logits
+        if labels is not None and msa_labels is not None:
+            # One mean over all masked residues, whichever sequence they are of.
+            scored = torch.cat((logits[:, None], self.lm_head(outputs.msa_hidden_state)), dim=1)
+            targets = torch.cat((labels[:, None], msa_labels), dim=1)
+        loss = cross_entropy(scored, targets, num_items_in_batch, self.config.label_smoothing)
+        return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
+
+
+class QkvPairForTokenClassification(PairHead):
+    """Label each residue: `input_ids -> QkvPairModel -> classifier -> logits (B, L, V)`."""
+
+    def __init__(self, config: QkvPairConfig) -> None:
+        super().__init__(config)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.classifier = label_classifier(config)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Count = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Classify each residue; `labels` (B, L) are -100 where none is due."""
+        outputs = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
+
+
+def pair_output(outputs: PairOutput, logits: Tensor, loss: Tensor | None) -> PairClassifierOutput:
+    """Join scores of pairs with what the model returned."""
+    return PairClassifierOutput(loss, logits, outputs.pair_hidden_state, outputs.hidden_states, outputs.attentions)

@@ -1,0 +1,1 @@
+"""Parts of models of pairs: triangles, outer products, attention with a bias from pairs."""

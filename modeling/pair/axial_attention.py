@@ -1,0 +1,109 @@
+"""Attention along the rows or columns of a grid: of pairs, or of an alignment.
+
+Shapes: B batch, I rows, J columns, L residues, D width, H heads, C width of a pair.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from ...configuration.configuration_stack import StackConfig
+from ..attention import SelfAttention
+from ..kernel import wants_weights
+from ..normalization import NORMS
+from ..position.hooks import PositionState
+
+Computed = tuple[Tensor, Tensor | None]
+
+
+def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) -> Computed:
+    """Compute a few rows at a time, and those again in the backward pass, so that memory grows with the square of L.
+
+    Shapes: rows (B, I, ...) -> what `compute` makes of them, joined along the second dimension
+    """
+    if rows.shape[1] <= size:
+        return compute(rows)
+    parts: list[Any] = rows.split(size, dim=1)
+    if torch.is_grad_enabled():
+        parts = [checkpoint(compute, part, use_reentrant=False) for part in parts]
+    else:
+        parts = [compute(part) for part in parts]
+    mixed, weights = zip(*parts, strict=True)
+    return torch.cat(mixed, dim=1), None if weights[0] is None else torch.cat(weights, dim=1)
+
+
+def mask_scores(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
+    """Add to score biases what hides padding from every query: (B, H, J, J) or None, (B, J) -> (B, H or 1, J or 1, J).
+
+    The lowest number rather than minus infinity: a row of padding alone then has no NaN.
+    """
+    if mask is None:
+        return bias
+    hidden = ~mask[:, None, None, :]
+    if bias is None:
+        bias = torch.zeros(hidden.shape, device=hidden.device)
+    return bias.masked_fill(hidden, torch.finfo(bias.dtype).min)
+
+
+class AxialAttention(SelfAttention):
+    """Attend within each row of a grid, all rows with the same bias of scores.
+
+    Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithms 7 and 8, https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: (B, I, J, D) -> (B, I, J, D) and weights (B, I, H, J, J) or None
+    """
+
+    def forward(  # type: ignore[override]  # a grid and not a sequence
+        self, grid: Tensor, bias: Tensor | None = None, *, chunk_size: int, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        wanted = wants_weights(self.config, kwargs)
+
+        def attend(rows: Tensor) -> Computed:
+            size, own = rows.shape[:2], bias
+            if own is not None and size[0] > 1:
+                own = own[:, None].expand(-1, size[1], -1, -1, -1).flatten(0, 1)
+            given = rows.flatten(0, 1)
+            mixed, weights = super(AxialAttention, self).forward(given, None, PositionState(bias=own), **kwargs)
+            return mixed.unflatten(0, size), weights.unflatten(0, size) if wanted and weights is not None else None
+
+        return in_chunks(attend, grid, chunk_size)
+
+
+class PairBias(nn.Module):
+    """Compute a bias of the scores of each head from pairs: W norm(z).
+
+    Source: Jumper et al. 2021, supplement, algorithm 7, line 3, https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: (B, L, L, C) -> (B, H, L, L)
+    """
+
+    def __init__(self, pair: StackConfig, heads: int) -> None:
+        super().__init__()
+        self.norm = NORMS[pair.norm](pair)
+        self.proj = nn.Linear(pair.hidden_size, heads, bias=False)
+
+    def forward(self, pair: Tensor) -> Tensor:
+        return self.proj(self.norm(pair)).movedim(-1, 1)
+
+
+class TriangleAttention(nn.Module):
+    """Let a pair (i, j) attend to the pairs (i, k) that start at i too, biased by (j, k); or end at j, by (k, i).
+
+    The third edge of each triangle thus decides what the first learns of the second.
+
+    Source: Jumper et al. 2021, supplement, algorithms 13 and 14, https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: normalised pairs (B, L, L, C), mask (B, L) or None -> (B, L, L, C)
+    """
+
+    def __init__(self, pair: StackConfig, layer_index: int, *, ending: bool) -> None:
+        super().__init__()
+        self.ending = ending
+        self.bias_proj = nn.Linear(pair.hidden_size, pair.num_attention_heads, bias=False)
+        self.attention = AxialAttention(pair, layer_index)
+
+    def forward(self, pair: Tensor, mask: Tensor | None, **kwargs: Any) -> Tensor:
+        pair = pair.transpose(1, 2) if self.ending else pair
+        bias = mask_scores(self.bias_proj(pair).movedim(-1, 1), mask)
+        mixed, _ = self.attention(pair, bias, **kwargs)
+        return mixed.transpose(1, 2) if self.ending else mixed

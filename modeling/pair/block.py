@@ -1,0 +1,116 @@
+"""One block of a model of pairs: residues read pairs, then pairs read residues and each other.
+
+Shapes: B batch, S sequences of an alignment, L residues, D width of a residue, C width of a pair.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from ...configuration.configuration_pair import QkvPairConfig
+from ..feed_forward import MLP
+from ..normalization import Residual
+from .axial_attention import AxialAttention, PairBias, TriangleAttention, mask_scores
+from .outer_product import OUTER_PRODUCTS
+from .triangles import TriangleMultiplication
+
+
+class SharedDropout(nn.Dropout):
+    """Drop the same components in a whole row of pairs, or in a whole column.
+
+    Source: Jumper et al. 2021, supplement, §1.11.6, https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: (B, L, L, C) -> (B, L, L, C)
+    """
+
+    def __init__(self, probability: float, *, columns: bool) -> None:
+        super().__init__(probability)
+        self.columns = columns
+
+    def forward(self, pair: Tensor) -> Tensor:
+        one = pair[:, :1] if self.columns else pair[:, :, :1]
+        return pair * F.dropout(torch.ones_like(one), self.p, self.training)
+
+
+class PairBlock(GradientCheckpointingLayer):
+    """Update residues by attention with a bias from pairs, then pairs by outer products, triangles and a transition.
+
+    Pairs that disagree about a third residue are corrected by it, so that distances come to fit together in space.
+
+    Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithm 6, https://doi.org/10.1038/s41586-021-03819-2; with
+        one sequence: Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
+    Shapes: residues (B, L, D) or of an alignment (B, S, L, D), pairs (B, L, L, C) -> same
+    """
+
+    def __init__(self, config: QkvPairConfig, layer_index: int) -> None:
+        super().__init__()
+        residue, pair = config.residue_stack(), config.pair_stack()
+        self.chunk_size = config.chunk_size
+        self.row_bias = PairBias(pair, config.num_attention_heads)
+        self.row_attn = AxialAttention(residue, layer_index)
+        self.row_attn_residual = Residual(residue, layer_index)
+        self.column_attn = AxialAttention(residue, layer_index) if config.column_attention else None
+        self.column_attn_residual = Residual(residue, layer_index) if config.column_attention else None
+        self.transition, self.transition_residual = MLP(residue), Residual(residue, layer_index)
+        self.outer_product = OUTER_PRODUCTS[config.outer_product](
+            residue, config.outer_product_size, config.pair_hidden_size
+        )
+        self.outgoing = TriangleMultiplication(pair, incoming=False)
+        self.incoming = TriangleMultiplication(pair, incoming=True)
+        self.starting = TriangleAttention(pair, layer_index, ending=False)
+        self.ending = TriangleAttention(pair, layer_index, ending=True)
+        self.pair_transition = MLP(pair)
+        names = ("outgoing", "incoming", "starting", "ending", "pair_transition")
+        self.pair_residuals = nn.ModuleDict({name: Residual(pair, layer_index) for name in names})
+        for name in names[:-1]:
+            dropout = SharedDropout(config.pair_dropout, columns=name == "ending")
+            self.pair_residuals[name].dropout = dropout
+
+    def forward(
+        self, hidden: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        rows = hidden if hidden.ndim == 4 else hidden[:, None]
+        rows, weights = self.update_residues(rows, pair, mask, sequence_mask, **kwargs)
+        real = mask_alignment(rows, mask, sequence_mask)
+        pair = pair + self.outer_product(rows, real, self.chunk_size)
+        options = {"chunk_size": self.chunk_size, "attention_implementation": kwargs["attention_implementation"]}
+        pair = self.add("outgoing", pair, mask)
+        pair = self.add("incoming", pair, mask)
+        pair = self.add("starting", pair, mask, **options)
+        pair = self.add("ending", pair, mask, **options)
+        pair = self.add("pair_transition", pair)
+        if hidden.ndim == 4:
+            return rows, pair, weights
+        return rows[:, 0], pair, None if weights is None else weights[:, 0]
+
+    def add(self, name: str, pair: Tensor, *given: Any, **kwargs: Any) -> Tensor:
+        """Add what a module makes of normalised pairs to them."""
+        residual: Any = self.pair_residuals[name]
+        added: Tensor = residual(pair, getattr(self, name)(residual.input(pair), *given, **kwargs))
+        return added
+
+    def update_residues(
+        self, rows: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend along rows and columns of an alignment, and transform each residue: (B, S, L, D) -> same, weights."""
+        kwargs["chunk_size"] = self.chunk_size
+        bias = mask_scores(self.row_bias(pair), mask)
+        branch, weights = self.row_attn(self.row_attn_residual.input(rows), bias, **kwargs)
+        rows = self.row_attn_residual(rows, branch)
+        if self.column_attn is not None and self.column_attn_residual is not None:
+            columns = self.column_attn_residual.input(rows).transpose(1, 2)
+            branch, _ = self.column_attn(columns, mask_scores(None, sequence_mask), **kwargs)
+            rows = self.column_attn_residual(rows, branch.transpose(1, 2))
+        rows = self.transition_residual(rows, self.transition(self.transition_residual.input(rows)))
+        return rows, weights
+
+
+def mask_alignment(rows: Tensor, mask: Tensor | None, sequence_mask: Tensor | None) -> Tensor | None:
+    """Return which residues of an alignment are real, those of real sequences: (B, L), (B, S) -> (B, S, L)."""
+    if mask is None and sequence_mask is None:
+        return None
+    real = torch.ones(rows.shape[:3], dtype=torch.bool, device=rows.device)
+    real = real if mask is None else real & mask[:, None]
+    return real if sequence_mask is None else real & sequence_mask[..., None]
