@@ -24,7 +24,8 @@ from qkv.scripts.tasks.metrics import measure
 from qkv.scripts.tasks.sample import first, of_text
 from qkv.scripts.tasks.task import Answer, Task
 
-ENDS = len(ENCODER_TEMPLATE.replace("$A", "").split())  # tokens around a chain
+# An encoder's head leaves out the first and the last token; a model of pairs has a pair for each two tokens.
+TEMPLATES = {"QkvEncoderForContactPrediction": ENCODER_TEMPLATE, "QkvPairForContactPrediction": "$A"}
 DRAWN, PER_ROW = 8, 4  # chains of the test that are drawn
 PICTURE = {
     "contacts.png": "Contact maps of chains of the test split: above the diagonal the pairs, below it the "
@@ -35,22 +36,24 @@ PICTURE = {
 class ContactPrediction(Task):
     """Predict contacts between the residues of chains, which are truncated to `text.length` tokens.
 
-    Each residue is a token, between a start and an end token. Metrics are those of CASP, of pairs at least three apart:
-    the share of contacts among the L/5, L/2 and L most probable pairs of a chain of L residues.
+    Each residue is a token; of an encoder there are a start and an end token around them. Metrics are those of CASP, of
+    pairs at least three apart: the share of contacts among the L/5, L/2 and L most probable pairs of L residues.
     """
 
     kind = "contact-prediction"
 
     def __init__(self, recipe: Recipe, data: SecondaryStructures) -> None:
         self.chains, self.length = data, recipe.text.length
-        self.tokenizer = tokenizer_for(recipe, data.sequences["train"], ENCODER_TEMPLATE)
+        template = TEMPLATES[recipe.model.architecture]
+        self.ends = len(template.split()) - 1
+        self.tokenizer = tokenizer_for(recipe, data.sequences["train"], template)
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "partners": IGNORED}
         tokens = {
             name: truncate(partial(tokenize, self.tokenizer), own, self.length) for name, own in data.sequences.items()
         }
         lengths = {name: own for name, (_, own) in tokens.items()}
         for name, own in data.sequences.items():
-            check_residues(self.tokenizer, own, lengths[name])
+            check_residues(own, lengths[name], self.ends)
         splits = {name: self.examples_of(ids, data.structures[name]) for name, (ids, _) in tokens.items()}
         config = config_fields(self.tokenizer, max_position_embeddings=self.length)
         cut = count_truncated(lengths, self.length)
@@ -58,7 +61,7 @@ class ContactPrediction(Task):
 
     def examples_of(self, ids: Sequence[np.ndarray], structures: Sequence[str]) -> Columns:
         """Return the tokens of chains, and of each residue the place of its partner, -1 where it has none."""
-        partners = [partners_of(own)[: len(row) - ENDS] for row, own in zip(ids, structures, strict=True)]
+        partners = [partners_of(own)[: len(row) - self.ends] for row, own in zip(ids, structures, strict=True)]
         return padded_columns({"input_ids": (ids, self.fills["input_ids"]), "partners": (partners, IGNORED)})
 
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
@@ -102,13 +105,13 @@ class ContactPrediction(Task):
         return dict(PICTURE)
 
 
-def check_residues(tokenizer: Any, sequences: Sequence[str], lengths: Sequence[int]) -> None:
-    """Raise ValueError unless the tokenizer makes a token of each residue, between two others."""
+def check_residues(sequences: Sequence[str], lengths: Sequence[int], ends: int) -> None:
+    """Raise ValueError unless the tokenizer makes a token of each residue, and so many around a chain."""
     for sequence, length in zip(sequences, lengths, strict=True):
-        if length != len(sequence) + ENDS:
+        if length != len(sequence) + ends:
             raise ValueError(
-                f"the tokenizer makes {length} tokens of a chain of {len(sequence)} residues, and contacts need one "
-                f"for each, and {ENDS} around them; set text.tokenizer=characters"
+                f"the tokenizer makes {length} tokens of a chain of {len(sequence)} residues, of which contacts need "
+                f"{len(sequence) + ends}: one for each residue, {ends} around them; set text.tokenizer=characters"
             )
 
 
