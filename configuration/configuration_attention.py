@@ -51,7 +51,8 @@ class AttentionConfig(PatternConfig):
         max_position_embeddings: Longest sequence in tokens, for encodings that look positions up in a table.
         position_offset: Number of the first position in a table or a sinusoid; RoBERTa, BART and M2M100 start at 2.
         rope_parameters: Parameters of `position="rope"` as in transformers: `rope_type`, `rope_theta` and those of its
-            scaling; or a dict of them for each pattern (ModernBERT).
+            scaling, and `inv_freq_dtype`, to which frequencies are rounded (float16 of ESM-2); or a dict of them for
+            each pattern (ModernBERT).
         relative_attention_num_buckets: Number of buckets of distances for `position="t5"`.
         relative_attention_max_distance: Distance in tokens from which on all fall into the last bucket.
         kernel: How values are mixed: `softmax` of scores; `linear`, products of features of queries and keys, in time
@@ -61,6 +62,8 @@ class AttentionConfig(PatternConfig):
             `relu` (cosFormer, without its cosines).
     """
 
+    # A key that transformers would warn about.
+    ignore_keys_at_rope_validation: ClassVar[set[str]] = {"inv_freq_dtype"}
     # Whether the stack may look ahead belongs to the family, never to the user.
     causal: ClassVar[bool] = False
 
@@ -223,8 +226,10 @@ def check_rope_parameters(given: dict[str, Any]) -> None:
 
 
 def check_rope_parameter(name: str, value: object) -> None:
-    """Raise ValueError on a misspelt rotary parameter, and on a number out of range."""
-    known = RopeParameters.__annotations__
+    """Raise ValueError on a misspelt rotary parameter, and on a number or dtype out of range."""
+    known = {*RopeParameters.__annotations__, "inv_freq_dtype"}
+    if name == "inv_freq_dtype":
+        check_choice(("float32", "float16", "bfloat16"), "inv_freq_dtype of rope_parameters", value)
     if name not in known and (close := get_close_matches(name, known, n=1, cutoff=0.72)):
         raise ValueError(f"rope_parameters has no {name!r}; did you mean {close[0]!r}?")
     if name in ROPE_NUMBERS:

@@ -1,6 +1,6 @@
 """Text encoders: BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, and what encoders of text and images share."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from .axes import BIAS_POSITIONS, ActivationName, ContactHeadName, FrontendName, TextPoolingName
 from .configuration_base import Derived, at_least, checked, rate
@@ -34,7 +34,8 @@ class TextStackConfig(PooledStackConfig):
     Args:
         vocab_size: Number of tokens in the vocabulary.
         type_vocab_size: Number of token types (segments); 0 is none.
-        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size).
+        scale_embedding: Whether token embeddings are multiplied by sqrt(hidden_size); `token_dropout` takes those of
+            `mask_token_id` for dropped and scales the others by how many were masked in training and are here (ESM-2).
         embedding_size: Width of token embeddings, mapped linearly to `hidden_size` (ELECTRA). None is `hidden_size`.
         pooling: What a sequence-level head reads: `first`, the first token; `dense`, that through a linear map and tanh
             (BERT); `mean`, the mean of all tokens; `first_norm`, the first token normalized; `end`, the first
@@ -53,12 +54,18 @@ class TextStackConfig(PooledStackConfig):
 
     vocab_size: int = at_least(1, 30522)
     type_vocab_size: int = at_least(0, 0)
-    scale_embedding: bool = False
+    scale_embedding: bool | Literal["token_dropout"] = False
     embedding_size: Derived = at_least(1)
     pooling: TextPoolingName = "first"
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
+
+    def validate_scale(self) -> None:
+        """Check that masked tokens are known where embeddings are scaled by their number."""
+        mask = getattr(self, "mask_token_id", None)
+        if self.scale_embedding == "token_dropout" and not isinstance(mask, int):
+            raise ValueError(f"scale_embedding='token_dropout' counts masked tokens, got mask_token_id={mask}; set it")
 
     def validate_pooling(self) -> None:
         """Check that there is an end to read."""

@@ -70,6 +70,14 @@ def bigbird_base(**differences: object) -> QkvEncoderConfig:
     return bert_base(**{**tokens, "hidden_act": "gelu_new", "pattern": "random", **differences})
 
 
+def esm2_t6_8m(**differences: object) -> QkvEncoderConfig:
+    """ESM-2 of 8 million parameters, for proteins. Lin et al. 2023, https://doi.org/10.1126/science.ade2574"""
+    sizes = {"hidden_size": 320, "num_hidden_layers": 6, "num_attention_heads": 20, "max_position_embeddings": 1026}
+    tokens = {"vocab_size": 33, "pad_token_id": 1, "eos_token_id": 2, "mask_token_id": 32}
+    words = {"position": "rope", "scale_embedding": "token_dropout", "contact_head": "attention"}
+    return build(QkvEncoderConfig, {**sizes, **tokens, **words, **differences})
+
+
 def gpt2(**differences: object) -> QkvDecoderConfig:
     """GPT-2, 124M. Radford et al. 2019, §2.3, Language Models are Unsupervised Multitask Learners"""
     tokens = {"bos_token_id": 50256, "eos_token_id": 50256, "max_position_embeddings": 1024}

@@ -51,6 +51,7 @@ class QkvPreTrainedModel(PreTrainedModel):
         """Finish construction; ties are set where transformers reads them without asking: before it saves."""
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
+        freeze_unread(self)
 
     @property
     def remove_padding(self) -> bool | None:
@@ -103,10 +104,8 @@ class QkvPreTrainedModel(PreTrainedModel):
         given = {name: value._version for name, value in absent}
         super()._initialize_missing_keys(is_quantized)
         untouched = [(name, value) for name, value in absent if value._version == given[name]]
-        if untouched and not is_deepspeed_zero3_enabled():  # whose third stage builds models with their values
-            built = type(self)(self.config)
-            for name, value in untouched:
-                value.data.copy_(built.get_parameter(name))
+        build_anew(self, untouched)
+        freeze_unread(self)
 
     def recorded(self) -> dict[str, bool]:
         """Return what this config asks the stacks inside to record, whose own configs do not say."""
@@ -121,6 +120,24 @@ class QkvPreTrainedModel(PreTrainedModel):
     def tied_parameters(self) -> dict[str, str]:
         """Return {tied parameter: its source}, none by default."""
         return {}
+
+
+def build_anew(model: PreTrainedModel, parameters: list[tuple[str, nn.Parameter]]) -> None:
+    """Give these parameters the values that a new model of this class has."""
+    if parameters and not is_deepspeed_zero3_enabled():  # whose third stage builds models with their values
+        built = type(model)(model.config)
+        for name, value in parameters:
+            value.data.copy_(built.get_parameter(name))
+
+
+def freeze_unread(model: nn.Module) -> None:
+    """Exempt from training what no loss reaches, for whose gradient DDP would wait; loading makes all of it trained.
+
+    `freeze_unread()` of a part says what that is, and of a whole after its parts.
+    """
+    for part in reversed([*model.modules()]):
+        if freeze := getattr(part, "freeze_unread", None):
+            freeze()
 
 
 def can_return_tuple(forward: Forward) -> Forward:

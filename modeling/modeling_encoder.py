@@ -22,6 +22,7 @@ from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderC
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
 from .fast_paths.first_tokens import tokens_to_read
+from .frontend import drop_masked_tokens
 from .heads.contact import CONTACT_HEADS
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
 from .heads.loss import classification, cross_entropy
@@ -66,9 +67,13 @@ class TextStack(Stack):
         """
         check_input_kind(self, kwargs)
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
-        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
         kwargs |= {} if global_attention_mask is None else {"global_attention_mask": global_attention_mask}
+        hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if input_ids is not None and self.config.scale_embedding == "token_dropout":
+            hidden = drop_masked_tokens(
+                self.config, Embedded(hidden, attention_mask), input_ids, position_ids, **kwargs
+            )
+        embedded = Embedded(self.embed_types(hidden, token_type_ids), attention_mask)
         if self.config.global_projections:
             kwargs["global_tokens"] = GlobalTokens.of(self.config, embedded, position_ids, past_key_values, **kwargs)
         hidden = self.run(embedded, position_ids, past_key_values, **kwargs)
@@ -103,10 +108,13 @@ class QkvEncoderModel(TextStack):
 
     def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = True) -> None:
         super().__init__(config, add_pooling_layer=add_pooling_layer)
-        # Beside every other head too, as ESM-2 is published; only QkvEncoderForContactPrediction trains it.
-        head = CONTACT_HEADS[config.contact_head](config) if config.contact_head else None
-        self.contact_head = head if head is None else head.requires_grad_(requires_grad=False)
+        # ESM-2 has it beside every head, and QkvEncoderForContactPrediction alone reads it.
+        self.contact_head = CONTACT_HEADS[config.contact_head](config) if config.contact_head else None
         self.post_init()
+
+    def freeze_unread(self) -> None:
+        if getattr(self, "contact_head", None) is not None:
+            self.contact_head.requires_grad_(requires_grad=False)
 
 
 class PooledClassifier(QkvPreTrainedModel):

@@ -15,6 +15,7 @@ from .heads.contact import find_residues, select_pairs
 from .heads.head import MaskedLMHead, ReplacedTokenHead
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import IGNORED, Count, binary_cross_entropy, negative_log_likelihood, replaced_tokens
+from .kernel import wants_weights
 from .modeling_encoder import QkvEncoderModel
 
 
@@ -172,6 +173,8 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
 
     Residues are the tokens between the first and the last real one of a row, so that entry (i, j) is of residues i and
     j whatever the padding; L is T - 2. Logits are symmetric, and mean nothing past the residues of a shorter row.
+
+    With `contact_head="attention"` the encoder is a trained one, which stays as it is: only the regression learns.
     """
 
     config: QkvEncoderConfig
@@ -181,11 +184,17 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         if config.contact_head is None:
             raise ValueError("contact_head=None predicts no contacts; set it to 'attention' or 'outer_product'")
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
-        self.model.contact_head.requires_grad_(requires_grad=True)
         # A saved map has room for one class each, and no Auto class is for contacts alone.
         own = "modeling_encoder.QkvEncoderForContactPrediction"
         config.auto_map = {**config.auto_map, "AutoModel": own}
         self.post_init()
+
+    def freeze_unread(self) -> None:
+        head = self.model.contact_head
+        if head.reads_attention:
+            self.model.requires_grad_(requires_grad=False)
+        for parameter in head.parameters():
+            parameter.requires_grad_(parameter.is_floating_point())  # quantized weights are not
 
     @can_return_tuple
     def forward(
@@ -197,18 +206,20 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
-        head = self.model.contact_head
-        kwargs |= {"output_attentions": True} if head.reads_attention else {}
+        head, asked = self.model.contact_head, wants_weights(self.config, kwargs)
         texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*texts, **kwargs)
+        kwargs |= {"output_attentions": asked or head.reads_attention}
+        outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         residues, places = find_residues(attention_mask, outputs.last_hidden_state)
         logits = select_pairs(head(outputs, residues), places)
         real = residues.gather(1, places)
         pairs, mend = real[:, :, None] & real[:, None], "mark pairs in contact 1, all others 0"
         loss = binary_cross_entropy(logits, labels, pairs, num_items_in_batch, mend)
+        attentions = outputs.attentions if asked else None
         return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=attentions
         )

@@ -79,7 +79,7 @@ BUDGETS = {
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
 # Of a whole folder, so that it can be read; the last lines let attention be observed.
-LINES = {"configuration": 2420, "modeling": 8950}
+LINES = {"configuration": 2700, "modeling": 9900}
 
 
 def parts(folder: str) -> list[Path]:

@@ -5,7 +5,7 @@ architecture for, an unknown field. No list of unsupported settings exists, so n
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -101,8 +101,9 @@ class Head:
 class Architecture:
     """One published architecture: its fields in our words, the words it never changes, its weights, its heads.
 
-    `free` are fields of ours that the weights decide; `inert` are fields of theirs that change no number of a loaded
-    model with these heads; `assumed` are undeclared fields of old config.json files with the only value that is meant.
+    `free` are fields of ours, or keys of one (`field.key`), that the weights decide; `inert` are fields of theirs that
+    change no number of a loaded model with these heads; `assumed` are undeclared fields of old config.json files with
+    the only value that is meant.
     """
 
     model_type: str
@@ -138,13 +139,23 @@ def flat(config: PreTrainedConfig) -> Values:
     for name, value in config.to_dict().items():
         if name not in vars(config):  # said of a part, for other programs
             continue
-        inner = value if name in config.sub_configs else {}
+        inner = value if name in config.sub_configs and value else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
     for prefix in ("", *(f"{part}." for part in config.sub_configs)):
         patterns = values.get(f"{prefix}pattern")
         if isinstance(patterns, list) and len(set(patterns)) == 1:  # the same pattern in every layer, said at length
             values[f"{prefix}pattern"] = patterns[0]
     return values
+
+
+def without(values: Values, keys: Collection[str]) -> Values:
+    """Return the fields of a config without these keys, `field.key`, of those that are dicts."""
+    return {
+        name: {key: item for key, item in value.items() if f"{name}.{key}" not in keys}
+        if isinstance(value, dict)
+        else value
+        for name, value in values.items()
+    }
 
 
 def nested(values: Mapping[str, object], parts: Mapping[str, object]) -> Values:
@@ -173,7 +184,8 @@ def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig
 
 def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> PreTrainedConfig:
     """Translate our config to the official one."""
-    ours = flat(config)
+    # No stock config says to what frequencies are rounded.
+    ours = without(flat(config), {"rope_parameters.inv_freq_dtype"})
     values = {codec.name: codec.write(ours.get(name), ours) for name, codec in rows_of(architecture, head)}
     parts = CONFIG_MAPPING[architecture.model_type].sub_configs_defaults
     return AutoConfig.for_model(architecture.model_type, **nested(values, parts))
@@ -186,14 +198,15 @@ def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedCo
     values = {
         name: value
         for name, value in flat(config).items()
-        if value is not None and not {name, name.rpartition(".")[2]} & (skipped | BOOKKEEPING)
+        if value is not None and not {name, name.partition(".")[0], name.rpartition(".")[2]} & (skipped | BOOKKEEPING)
     }
     return different(values, {**architecture.assumed, **again})
 
 
 def lost_on_writing(architecture: Architecture, head: Head, config: QkvConfig) -> list[str]:
     """List what writing this config as theirs would change."""
-    ours, again = flat(config), flat(read_config(architecture, head, write_config(architecture, head, config)))
+    ours = without(flat(config), architecture.free)
+    again = flat(read_config(architecture, head, write_config(architecture, head, config)))
     # Stock models have no place for label smoothing, which changes no output: it is Trainer's label_smoothing_factor.
     free = architecture.free | unread(head, ours) | {"label_smoothing"}
     if len(defaults := default_activations(head, ours)) == 1:

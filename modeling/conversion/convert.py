@@ -21,29 +21,19 @@ from .dual_encoder import DUAL_ENCODERS
 from .encoder import ENCODERS
 from .encoder_decoder import ENCODER_DECODERS
 from .encoder_rotary import ROTARY_ENCODERS
+from .esm import PROTEINS
 from .files import check_tensors_placed, load, located, named, tensor_files
 from .image_encoder import IMAGE_ENCODERS
 from .llama import LLAMAS
 from .long_texts import LONG_TEXTS
+from .observation import implied, observe, stored_in_single
 from .speech import SPEECH
 from .t5 import T5_KIN
 from .weights import Row, Weights, alternatives, convert, owned, placed
 
 logger = logging.get_logger(__name__)
 TEXTS = (*ENCODERS, *ROTARY_ENCODERS, *DECODERS, *LLAMAS, *T5_KIN, *ENCODER_DECODERS, *LONG_TEXTS)
-ARCHITECTURES = (*TEXTS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
-# Whether two weights of ours are one, the weights themselves say: a config may be wrong about its own checkpoint.
-SHARED = {
-    "tie_word_embeddings": (
-        ("lm_head.weight", "model.embed_tokens.weight"),
-        ("lm_head.weight", "model.decoder.embed_tokens.weight"),
-        ("lm_head.decoder.weight", "model.embed_tokens.weight"),
-    ),
-    "share_embeddings": (
-        ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
-        ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
-    ),
-}
+ARCHITECTURES = (*TEXTS, *PROTEINS, *IMAGE_ENCODERS, *DUAL_ENCODERS, *SPEECH, *DETECTORS)
 Pair = tuple[Architecture, Head]
 PAIRS: list[Pair] = [(architecture, head) for architecture in ARCHITECTURES for head in architecture.heads]
 
@@ -73,9 +63,10 @@ def to_transformers(model: QkvPreTrainedModel) -> PreTrainedModel:
     return write(model, copies=True)
 
 
-def read(model: PreTrainedModel, *, copies: bool) -> QkvPreTrainedModel:
-    """Convert an official model to ours; without `copies` it gives up its tensors."""
-    pair = chosen(official_pairs(model), model.config, lost_on_reading)
+def read(model: PreTrainedModel, *, copies: bool, wanted: type[PreTrainedModel] | None = None) -> QkvPreTrainedModel:
+    """Convert an official model to ours, to the `wanted` class of several; without `copies` it gives up its tensors."""
+    pairs = [pair for pair in official_pairs(model) if wanted in (None, pair[1].ours)]
+    pair = chosen(pairs, model.config, lost_on_reading)
     config = read_config(*pair, model.config)
     weights = convert(rows(*pair), model.state_dict(keep_vars=True), config, reading=True)
     observe(config, weights)
@@ -87,6 +78,7 @@ def write(model: QkvPreTrainedModel, *, copies: bool) -> PreTrainedModel:
     _, head = pair = chosen(our_pairs(model), model.config, lost_on_writing)
     config = write_config(*pair, model.config)
     weights = scaled(model.state_dict(keep_vars=True), model.config, read_config(*pair, config))
+    weights |= implied(model.config, rows(*pair))
     weights = owned(convert(rows(*pair), weights, model.config, reading=False), model, copies=copies)
     official = getattr(transformers, head.theirs)
     computed = {name for ours, theirs, *_ in rows(*pair) if not ours for name in alternatives(theirs)}
@@ -139,8 +131,9 @@ def open_checkpoint(folder: Path, **options: Any) -> PreTrainedModel:
 
 
 def rounded_tables(official: PreTrainedModel) -> bool:
-    """Return whether an official model has a position table in single precision, where ours is computed in use."""
-    return any("sinusoids" in changes for pair in official_pairs(official) for _, _, *changes in rows(*pair))
+    """Return whether an official model has positions in a table in single precision, where ours are computed in use."""
+    table = [row for pair in official_pairs(official) for row in rows(*pair)]
+    return any("sinusoids" in changes for _, _, *changes in table) or stored_in_single(official, table)
 
 
 def of_another_head(model_type: str, key: str) -> bool:
@@ -223,16 +216,6 @@ def attempted(
 def rows(architecture: Architecture, head: Head) -> tuple[Row, ...]:
     """Return the rows of all weights: those of the head come first, then those of its base under their prefixes."""
     return (*head.rows, *placed(architecture.rows, *(head.prefixes or architecture.prefixes)))
-
-
-def observe(config: QkvConfig, weights: Weights) -> None:
-    """Set the fields that only the weights tell: which are tied, and whether the head has a bias."""
-    for field, pairs in SHARED.items():
-        for one, other in pairs:
-            if one in weights and other in weights:
-                setattr(config, field, weights[one] is weights[other])
-    if "lm_head.weight" in weights:
-        config.get_text_config(decoder=True).lm_head_bias = "lm_head.bias" in weights
 
 
 def scaled(weights: Weights, config: QkvConfig, again: QkvConfig) -> Weights:

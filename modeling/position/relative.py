@@ -33,20 +33,23 @@ class RotaryPosition(Position):
     def turn(self, positions: Tensor, pattern: str | None = None) -> tuple[Tensor, Tensor]:
         """Return cosines and sines of a `Rotation`, in single precision: (B or 1, T) -> 2 x (B or 1, 1, T, K)."""
         frequencies, scale = self.frequencies(positions, pattern)
-        angles = positions[:, None, :, None].to(torch.float32) * frequencies.to(torch.float32)
+        angles = positions[:, None, :, None].to(torch.float32) * frequencies
         cosines, sines = angles.cos() * scale, angles.sin() * scale
         return torch.cat((cosines, cosines), dim=-1), torch.cat((-sines, sines), dim=-1)
 
     def frequencies(self, positions: Tensor, pattern: str | None = None) -> tuple[Tensor, float]:
         """Return radians a step for each pair of components (K / 2,), and the factor on the rotated vectors."""
         parameters, device = self.config.rope_of(pattern), positions.device
+        rounded = getattr(torch, parameters.get("inv_freq_dtype", "float32"))
         if parameters["rope_type"] != "default":
             own = {"layer_type": pattern} if self.config.rope_by_pattern else {}
             # Only dynamic scaling looks at the length; it keeps the trained frequencies up to the trained length.
-            return ROPE_INIT_FUNCTIONS[parameters["rope_type"]](self.config, device, seq_len=positions.max() + 1, **own)
+            scaled = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
+            frequencies, scale = scaled(self.config, device, seq_len=positions.max() + 1, **own)
+            return frequencies.to(rounded).to(torch.float32), scale
         size = int(self.config.head_dim * parameters.get("partial_rotary_factor", 1.0))
         exponents = torch.arange(0, size, 2, dtype=torch.int64).to(device, torch.float32) / size
-        return 1.0 / parameters["rope_theta"] ** exponents, 1.0
+        return (1.0 / parameters["rope_theta"] ** exponents).to(rounded).to(torch.float32), 1.0
 
 
 class XPosition(RotaryPosition):

@@ -112,7 +112,7 @@ def convert_back(source: Path, target: Path) -> dict[str, Any]:
     expected |= {name: mapped(file, name) for name, file in tensor_files(source).items() if name in expected}
     model: Any = open_model(target)
     try:
-        model = write(model, copies=False) if is_ours(target) else read(model, copies=False)
+        model = write(model, copies=False) if is_ours(target) else read(model, copies=False, wanted=type(original))
     except ValueError as error:
         return {"tensors": len(expected), "different": sorted(expected), "error": str(error)}
     again = {name: value for name, value in model.state_dict().items() if name not in unread(model)}

@@ -153,6 +153,7 @@ EXAMPLES = {
 SHAPES: dict[str, Callable[[Any, Sizes], tuple[int, ...]]] = {
     "B": lambda config, sizes: (),
     "T": lambda config, sizes: (sizes["tokens"],),
+    "P": lambda config, sizes: (max(sizes["tokens"] - 2, 0),) * 2,
     "N": lambda config, sizes: (prod(config.grid),),
 }
 # By the end of a class's name: what its head reads, and the kinds of its targets.

@@ -10,6 +10,7 @@ from qkv.configuration import axes
 from qkv.configuration.configuration_base import literal_words
 from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontend import DETECTION_FRONTENDS, FRONTENDS
+from qkv.modeling.heads.contact import CONTACT_HEADS
 from qkv.modeling.heads.head import POOLINGS
 from qkv.modeling.kernels import CROSS_KERNELS, KERNELS
 from qkv.modeling.kernels.linear import FEATURE_MAPS
@@ -32,6 +33,7 @@ TABLES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (FRONTENDS, ("FrontendName",)),
     (DETECTION_FRONTENDS, ("DetectionFrontendName",)),
     (POOLINGS, ("TextPoolingName", "ImagePoolingName")),
+    (CONTACT_HEADS, ("ContactHeadName",)),
     (CELLS, ("CellName",)),
     (ATTENTION_DECODERS, ("AlignmentName",)),
     (READOUTS, ("ReadoutName",)),

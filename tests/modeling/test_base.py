@@ -37,6 +37,7 @@ def config_of(name, **fields):
         return QkvDualEncoderConfig(**sizes) if "Dual" in name else QkvTextEncoderConfig(**sizes)
     if "Recurrent" in name:
         return QkvRecurrentConfig(**{"hidden_size": 8, "vocab_size": 11, "num_hidden_layers": 2, **fields})
+    fields |= {"contact_head": "outer_product"} if "Contact" in name else {}
     make = decoder if "Decoder" in name else encoder
     return next((other for part, other in OTHERS.items() if part in name), make)(**fields)
 

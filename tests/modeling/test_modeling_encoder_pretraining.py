@@ -12,7 +12,12 @@ import reference
 import tiny
 from comparison import encoder as small
 from comparison import jittered
-from qkv.modeling import QkvEncoderForPreTraining, QkvEncoderForReplacedTokenDetection
+from qkv.modeling import (
+    QkvEncoderForContactPrediction,
+    QkvEncoderForMaskedLM,
+    QkvEncoderForPreTraining,
+    QkvEncoderForReplacedTokenDetection,
+)
 
 
 def test_pretraining_adds_up_over_parts_of_a_step() -> None:
@@ -55,6 +60,90 @@ def test_labels_of_replaced_tokens_are_refused_unless_they_fit() -> None:
         model(**inputs, labels=torch.full((tiny.BATCH, tiny.LENGTH), 2))
     with pytest.raises(ValueError, match=r"labels of shape \(2, 1\) do not fit scores of shape"):
         model(**inputs, labels=torch.zeros(tiny.BATCH, 1))
+
+
+CONTACTS = pytest.mark.parametrize("head", ["attention", "outer_product"])
+
+
+def contact_map(*, symmetric: bool = True) -> torch.Tensor:
+    """Labels of the residues of `tiny.text()`, some of them unknown; those of padding are 0, which counts nowhere."""
+    length = tiny.LENGTH - 2
+    labels = torch.randint(0, 2, (tiny.BATCH, length, length), generator=torch.Generator().manual_seed(3))
+    near = (torch.arange(length) - torch.arange(length)[:, None]).abs() < 2
+    labels = torch.maximum(labels, labels.mT) if symmetric else labels
+    return labels.masked_fill(near, -100)
+
+
+@CONTACTS
+def test_contacts_of_residues_are_learned(head: str) -> None:
+    model, inputs, labels = tiny.precise(QkvEncoderForContactPrediction, contact_head=head), tiny.text(), contact_map()
+    output = model(**inputs, labels=labels)
+    assert torch.equal(output.logits, output.logits.mT) and output.logits.shape == labels.shape
+    rows = [
+        (logits[:size, :size], truths[:size, :size])
+        for logits, truths, size in zip(output.logits, labels, inputs["attention_mask"].sum(-1) - 2, strict=True)
+    ]
+    scores, truths = (
+        torch.cat([part[mask != -100] for part, mask in each]) for each in (rows, [(t, t) for _, t in rows])
+    )
+    assert_close(output.loss, reference.binary_cross_entropy(scores, truths), rtol=0, atol=1e-12)
+    # The loss of a symmetric map is that of its upper triangle.
+    upper = torch.ones_like(labels).triu().bool()
+    assert_close(model(**inputs, labels=labels.where(upper, -100)).loss, output.loss, rtol=0, atol=1e-12)
+    assert model(**inputs).loss is None and model(**inputs, labels=torch.full_like(labels, -100)).loss == 0
+
+
+@CONTACTS
+def test_contacts_add_up_over_parts_of_a_step(head: str) -> None:
+    model, inputs = tiny.precise(QkvEncoderForContactPrediction, contact_head=head), tiny.text()
+    inputs["labels"] = contact_map()
+    inputs["labels"][1, 5:], inputs["labels"][1, :, 5:] = -100, -100
+    count = (inputs["labels"] != -100).sum()
+    parts = [{name: value[row : row + 1] for name, value in inputs.items()} for row in range(tiny.BATCH)]
+    assert_close(sum(model(**part, num_items_in_batch=count).loss for part in parts), model(**inputs).loss)
+
+
+@CONTACTS
+def test_contacts_stand_at_the_residues_wherever_padding_is(head: str) -> None:
+    model = tiny.precise(QkvEncoderForContactPrediction, "local", contact_head=head)
+    right, size = tiny.text(), tiny.LENGTH - 2
+    left = {name: torch.stack((value[0], value[1].roll(2))) for name, value in right.items()}
+    assert (left["attention_mask"][1, :2] == 0).all()
+    expected, actual = (model(**inputs).logits[1, : size - 2, : size - 2] for inputs in (right, left))
+    alone = model(right["input_ids"][1:, :-2]).logits[0]
+    assert_close(actual, expected, rtol=0, atol=1e-12)
+    assert_close(alone, expected, rtol=0, atol=1e-12)
+
+
+def test_contacts_need_no_choice_of_an_attention_backend() -> None:
+    """The attention head asks for weights itself; only those who ask get them, and the encoder of others is as before."""
+    model = tiny.precise(QkvEncoderForContactPrediction, contact_head="attention")
+    assert model.config._attn_implementation == "sdpa"
+    eager = tiny.precise(QkvEncoderForContactPrediction, contact_head="attention", attn_implementation="eager")
+    assert_close(model(**tiny.text()).logits, eager(**tiny.text()).logits, rtol=0, atol=1e-12)
+    assert model(**tiny.text()).attentions is None and len(model(**tiny.text(), output_attentions=True).attentions) == 2
+
+
+def test_a_contact_head_is_carried_by_other_heads_and_trained_by_its_own(tmp_path: Path) -> None:
+    words = QkvEncoderForMaskedLM(small(contact_head="attention"))
+    frozen = {name for name, weight in words.named_parameters() if not weight.requires_grad}
+    assert frozen == {"model.contact_head.regression.weight", "model.contact_head.regression.bias"}
+    whole = QkvEncoderForContactPrediction(small(contact_head="outer_product"))
+    assert all(weight.requires_grad for weight in whole.parameters())
+    words.save_pretrained(tmp_path)
+    contacts = QkvEncoderForContactPrediction.from_pretrained(tmp_path)
+    assert frozen == {name for name, weight in contacts.named_parameters() if weight.requires_grad}
+    assert torch.equal(contacts.model.contact_head.regression.weight, words.model.contact_head.regression.weight)
+
+
+def test_contacts_are_refused_where_they_cannot_be_told() -> None:
+    with pytest.raises(ValueError, match="contact_head=None predicts no contacts"):
+        QkvEncoderForContactPrediction(small())
+    model = tiny.precise(QkvEncoderForContactPrediction, contact_head="outer_product")
+    with pytest.raises(ValueError, match=r"labels of shape \(2, 9, 9\) do not fit scores of shape \(2, 7, 7\)"):
+        model(**tiny.text(), labels=torch.zeros(2, 9, 9))
+    with pytest.raises(ValueError, match="labels contain 2, outside the classes of 2"):
+        model(**tiny.text(), labels=torch.full((2, 7, 7), 2))
 
 
 def test_an_auto_class_with_two_of_ours_reads_the_config(tmp_path: Path) -> None:

@@ -11,13 +11,24 @@ from torch._higher_order_ops.flex_attention import math_attention
 from torch.nn.attention import flex_attention
 from transformers.integrations.flex_attention import WrappedFlexAttention
 
-from qkv.configuration import QkvAudioEncoderConfig, QkvDecoderConfig, QkvEncoderConfig, QkvImageEncoderConfig
+import reference
+from qkv.configuration import (
+    QkvAudioEncoderConfig,
+    QkvDecoderConfig,
+    QkvEncoderConfig,
+    QkvImageEncoderConfig,
+    QkvPairConfig,
+)
 from qkv.modeling.position import POSITIONS
 
 EXACT = 1e-12
 # Odd where they may be: a transposed or mispaired axis then has the wrong size instead of the wrong numbers.
 SIZES = {"hidden_size": 6, "num_hidden_layers": 3, "num_attention_heads": 3, "head_dim": 4, "intermediate_size": 7}
 TEXT = {**SIZES, "vocab_size": 11, "max_position_embeddings": 13}
+# Widths of residues and pairs that divide into heads, all different.
+PAIR = {"vocab_size": 11, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 7, "num_hidden_layers": 2}
+PAIR |= {"pair_hidden_size": 6, "num_pair_attention_heads": 3, "pair_intermediate_size": 5, "outer_product_size": 3}
+PAIR |= {"relative_position_bins": 2}
 IMAGE = {**SIZES, "image_size": [6, 10], "patch_size": 2, "num_channels": 3}
 
 
@@ -35,6 +46,10 @@ def audio(**fields: Any) -> QkvAudioEncoderConfig:
 
 def decoder(**fields: Any) -> QkvDecoderConfig:
     return QkvDecoderConfig(**{**TEXT, **fields})
+
+
+def pair(**fields: Any) -> QkvPairConfig:
+    return QkvPairConfig(**{**PAIR, **fields})
 
 
 @contextmanager
@@ -63,6 +78,16 @@ def jittered(module: nn.Module) -> nn.Module:
         for parameter in module.parameters():
             parameter.normal_(std=0.7)
     return module
+
+
+def linear_of(layer: nn.Linear, x: Tensor) -> Tensor:
+    """Apply a linear map as a loop."""
+    return reference.linear(x, layer.weight, layer.bias)
+
+
+def norm_of(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+    """Apply a layer norm as a loop."""
+    return reference.layer_norm(x, norm.weight, norm.bias, norm.eps)
 
 
 def gate_of(module: nn.Module) -> tuple[Tensor, Tensor] | None:

@@ -897,6 +897,45 @@ def replaced_token_loss(logits, labels, keep):
     return sum(losses) / len(losses)
 
 
+def token_dropout(vectors, input_ids, mask_token, keep):
+    """Zero what is masked, and scale each row as if 12% of its real tokens were: (B, T, D), (B, T), (B, T) -> (B, T, D).
+
+    Source: Rives et al. 2021, ESM-1b, supplement, https://doi.org/10.1073/pnas.2016239118; the code of ESM
+    """
+    rows = []
+    for row, ids, real in zip(vectors, input_ids.tolist(), keep.tolist(), strict=True):
+        observed = sum(number == mask_token for number, kept in zip(ids, real, strict=True) if kept) / sum(real)
+        scale = (1 - 0.15 * 0.8) / (1 - observed)
+        rows.append(torch.stack([0 * x if n == mask_token else scale * x for n, x in zip(ids, row, strict=True)]))
+    return torch.stack(rows)
+
+
+def average_product_corrected(matrix):
+    """Subtract what the sums of row and column let expect: (T, T) -> (T, T).
+
+    Source: Dunn et al. 2008, §2.2, eq. 3, https://doi.org/10.1093/bioinformatics/btm604
+    """
+    size = len(matrix)
+    rows = [sum(matrix[i][j] for j in range(size)) for i in range(size)]
+    columns = [sum(matrix[i][j] for i in range(size)) for j in range(size)]
+    return [[matrix[i][j] - rows[i] * columns[j] / sum(rows) for j in range(size)] for i in range(size)]
+
+
+def attention_contacts(maps, weights, bias):
+    """Score contacts of one row by logistic regression on its maps: (N, L, L), (N,), scalar -> (L, L).
+
+    Source: Rao et al. 2021, Transformer protein language models are unsupervised structure learners, §3.2-3.3
+    """
+    size = maps.shape[-1]
+    both = [[[one[i, j] + one[j, i] for j in range(size)] for i in range(size)] for one in maps]
+    corrected = [average_product_corrected(matrix) for matrix in both]
+    scores = [
+        [sum(w * matrix[i][j] for w, matrix in zip(weights, corrected, strict=True)) + bias for j in range(size)]
+        for i in range(size)
+    ]
+    return torch.stack([torch.stack(row) for row in scores])
+
+
 def mean_squared_error(predictions, targets, count=None):
     """Sum the squared differences, divide by `count` or their number.
 
@@ -1329,3 +1368,65 @@ def lens_prediction(hidden, gain, bias, embedding, target, eps):
     shares = [torch.exp(score) / total for score in scores]
     entropy = sum(-share * torch.log(share) for share in shares)
     return entropy, shares[target], 1 + sum(score > scores[target] for score in scores)
+
+
+def triangle_multiplication(first, second, real, *, incoming):
+    """Sum a_ik b_jk over real residues k, or a_ki b_kj: 2 x (L, L, C), real (L,) -> (L, L, C).
+
+    Source: Jumper et al. 2021, supplement, algorithm 11, line 4, and 12, line 4,
+    https://doi.org/10.1038/s41586-021-03819-2
+    """
+    length, rows = len(first), []
+    for i, j in itertools.product(range(length), repeat=2):
+        edges = [(first[k, i], second[k, j]) if incoming else (first[i, k], second[j, k]) for k in range(length)]
+        kept = [a * b for k, (a, b) in enumerate(edges) if real[i] and real[j] and real[k]]
+        rows.append(sum(kept, first.new_zeros(first.shape[-1])))
+    return torch.stack(rows).view(length, length, -1)
+
+
+def triangle_attention(query, key, value, bias, real, *, ending):
+    """Let pair (i, j) read pairs (i, k) by softmax(q_ij k_ik / sqrt(K) + b_jk), or (k, j) by q_ij k_kj and b_ki.
+
+    Source: Jumper et al. 2021, supplement, algorithm 13, lines 5 and 6, and 14, lines 5 and 6,
+    https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: query, key and value of one head (L, L, K), bias (L, L), real (L,) -> (L, L, K)
+    """
+    length, rows = len(query), []
+    for i, j in itertools.product(range(length), repeat=2):
+        others = [k for k in range(length) if real[k]]
+        read = [(k, j) if ending else (i, k) for k in others]
+        added = torch.stack([bias[k, i] if ending else bias[j, k] for k in others])
+        scores = torch.stack([(query[i, j] * key[pair]).sum() for pair in read]) / math.sqrt(query.shape[-1])
+        rows.append(sum(weight * value[pair] for weight, pair in zip(softmax(scores + added), read, strict=True)))
+    return torch.stack(rows).view(length, length, -1)
+
+
+def outer_product_mean(first, second, real):
+    """Average the outer products a_si b_sj^T over the sequences s of an alignment, row by row: -> (L, L, c * c).
+
+    Source: Jumper et al. 2021, supplement, algorithm 10, line 3, https://doi.org/10.1038/s41586-021-03819-2
+    Shapes: 2 x (S, L, c), real (S,)
+    """
+    sequences = [s for s in range(len(first)) if real[s]]
+    length, rows = first.shape[1], []
+    for i, j in itertools.product(range(length), repeat=2):
+        products = [torch.stack([x * y for x in first[s, i] for y in second[s, j]]) for s in sequences]
+        rows.append(sum(products) / len(products))
+    return torch.stack(rows).view(length, length, -1)
+
+
+def outer_product_difference(first, second):
+    """Products and differences of the components of residues j and i: a_j b_i and a_j - b_i, (L, c) -> (L, L, 2 c).
+
+    Source: Lin et al. 2023, ESMFold's code, `SequenceToPair`, https://doi.org/10.1126/science.ade2574
+    """
+    rows = [torch.cat((a * b, a - b)) for b in second for a in first]
+    return torch.stack(rows).view(len(first), len(first), -1)
+
+
+def relative_positions(positions, bins):
+    """Number the differences p_j - p_i from 1, those of `bins` and more alike: (L,) -> L lists of L numbers.
+
+    Source: Jumper et al. 2021, supplement, algorithms 4 and 5, https://doi.org/10.1038/s41586-021-03819-2
+    """
+    return [[min(max(int(q - p), -bins), bins) + bins + 1 for q in positions] for p in positions]

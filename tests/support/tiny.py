@@ -186,6 +186,15 @@ def spans() -> dict[str, Tensor]:
     return {**text(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
 
 
+def contacts() -> dict[str, Tensor]:
+    """Labels of pairs of the tokens between the first and the last of each row, none of neighbours and of padding."""
+    inputs, places = text(), torch.arange(LENGTH - 2)
+    real = places < inputs["attention_mask"].sum(-1, keepdim=True) - 2
+    apart = (places - places[:, None]).abs()
+    due = real[:, None] & real[..., None] & (apart > 1)
+    return {**inputs, "labels": (apart % 3 == 0).long().where(due, torch.tensor(-100))}
+
+
 def choices() -> dict[str, Tensor]:
     inputs = text(batch=BATCH * 3)
     return {**{name: value.unflatten(0, (BATCH, 3)) for name, value in inputs.items()}, "labels": torch.tensor([1, 2])}
@@ -289,14 +298,17 @@ def jitter(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
+# Heads that share an Auto class with another: ELECTRA's second one for pretraining, and one that no Auto class is for.
+SHARED_AUTO_CLASSES = {"ForReplacedTokenDetection": "AutoModelForPreTraining", "ForContactPrediction": "AutoModel"}
+
+
 def cases(family: str, config: Any, *rows: tuple[str, str, Callable[[], Any]]) -> list[Case]:
     """Return the cases of a family: rows of a head's name, the kind of its config, and its inputs."""
     auto_map, made = config().auto_map, []
     for head, kind, inputs in rows:
         model_class = getattr(qkv, f"Qkv{family}{head}")
-        # ELECTRA's second head for pretraining shares an Auto class with the first.
         own = (auto for auto, name in auto_map.items() if name.endswith(f".{model_class.__name__}"))
-        auto_class = next(own, "AutoModelForPreTraining")
+        auto_class = next(own, SHARED_AUTO_CLASSES.get(head, "none"))
         made.append(Case(f"{family}{head}-{kind}", model_class, partial(config, kind), inputs, auto_class))
     return made
 
@@ -320,6 +332,7 @@ HEADS = [
         ("ForTokenClassification", "local", token_classes),
         ("ForQuestionAnswering", "bert", spans),
         ("ForMultipleChoice", "bert", choices),
+        ("ForContactPrediction", "pairs", contacts),
     ),
     *cases(
         "ImageEncoder",
@@ -363,6 +376,7 @@ VARIANTS = [
         ("ForSequenceClassification", "relative", text_classes),
         ("ForMaskedLM", "electra", masked_language),
         ("ForReplacedTokenDetection", "electra", replaced_tokens),
+        ("ForContactPrediction", "maps", contacts),
         ("ForTokenClassification", "modernbert", token_classes),
         ("ForSequenceClassification", "modernbert", text_classes),
     ),
@@ -401,4 +415,5 @@ VARIANTS = [
 ]
 CASES = HEADS + VARIANTS
 # Those that have a loss.
-LOSSES = [case for case in CASES if case.auto_class not in ("AutoModel", "AutoModelForTextEncoding")]
+WITHOUT_LOSS = ("AutoModel", "AutoModelForTextEncoding")
+LOSSES = [case for case in CASES if case.auto_class not in WITHOUT_LOSS or "ForContact" in case.name]

@@ -98,8 +98,15 @@ class CardModel:
         return next((kind for field, kind in NAMED_FRONTENDS.items() if field in self.encoder), "tokens")
 
     @property
+    def predicts_contacts(self) -> bool:
+        """Return whether it has the head that AutoModel loads, and that no task of the Hub is for."""
+        return self.architecture.endswith("ForContactPrediction")
+
+    @property
     def task(self) -> str | None:
         """Return the Hub's name of its task."""
+        if self.predicts_contacts:
+            return None
         if self.auto_class == "AutoModel" and self.frontend in ("patches", "feature_map"):
             return IMAGE_FEATURES
         return HEADS[self.auto_class]

@@ -34,7 +34,7 @@ from transformers import (
 import qkv
 from qkv.scripts.publishing.card.card import make_card, plain_card
 from qkv.scripts.publishing.card.heads import HEADS
-from qkv.scripts.publishing.card.usage import room
+from qkv.scripts.publishing.card.usage import PROTEIN, room
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import clean_environment
 from sampling import sampled
@@ -220,7 +220,7 @@ class Head:
 
     family: str
     name: str
-    asked: Callable[[PreTrainedModel], str | dict[str, Tensor]]
+    asked: Callable[[PreTrainedModel], str | Tensor | dict[str, Tensor]]
     check: Callable[[Any, PreTrainedModel], None] | None = None
     bare: Callable[[PreTrainedModel], Any] | None = None
     fields: dict[str, Any] = field(default_factory=dict)
@@ -292,6 +292,11 @@ MODELS = {
         bare=lambda model: model(input_features=SILENCE, decoder_input_ids=TEXT)[0].shape,
     ),
     "AutoModel": Head("Encoder", "Model", shape_of("last_hidden_state", read()), check_features(read())),
+    "AutoModel, contacts": Head(
+        *("Encoder", "ForContactPrediction", lambda model: model(**read(PROTEIN)).logits[0].sigmoid()),
+        bare=lambda model: model(TEXT).logits[0].sigmoid(),
+        fields={"contact_head": "attention", "position": "rope"},
+    ),
     "AutoModel, images": Head("ImageEncoder", "Model", shape_of("last_hidden_state", PICTURE), check_features(PICTURE)),
     "AutoModel, both": Head(
         *("EncoderDecoder", "Model", shape_of("last_hidden_state", BOTH)),
@@ -376,7 +381,7 @@ def test_programs_print_what_the_model_says(cards: dict[str, Card], name: str) -
     card, head = cards[name], MODELS[KINDS[name]]
     *piped, asked = card.printed
     said = head.asked(card.model)
-    if isinstance(said, dict):
+    if isinstance(said, dict | Tensor):
         # Tensors are printed with four digits.
         torch.testing.assert_close(eval(asked, {"tensor": torch.tensor}), said, rtol=0, atol=0.5e-4 + 1e-5)
     else:

@@ -1,0 +1,207 @@
+"""Models of pairs: what no order is, padding, alignments, recycling and chunks may change, and the losses of heads."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import reference
+from comparison import EXACT, assert_same, draw, jittered
+from comparison import pair as config_of
+from errors import raises_sentence
+from qkv import (
+    QkvPairForContactPrediction,
+    QkvPairForDistancePrediction,
+    QkvPairForMaskedLM,
+    QkvPairForTokenClassification,
+    QkvPairModel,
+)
+from qkv.modeling.modeling_pair import PairEmbedding
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
+MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
+MSA = torch.tensor([[[3, 1, 4, 2, 5, 9], [7, 1, 4, 1, 5, 0]], [[2, 6, 1, 3, 5, 8], [1, 1, 1, 1, 1, 1]]])
+SEQUENCES = torch.tensor([[1, 1], [1, 0]])
+EVERYTHING = {"column_attention": True, "num_recycles": 1, "num_distance_bins": 4}
+
+
+def model_of(head=QkvPairModel, **fields):
+    return jittered(head(config_of(**fields))).eval()
+
+
+def bins(length=6):
+    return torch.arange(2 * length * length).view(2, length, length) % 4
+
+
+def close(actual, expected):
+    assert (actual - expected).abs().max() <= EXACT * expected.abs().max().clamp(min=1)
+
+
+@pytest.mark.parametrize("outer_product", ["mean", "difference"])
+def test_without_positions_residues_have_no_order(outer_product):
+    model, order = model_of(relative_position_bins=0, outer_product=outer_product), torch.tensor([3, 0, 5, 1, 4, 2])
+    outputs, permuted = model(IDS), model(IDS[:, order])
+    close(permuted.last_hidden_state, outputs.last_hidden_state[:, order])
+    close(permuted.pair_hidden_state, outputs.pair_hidden_state[:, order][:, :, order])
+
+
+def test_positions_act_by_their_differences():
+    model = model_of()
+    near, moved = model(IDS), model(IDS, position_ids=torch.arange(6)[None] + 100)
+    assert torch.equal(near.pair_hidden_state, moved.pair_hidden_state)
+    broken = model(IDS, position_ids=torch.tensor([[0, 1, 2, 50, 51, 52]]))
+    assert (near.pair_hidden_state - broken.pair_hidden_state).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("fields", [{}, {"outer_product": "difference"}, EVERYTHING], ids=["mean", "difference", "all"])
+@pytest.mark.parametrize("backend", ["eager", "sdpa"])
+def test_padding_changes_nothing(backend, fields):
+    model = model_of(**fields, attn_implementation=backend)
+    given = {"msa_ids": MSA, "msa_attention_mask": SEQUENCES, "distance_bins": bins()} if fields == EVERYTHING else {}
+    outputs = model(IDS, MASK, **given)
+    other = IDS.where(MASK.bool(), 7)
+    again = model(other, MASK, **given)
+    alone = {"msa_ids": MSA[1:, :1, :4], "distance_bins": bins()[1:, :4, :4]} if given else {}
+    short = model(IDS[1:, :4], **alone)
+    assert torch.equal(outputs.last_hidden_state[1, :4], again.last_hidden_state[1, :4])
+    assert torch.equal(outputs.pair_hidden_state[1, :4, :4], again.pair_hidden_state[1, :4, :4])
+    close(outputs.last_hidden_state[1:, :4], short.last_hidden_state)
+    close(outputs.pair_hidden_state[1:, :4, :4], short.pair_hidden_state)
+
+
+def test_alignments_have_a_first_row_and_no_order_below_it():
+    model = model_of(**EVERYTHING)
+    outputs, turned = model(IDS, msa_ids=MSA), model(IDS, msa_ids=MSA.flip(1))
+    close(turned.pair_hidden_state, outputs.pair_hidden_state)
+    close(turned.msa_hidden_state, outputs.msa_hidden_state.flip(1))
+    changed = MSA.clone()
+    changed[1, 1] = 4
+    padded, again = (model(IDS, msa_ids=ids, msa_attention_mask=SEQUENCES) for ids in (MSA, changed))
+    assert torch.equal(padded.pair_hidden_state, again.pair_hidden_state)
+    assert not torch.equal(outputs.pair_hidden_state, padded.pair_hidden_state)
+
+
+def test_pairs_start_from_residues_positions_and_distances():
+    config = config_of(num_distance_bins=4)
+    module, hidden, positions = jittered(PairEmbedding(config)), draw(2, 6, 8), torch.tensor([[0, 1, 2, 3, 7, 20]])
+    numbers = torch.tensor(reference.relative_positions(positions[0], 2)) * (MASK[:, :, None] & MASK[:, None])
+    expected = []
+    for row in range(2):
+        left, right = (reference.linear(hidden[row], each.weight, each.bias) for each in (module.left, module.right))
+        places = [
+            [
+                left[i]
+                + right[j]
+                + module.relative_positions.weight[numbers[row, i, j]]
+                + module.distances.weight[bin_]
+                for j, bin_ in enumerate(line)
+            ]
+            for i, line in enumerate(bins()[row].tolist())
+        ]
+        expected.append(torch.stack([torch.stack(line) for line in places]))
+    actual = module(hidden, positions, MASK.bool(), bins())
+    assert_same(actual, torch.stack(expected), hidden, *module.parameters())
+
+
+def test_recycling_feeds_the_normalised_result_of_the_last_pass():
+    model = model_of(num_recycles=2, final_norm=False)
+    first = model(IDS, num_recycles=0)
+    embedded, pair = (
+        model.embed_tokens(IDS),
+        model.embed_pairs(model.embed_tokens(IDS), torch.arange(6)[None], None, None),
+    )
+    zero, zero_pair = model.recycling(torch.zeros_like(embedded), torch.zeros_like(pair))
+    hidden, pairs = embedded + zero, pair + zero_pair
+    for times in (1, 2):
+        for block in model.blocks:
+            hidden, pairs, _ = block(hidden, pairs, None, None, attention_implementation="eager")
+        close(model(IDS, num_recycles=times - 1).pair_hidden_state, pairs)
+        added, added_pair = model.recycling(hidden.detach(), pairs.detach())
+        hidden, pairs = embedded + added, pair + added_pair
+    assert (first.pair_hidden_state - model(IDS).pair_hidden_state).abs().max() > 1e-3
+
+
+def test_only_the_last_pass_has_gradients():
+    """Those of two passes are those of one that starts from the first's result."""
+    model = model_of(num_recycles=1, final_norm=False)
+    with torch.no_grad():
+        once = model(IDS, num_recycles=0)
+    model.recycling.register_forward_pre_hook(lambda module, given: (once.last_hidden_state, once.pair_hidden_state))
+    model(IDS, num_recycles=0).pair_hidden_state.sum().backward()
+    expected = [parameter.grad.clone() for parameter in model.blocks.parameters()]
+    model.zero_grad()
+    model.recycling._forward_pre_hooks.clear()
+    model(IDS).pair_hidden_state.sum().backward()
+    for parameter, other in zip(model.blocks.parameters(), expected, strict=True):
+        close(parameter.grad, other)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_chunks_change_nothing(training):
+    whole, parts = (model_of(**EVERYTHING, chunk_size=size) for size in (100, 2))
+    parts.load_state_dict(whole.state_dict())
+    parts.train(training)
+    if training:
+        parts.gradient_checkpointing_enable({"use_reentrant": False})
+    outputs = [model(IDS, MASK, msa_ids=MSA, distance_bins=bins()) for model in (whole, parts)]
+    for one, other in zip(*(output.to_tuple() for output in outputs), strict=True):
+        close(other, one)
+    upstream = torch.randn_like(outputs[0].pair_hidden_state)
+    for output in outputs:
+        (output.pair_hidden_state * upstream).sum().backward()
+    for one, other in zip(whole.blocks.parameters(), parts.blocks.parameters(), strict=True):
+        close(other.grad, one.grad)
+
+
+def test_contacts_are_symmetric_and_their_loss_is_that_of_labelled_pairs():
+    model = model_of(QkvPairForContactPrediction)
+    labels = torch.randint(0, 2, (2, 6, 6))
+    labels[:, 0] = -100
+    outputs = model(IDS, MASK, labels=labels)
+    assert torch.equal(outputs.logits, outputs.logits.transpose(1, 2))
+    due = (labels != -100) & (MASK[:, :, None] * MASK[:, None]).bool()
+    close(outputs.loss, F.binary_cross_entropy_with_logits(outputs.logits[due], labels[due].double()))
+    parts = [
+        model(IDS[row, None], MASK[row, None], labels=labels[row, None], num_items_in_batch=due.sum()) for row in (0, 1)
+    ]
+    close(sum(part.loss for part in parts), outputs.loss)
+
+
+def test_distances_are_classes_of_pairs():
+    model = model_of(QkvPairForDistancePrediction, num_distogram_bins=5)
+    labels = bins().masked_fill(torch.eye(6).bool(), -100)
+    outputs = model(IDS, MASK, labels=labels)
+    assert outputs.logits.shape == (2, 6, 6, 5) and torch.equal(outputs.logits, outputs.logits.transpose(1, 2))
+    close(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 2), labels.flatten(), ignore_index=-100))
+
+
+def test_masked_residues_of_an_alignment_count_as_those_of_the_chain():
+    model = model_of(QkvPairForMaskedLM, **EVERYTHING)
+    labels, msa_labels = IDS.masked_fill(IDS > 4, -100), MSA.masked_fill(MSA > 2, -100)
+    outputs = model(IDS, msa_ids=MSA, labels=labels, msa_labels=msa_labels)
+    further = model.lm_head(model.model(IDS, msa_ids=MSA).msa_hidden_state)
+    scores = torch.cat((outputs.logits.flatten(0, 1), further.flatten(0, 2)))
+    close(outputs.loss, F.cross_entropy(scores, torch.cat((labels.flatten(), msa_labels.flatten()))))
+
+
+def test_residues_are_classified_one_by_one():
+    model = model_of(QkvPairForTokenClassification, num_labels=3)
+    outputs = model(IDS, MASK, labels=IDS % 3)
+    assert outputs.logits.shape == (2, 6, 3)
+    close(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 1), (IDS % 3).flatten()))
+
+
+WRONG = [
+    ({"msa_ids": MSA}, {}, ("msa_ids", "column_attention=True")),
+    ({"msa_ids": MSA[:, :, :3]}, EVERYTHING, ("msa_ids", "(2, 2, 3)")),
+    ({"msa_ids": MSA, "msa_attention_mask": MASK}, EVERYTHING, ("msa_attention_mask", "(2, 6)")),
+    ({"num_recycles": 2}, {}, ("num_recycles=2",)),
+    ({"distance_bins": bins()}, {}, ("distance_bins", "num_distance_bins")),
+    ({"distance_bins": bins(5)}, EVERYTHING, ("distance_bins", "(2, 5, 5)")),
+    ({"distance_bins": bins() + 1}, EVERYTHING, ("distance_bins", "4")),
+]
+
+
+@pytest.mark.parametrize(("given", "fields", "named"), WRONG, ids=[named[0] for *_, named in WRONG])
+def test_wrong_inputs_are_refused(given, fields, named):
+    with raises_sentence(*named):
+        model_of(**fields)(IDS, **given)
