@@ -132,7 +132,7 @@ class Folding:
         outer, (left, right, energy) = (self.bases[first], self.bases[last]), inner_loops(last - first).T
         inner = first + 1 + left, last - 1 - right
         stacked = np.zeros((len(left), len(outer[0])), np.int32)
-        stacked[:3] = STACKS[*outer, self.bases[inner[0][:3]], self.bases[inner[1][:3]]]
+        stacked[:3] = STACKS[(*outer, self.bases[inner[0][:3]], self.bases[inner[1][:3]])]
         choices = [
             add(self.nothing, self.nothing, hairpin(last - first - 1)),
             add(self.paired[inner], self.nothing, energy[:, None] + stacked),

@@ -81,7 +81,7 @@ class ContactPrediction(Task):
         return answers
 
     def baselines(self) -> Baselines:
-        """Measure how often two kinds of residues pair at their distance in training, and what a perfect map reaches."""
+        """Measure how often two residues pair at their distance in training, and what a perfect map reaches."""
         sequences, structures = self.chains.sequences, self.chains.structures
         frequency, seen, perfect = pair_frequencies(sequences["train"], structures["train"]), {}, {}
         for name in self.splits:

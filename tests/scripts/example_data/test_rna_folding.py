@@ -37,27 +37,29 @@ def inner_pairs(pair: tuple[int, int], structure: Structure) -> list[tuple[int, 
     return [other for other in inside if not any(one[0] < other[0] and other[1] < one[1] for one in inside)]
 
 
+def inner_loop(left: int, right: int) -> float:
+    """What unpaired bases between two pairs cost."""
+    if left + right > 6:
+        return float("inf")
+    if left and right:
+        return TABLES["interior_loops"][left + right] + TABLES["asymmetry"] * abs(left - right)
+    return TABLES["bulges"][left + right] if left + right else 0
+
+
 def energy(chain: str, structure: Structure) -> float:
-    """The sum over the loop that each pair closes; infinite for one that is not allowed."""
-    total = 0
+    """The sum over the loops that pairs close; infinite for one that is not allowed."""
+    total = 0.0
     for first, last in structure:
-        inner = inner_pairs((first, last), structure)
+        inner, unpaired = inner_pairs((first, last), structure), last - first - 1
         if not inner:
-            unpaired = last - first - 1
             total += TABLES["hairpins"].get(unpaired) or round(64 + 10 * 1.75 * 0.61626 * log(unpaired / 9))
         elif len(inner) > 1:
             total += TABLES["branching"] + TABLES["branch"] * (len(inner) + 1)
         else:
             ((begin, end),) = inner
+            stack = TABLES["stacks"][chain[first] + chain[last]][chain[begin] + chain[end]]
             left, right = begin - first - 1, last - end - 1
-            if left + right > 6:
-                return float("inf")
-            if left and right:
-                total += TABLES["interior_loops"][left + right] + TABLES["asymmetry"] * abs(left - right)
-            elif left + right:
-                total += TABLES["bulges"][left + right]
-            if left + right <= 1:
-                total += TABLES["stacks"][chain[first] + chain[last]][chain[begin] + chain[end]]
+            total += inner_loop(left, right) + (stack if left + right <= 1 else 0)
     return total
 
 
