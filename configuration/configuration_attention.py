@@ -63,7 +63,7 @@ class AttentionConfig(PatternConfig):
     """
 
     # A key that transformers would warn about.
-    ignore_keys_at_rope_validation: ClassVar[set[str]] = {"inv_freq_dtype"}
+    ignore_keys_at_rope_validation: ClassVar[set[str]] = {"inv_freq_dtype"}  # type: ignore[misc]  # no field here
     # Whether the stack may look ahead belongs to the family, never to the user.
     causal: ClassVar[bool] = False
 

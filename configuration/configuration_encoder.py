@@ -1,4 +1,4 @@
-"""Text encoders: BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, and what encoders of text and images share."""
+"""Text encoders: BERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, ESM-2, and what encoders of text and images share."""
 
 from typing import ClassVar, Literal
 
@@ -75,7 +75,7 @@ class TextStackConfig(PooledStackConfig):
 
 @checked
 class QkvEncoderConfig(TextStackConfig):
-    """Configure a text encoder: tokens -> bidirectional stack -> head (BERT, RoBERTa, ELECTRA, ModernBERT).
+    """Configure a text encoder: tokens -> bidirectional stack -> head (BERT, ELECTRA, ModernBERT, ESM-2).
 
     Args:
         head_transform: Whether a linear map, activation and norm stand before each classifier (ModernBERT).

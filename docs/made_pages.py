@@ -164,7 +164,10 @@ def explained(entry: Entry) -> str:
 def gallery() -> str:
     """Return the page of every recipe's pictures and results."""
     sections = [(name, record) for name in names() if (record := read_card(name))]
-    text = "# Gallery\n\nEvery recipe that a laptop trains, with its pictures, drawn from the records of its run.\n\n"
+    text = (
+        "# Gallery\n\nEvery recipe that a laptop trains, with the pictures of its run: what it makes, what it attends "
+        "to, and how it learned. The command of each trains it again and draws them all.\n\n"
+    )
     return text + "\n".join(shown(name, record) for name, record in sections)
 
 
@@ -176,4 +179,4 @@ def shown(name: str, record: Record) -> str:
     facts = f"{recipe.title}. {size} parameters, {result}, {minutes} min on a CPU: {links}."
     shown_first = sorted(record["pictures"].items(), key=lambda picture: picture[0] == "curve.png")
     pictures = "\n".join(f"![{text}]({card}/{file})\n\n*{text}.*\n" for file, text in shown_first)
-    return f"## {name}\n\n{facts}\n\n```bash\nqkv train {name}\n```\n\n{pictures}"
+    return f"## {name}\n\n{facts}\n\n```bash\nqkv quickstart {name}\n```\n\n{pictures}"

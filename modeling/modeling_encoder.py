@@ -99,7 +99,7 @@ class TextStack(Stack):
 
 
 class QkvEncoderModel(TextStack):
-    """Bidirectional stack over tokens: BERT, RoBERTa, ELECTRA, ModernBERT by configuration.
+    """Bidirectional stack over tokens: BERT, RoBERTa, ELECTRA, ModernBERT, ESM-2 by configuration.
 
     `input_ids -> embeddings -> Stack -> last_hidden_state (B, T, D), pooler_output`
     """
@@ -113,8 +113,8 @@ class QkvEncoderModel(TextStack):
         self.post_init()
 
     def freeze_unread(self) -> None:
-        if getattr(self, "contact_head", None) is not None:
-            self.contact_head.requires_grad_(requires_grad=False)
+        if (head := getattr(self, "contact_head", None)) is not None:
+            head.requires_grad_(requires_grad=False)
 
 
 class PooledClassifier(QkvPreTrainedModel):

@@ -215,7 +215,7 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         kwargs |= {"output_attentions": asked or head.reads_attention}
         outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         residues, places = find_residues(attention_mask, outputs.last_hidden_state)
-        logits = select_pairs(head(outputs, residues), places)
+        logits = select_pairs(head(outputs.last_hidden_state, outputs.attentions, residues), places)
         real = residues.gather(1, places)
         pairs, mend = real[:, :, None] & real[:, None], "mark pairs in contact 1, all others 0"
         loss = binary_cross_entropy(logits, labels, pairs, num_items_in_batch, mend)

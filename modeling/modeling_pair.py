@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, MaskedLMOutput, TokenClassifierOutput
-from transformers.utils.generic import ModelOutput, merge_with_config_defaults
+from transformers.utils.generic import ModelOutput
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_pair import QkvPairConfig
@@ -107,6 +107,8 @@ class QkvPairModel(QkvPreTrainedModel):
     `input_ids -> residues, pairs -> blocks -> last_hidden_state (B, L, D), pair_hidden_state (B, L, L, C)`
 
     What a residue is, and where the chain begins, say the tokens: there is no class token, and every token has pairs.
+    A head that reads residues or pairs alone says so: the last states of the others are then not normalised, nor pairs
+    updated for the last time, and a parameter without a gradient is never built.
     """
 
     config: QkvPairConfig
@@ -118,20 +120,22 @@ class QkvPairModel(QkvPreTrainedModel):
         "attentions": OutputRecorder(PairBlock, index=2),
     }
 
-    def __init__(self, config: QkvPairConfig) -> None:
+    def __init__(self, config: QkvPairConfig, *, reads_residues: bool = True, reads_pairs: bool = True) -> None:
         super().__init__(config)
         self.embed_tokens = FRONTENDS["tokens"](config)
         self.embed_pairs = PairEmbedding(config)
         self.recycling = Recycling(config) if config.num_recycles else None
-        self.blocks = nn.ModuleList(PairBlock(config, index) for index in range(config.num_hidden_layers))
+        last = config.num_hidden_layers - 1
+        self.blocks = nn.ModuleList(
+            PairBlock(config, index, updates_pairs=reads_pairs or index < last) for index in range(last + 1)
+        )
         residue, pair = config.residue_stack(), config.pair_stack()
-        self.norm = NORMS[residue.norm](residue) if config.final_norm else nn.Identity()
-        self.pair_norm = NORMS[pair.norm](pair) if config.final_norm else nn.Identity()
+        self.norm = NORMS[residue.norm](residue) if config.final_norm and reads_residues else nn.Identity()
+        self.pair_norm = NORMS[pair.norm](pair) if config.final_norm and reads_pairs else nn.Identity()
         self.gradient_checkpointing = False
         self.post_init()
 
-    @merge_with_config_defaults
-    @capture_outputs
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -146,49 +150,51 @@ class QkvPairModel(QkvPreTrainedModel):
     ) -> PairOutput:
         """Represent residues (B, L) and all pairs of them; `attention_mask` (B, L) is 0 at padding.
 
-        `msa_ids` (B, S, L) are further sequences aligned with the chain, `msa_attention_mask` (B, S) is 0 at those that
-        fill up. `distance_bins` (B, L, L) are known distances, as numbers of bins. Of `num_recycles + 1` passes the last
-        has gradients.
+        `msa_ids` (B, S, L) are further sequences aligned with the chain, `msa_attention_mask` (B, S) is 0 at those
+        that fill up. `distance_bins` (B, L, L) are known distances, as numbers of bins. Of `num_recycles + 1` passes
+        the last has gradients.
         """
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         check_spelling(self.forward, kwargs)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         check_embeddings(hidden, self.config.hidden_size)
-        mask = self.real(hidden, attention_mask)
-        positions = self.positions(hidden, position_ids)
+        mask, sequence_mask = self.real(hidden, attention_mask), None
         check_bins(hidden, distance_bins, self.config.num_distance_bins)
-        pair = self.embed_pairs(hidden, positions, mask, distance_bins)
-        sequence_mask = None
+        pair = self.embed_pairs(hidden, self.positions(hidden, position_ids), mask, distance_bins)
         if msa_ids is not None:
             hidden, sequence_mask = self.align(hidden, msa_ids, msa_attention_mask)
-        hidden, pair = self.run(hidden, pair, self.passes(num_recycles), mask, sequence_mask, **kwargs)
-        hidden, pair = self.norm(hidden), self.pair_norm(pair)
-        if msa_ids is None:
-            return PairOutput(hidden, pair_hidden_state=pair)
-        return PairOutput(hidden[:, 0], pair_hidden_state=pair, msa_hidden_state=hidden[:, 1:])
+        outputs = self.run(hidden, pair, self.passes(num_recycles), mask, sequence_mask, **kwargs)
+        if msa_ids is not None:
+            outputs.last_hidden_state, outputs.msa_hidden_state = outputs[0][:, 0], outputs[0][:, 1:]
+        return outputs
 
-    def run(
-        self,
-        hidden: Tensor,
-        pair: Tensor,
-        passes: int,
-        *masks: Tensor | None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor]:
-        """Run all blocks as often as there are passes; (B, L, D) or (B, S, L, D), (B, L, L, C) -> same."""
+    def run(self, hidden: Tensor, pair: Tensor, passes: int, *masks: Tensor | None, **kwargs: Any) -> PairOutput:
+        """Run all blocks as often as there are passes; only the last one has gradients and is recorded."""
+        kwargs = {**self.recorded(), **kwargs}
         backend = "eager" if wants_weights(self.config, kwargs) else self.config._attn_implementation
         kwargs["attention_implementation"] = backend
-        given, before = (hidden, pair), (torch.zeros_like(hidden), torch.zeros_like(pair))
-        for index in range(passes):
-            with torch.set_grad_enabled(torch.is_grad_enabled() and index == passes - 1):
-                hidden, pair = given
-                if self.recycling is not None:
-                    added, added_pair = self.recycling(*(each.detach() for each in before))
-                    hidden, pair = hidden + added, pair + added_pair
-                for block in self.blocks:
-                    hidden, pair, _ = block(hidden, pair, *masks, **kwargs)
-                before = (hidden, pair)
-        return hidden, pair
+        unrecorded = {**kwargs, "output_attentions": False, "output_hidden_states": False}
+        before = PairOutput(torch.zeros_like(hidden), pair_hidden_state=torch.zeros_like(pair))
+        for _ in range(passes - 1):
+            with torch.no_grad():
+                before = self.run_blocks(*self.recycle(hidden, pair, before), *masks, last=False, **unrecorded)
+        return self.run_blocks(*self.recycle(hidden, pair, before), *masks, last=True, **kwargs)
+
+    def recycle(self, hidden: Tensor, pair: Tensor, before: PairOutput) -> tuple[Tensor, Tensor]:
+        """Add what the pass before made of residues and pairs to them, where a model recycles."""
+        if self.recycling is None:
+            return hidden, pair
+        added, added_pair = self.recycling(before.last_hidden_state, before.pair_hidden_state)
+        return hidden + added, pair + added_pair
+
+    @capture_outputs
+    def run_blocks(self, hidden: Tensor, pair: Tensor, *masks: Tensor | None, last: bool, **kwargs: Any) -> PairOutput:
+        """Run all blocks, and the norms after the last pass; (B, L, D) or (B, S, L, D), (B, L, L, C) -> same."""
+        for block in self.blocks:
+            hidden, pair, _ = block(hidden, pair, *masks, **kwargs)
+        if last:
+            hidden, pair = self.norm(hidden), self.pair_norm(pair)
+        return PairOutput(hidden, pair_hidden_state=pair)
 
     def real(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
         """Return which residues are real (B, L), None where all are."""
@@ -216,8 +222,8 @@ class QkvPairModel(QkvPreTrainedModel):
             raise ValueError("msa_ids need column_attention=True in the config, by which sequences read each other")
         if msa_ids.ndim != 3 or (msa_ids.shape[0], msa_ids.shape[2]) != hidden.shape[:2]:
             raise ValueError(
-                f"msa_ids of shape {tuple(msa_ids.shape)} are not (batch, sequences, length) = ({hidden.shape[0]}, any, "
-                f"{hidden.shape[1]}); align each sequence with the chain"
+                f"msa_ids of shape {tuple(msa_ids.shape)} are not (batch, sequences, length) = "
+                f"({hidden.shape[0]}, any, {hidden.shape[1]}); align each sequence with the chain"
             )
         rows = torch.cat((hidden[:, None], self.embed_tokens(msa_ids)), dim=1)
         if mask is None:
@@ -248,9 +254,9 @@ class PairHead(QkvPreTrainedModel):
     _supports_flash_attn = False
     _supports_flex_attn = False
 
-    def __init__(self, config: QkvPairConfig) -> None:
+    def __init__(self, config: QkvPairConfig, **reads: bool) -> None:
         super().__init__(config)
-        self.model = QkvPairModel(config)
+        self.model = QkvPairModel(config, **reads)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embed_tokens
@@ -260,7 +266,7 @@ class PairLevelHead(PairHead):
     """Score pairs by a linear map, the same in both orders: (B, L, L, C) -> (B, L, L, V)."""
 
     def __init__(self, config: QkvPairConfig, classes: int) -> None:
-        super().__init__(config)
+        super().__init__(config, reads_residues=False)
         self.classifier = nn.Linear(config.pair_hidden_size, classes)
         # A saved map has room for one class each, and no Auto class is for pairs.
         config.auto_map = {**config.auto_map, "AutoModel": f"modeling_pair.{type(self).__name__}"}
@@ -331,7 +337,7 @@ class QkvPairForMaskedLM(PairHead):
     """
 
     def __init__(self, config: QkvPairConfig) -> None:
-        super().__init__(config)
+        super().__init__(config, reads_pairs=False)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.post_init()
 
@@ -366,7 +372,7 @@ class QkvPairForTokenClassification(PairHead):
     """Label each residue: `input_ids -> QkvPairModel -> classifier -> logits (B, L, V)`."""
 
     def __init__(self, config: QkvPairConfig) -> None:
-        super().__init__(config)
+        super().__init__(config, reads_pairs=False)
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = label_classifier(config)
         self.post_init()

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from qkv.scripts.attention_view.run_figures import draw_alignment, draw_attention
+from qkv.scripts.attention_view.run_figures import draw_run
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.audio import write_wav
@@ -22,9 +22,6 @@ from qkv.scripts.publishing.integrity.loading import auto_class
 from qkv.scripts.tasks.task import Example, Task
 from qkv.scripts.training.run import Run, train
 
-ATTENTION = {"attention.png": "Attention of the class token in images of some labels, by layer, mean over heads"}
-ALIGNMENT = {"alignment.png": "Cross-attention of each output token to the source, mean over heads"}
-ALIGNED, DRAWN = 3, 6  # texts in the one figure, labels in the other
 OUTPUTS = ("logits", "logits_per_image", "pred_boxes")
 # Examples whose outputs are compared, except images, all of which are.
 COMPARED = 16
@@ -43,38 +40,12 @@ def run(arguments: Namespace) -> None:
 def complete(finished: Run) -> None:
     """Compare, draw, describe, and load the folder without qkv; RuntimeError when it is not the same model."""
     finished.record["baselines"] = finished.task.baselines()
-    if finished.task.kind == "image-classification":
-        draw(finished)
-    elif is_seq2seq(finished.model) and getattr(finished.model.config, "attention", "") != "none":
-        align(finished)
+    finished.record["pictures"] |= draw_run(finished.model, finished.task, finished.folder)
     finished.save()
     complete_run(finished.folder, finished.model)
     finished.record["reload"] = {split: compare(finished, split) for split in finished.task.splits}
     finished.save()
     write_run_card(finished.folder)
-
-
-def draw(finished: Run) -> None:
-    """Draw the attention of the class token in one image of each label."""
-    examples = batch(finished.task, next(iter(finished.task.splits)))
-    labels, names = examples["labels"].tolist(), finished.task.labels
-    chosen = [labels.index(label) for label in range(min(DRAWN, len(names)))]
-    images = examples["pixel_values"][chosen].to(finished.model.device)
-    draw_attention(finished.model, images, names, finished.folder / "attention.png")
-    finished.record["pictures"] |= ATTENTION
-
-
-def align(finished: Run) -> None:
-    """Draw the cross-attention of the first test examples."""
-    columns = model_inputs(batch(finished.task, "test", ALIGNED))
-    given = {name: value.to(finished.model.device) for name, value in columns.items()}
-    tokenizer = getattr(finished.task.processor, "parts", [finished.task.processor])[-1]
-
-    def words(tokens: torch.Tensor) -> list[str]:
-        return [tokenizer.decode([token]) for token in tokens.tolist()]
-
-    draw_alignment(finished.model, given, words, finished.folder / "alignment.png")
-    finished.record["pictures"] |= ALIGNMENT
 
 
 def batch(task: Task, split: str, count: int | None = None) -> Batch:

@@ -46,25 +46,21 @@ def each_head(test: Any) -> Any:
 
 CONFIGS = [
     *(tiny.encoder, tiny.image_encoder, tiny.audio_encoder, tiny.text_encoder, tiny.decoder, tiny.encoder_decoder),
-    *(tiny.speech_encoder_decoder, tiny.recurrent, tiny.dual_encoder, tiny.detector),
+    *(tiny.speech_encoder_decoder, tiny.recurrent, tiny.dual_encoder, tiny.detector, tiny.pair),
 ]
 # Those whose attention is transformers': a recurrent decoder has its own, at every step.
 with_backends = pytest.mark.parametrize(
     "case", sampled([case for case in CASES if case.model_class._supports_sdpa], 2), ids=lambda case: case.name
 )
 # Weights that sum to one: those of rotated features do not, and the delta rule has none (`test_linear.py`).
-with_softmax = pytest.mark.parametrize(
-    "case",
-    sampled(
-        [
-            case
-            for case in CASES
-            if case.model_class._supports_sdpa
-            and getattr(case.config().get_text_config(decoder=True), "kernel", "softmax") == "softmax"
-        ],
-        2,
-    ),
-    ids=lambda case: case.name,
+WITH_SOFTMAX = sampled(
+    [
+        case
+        for case in CASES
+        if case.model_class._supports_sdpa
+        and getattr(case.config().get_text_config(decoder=True), "kernel", "softmax") == "softmax"
+    ],
+    2,
 )
 # An encoder-decoder's encoder alone reads a part of the others' weights: `test_modeling_encoder_decoder_heads.py`.
 AUTO_CLASSES = [
@@ -383,6 +379,11 @@ def stacks(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, tuple
     }
 
 
+def sequences(inputs: dict[str, Tensor]) -> tuple[int, ...]:
+    """The dimension of an alignment, between those of the batch and of the length."""
+    return (1 + tiny.SEQUENCES,) if "msa_ids" in inputs else ()
+
+
 def found(output: Any, path: str) -> Any:
     """A part of an output, or of one inside it."""
     return reduce(getitem, path.split("."), output)
@@ -397,7 +398,7 @@ def test_hidden_states_are_those_of_each_layer(case: Case) -> None:
     for prefix, (config, length) in stacks(model, inputs).items():
         states = found(output, f"{prefix}hidden_states")
         assert len(states) == config.num_hidden_layers + 1
-        assert {state.shape[1:] for state in states} == {(length, config.hidden_size)}
+        assert {state.shape[1:] for state in states} == {(*sequences(inputs), length, config.hidden_size)}
         for chosen in ([-1], [0, 1]):
             selected = found(run(model, inputs, output_hidden_states=chosen), f"{prefix}hidden_states")
             kept = {index % len(states) for index in chosen}
@@ -418,11 +419,18 @@ def test_last_hidden_state_is_the_last_of_the_hidden_states(case: Case) -> None:
         ("encoder_last_hidden_state", "encoder_hidden_states"),
     ):
         if last in output and states in output and getattr(model.config, "tie_last_hidden_states", True):
-            assert_same(output[states][-1], output[last])
+            state = output[states][-1]
+            assert_same(state[:, 0] if sequences(case.inputs()) else state, output[last])
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
-@with_softmax
+@pytest.mark.parametrize(
+    ("case", "implementation"),
+    [
+        *((case, "sdpa") for case in WITH_SOFTMAX),
+        *((case, "flex_attention") for case in WITH_SOFTMAX if case.model_class._supports_flex_attn),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_attentions_are_real_whatever_the_backend(case: Case, implementation: str) -> None:
     model, inputs = case.build(), case.inputs()
     model.set_attn_implementation("eager")
@@ -433,7 +441,7 @@ def test_attentions_are_real_whatever_the_backend(case: Case, implementation: st
     for prefix, (config, length) in stacks(model, inputs).items():
         weights = found(output, f"{prefix}attentions")
         assert len(weights) == config.num_hidden_layers
-        assert {w.shape[1:] for w in weights} == {(config.num_attention_heads, length, length)}
+        assert {w.shape[1:] for w in weights} == {(*sequences(inputs), config.num_attention_heads, length, length)}
     if model.config.is_encoder_decoder:
         cross = output.cross_attentions
         assert len(cross) == model.config.decoder.num_hidden_layers

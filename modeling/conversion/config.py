@@ -101,9 +101,9 @@ class Head:
 class Architecture:
     """One published architecture: its fields in our words, the words it never changes, its weights, its heads.
 
-    `free` are fields of ours, or keys of one (`field.key`), that the weights decide; `inert` are fields of theirs that
-    change no number of a loaded model with these heads; `assumed` are undeclared fields of old config.json files with
-    the only value that is meant.
+    `free` are fields of ours, or keys in one, that the weights decide; `inert` are fields of theirs that change no
+    number of a loaded model with these heads; `assumed` are undeclared fields of old config.json files with the only
+    value that is meant.
     """
 
     model_type: str
@@ -148,14 +148,10 @@ def flat(config: PreTrainedConfig) -> Values:
     return values
 
 
-def without(values: Values, keys: Collection[str]) -> Values:
-    """Return the fields of a config without these keys, `field.key`, of those that are dicts."""
-    return {
-        name: {key: item for key, item in value.items() if f"{name}.{key}" not in keys}
-        if isinstance(value, dict)
-        else value
-        for name, value in values.items()
-    }
+def without(values: Values, names: Collection[str]) -> Values:
+    """Return the fields of a config without these, and dicts in them without these keys."""
+    kept = {name: value for name, value in values.items() if name not in names}
+    return {name: without(value, names) if isinstance(value, dict) else value for name, value in kept.items()}
 
 
 def nested(values: Mapping[str, object], parts: Mapping[str, object]) -> Values:
@@ -185,7 +181,7 @@ def read_config(architecture: Architecture, head: Head, config: PreTrainedConfig
 def write_config(architecture: Architecture, head: Head, config: QkvConfig) -> PreTrainedConfig:
     """Translate our config to the official one."""
     # No stock config says to what frequencies are rounded.
-    ours = without(flat(config), {"rope_parameters.inv_freq_dtype"})
+    ours = without(flat(config), {"inv_freq_dtype"})
     values = {codec.name: codec.write(ours.get(name), ours) for name, codec in rows_of(architecture, head)}
     parts = CONFIG_MAPPING[architecture.model_type].sub_configs_defaults
     return AutoConfig.for_model(architecture.model_type, **nested(values, parts))
@@ -205,14 +201,13 @@ def lost_on_reading(architecture: Architecture, head: Head, config: PreTrainedCo
 
 def lost_on_writing(architecture: Architecture, head: Head, config: QkvConfig) -> list[str]:
     """List what writing this config as theirs would change."""
-    ours = without(flat(config), architecture.free)
-    again = flat(read_config(architecture, head, write_config(architecture, head, config)))
+    ours, again = flat(config), flat(read_config(architecture, head, write_config(architecture, head, config)))
     # Stock models have no place for label smoothing, which changes no output: it is Trainer's label_smoothing_factor.
     free = architecture.free | unread(head, ours) | {"label_smoothing"}
     if len(defaults := default_activations(head, ours)) == 1:
         for values in (ours, again):
             values["head_act"] = values["head_act"] or values.get(defaults[0], defaults[0])
-    return different({name: ours[name] for name in ours if name not in free and matters(name, ours)}, again)
+    return different(without({name: ours[name] for name in ours if matters(name, ours)}, free), again)
 
 
 def unread(head: Head, ours: Values) -> set[str]:

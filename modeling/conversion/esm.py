@@ -101,7 +101,7 @@ ESM = Architecture(
         ),
     ),
     prefixes=("model.", "esm."),
-    free=frozenset({"rope_parameters.inv_freq_dtype"}),
+    free=frozenset({"inv_freq_dtype"}),
     # A cache is for is_decoder=True and the config of a fold for is_folding_model=True, which are refused; classifiers
     # drop out at the rate of the layers.
     inert=frozenset({"use_cache", "esmfold_config", "vocab_list", "classifier_dropout"}),

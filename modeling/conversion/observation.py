@@ -1,6 +1,7 @@
 """Fields of a config that only weights tell, and weights that only a config tells."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ def observe_rounding(config: QkvConfig, stored: Tensor) -> None:
     raise ValueError(f"inv_freq holds no frequencies of rope_theta={theta}, of any rounding; mend the config's base")
 
 
-def frequencies(config: QkvConfig) -> Tensor:
+def frequencies(config: Any) -> Tensor:
     """Return the rotary frequencies that follow from a config (K / 2,)."""
     return RotaryPosition(config).frequencies(torch.zeros(1))[0]
 

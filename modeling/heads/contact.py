@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutput
 
 from ...configuration.configuration_encoder import QkvEncoderConfig
 from ..pair.outer_product import OuterProductDifference
@@ -39,7 +38,7 @@ class AttentionContactHead(nn.Module):
 
     Source: Rao et al. 2021, Transformer protein language models are unsupervised structure learners, §3.2-3.3,
         https://doi.org/10.1101/2020.12.15.422761
-    Shapes: N / H attention maps (B, H, T, T), residues (B, T) -> (B, T, T)
+    Shapes: hidden unused, N / H attention maps (B, H, T, T), residues (B, T) -> (B, T, T)
     """
 
     reads_attention: ClassVar[bool] = True
@@ -48,8 +47,8 @@ class AttentionContactHead(nn.Module):
         super().__init__()
         self.regression = nn.Linear(config.num_hidden_layers * config.num_attention_heads, 1)
 
-    def forward(self, outputs: BaseModelOutput, residues: Tensor) -> Tensor:
-        maps = torch.cat(outputs.attentions, dim=1)  # (B, N, T, T)
+    def forward(self, hidden: Tensor, attentions: tuple[Tensor, ...], residues: Tensor) -> Tensor:
+        maps = torch.cat(attentions, dim=1)  # (B, N, T, T)
         maps = maps * (residues[:, None, :, None] & residues[:, None, None]).to(maps)
         features = average_product_correct(symmetrize(maps))
         return self.regression(features.movedim(1, -1)).squeeze(-1)
@@ -59,7 +58,7 @@ class OuterProductContactHead(nn.Module):
     """Score contacts from the last hidden state, by products and differences that are linear in the score.
 
     Source: Lin et al. 2023, https://doi.org/10.1126/science.ade2574, whose projections have 64 components
-    Shapes: last hidden state (B, T, D) -> (B, T, T)
+    Shapes: hidden (B, T, D), attention maps and residues unused -> (B, T, T)
     """
 
     reads_attention: ClassVar[bool] = False
@@ -68,8 +67,8 @@ class OuterProductContactHead(nn.Module):
         super().__init__()
         self.pairs = OuterProductDifference(config, inner=64, pairs=1)
 
-    def forward(self, outputs: BaseModelOutput, residues: Tensor) -> Tensor:
-        return symmetrize(self.pairs(outputs.last_hidden_state).squeeze(-1))
+    def forward(self, hidden: Tensor, attentions: tuple[Tensor, ...] | None, residues: Tensor) -> Tensor:
+        return symmetrize(self.pairs(hidden).squeeze(-1))
 
 
 CONTACT_HEADS: dict[str, Callable[..., Any]] = {

@@ -44,7 +44,7 @@ class PairBlock(GradientCheckpointingLayer):
     Shapes: residues (B, L, D) or of an alignment (B, S, L, D), pairs (B, L, L, C) -> same
     """
 
-    def __init__(self, config: QkvPairConfig, layer_index: int) -> None:
+    def __init__(self, config: QkvPairConfig, layer_index: int, *, updates_pairs: bool = True) -> None:
         super().__init__()
         residue, pair = config.residue_stack(), config.pair_stack()
         self.chunk_size = config.chunk_size
@@ -54,6 +54,13 @@ class PairBlock(GradientCheckpointingLayer):
         self.column_attn = AxialAttention(residue, layer_index) if config.column_attention else None
         self.column_attn_residual = Residual(residue, layer_index) if config.column_attention else None
         self.transition, self.transition_residual = MLP(residue), Residual(residue, layer_index)
+        self.updates_pairs = updates_pairs
+        if updates_pairs:
+            self.add_pair_modules(config, layer_index)
+
+    def add_pair_modules(self, config: QkvPairConfig, layer_index: int) -> None:
+        """Add what updates pairs, which a last block lacks where no pairs are read after it."""
+        residue, pair = config.residue_stack(), config.pair_stack()
         self.outer_product = OUTER_PRODUCTS[config.outer_product](
             residue, config.outer_product_size, config.pair_hidden_size
         )
@@ -73,17 +80,23 @@ class PairBlock(GradientCheckpointingLayer):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         rows = hidden if hidden.ndim == 4 else hidden[:, None]
         rows, weights = self.update_residues(rows, pair, mask, sequence_mask, **kwargs)
-        real = mask_alignment(rows, mask, sequence_mask)
-        pair = pair + self.outer_product(rows, real, self.chunk_size)
-        options = {"chunk_size": self.chunk_size, "attention_implementation": kwargs["attention_implementation"]}
+        if self.updates_pairs:
+            pair = self.update_pairs(rows, pair, mask, sequence_mask, kwargs["attention_implementation"])
+        if hidden.ndim == 4:
+            return rows, pair, weights
+        return rows[:, 0], pair, None if weights is None else weights[:, 0]
+
+    def update_pairs(
+        self, rows: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, backend: str
+    ) -> Tensor:
+        """Read residues by outer products, then pairs along triangles, and transform each: (B, L, L, C) -> same."""
+        pair = pair + self.outer_product(rows, mask_alignment(rows, mask, sequence_mask), self.chunk_size)
+        options = {"chunk_size": self.chunk_size, "attention_implementation": backend}
         pair = self.add("outgoing", pair, mask)
         pair = self.add("incoming", pair, mask)
         pair = self.add("starting", pair, mask, **options)
         pair = self.add("ending", pair, mask, **options)
-        pair = self.add("pair_transition", pair)
-        if hidden.ndim == 4:
-            return rows, pair, weights
-        return rows[:, 0], pair, None if weights is None else weights[:, 0]
+        return self.add("pair_transition", pair)
 
     def add(self, name: str, pair: Tensor, *given: Any, **kwargs: Any) -> Tensor:
         """Add what a module makes of normalised pairs to them."""

@@ -84,6 +84,7 @@ SEVERAL = {
     "QkvEncoderModel": ("QkvEncoderModel", "QkvEncoderForContactPrediction"),
     "QkvEncoderForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection"),
     "QkvEncoderDecoderModel": ("QkvEncoderDecoderModel", "QkvEncoderDecoderEncoderModel"),
+    "QkvPairModel": ("QkvPairModel", "QkvPairForContactPrediction", "QkvPairForDistancePrediction"),
 }
 
 

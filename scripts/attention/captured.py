@@ -44,7 +44,7 @@ class CapturedAttention(AttentionRecords):
         if not kept or any(mixed is None or not mixed.requires_grad for mixed in kept):
             raise ValueError(
                 "target cannot be derived by what was captured; give capture_attention also=['gradients'], and run the "
-                "model without torch.no_grad()"
+                "model without torch.no_grad() and without reentrant gradient checkpointing"
             )
         given: list[Any] = list(kept)
         of_mixed: Any = torch.autograd.grad(target, given, retain_graph=True, allow_unused=True)

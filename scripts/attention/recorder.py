@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.module_tracker import ModuleTracker
 from transformers import PreTrainedModel
 
 from qkv.scripts.attention.kernels import global_call, linear_features, linear_rows, write_global_rows
@@ -32,6 +33,8 @@ AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 Extra = Literal["scores", "norms", "gradients"]
 # Backends that get a mask from which each row can be told.
 BACKENDS = ("eager", "sdpa", "flex_attention")
+# `is_bw` is true in a backward pass. A layer that runs there is a checkpointed one, which its forward has recorded.
+TRACKER = ModuleTracker()
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ class Recorder:
                 mixed.requires_grad_()
             backend = implementation or own.config._attn_implementation
             check_backend(backend, options)
-            self.record_call(AttentionCall.of(module, *given, implementation=backend, **options), mixed)
+            if not TRACKER.is_bw:
+                self.record_call(AttentionCall.of(module, *given, implementation=backend, **options), mixed)
             return mixed, weights
 
         return attend_and_record
@@ -123,6 +127,8 @@ class Recorder:
     @torch.no_grad()
     def record_forward(self, module: Any, given: tuple[Any, ...], options: dict[str, Any], output: Any) -> None:
         """Record a layer whose weights do not come from an attention function, after its forward."""
+        if TRACKER.is_bw:
+            return
         arguments = inspect.signature(type(module).forward).bind(module, *given, **options).arguments
         arguments |= arguments.pop("kwargs", {})
         KIND_RECORDS[self.layer.kind](self, module, arguments, output)

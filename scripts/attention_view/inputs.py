@@ -36,6 +36,17 @@ def read_source(source: Source, given: str, options: Options) -> Reading:
     if isinstance(own, InvalidRecord):
         raise ValueError(f"row {number + 1} of the input cannot be used: {own}")
     set_seed(options.get("seed", 0))
+    reading = read_row(source, own, second, options)
+    if len(table.rows) > 1:
+        reading.notes.append(f"Row {number + 1} of {len(table.rows):,} is shown; row= names another")
+    return reading
+
+
+def read_row(source: Source, own: Any, second: str | None, options: Options) -> Reading:
+    """Return what a model reads of an input as its pipeline takes it, and of the text that `read_source` calls second.
+
+    A model that writes texts writes one here, unless that is the second text.
+    """
     reading = READERS[source.task](source, own, second, options)
     names = inspect.signature(type(source.model).forward).parameters
     reading.inputs = {
@@ -43,8 +54,6 @@ def read_source(source: Source, given: str, options: Options) -> Reading:
         for name, value in reading.inputs.items()
         if name in names
     }
-    if len(table.rows) > 1:
-        reading.notes.append(f"Row {number + 1} of {len(table.rows):,} is shown; row= names another")
     return reading
 
 
@@ -96,7 +105,11 @@ def read_translation(source: Source, own: str, second: str | None, options: Opti
 def given_target(model: Any, tokenizer: Any, text: str) -> Tensor:
     """Return the tokens of a text as a decoder reads and writes them, the start token first: (1, T)."""
     labels = tokenizer(text_target=text, return_tensors="pt", truncation=True)["input_ids"].to(model.device)
-    return torch.cat((model.prepare_decoder_input_ids_from_labels(labels), labels[:, -1:]), dim=1)
+    if hasattr(model, "prepare_decoder_input_ids_from_labels"):
+        return torch.cat((model.prepare_decoder_input_ids_from_labels(labels), labels[:, -1:]), dim=1)
+    start = model.generation_config.decoder_start_token_id or model.config.decoder_start_token_id
+    begun = int(labels[0, 0]) == start  # by the tokenizer, as of Whisper
+    return labels if begun else torch.cat((torch.full_like(labels[:, :1], start), labels), dim=1)
 
 
 def with_target(reading: Reading, target: Tensor) -> Reading:
@@ -116,20 +129,18 @@ def read_image(source: Source, own: Any, second: str | None, options: Options) -
 def read_caption(source: Source, own: Any, second: str | None, options: Options) -> Reading:
     """Return the pixels of an image and the tokens of a text, of several the one that fits best."""
     processor, tokenizer = source.pipeline.image_processor, source.pipeline.tokenizer
+    image = dict(processor(own, return_tensors="pt"))
     texts = [second] if second else choices(source, options)
-    inputs = dict(processor(own, return_tensors="pt"))
+    inputs = [{**image, **tokenizer([text], return_tensors="pt", truncation=True)} for text in texts]
+    if second:
+        return Reading(source.model, inputs[0], tokenizer, processor)
     scores = []
-    for text in texts:
-        tokens = tokenizer([text], return_tensors="pt", truncation=True)
-        own_inputs = {name: value.to(source.model.device) for name, value in {**inputs, **tokens}.items()}
-        scores.append(source.model(**own_inputs).logits_per_image[0, 0])
+    for each in inputs:
+        on_device = {name: value.to(source.model.device) for name, value in each.items()}
+        scores.append(source.model(**on_device).logits_per_image[0, 0])
     share, best = torch.stack(scores).float().softmax(0).max(0)
-    chosen = texts[int(best)]
-    tokens = tokenizer([chosen], return_tensors="pt", truncation=True)
-    reading = Reading(source.model, {**inputs, **tokens}, tokenizer, processor)
-    if len(texts) > 1:
-        reading.notes.append(f"Of {len(texts)} texts {chosen!r} fits best, with a probability of {float(share):.0%}")
-    return reading
+    note = f"Of {len(texts)} texts {texts[int(best)]!r} fits best, with a probability of {float(share):.0%}"
+    return Reading(source.model, inputs[int(best)], tokenizer, processor, notes=[note])
 
 
 @torch.no_grad()
@@ -138,16 +149,17 @@ def read_recording(source: Source, own: Any, second: str | None, options: Option
     extractor, tokenizer = source.pipeline.feature_extractor, source.pipeline.tokenizer
     rate, samples = own["sampling_rate"], own["raw"]
     features = extractor(samples, sampling_rate=rate, return_tensors="pt", return_attention_mask=True)
-    reading = Reading(source.model, dict(features), tokenizer, seconds=len(samples) / rate)
+    seconds = max(len(samples), getattr(extractor, "n_samples", 0)) / rate  # Whisper's are padded
+    reading = Reading(source.model, dict(features), tokenizer, seconds=seconds)
     if source.pipeline.type == "ctc":
         return reading
-    limit = {"num_beams": options.get("num_beams", 1)} | new_tokens(source, options)
+    if second is not None:
+        return with_target(reading, given_target(source.model, tokenizer, second))
+    limit: dict[str, Any] = {"num_beams": options.get("num_beams", 1)} | new_tokens(source, options)
+    if "force_unique_generate_call" in inspect.signature(source.model.generate).parameters:
+        limit["force_unique_generate_call"] = True  # else Whisper leaves out what its decoder began with
     given = {name: value.to(source.model.device) for name, value in features.items()}
-    if second is None:
-        target = source.model.generate(**given, **limit)
-    else:
-        target = given_target(source.model, tokenizer, second)
-    return with_target(reading, target)
+    return with_target(reading, source.model.generate(**given, **limit))
 
 
 READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {

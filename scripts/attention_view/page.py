@@ -25,15 +25,27 @@ def page(title: str, stacks: Sequence[Stack], facts: Mapping[str, Any]) -> str:
     What tokens say is data, never HTML: no `<` stands in it, and the program sets it as text alone. Nothing runs but
     the program itself, and nothing is fetched, by the page's content security policy.
     """
-    style, program = resource("page.css"), "\n".join(map(resource, PROGRAM))
     return Template(resource("page.html")).substitute(
         title=escape(title),
-        style=style,
-        program=program,
-        style_hash=content_hash(style),
-        program_hash=content_hash(program),
+        style=resource("page.css"),
+        program=program(),
+        policy=content_policy(),
         data=as_json({"title": title, **page_data(stacks), **facts}),
     )
+
+
+def content_policy() -> str:
+    """Return the content security policy of every page: nothing but its own program, styles and pictures."""
+    program_hash, style_hash = content_hash(program()), content_hash(resource("page.css"))
+    return (
+        f"default-src 'none'; script-src '{program_hash}'; style-src '{style_hash}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def program() -> str:
+    """Return the program of every page."""
+    return "\n".join(map(resource, PROGRAM))
 
 
 @cache

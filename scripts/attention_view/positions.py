@@ -54,9 +54,9 @@ def token_labels(ids: Sequence[int], tokenizer: Any) -> list[str]:
     return labels
 
 
-def shortened(text: str) -> str:
-    """Return a text of at most `LONGEST` characters, which ends in … where it was longer."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """Return a text of at most so many characters, which ends in … where it was longer."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def patches(count: int, height: int, width: int, patch: Any, picture: bytes) -> Positions | None:

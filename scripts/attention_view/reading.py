@@ -51,6 +51,13 @@ class Reading:
         ids = self.inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"][self.row].tolist()
         return ids[1:] + self.last
 
+    @property
+    def written(self) -> str | None:
+        """The text that the model wrote, or is said to have written; None of a model that writes none."""
+        if self.prompt is None or self.tokenizer is None:
+            return None
+        return str(self.tokenizer.decode(self.next_tokens[self.prompt - 1 :], skip_special_tokens=True))
+
 
 @torch.no_grad()
 def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> list[Stack]:
@@ -92,6 +99,8 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
     """Return the stacks of captured attention; layers of other shapes are stacks of their own."""
     groups: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
     for record in captured:
+        if len(record.weights) > rows_of(reading.inputs):
+            raise ValueError(f"{type(reading.model).__name__} attends within windows of its input, which are not shown")
         groups.setdefault((record.stack, tuple(record.weights.shape[1:])), []).append(record)
     counts = Counter(name for name, _ in groups)
     namer, stacks = Namer(reading), []
@@ -172,14 +181,16 @@ class Namer:
         return patches(count, own.shape[-2], own.shape[-1], patch, picture)
 
     def sound(self, count: int) -> Positions | None:
-        """Name the frames of the recording, with its spectrogram."""
-        name = next(name for name in SOUNDS if name in self.reading.inputs)
-        own = self.reading.inputs[name][self.reading.row]
+        """Name the frames of the recording, with its spectrogram, of which padding is no part."""
+        inputs, row = self.reading.inputs, self.reading.row
+        own = next(inputs[name] for name in SOUNDS if name in inputs)[row]
+        mask = inputs.get("attention_mask")
+        end = None if mask is None else int(mask[row].sum())
         if own.dim() == 1:
-            return frames(count, self.reading.seconds, spectrogram_picture(power_spectrogram(own.cpu())))
+            return frames(count, self.reading.seconds, spectrogram_picture(power_spectrogram(own[:end].cpu())))
         bins = getattr(self.reading.model.config, "num_mel_bins", None)
         own = own if own.shape[0] == bins or (bins is None and own.shape[0] < own.shape[1]) else own.transpose(0, 1)
-        return frames(count, self.reading.seconds, spectrogram_picture(own))
+        return frames(count, self.reading.seconds, spectrogram_picture(own[:, :end]))
 
     def detected(self) -> Positions | None:
         """Name object queries by the class that each predicts, "no object" among them, and its probability."""
@@ -218,9 +229,14 @@ def kept_positions(reading: Reading, sequence: str, count: int) -> list[int] | N
     return own.nonzero().flatten().tolist() if len(own) == count else None
 
 
+def rows_of(inputs: Mapping[str, Any]) -> int:
+    """Return how many rows the inputs have."""
+    return max((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), default=0)
+
+
 def row_of(inputs: Mapping[str, Any], row: int) -> int:
     """Return a row of the inputs; ValueError where there is none."""
-    count = max((len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()), default=0)
+    count = rows_of(inputs)
     if not 0 <= row < count:
         raise ValueError(f"row={row}, but inputs have {count} rows; name one from 0 to {count - 1}")
     return row

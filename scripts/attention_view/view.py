@@ -21,7 +21,7 @@ from qkv.scripts.attention_view.stacks import Stack
 from qkv.scripts.common.files import write_atomically
 from qkv.scripts.common.words import did_you_mean, either
 from qkv.scripts.prediction.options import OPTIONS
-from qkv.scripts.prediction.source import open_source
+from qkv.scripts.prediction.source import Source, open_source
 
 BEST = 5  # tokens whose probability is shown in a step of generation
 
@@ -114,9 +114,12 @@ def attend_source(
     layers = indices_of("layers", options.pop("layers", None)) if layers is None else layers
     heads = indices_of("heads", options.pop("heads", None)) if heads is None else heads
     reading = read_source(source, given, options)
-    # A page may be passed on, and where a folder lies is nobody else's business.
-    title = Path(name).resolve().name if Path(name).is_dir() else name
-    return view_of(f"{title}: {type(source.model).__name__}", reading, layers, heads)
+    return view_of(title_of(source), reading, layers, heads)
+
+
+def title_of(source: Source) -> str:
+    """Return the title of the views of a model: its name and its class."""
+    return f"{source.public_name}: {type(source.model).__name__}"
 
 
 def indices_of(key: str, text: str | None) -> Indices:
@@ -147,9 +150,8 @@ def answer_of(reading: Reading) -> str:
     """Return what the model predicts, where that is one class or a text."""
     logits = getattr(reading.outputs, "logits", None)
     names: Any = getattr(reading.model.config, "id2label", None)
-    if reading.prompt is not None and reading.tokenizer is not None:
-        written = reading.next_tokens[reading.prompt - 1 :]
-        return f"Written: {reading.tokenizer.decode(written, skip_special_tokens=True)}"
+    if reading.written is not None:
+        return f"Written: {reading.written}"
     if isinstance(logits, Tensor) and logits.dim() == 2 and names and logits.shape[1] == len(names) > 1:
         share, index = logits[reading.row].float().softmax(-1).max(-1)
         return f"Predicted: {names.get(int(index), int(index))}, {float(share):.0%}"

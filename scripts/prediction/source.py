@@ -53,6 +53,12 @@ class Source:
         return HEADS.get(self.auto_class) or self.auto_class.removeprefix("AutoModel")
 
     @property
+    def public_name(self) -> str:
+        """Return the Hub id, or the folder's own name: where that lies is nobody's business whom a page reaches."""
+        folder = Path(self.name).expanduser()
+        return folder.resolve().name if folder.is_dir() else self.name
+
+    @property
     def medium(self) -> str:
         """Return the kind of its inputs: text, image or audio."""
         return "image" if self.task in IMAGES else "audio" if "speech" in self.task else "text"

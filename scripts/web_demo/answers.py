@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from qkv.scripts.attention_view.inputs import read_row
+from qkv.scripts.attention_view.reading import Reading
 from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.predictor import PREDICTORS, READERS, piped
@@ -59,10 +61,19 @@ def pair_of(request: Request) -> str:
     return pair
 
 
-def answer(source: Source, request: Request) -> Answer:
-    """Predict for a request: {"scores": …}, {"text": …}, {"number": …}, {"boxes": …} or {"entities": …}."""
-    options = options_of(request)
-    return ANSWERS[source.task](source, read_request(source, request), options, request)
+def answer(source: Source, request: Request) -> tuple[Answer, Reading]:
+    """Predict for a request: {"scores": …}, {"text": …}, {"number": …}, {"boxes": …} or {"entities": …}.
+
+    The second is what the model read, whose attention is that of this answer: with the text that fits an image best,
+    and with the tokens that were written.
+    """
+    options, given = options_of(request), read_request(source, request)
+    if source.task in WRITING:
+        reading = read_row(source, given, None, options)
+        return {"text": reading.written}, reading
+    made = ANSWERS[source.task](source, given, options, request)
+    is_choice = source.task == "zero-shot-image-classification"
+    return made, read_row(source, given, made["scores"][0]["label"] if is_choice else made.get("text"), options)
 
 
 def scores_of(rows: Iterable[Mapping[str, Any]], name: str = "label") -> Answer:
@@ -108,9 +119,9 @@ def boxes(source: Source, given: Any, options: Options, request: Request) -> Ans
     return {"boxes": predicted(source, given, options)["prediction"], "size": list(given.size)}
 
 
-def written(source: Source, given: Any, options: Options, request: Request) -> Answer:
-    """Return the text that is written for an input."""
-    return {"text": predicted(source, given, options)["prediction"]}
+def transcribed(source: Source, given: Any, options: Options, request: Request) -> Answer:
+    """Return what is said in a recording, of a copy: the pipeline empties what it is given."""
+    return {"text": predicted(source, dict(given), options)["prediction"]}
 
 
 def predicted(source: Source, given: Any, options: Options) -> dict[str, Any]:
@@ -122,10 +133,9 @@ ANSWERS: dict[str, Callable[[Source, Any, Options, Request], Answer]] = {
     "text-classification": classified_text,
     "token-classification": tagged_words,
     "fill-mask": filled_mask,
-    "translation": written,
-    "text-generation": written,
     "image-classification": classified_image,
     "object-detection": boxes,
     "zero-shot-image-classification": chosen_texts,
-    "automatic-speech-recognition": written,
+    "automatic-speech-recognition": transcribed,
 }
+WRITING = ("translation", "text-generation")

@@ -34,14 +34,11 @@ def static_files() -> dict[str, tuple[str, bytes]]:
 
 def facts(source: Source) -> dict[str, Any]:
     """Return what the page shows of a model before it is tried."""
-    folder = Path(source.name).expanduser().resolve()
     recipe: Mapping[str, Any] = source.record.get("recipe") or {}
     mask = source.tokenizer.mask_token if source.task == "fill-mask" else None
     labels = [str(label) for label in (getattr(source.model.config, "id2label", None) or {}).values()]
     return {
-        "name": folder.name
-        if folder.is_dir()
-        else source.name,  # of a path what is above the folder is nobody's business
+        "name": source.public_name,
         "class": type(source.model).__name__,
         "parameters": source.model.num_parameters(),
         "task": source.task,

@@ -166,13 +166,3 @@ def options_of(request: Mapping[str, Any]) -> Options:
     if options.get("max_new_tokens", 0) > MOST_TOKENS:
         raise RefusedError(400, f"max_new_tokens={options['max_new_tokens']} must be at most {MOST_TOKENS}")
     return options
-
-
-def index_of(request: Mapping[str, Any], name: str, count: int) -> int | None:
-    """Return the number of a layer or head; None where the request names none."""
-    value = request.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < count:
-        raise RefusedError(400, f"{name}={shortened(repr(value))} is not one of 0 to {count - 1}; choose one of these")
-    return value

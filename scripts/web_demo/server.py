@@ -10,13 +10,14 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET6
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
+from qkv.scripts.attention_view.page import content_policy
 from qkv.scripts.common.phases import phase
 from qkv.scripts.prediction.source import Source, open_source
 from qkv.scripts.web_demo.answers import answer
 from qkv.scripts.web_demo.arguments import HOST, PORT
-from qkv.scripts.web_demo.attention import attention
+from qkv.scripts.web_demo.attention_pages import AttentionPages
 from qkv.scripts.web_demo.page_facts import facts, static_files
 from qkv.scripts.web_demo.requests import (
     MOST_BYTES,
@@ -29,8 +30,23 @@ from qkv.scripts.web_demo.requests import (
 
 PATIENCE = 30  # seconds that a connection may be silent
 QUEUE = 60  # seconds that a request waits for those before it
+POLL = 0.05  # seconds until it is seen that the page is closed
 CHUNK = 2**16  # bytes of a refused request that are read at a time
-ACTIONS: dict[str, Callable[[Source, dict[str, Any]], dict[str, Any]]] = {"/predict": answer, "/attention": attention}
+# Nothing is loaded from elsewhere.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "media-src 'self' blob:; frame-src 'self'; base-uri 'none'; form-action 'none'"
+)
+# A page of attention reaches nothing of the page that it is shown on.
+ATTENTION_POLICY = f"{content_policy()}; sandbox allow-scripts"
+
+
+class Sent(NamedTuple):
+    """A response: its type, its bytes, and its content security policy."""
+
+    kind: str
+    content: bytes
+    policy: str = POLICY
 
 
 class Demo(ThreadingHTTPServer):
@@ -45,16 +61,23 @@ class Demo(ThreadingHTTPServer):
         self.space = os.environ.get("SPACE_HOST")
         self.files = static_files()
         self.facts = facts(source)
+        self.attention = AttentionPages(source)
+        self.actions = {"/predict": self.predict, "/attention": self.attention.make}
         # A model answers one request after the other: `generate` and the choice of a backend change it meanwhile.
         self.turn = threading.Lock()
         super().__init__((host, port), Handler)
-        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
+        self.thread = threading.Thread(target=self.serve_forever, args=(POLL,), daemon=True)
         self.thread.start()
 
     @property
     def url(self) -> str:
         """Return the address of the page."""
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.server_address[1]}"
+
+    def predict(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Predict for a request, and say where the attention for it will be."""
+        made, reading = answer(self.source, request)
+        return made | {"attention": self.attention.keep(reading)}
 
     def wait(self) -> None:
         """Serve until the page is closed, or the program interrupted."""
@@ -98,39 +121,42 @@ class Handler(BaseHTTPRequestHandler):
         self.respond(self.page)
 
     def do_POST(self) -> None:
-        """Predict for what a person tries, or return the attention for it."""
+        """Predict for what a person tries, or make the page of the attention for it."""
         self.respond(self.action)
 
-    def respond(self, make: Callable[[], tuple[str, bytes]]) -> None:
+    def respond(self, make: Callable[[], Sent]) -> None:
         """Send what is made for a request, or in a sentence why nothing is; who has left gets nothing."""
         try:
             check_sender(self.headers, self.server.host, self.server.space)
-            status, (kind, content) = 200, make()
+            status, sent = 200, make()
         except RefusedError as refused:
             # Of a refused request a part may be unread, which is no request of its own.
             self.close_connection = self.close_connection or self.command == "POST"
-            status, (kind, content) = refused.status, as_json({"error": str(refused)})
+            status, sent = refused.status, as_json({"error": str(refused)})
         except ValueError as error:
-            status, (kind, content) = 400, as_json({"error": " ".join(str(error).split())})
+            status, sent = 400, as_json({"error": " ".join(str(error).split())})
         except Exception as error:
             traceback.print_exc(file=sys.stderr)
             said = f"the model failed at this input ({type(error).__name__}); its server prints why"
-            status, (kind, content) = 500, as_json({"error": said})
+            status, sent = 500, as_json({"error": said})
         with suppress(ConnectionError):
-            self.send(status, kind, content)
+            self.send(status, sent)
 
-    def page(self) -> tuple[str, bytes]:
-        """Return a file of the page by its exact address."""
+    def page(self) -> Sent:
+        """Return a file of the page, or a page of attention, by its exact address."""
         path = self.path.partition("?")[0]
         if path == "/facts":
             return as_json(self.server.facts)
-        if path not in self.server.files:
+        if path in self.server.files:
+            return Sent(*self.server.files[path])
+        content = self.server.attention.page(path.removeprefix("/"))
+        if content is None:
             raise RefusedError(404, "there is no such page; the page is /")
-        return self.server.files[path]
+        return Sent("text/html", content, ATTENTION_POLICY)
 
-    def action(self) -> tuple[str, bytes]:
+    def action(self) -> Sent:
         """Return what an action gives for the request."""
-        if self.path not in ACTIONS:
+        if self.path not in self.server.actions:
             raise RefusedError(404, "there is no such action; the page is /")
         try:
             body = self.rfile.read(body_length(self.headers))
@@ -141,7 +167,7 @@ class Handler(BaseHTTPRequestHandler):
         if not self.server.turn.acquire(timeout=QUEUE):
             raise RefusedError(503, "the model is busy with other requests; try again in a minute")
         try:
-            return as_json(ACTIONS[self.path](self.server.source, request))
+            return as_json(self.server.actions[self.path](request))
         finally:
             self.server.turn.release()
 
@@ -152,40 +178,33 @@ class Handler(BaseHTTPRequestHandler):
         while left > 0 and (data := self.rfile.read(min(CHUNK, left))):
             left -= len(data)
 
-    def send(self, status: int, kind: str, content: bytes) -> None:
+    def send(self, status: int, sent: Sent) -> None:
         """Send a response with headers that keep it from being read as anything else, or by another site."""
         self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(content)))
-        for name, value in headers(self.server.host).items():
+        self.send_header("Content-Type", f"{sent.kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(sent.content)))
+        for name, value in headers(self.server.host, sent.policy).items():
             self.send_header(name, value)
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            self.wfile.write(sent.content)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Send a sentence for what is no request of HTTP, or of another method."""
         self.close_connection = True
-        self.send(code, *as_json({"error": message or "the request cannot be read; open the page itself"}))
+        self.send(code, as_json({"error": message or "the request cannot be read; open the page itself"}))
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Print nothing for a request: what a person tries is theirs."""
 
 
-def headers(host: str) -> dict[str, str]:
-    """Return the headers of every response: nothing is loaded from elsewhere, and no other site shows the page.
-
-    The Hub shows a Space in a frame.
-    """
-    frames = "'none'" if is_loopback(host) else "'self' https://huggingface.co https://*.hf.space"
-    policy = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
-        f"media-src 'self' blob:; base-uri 'none'; form-action 'none'; frame-ancestors {frames}"
-    )
+def headers(host: str, policy: str) -> dict[str, str]:
+    """Return the headers of a response: no other site shows it in a frame, but the Hub a Space."""
+    frames = "'self'" if is_loopback(host) else "'self' https://huggingface.co https://*.hf.space"
     return {
-        "Content-Security-Policy": policy,
+        "Content-Security-Policy": f"{policy}; frame-ancestors {frames}",
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cross-Origin-Resource-Policy": "same-origin",
@@ -193,9 +212,9 @@ def headers(host: str) -> dict[str, str]:
     }
 
 
-def as_json(content: dict[str, Any]) -> tuple[str, bytes]:
-    """Return type and bytes of JSON."""
-    return "application/json", json.dumps(content).encode()
+def as_json(content: dict[str, Any]) -> Sent:
+    """Return an object as JSON."""
+    return Sent("application/json", json.dumps(content).encode())
 
 
 def demo(

@@ -16,6 +16,7 @@ from qkv.modeling.kernels import CROSS_KERNELS, KERNELS
 from qkv.modeling.kernels.linear import FEATURE_MAPS
 from qkv.modeling.modeling_speech_encoder_decoder import TRANSCRIPTIONS
 from qkv.modeling.normalization import NORMS
+from qkv.modeling.pair.outer_product import OUTER_PRODUCTS
 from qkv.modeling.pattern import PATTERNS
 from qkv.modeling.position import POSITIONS
 from qkv.modeling.recurrent.attention_decoder import ATTENTION_DECODERS, READOUTS
@@ -34,6 +35,7 @@ TABLES: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (DETECTION_FRONTENDS, ("DetectionFrontendName",)),
     (POOLINGS, ("TextPoolingName", "ImagePoolingName")),
     (CONTACT_HEADS, ("ContactHeadName",)),
+    (OUTER_PRODUCTS, ("OuterProductName",)),
     (CELLS, ("CellName",)),
     (ATTENTION_DECODERS, ("AlignmentName",)),
     (READOUTS, ("ReadoutName",)),

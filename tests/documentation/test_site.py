@@ -48,6 +48,7 @@ def test_the_gallery_has_every_picture_of_every_recipe() -> None:
     }
     shown = re.findall(r"\]\(../../model_cards/([\w/-]+\.png)\)", MADE["gallery.md"])
     assert set(shown) == pictures and len(shown) == len(pictures)
+    assert all(f"qkv quickstart {name.split('/')[0]}" in MADE["gallery.md"] for name in pictures)
 
 
 def test_pages_that_are_no_more_are_removed(tmp_path: Path) -> None:

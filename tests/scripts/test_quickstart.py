@@ -119,9 +119,9 @@ def test_texts_go_the_whole_way_too(
     [
         ("spoken-digits data={sound} batch_size=4", "preprocessor_config.json alignment.png"),
         ("spoken-digits data={sound} batch_size=4 architecture=QkvAudioEncoderForCTC", "preprocessor_config.json"),
-        ("shapes-captions text.made=40", "README.md"),
+        ("shapes-captions text.made=40", "attention.png"),
         ("long-range text.made=40 text.symbols=4 text.length=32", "tokenizer.json"),
-        ("shapes-detect text.made=20 text.evaluated=12", "objects.png"),
+        ("shapes-detect text.made=20 text.evaluated=12", "objects.png queries.png"),
     ],
 )
 def test_sound_captions_and_objects_go_the_whole_way_too(words: str, left: str, tmp_path: Path) -> None:

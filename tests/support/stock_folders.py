@@ -12,15 +12,22 @@ from transformers import (
     GPT2LMHeadModel,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    SwinConfig,
+    SwinForImageClassification,
     ViTConfig,
     ViTForImageClassification,
     ViTImageProcessorPil,
+    WhisperConfig,
+    WhisperFeatureExtractor,
+    WhisperForConditionalGeneration,
+    WhisperTokenizer,
 )
 
 from own_runs import WORDS
 
 POSITIONS = 12  # fewer than the tokens that long texts have
 SHAPE = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 12}
+WHISPER = {"layers": 1, "attention_heads": 2, "ffn_dim": 12}
 LABELS = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
 MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
@@ -54,6 +61,31 @@ def vit(folder: Path) -> Path:
     """ViT for two classes of images of 8 pixels."""
     model = ViTForImageClassification(ViTConfig(**SHAPE, **LABELS, image_size=8, patch_size=4))
     return saved(folder, model, ViTImageProcessorPil(size={"height": 8, "width": 8}))
+
+
+def swin(folder: Path) -> Path:
+    """Swin, which attends within windows, for two classes of images of 16 pixels."""
+    config = SwinConfig(image_size=16, patch_size=4, embed_dim=8, depths=[1], num_heads=[2], window_size=2, **LABELS)
+    return saved(folder, SwinForImageClassification(config), ViTImageProcessorPil(size={"height": 16, "width": 16}))
+
+
+def whisper(folder: Path) -> Path:
+    """Whisper, whose recordings are padded to a second, and whose tokenizer begins texts as its decoder does."""
+    start, plain, end = "<|startoftranscript|>", "<|notimestamps|>", "<|endoftext|>"
+    words = [*sorted(pre_tokenizers.ByteLevel.alphabet()), start, plain, end]
+    vocabulary = {word: number for number, word in enumerate(words)}
+    shape = {f"{part}_{what}": size for part in ("encoder", "decoder") for what, size in WHISPER.items()}
+    ends = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"), vocabulary[end])
+    config = WhisperConfig(
+        vocab_size=len(words), d_model=8, num_mel_bins=6, max_source_positions=50, max_target_positions=20,
+        decoder_start_token_id=vocabulary[start], **shape, **ends,
+    )  # fmt: skip
+    model = WhisperForConditionalGeneration(config)
+    model.generation_config.update(
+        no_timestamps_token_id=vocabulary[plain], suppress_tokens=[], begin_suppress_tokens=[]
+    )
+    WhisperFeatureExtractor(feature_size=6, chunk_length=1).save_pretrained(folder)
+    return saved(folder, model, WhisperTokenizer(vocab=vocabulary, merges=[], unk_token=end, pad_token=end))
 
 
 def saved(folder: Path, model: PreTrainedModel, processor: object) -> Path:

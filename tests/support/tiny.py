@@ -19,6 +19,7 @@ from qkv.configuration import (
     QkvEncoderConfig,
     QkvEncoderDecoderConfig,
     QkvImageEncoderConfig,
+    QkvPairConfig,
     QkvRecurrentConfig,
     QkvSpeechEncoderDecoderConfig,
     QkvTextEncoderConfig,
@@ -33,6 +34,7 @@ IDS = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": END}
 IMAGE = {**SIZES, "image_size": [12, 16], "patch_size": 4, "num_labels": LABELS}
 
 QUERIES = 5
+BINS, SEQUENCES = 6, 3
 
 
 def encoder(kind: str = "bert", **fields: Any) -> QkvEncoderConfig:
@@ -95,6 +97,12 @@ def detector(kind: str = "detr", **fields: Any) -> QkvDetectionConfig:
     own = {name: value for name, value in KINDS["detector"][kind].items() if name != "position"}
     encoder = {name: value for name, value in KINDS["detector"][kind].items() if name == "position"}
     return QkvDetectionConfig(**{**sizes, "encoder": encoder, **own, **fields})
+
+
+def pair(kind: str = "evoformer", **fields: Any) -> QkvPairConfig:
+    sizes = {"pair_hidden_size": 16, "num_pair_attention_heads": 2, "pair_intermediate_size": 20, "num_labels": LABELS}
+    bins = {"relative_position_bins": 3, "num_distogram_bins": BINS, "initializer_range": 0.1}
+    return QkvPairConfig(**{**SIZES, **sizes, **bins, "vocab_size": VOCABULARY, **IDS, **KINDS["pair"][kind], **fields})
 
 
 def text(*, batch: int = BATCH, length: int = LENGTH, seed: int = 1) -> dict[str, Tensor]:
@@ -182,11 +190,52 @@ def token_classes() -> dict[str, Tensor]:
     return {**inputs, "labels": labels.where(inputs["attention_mask"].bool(), torch.tensor(-100))}
 
 
+def alignment() -> dict[str, Tensor]:
+    """Chains with further sequences that are aligned with them, of which the second chain has one less."""
+    inputs = text()
+    others = torch.randint(4, VOCABULARY, (BATCH, SEQUENCES, LENGTH), generator=torch.Generator().manual_seed(4))
+    others = others.where(inputs["attention_mask"].bool()[:, None], torch.tensor(PAD))
+    mask = (torch.arange(SEQUENCES) < SEQUENCES - torch.arange(BATCH)[:, None]).long()
+    return {**inputs, "msa_ids": others, "msa_attention_mask": mask}
+
+
+def masked_alignment() -> dict[str, Tensor]:
+    """The same with a label for every second residue of the further sequences, too."""
+    inputs = alignment()
+    due = (inputs["msa_ids"] != PAD) & inputs["msa_attention_mask"].bool()[..., None] & (torch.arange(LENGTH) % 2 == 0)
+    return {**inputs, "labels": masked_labels(), "msa_labels": inputs["msa_ids"].where(due, torch.tensor(-100))}
+
+
+def pair_labels(inputs: dict[str, Tensor], classes: int) -> dict[str, Tensor]:
+    """A class for each pair of real residues, the same in both orders."""
+    places = torch.arange(LENGTH)
+    labels = ((places[:, None] + places) // 2 % classes).expand(BATCH, -1, -1)
+    real = inputs["attention_mask"].bool()
+    return {**inputs, "labels": labels.where(real[:, :, None] & real[:, None], torch.tensor(-100))}
+
+
+def contacts() -> dict[str, Tensor]:
+    return pair_labels(text(), 2)
+
+
+def distances() -> dict[str, Tensor]:
+    return pair_labels(text(), BINS)
+
+
+def known_distances() -> dict[str, Tensor]:
+    """Chains of which some distances are known; the number of the others is 0."""
+    return {**text(), "distance_bins": pair_labels(text(), 4)["labels"].clamp(min=0)}
+
+
+def residue_labels() -> dict[str, Tensor]:
+    return {**text(), "labels": masked_labels()}
+
+
 def spans() -> dict[str, Tensor]:
     return {**text(), "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([4, 2])}
 
 
-def contacts() -> dict[str, Tensor]:
+def inner_contacts() -> dict[str, Tensor]:
     """Labels of pairs of the tokens between the first and the last of each row, none of neighbours and of padding."""
     inputs, places = text(), torch.arange(LENGTH - 2)
     real = places < inputs["attention_mask"].sum(-1, keepdim=True) - 2
@@ -299,7 +348,11 @@ def jitter(model: PreTrainedModel) -> PreTrainedModel:
 
 
 # Heads that share an Auto class with another: ELECTRA's second one for pretraining, and one that no Auto class is for.
-SHARED_AUTO_CLASSES = {"ForReplacedTokenDetection": "AutoModelForPreTraining", "ForContactPrediction": "AutoModel"}
+SHARED_AUTO_CLASSES = {
+    "ForReplacedTokenDetection": "AutoModelForPreTraining",
+    "ForContactPrediction": "AutoModel",
+    "ForDistancePrediction": "AutoModel",
+}
 
 
 def cases(family: str, config: Any, *rows: tuple[str, str, Callable[[], Any]]) -> list[Case]:
@@ -332,7 +385,7 @@ HEADS = [
         ("ForTokenClassification", "local", token_classes),
         ("ForQuestionAnswering", "bert", spans),
         ("ForMultipleChoice", "bert", choices),
-        ("ForContactPrediction", "pairs", contacts),
+        ("ForContactPrediction", "pairs", inner_contacts),
     ),
     *cases(
         "ImageEncoder",
@@ -366,6 +419,15 @@ HEADS = [
     *cases("Detection", detector, ("Model", "detr", padded_images), ("ForObjectDetection", "detr", objects)),
     *cases("AudioEncoder", audio_encoder, ("ForCTC", "speech", audio_with_labels)),
     *cases("SpeechEncoderDecoder", speech_encoder_decoder, ("ForSpeechSeq2Seq", "speech", transcriptions)),
+    *cases(
+        "Pair",
+        pair,
+        ("Model", "evoformer", alignment),
+        ("ForContactPrediction", "esmfold", contacts),
+        ("ForDistancePrediction", "evoformer", lambda: pair_labels(alignment(), BINS)),
+        ("ForMaskedLM", "evoformer", masked_alignment),
+        ("ForTokenClassification", "esmfold", token_classes),
+    ),
 ]
 # The same heads at the configurations that change more than numbers: other parameters, poolings, ties, caches.
 VARIANTS = [
@@ -376,7 +438,6 @@ VARIANTS = [
         ("ForSequenceClassification", "relative", text_classes),
         ("ForMaskedLM", "electra", masked_language),
         ("ForReplacedTokenDetection", "electra", replaced_tokens),
-        ("ForContactPrediction", "maps", contacts),
         ("ForTokenClassification", "modernbert", token_classes),
         ("ForSequenceClassification", "modernbert", text_classes),
     ),
@@ -412,8 +473,19 @@ VARIANTS = [
         ("Model", "speech", audio_with_targets),
         ("ForSpeechSeq2Seq", "plain", lambda: transcriptions(plain=True)),
     ),
+    *cases(
+        "Pair",
+        pair,
+        ("Model", "recycled", known_distances),
+        ("ForDistancePrediction", "recycled", distances),
+        ("ForMaskedLM", "recycled", residue_labels),
+        ("ForContactPrediction", "plain", contacts),
+    ),
 ]
 CASES = HEADS + VARIANTS
 # Those that have a loss.
-WITHOUT_LOSS = ("AutoModel", "AutoModelForTextEncoding")
-LOSSES = [case for case in CASES if case.auto_class not in WITHOUT_LOSS or "ForContact" in case.name]
+LOSSES = [
+    case
+    for case in CASES
+    if case.auto_class not in ("AutoModel", "AutoModelForTextEncoding") or "labels" in case.inputs()
+]

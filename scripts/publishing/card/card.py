@@ -15,6 +15,7 @@ from qkv.scripts.publishing.card.own_data import facts_of, is_own, name, title
 from qkv.scripts.publishing.card.parity import check_certificate, parity_rows, worst_layers
 from qkv.scripts.publishing.card.record import Record, check_record, citation, published, settings
 from qkv.scripts.publishing.card.usage import TEMPLATES, programs
+from qkv.scripts.recipes.loading import names
 
 FOLDER = Path(__file__).parents[3] / "model_cards"
 
@@ -37,11 +38,18 @@ def make_card(record: Record, **place: Any) -> ModelCard:
         comparison={"seeds": [record["seed"]], "models": {}, **record.get("comparison", {})},
         title=title(record),
         own=facts_of(record),
+        drawn_by=drawn_by(record),
         measured={name for metrics in record["metrics"].values() for name in metrics},
         command=published(record["command"]),
         settings=settings(recipe, own=is_own(record)),
         citation=citation(recipe),
     )
+
+
+def drawn_by(record: Record) -> str | None:
+    """Return the command that trains a recipe of qkv again and draws all its pictures; None for other trainings."""
+    recipe = record["recipe"]["name"]
+    return f"qkv quickstart {recipe}" if record.get("pictures") and recipe in names() and not is_own(record) else None
 
 
 def plain_card(

@@ -2,7 +2,6 @@
 
 import { element, show, showImage, showSound } from "./answers.js";
 import { clear, drawn, drawOn } from "./drawing.js";
-import { drawMatrix, drawOverPicture } from "./heatmap.js";
 import { asWav, record } from "./sound.js";
 
 const at = (id) => document.getElementById(id);
@@ -10,15 +9,10 @@ const VERBS = {
   "translation": "Translate", "text-generation": "Complete", "automatic-speech-recognition": "Transcribe",
   "object-detection": "Detect", "fill-mask": "Fill in",
 };
-const STACKS = {
-  cross: "output on input", encoder: "the encoder", decoder: "the decoder", self: "the model",
-  image: "the image encoder", text: "the text encoder",
-};
 
 let model; // the facts about it
 let sound = null; // what was recorded
-let request = null; // the last one, which the attention is of
-let map = null;
+let isAnswered = false; // an answer is shown
 let turn = 0; // of requests: an answer to an earlier one is not shown
 
 /** Send JSON; throws the server's sentence where it refuses. */
@@ -106,11 +100,10 @@ function checkText(id, what) {
 
 /** Show no prediction any more. */
 function forget() {
-  request = map = null;
+  isAnswered = false;
   at("answer").replaceChildren(element("p", "Nothing yet.", "quiet"));
   at("media").replaceChildren();
-  at("map").replaceChildren();
-  at("map-controls").hidden = true;
+  at("view").replaceChildren();
   at("readout").textContent = "";
 }
 
@@ -130,8 +123,8 @@ async function predict() {
     if (model.medium === "image" && at("file").files.length) await showImage(at("media"), file, answer);
     else at("media").replaceChildren(); // what is drawn is seen already
     if (model.medium === "audio") showSound(at("media"), file);
-    request = { ...content, written: answer.text ?? "" };
-    await attend(own);
+    isAnswered = true;
+    attend(own, answer.attention);
   } catch (error) {
     if (own === turn) forget(), complain(error.message);
   } finally {
@@ -139,54 +132,24 @@ async function predict() {
   }
 }
 
-/** Fill a list with what there is to choose from. */
-function offer(id, choices, selected) {
-  at(id).replaceChildren(...choices.map(([value, name]) => {
-    const option = element("option", name);
-    option.value = value;
-    option.selected = value === selected;
-    return option;
-  }));
-}
-
-const numbered = (count) => Array.from({ length: count }, (_, i) => [String(i), String(i + 1)]);
-
-/** Ask for the attention of the last request, of the chosen stack, layer and head. */
-async function attend(own, choice = {}) {
+/** Show the page of attention of an answer. */
+async function attend(own, page) {
+  at("readout").textContent = "Reading what the model attended to …";
   try {
-    const answer = await send("attention", { ...request, ...choice });
-    if (own !== turn) return;
-    map = answer;
+    await send("attention", { page });
   } catch (error) {
-    at("map-controls").hidden = true;
-    at("map").replaceChildren();
-    at("readout").textContent = error.message;
+    if (own === turn) at("view").replaceChildren(), (at("readout").textContent = error.message);
     return;
   }
-  offer("stack", map.stacks.map((name) => [name, STACKS[name]]), map.stack);
-  offer("layer", numbered(map.layers), String(map.layer));
-  offer("head", [["", "mean"], ...numbered(map.heads)], map.head === null ? "" : String(map.head));
-  offer("query", map.grid ? map.rows.map((name, i) => [String(i), name]) : [], "0");
-  at("query-field").hidden = !map.grid;
-  at("map-controls").hidden = false;
-  await redraw();
-}
-
-async function redraw() {
-  if (!map) return;
-  const tell = (text) => { at("readout").textContent = text; };
-  if (map.grid) await drawOverPicture(at("map"), map, Number(at("query").value), tell);
-  else drawMatrix(at("map"), map, tell);
-  tell(map.note ? `${map.note[0].toUpperCase()}${map.note.slice(1)} are shown.` : "Point at a cell to read its weight.");
-}
-
-function choose(event) {
-  const choice = { stack: at("stack").value };
-  if (event.target.id !== "stack") {
-    choice.layer = Number(at("layer").value);
-    choice.head = at("head").value === "" ? null : Number(at("head").value);
-  }
-  attend(turn, choice);
+  if (own !== turn) return;
+  const frame = element("iframe");
+  frame.title = "Attention";
+  frame.src = page;
+  at("view").replaceChildren(frame);
+  const alone = element("a", "Open it on a page of its own");
+  alone.target = "_blank";
+  alone.href = page;
+  at("readout").replaceChildren(alone);
 }
 
 async function listen() {
@@ -222,11 +185,7 @@ function watch() {
   at("file").addEventListener("change", () => at("file").files.length && ((sound = null), predict()));
   at("record").addEventListener("click", listen);
   at("threshold").addEventListener("input", () => { at("threshold-value").textContent = at("threshold").value; });
-  at("threshold").addEventListener("change", () => request && predict());
-  for (const id of ["stack", "layer", "head"]) at(id).addEventListener("change", choose);
-  at("query").addEventListener("change", redraw);
-  window.addEventListener("resize", redraw);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  at("threshold").addEventListener("change", () => isAnswered && predict());
 }
 
 try {

@@ -1,7 +1,6 @@
 """Contacts are scored as the papers say, for the residues of each row alone."""
 
 import torch
-from transformers.modeling_outputs import BaseModelOutput
 
 import reference
 from comparison import assert_same, draw, encoder, jittered
@@ -36,7 +35,7 @@ def test_attention_head():
     head = jittered(AttentionContactHead(encoder(num_hidden_layers=2, num_attention_heads=3, head_dim=2)))
     attentions = [draw(4, 3, 6, 6).detach().softmax(-1).requires_grad_() for _ in range(2)]
     residues, _ = find_residues(MASK, draw(4, 6, 2))
-    scores = head(BaseModelOutput(attentions=tuple(attentions)), residues)
+    scores = head(None, tuple(attentions), residues)
     for row, kept in enumerate(RESIDUES[:3]):
         maps = torch.cat([each[row][:, kept][:, :, kept] for each in attentions])
         expected = reference.attention_contacts(maps, head.regression.weight[0], head.regression.bias[0])
@@ -49,4 +48,4 @@ def test_attention_head():
 def test_outer_product_head_says_the_same_of_a_pair_in_both_orders():
     head, hidden = jittered(OuterProductContactHead(encoder())), draw(2, 5, 6)
     once = head.pairs(hidden)[..., 0]
-    assert_same(head(BaseModelOutput(hidden), MASK), once + once.mT, hidden, *head.parameters())
+    assert_same(head(hidden, None, None), once + once.mT, hidden, *head.parameters())

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 import qkv
 import tiny
 from errors import raises_sentence
 from families.attentions import FAMILIES, built
+from qkv.scripts.attention.layers import attention_layers
 from tiny import jitter
 
 GRADED = [
@@ -46,6 +48,54 @@ def test_gradients_are_those_of_eager_weights(name: str) -> None:
         scale = gradient.abs().max()
         assert ((found - gradient) * seen).abs().max() <= 2e-4 * scale
         assert ((found.roll(1, 1) - gradient) * seen).abs().max() > 1e-3 * scale
+
+
+def checkpointed(model: Any, *, reentrant: bool) -> Any:
+    """A copy that computes its layers again for their gradients, without dropout."""
+    model = copy.deepcopy(model)
+    model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    for module in model.modules():
+        module.training = isinstance(module, GradientCheckpointingLayer)
+    return model
+
+
+@pytest.mark.parametrize("is_inside", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("name", ["qkv bert", "qkv linear", "stock bert"])
+def test_a_layer_that_is_computed_again_is_recorded_once(name: str, reentrant: bool, is_inside: bool) -> None:
+    plain, inputs, _ = built(name)
+    with qkv.capture_attention(plain, inputs) as expected:
+        target_of(expected.outputs).backward()
+    model, calls = checkpointed(plain, reentrant=reentrant), []
+    for layer in attention_layers(model):
+        layer.module.register_forward_pre_hook(lambda *_: calls.append(True))
+    with qkv.capture_attention(model, inputs) as captured:
+        if is_inside:
+            target_of(captured.outputs).backward()
+    if not is_inside:
+        target_of(captured.outputs).backward()
+    assert len(calls) == 2 * len(expected)
+    assert [(record.stack, record.layer, record.step) for record in captured] == [
+        (record.stack, record.layer, record.step) for record in expected
+    ]
+    for record, other in zip(captured, expected, strict=True):
+        torch.testing.assert_close(record.weights, other.weights)
+    for parameter, other in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad)
+
+
+@pytest.mark.parametrize("name", ["qkv bert", "stock bert"])
+def test_gradients_of_layers_that_are_computed_again(name: str) -> None:
+    plain, inputs, _ = built(name)
+    with qkv.capture_attention(plain, inputs, also=["gradients"]) as captured:
+        expected = captured.gradients(target_of(captured.outputs))
+    model = checkpointed(plain, reentrant=False)
+    with qkv.capture_attention(model, inputs, also=["gradients"]) as captured:
+        torch.testing.assert_close(captured.gradients(target_of(captured.outputs)), expected)
+    with qkv.capture_attention(checkpointed(plain, reentrant=True), inputs, also=["gradients"]) as captured:
+        pass
+    with raises_sentence("reentrant gradient checkpointing"):
+        captured.gradients(target_of(captured.outputs))
 
 
 def test_relevance_of_an_encoder_decoder() -> None:

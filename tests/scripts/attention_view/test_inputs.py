@@ -15,9 +15,11 @@ import qkv
 import stock_folders
 from errors import raises_sentence
 from families.attention_pages import data_of
+from qkv.scripts.data.audio import write_wav
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.predictor import predictions
 from qkv.scripts.prediction.source import open_source
+from sine_waves import tone
 
 Runs = Callable[[str], Path]
 # Kinds of runs: options, the kind of the keys of the first stack, and its stacks.
@@ -101,6 +103,21 @@ def test_a_translation_that_is_given_is_aligned(run_of: Runs) -> None:
     view = qkv.attend(run_of("targets"), "warm dull", pair="great slow")
     cross = next(stack for stack in view.stacks if stack.name == "cross")
     assert "".join(cross.queries.labels).startswith("great") and view.answer == "Written: great slow"
+
+
+def test_whisper_begins_as_it_generates_and_its_padding_is_no_time(tmp_path: Path) -> None:
+    folder = stock_folders.whisper(tmp_path / "whisper")
+    (tmp_path / "a.wav").write_bytes(write_wav(tone(48, 1)))
+    source = open_source(str(folder))
+    (answer,) = predictions(read_input(str(tmp_path / "a.wav"), source, {}), source, {"max_new_tokens": 4})
+    written = qkv.attend(folder, tmp_path / "a.wav", max_new_tokens=4)
+    assert written.answer == f"Written: {answer['prediction']}" and len(written.film["steps"]) == 4
+    given = qkv.attend(folder, tmp_path / "a.wav", pair="ab")
+    start = "<|startoftranscript|>"
+    for view, text in ((written, None), (given, ["<|notimestamps|>", "a", "b", "<|endoftext|>"])):
+        decoder, cross = (next(each for each in view.stacks if each.name == name) for name in ("decoder", "cross"))
+        assert decoder.keys.labels[0] == start and text in (None, cross.queries.labels)
+        assert cross.keys.labels[:3] == ["0.00 s", "0.02 s", "0.04 s"] and len(cross.keys) < 50
 
 
 def test_a_long_text_is_cut_as_the_model_reads_it_and_it_is_said(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModel
 
 import qkv
+import stock_folders
 import tiny
 from errors import raises_sentence
 from families.attention_pages import HOSTILE, HostileTokenizer, data_of, weights_of
@@ -157,7 +159,7 @@ def test_a_class_is_the_answer() -> None:
     assert view.answer == f"Predicted: {model.config.id2label[int(index)]}, {float(share):.0%}"
 
 
-def test_mistakes_are_named() -> None:
+def test_mistakes_are_named(tmp_path: Path) -> None:
     model, inputs, _ = built("qkv bert")
     with raises_sentence("pair", "dict"):
         qkv.attend(model, inputs, pair="b")
@@ -169,6 +171,9 @@ def test_mistakes_are_named() -> None:
         qkv.attend(model, inputs, layers=[7])
     with raises_sentence("unknown=", "pair"):
         qkv.attend("somewhere", "a text", unknown=1)
+    swin = AutoModel.from_pretrained(stock_folders.swin(tmp_path / "swin"))
+    with raises_sentence("SwinModel", "windows"):
+        qkv.attend(swin, {"pixel_values": torch.rand(2, 3, 16, 16)})
     delta = qkv.QkvDecoderForCausalLM(tiny.decoder("deltanet"))
     with raises_sentence("kernel='gated_delta'"):
         qkv.attend(delta, tiny.text())

@@ -8,6 +8,7 @@ import torch
 from test_parity import mistaken
 
 import qkv
+import tiny
 from families import ROWS, variant
 from families.base import Row
 from qkv.scripts.conversion.certificate import (
@@ -41,6 +42,18 @@ def test_an_equal_model_passes(row: Row, tmp_path: Path) -> None:
     # Only Marian's own table of positions is rounded, and that once.
     assert found["limits"]["float64"] == (ONE_ROUNDING if row.class_name == "MarianMTModel" else 1e-10)
     assert all(measured.keys() == {"float64", "float32", "bfloat16"} for measured in found["layers"].values())
+
+
+@pytest.mark.parametrize(("rounded", "limit"), [("float32", ONE_ROUNDING), ("float16", 1e-10)])
+def test_a_contact_head_passes_on_the_way_out(rounded: str, limit: float, tmp_path: Path) -> None:
+    """Stock ESM stores its frequencies: in single precision as one rounding, in half precision as both have them."""
+    rope = {"rope_theta": 10000.0, "inv_freq_dtype": rounded}
+    fields = {"scale_embedding": "token_dropout", "mask_token_id": 5, "embedding_dropout": 0.0}
+    model = tiny.precise(qkv.QkvEncoderForContactPrediction, "maps", rope_parameters=rope, **fields).float()
+    model.save_pretrained(tmp_path / "ours")
+    qkv.to_transformers(model).save_pretrained(tmp_path / "official")
+    found = certify(tmp_path / "ours", tmp_path / "official", step=lambda what: None)
+    assert found["passed"] and found["limits"]["float64"] == limit and found["target"]["class"] == "EsmModel"
 
 
 def refuse_mistaken(row: Row, folder: Path) -> None:

@@ -5,31 +5,43 @@ from pathlib import Path
 
 import pytest
 
+import stock_folders
+from qkv.scripts.attention_view.inputs import READERS
+from qkv.scripts.attention_view.view import view_of
 from qkv.scripts.prediction.predictor import PREDICTORS
 from qkv.scripts.prediction.source import TASKS, open_source
-from qkv.scripts.web_demo.answers import ANSWERS, answer
-from qkv.scripts.web_demo.forward_inputs import READERS
+from qkv.scripts.web_demo.answers import ANSWERS, WRITING, answer
 from qkv.scripts.web_demo.requests import RefusedError
 
 Runs = Callable[[str], Path]
 
 
 def test_every_task_has_a_page() -> None:
-    assert ANSWERS.keys() == READERS.keys() == TASKS.keys() == PREDICTORS.keys()
+    assert ANSWERS.keys() | set(WRITING) == READERS.keys() == TASKS.keys() == PREDICTORS.keys()
 
 
-def test_scores_are_those_of_predict(run_of: Runs) -> None:
-    source = open_source(str(run_of("classes")))
-    scores = answer(source, {"text": "warm, naïve"})["scores"]
+def test_scores_are_those_of_predict(tmp_path: Path) -> None:
+    source = open_source(str(stock_folders.bert(tmp_path / "bert")))
+    scores = answer(source, {"text": "warm, naïve"})[0]["scores"]
     best = next(PREDICTORS[source.task](source, ["warm, naïve"], {}))
     assert scores[0] == {"label": best["prediction"], "score": pytest.approx(best["score"])}
     assert {row["label"] for row in scores} == {"good", "bad"}
     assert sum(row["score"] for row in scores) == pytest.approx(1)
 
 
+def test_the_tokens_that_were_drawn_are_those_of_the_view(tmp_path: Path) -> None:
+    source = open_source(str(stock_folders.gpt2(tmp_path / "gpt2")))
+    written = answer(source, {"text": "warm", "options": {"max_new_tokens": 5}})[0]["text"]
+    assert written == next(PREDICTORS[source.task](source, ["warm"], {"max_new_tokens": 5}))["prediction"]
+    made, reading = answer(source, {"text": "warm", "options": {"max_new_tokens": 5, "temperature": 5}})
+    view = view_of("", reading, None, None)
+    assert made["text"] != written and view.answer == f"Written: {made['text']}"
+
+
+@pytest.mark.slow
 def test_words_have_their_tags(run_of: Runs) -> None:
     source = open_source(str(run_of("tags")))
-    entities = answer(source, {"text": '["warm", "dull"]'})["entities"]
+    entities = answer(source, {"text": '["warm", "dull"]'})[0]["entities"]
     assert [entity["text"] for entity in entities] == ["warm", "dull"]
 
 
@@ -38,7 +50,7 @@ def test_of_a_pair_both_are_needed(run_of: Runs) -> None:
     source = open_source(str(run_of("pairs")))
     with pytest.raises(RefusedError, match="the second text is empty"):
         answer(source, {"text": "warm"})
-    one, other = (answer(source, {"text": "warm", "pair": pair}) for pair in ("dull", "bright poor"))
+    one, other = (answer(source, {"text": "warm", "pair": pair})[0] for pair in ("dull", "bright poor"))
     assert one != other
 
 

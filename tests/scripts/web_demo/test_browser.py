@@ -20,7 +20,7 @@ class Tab:
 
     def __init__(self, chromium: Any, url: str, **options: Any) -> None:
         self.page = chromium.new_context(**options).new_page()
-        self.url, self.said, self.asked = url, list[str](), list[str]()
+        self.url, self.shown, self.said, self.asked = url, "", list[str](), list[str]()
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("dialog", lambda dialog: self.said.append(dialog.message))
@@ -28,16 +28,20 @@ class Tab:
         self.page.goto(url)
         self.page.wait_for_selector("#submit:not([disabled])")
 
-    def settle(self) -> None:
-        """Wait for a prediction and its attention."""
-        self.page.wait_for_selector("#map canvas")
-        self.page.wait_for_selector("#answer:not(.busy)")
+    def settle(self) -> Any:
+        """Wait for a prediction and the page of its attention, another one than the last, and return its frame."""
+        shown = self.page.wait_for_selector(f"iframe:not([src='{self.shown}'])")
+        self.shown = shown.get_attribute("src")
+        frame = shown.content_frame()
+        frame.wait_for_selector("body[data-ready]")
+        return frame
 
     def check(self) -> None:
-        """Nothing was said, nothing came from elsewhere, and nothing is wider than the screen."""
+        """Nothing was said, nothing came from elsewhere, and nothing is wider than the screen or its frame."""
         assert self.said == []
         assert all(asked.startswith((self.url, "blob:", "data:")) for asked in self.asked)
-        assert self.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for frame in self.page.frames:
+            assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -48,9 +52,12 @@ def test_a_text_is_shown_as_a_text(chromium: Any, run_of: Runs, scheme: Any, wid
         tab.page.fill("#text", HOSTILE)
         tab.page.fill("#max_new_tokens", "3")
         tab.page.click("#submit")
-        tab.settle()
+        frame = tab.settle()
         assert tab.page.inner_text("#answer").startswith(HOSTILE)
-        assert tab.page.locator("#answer img").count() == 0
+        assert tab.page.locator("#answer img").count() == frame.locator("img").count() == 0
+        assert "".join(frame.locator(".queries li").all_inner_texts()).startswith("<img␣src=x")
+        tab.check()
+        assert frame.evaluate("origin") == "null"  # so that it reaches nothing of the page around it
         tab.page.fill("#text", "x" * 10_001)
         tab.page.click("#submit")
         tab.page.wait_for_selector("#error:not([hidden])")
@@ -77,9 +84,15 @@ def test_a_character_is_drawn(chromium: Any, digits: Path) -> None:
         tab.page.mouse.down()
         tab.page.mouse.move(box["x"] + 90, box["y"] + 200, steps=4)
         tab.page.mouse.up()
-        tab.settle()
+        frame = tab.settle()
         assert set(tab.page.locator(".score > span:nth-child(2)").all_inner_texts()) == {"0", "1"}
-        tab.page.select_option("#query", "1")
+        tab.page.focus("#readout a")
+        tab.page.keyboard.press("Tab")  # into the frame
+        tab.page.keyboard.press("ArrowRight")
+        assert frame.inner_text("[role=tab][aria-selected=true]") == "Matrix"
+        with tab.page.expect_popup() as opened:
+            tab.page.click("#readout a")
+        opened.value.wait_for_selector("body[data-ready]")
         tab.check()
 
 

@@ -4,21 +4,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import stock_folders
 from checkout import PYTHONPATH
 from qkv.scripts.cli import main
 from web_demo.client import get, post
 
-Runs = Callable[[str], Path]
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stock_folders.bert(tmp_path_factory.mktemp("models") / "bert")
 
 
 @pytest.mark.slow
-def test_a_page_is_served_until_it_is_interrupted(run_of: Runs) -> None:
-    words = [sys.executable, "-m", "qkv.scripts.cli", "demo", str(run_of("classes")), "--port", "0"]
+def test_a_page_is_served_until_it_is_interrupted(model: Path) -> None:
+    words = [sys.executable, "-m", "qkv.scripts.cli", "demo", str(model), "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -33,8 +36,8 @@ def test_a_page_is_served_until_it_is_interrupted(run_of: Runs) -> None:
             process.kill()
 
 
-def test_the_folder_of_a_space(run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", str(run_of("classes")), "--space", str(tmp_path / "space")]) == 0
+def test_the_folder_of_a_space(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", str(model), "--space", str(tmp_path / "space")]) == 0
     assert (tmp_path / "space" / "app.py").is_file()
     assert f"hf upload you/name {tmp_path / 'space'} --type space" in capsys.readouterr().err
 
@@ -43,16 +46,15 @@ def test_the_folder_of_a_space(run_of: Runs, tmp_path: Path, capsys: pytest.Capt
     ("words", "message"),
     [
         (["{folder}"], "holds no config.json; give a run such as runs/first"),
-        (["{run}", "--port", "70000"], "port=70000 is not one of 0 to 65535"),
-        (["{run}", "--host", "192.0.2.1", "--port", "0"], "give another --port or --host"),
-        (["{run}", "--space", "{run}"], "is not empty"),
+        (["{model}", "--port", "70000"], "port=70000 is not one of 0 to 65535"),
+        (["{model}", "--host", "192.0.2.1", "--port", "0"], "give another --port or --host"),
+        (["{model}", "--space", "{model}"], "is not empty"),
     ],
 )
 def test_a_mistake_is_one_sentence(
-    words: list[str], message: str, run_of: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = {"run": run_of("classes"), "folder": tmp_path}
-    capsys.readouterr()
+    places = {"model": model, "folder": tmp_path}
     assert main(["demo", *(word.format(**places) for word in words)]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.endswith("…")]
     assert len(lines) == 1 and message in lines[0]

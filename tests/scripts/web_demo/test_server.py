@@ -5,6 +5,8 @@ import json
 import re
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,71 +22,105 @@ from web_demo import client
 from web_demo.client import get, post
 
 Runs = Callable[[str], Path]
-FAST = ("classes", "tags", "texts", "images")
 ANSWERS = {
     "numbers": "number", "tags": "entities", "boxes": "boxes", "classes": "scores", "pairs": "scores",
     "masked": "scores", "images": "scores", "captions": "scores",
 }  # fmt: skip
-STACKS = {
-    "targets": {"cross", "decoder", "encoder"},
-    "speech": {"cross", "decoder", "encoder"},
-    "boxes": {"cross", "decoder", "encoder"},
-    "captions": {"image", "text"},
-}
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Demo]]:
+    """Serve the page of a stock model, the same to all tests."""
+    folder = tmp_path_factory.mktemp("models")
+
+    def served(kind: str) -> Demo:
+        return pages.enter_context(qkv.demo(str(getattr(stock_folders, kind)(folder / kind)), port=0))
+
+    with ExitStack() as pages:
+        yield cache(served)
 
 
 @pytest.fixture
-def page_of(run_of: Runs) -> Iterator[Callable[[str], Demo]]:
-    """Serve the page of a run of a kind, until the test ends."""
-    pages: list[Demo] = []
-
-    def serve(kind: str) -> Demo:
-        pages.append(qkv.demo(str(run_of(kind)), port=0))
-        return pages[-1]
-
-    yield serve
-    for page in pages:
-        page.close()
+def page(page_of: Callable[[str], Demo]) -> Demo:
+    """The page of BERT for two classes."""
+    return page_of("bert")
 
 
-@pytest.mark.parametrize("kind", [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS])
-def test_every_kind_is_tried(kind: str, page_of: Callable[[str], Demo], runs_folder: Path) -> None:
-    page = page_of(kind)
-    request = client.request_of(kind, runs_folder / f"data-{kind}")
+@pytest.fixture(scope="module")
+def picture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return own_runs.data("images", tmp_path_factory.mktemp("images"), 1).parent / "files" / "0.png"
+
+
+def tried(page: Demo, request: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The answer to a request, and the page of its attention."""
     status, answer = post(f"{page.url}/predict", request)
-    assert status == 200 and ANSWERS.get(kind, "text") in answer, answer
-    for score in answer.get("scores", ()):
-        assert 0 <= score["score"] <= 1
-    status, map = post(f"{page.url}/attention", request | {"written": answer.get("text", "")})
-    assert status == 200 and set(map["stacks"]) == STACKS.get(kind, {"self"}), map
-    assert map["rows"] and len(map["weights"]) == len(map["rows"])
-    for row in map["weights"]:
-        assert 0 < sum(row) <= 1.001  # of a picture without its class token, of a long text its beginning
-        assert len(row) == (map["grid"][0] * map["grid"][1] if "grid" in map else len(map["columns"]))
+    assert status == 200, answer
+    address = answer.pop("attention")
+    assert get(f"{page.url}/{address}")[0] == 404  # until it is made
+    assert post(f"{page.url}/attention", {"page": address}) == (200, {"page": address})
+    status, given, content = get(f"{page.url}/{address}")
+    assert (status, given["Content-Type"]) == (200, "text/html; charset=utf-8")
+    return answer, content.decode()
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "vit", "masked_bert"])
-def test_a_stock_model_is_tried(kind: str, tmp_path: Path) -> None:
-    model = getattr(stock_folders, kind)(tmp_path / "model")
-    picture = own_runs.data("images", tmp_path, 1).parent / "files" / "0.png"
-    request = {"text": "warm {mask} dull", "file": client.file(picture)}
-    with qkv.demo(str(model), port=0) as page:
-        status, answer = post(f"{page.url}/predict", request)
-        assert status == 200, answer
-        status, map = post(f"{page.url}/attention", request | {"written": answer.get("text", "")})
-        assert status == 200 and map["stacks"] == ["self"] and sum(map["weights"][0]) <= 1.001, map
-        again = post(f"{page.url}/predict", request)[1]
-    assert again == answer  # the model runs as before
+def attended(model: Path, given: str | Path, **options: Any) -> str:
+    return qkv.attend(model, given, **options).page()[0]
 
 
-def test_the_page_and_its_files(page_of: Callable[[str], Demo]) -> None:
-    page = page_of("classes")
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", own_runs.KINDS)
+def test_every_kind_is_tried(kind: str, run_of: Runs, runs_folder: Path) -> None:
+    run, request = run_of(kind), client.request_of(kind, runs_folder / f"data-{kind}")
+    with qkv.demo(str(run), port=0) as page:
+        answer, content = tried(page, request)
+    assert ANSWERS.get(kind, "text") in answer
+    assert all(0 <= score["score"] <= 1 for score in answer.get("scores", ()))
+    options = {"max_new_tokens": 3} if kind in ("targets", "responses", "texts") else {}
+    if kind in ("pairs", "captions"):
+        options = {"pair": request["pair"] if kind == "pairs" else answer["scores"][0]["label"]}
+    if kind == "speech":
+        options = {"pair": answer["text"]}
+    files = list((runs_folder / f"data-{kind}").glob("files/0.*"))
+    assert content == attended(run, files[0] if files else request["text"], **options)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "vit", "masked_bert"])
+def test_a_stock_model_is_tried(kind: str, picture: Path, page_of: Callable[[str], Demo]) -> None:
+    page = page_of(kind)
+    request = {"text": "warm {mask} dull", "file": client.file(picture), "options": {"max_new_tokens": 3}}
+    answer, content = tried(page, request)
+    options = {"max_new_tokens": 3} if kind == "gpt2" else {}
+    assert content == attended(page.source.folder, picture if kind == "vit" else request["text"], **options)
+    assert tried(page, request)[0] == answer  # the model runs as before
+
+
+def test_the_page_of_attention_reaches_nothing(page: Demo) -> None:
+    _, content = tried(page, {"text": "</script><img src=x onerror=alert(1)>"})
+    assert content == attended(page.source.folder, "</script><img src=x onerror=alert(1)>")
+    address = post(f"{page.url}/predict", {"text": "warm"})[1]["attention"]
+    post(f"{page.url}/attention", {"page": address})
+    policy = get(f"{page.url}/{address}")[1]["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-") and "connect-src" not in policy
+    assert policy.endswith("; sandbox allow-scripts; frame-ancestors 'self'")
+    assert "frame-src 'self'" in get(page.url)[1]["Content-Security-Policy"]
+
+
+def test_why_there_is_no_attention_is_a_sentence(page_of: Callable[[str], Demo], picture: Path) -> None:
+    page = page_of("swin")
+    status, answer = post(f"{page.url}/predict", {"file": client.file(picture)})
+    assert status == 200 and len(answer["scores"]) == 2
+    refused = post(f"{page.url}/attention", {"page": answer["attention"]})
+    why = "SwinForImageClassification attends within windows of its input, which are not shown"
+    assert refused == (400, {"error": why}) and get(f"{page.url}/{answer['attention']}")[0] == 404
+
+
+def test_the_page_and_its_files(page: Demo) -> None:
     for path in ("/", "/page.html", "/page.css", *(f"/{each.name}" for each in FOLDER.glob("*.js"))):
         status, given, content = get(page.url + path)
         assert status == 200 and content and given["X-Content-Type-Options"] == "nosniff"
         assert given["Content-Security-Policy"].startswith("default-src 'none'")
     facts = json.loads(get(f"{page.url}/facts")[2])
-    assert facts["task"] == "text-classification" and facts["name"] == "run-classes" and not facts["draws"]
+    assert facts["task"] == "text-classification" and facts["name"] == "bert" and not facts["draws"]
     assert str(page.source.folder.parent) not in json.dumps(facts)
     assert page.url in repr(page)
 
@@ -99,8 +135,7 @@ def test_the_page_loads_nothing_from_elsewhere_and_writes_no_html() -> None:
 @pytest.mark.parametrize(
     "path", ["/../config.json", "/..%2f..%2fetc/passwd", "//etc/passwd", "/page/page.js", "/%00", "/model.safetensors"]
 )
-def test_no_other_file_is_reached(path: str, page_of: Callable[[str], Demo]) -> None:
-    page = page_of("classes")
+def test_no_other_file_is_reached(path: str, page: Demo) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", page.server_address[1])
     connection.putrequest("GET", path, skip_accept_encoding=True)
     connection.endheaders()
@@ -120,15 +155,13 @@ def test_no_other_file_is_reached(path: str, page_of: Callable[[str], Demo]) -> 
         ({"Origin": "http://localhost:1"}, "origin 'http://localhost:1'"),
     ],
 )
-def test_another_site_is_refused(given: dict[str, str], message: str, page_of: Callable[[str], Demo]) -> None:
-    page = page_of("classes")
+def test_another_site_is_refused(given: dict[str, str], message: str, page: Demo) -> None:
     status, answer = post(f"{page.url}/predict", {"text": "warm"}, client.JSON | given)
     assert status == 403 and message in answer["error"]
     assert get(f"{page.url}/facts", **given)[0] == 403
 
 
-def test_the_page_itself_is_answered(page_of: Callable[[str], Demo]) -> None:
-    page = page_of("classes")
+def test_the_page_itself_is_answered(page: Demo) -> None:
     port = page.server_address[1]
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"LOCALHOST:{port}"):
         given = client.JSON | {"Host": host, "Origin": f"http://{host}"}
@@ -159,8 +192,7 @@ ATTACKS: list[tuple[Any, int, str]] = [
 
 
 @pytest.mark.parametrize(("content", "status", "message"), ATTACKS, ids=range(len(ATTACKS)))
-def test_hostile_input_is_harmless(content: Any, status: int, message: str, page_of: Callable[[str], Demo]) -> None:
-    page = page_of("classes")
+def test_hostile_input_is_harmless(content: Any, status: int, message: str, page: Demo) -> None:
     told, answer = post(f"{page.url}/predict", content)
     assert told == status and message in answer.get("error", ""), answer
     assert "\n" not in answer.get("error", "") and "Traceback" not in answer.get("error", "")
@@ -180,12 +212,11 @@ def test_hostile_input_is_harmless(content: Any, status: int, message: str, page
     ],
 )
 def test_hostile_files_are_harmless(content: Any, status: int, message: str, page_of: Callable[[str], Demo]) -> None:
-    told, answer = post(f"{page_of('images').url}/predict", content)
+    told, answer = post(f"{page_of('vit').url}/predict", content)
     assert told == status and message in answer["error"], answer
 
 
-def test_what_is_no_request_of_the_page_is_refused(page_of: Callable[[str], Demo]) -> None:
-    page = page_of("classes")
+def test_what_is_no_request_of_the_page_is_refused(page: Demo) -> None:
     assert post(f"{page.url}/predict", {"text": "warm"}, {"Content-Type": "text/plain"})[0] == 415
     assert post(f"{page.url}/shutdown", {})[0] == 404
     assert raw(page, b"PUT / HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 501")
@@ -209,22 +240,9 @@ def raw(page: Demo, sent: bytes) -> bytes:
         return received
 
 
-def test_layers_and_heads_are_chosen(page_of: Callable[[str], Demo]) -> None:
-    url, request = f"{page_of('classes').url}/attention", {"text": "warm dull façade"}
-    mean = post(url, request)[1]
-    heads = [post(url, request | {"head": head})[1]["weights"] for head in range(mean["heads"])]
-    assert mean["heads"] == 2 and heads[0] != heads[1]
-    assert mean["weights"][0][0] == pytest.approx((heads[0][0][0] + heads[1][0][0]) / 2, abs=1e-4)
-    for wrong in ({"layer": 1}, {"head": -1}, {"head": True}, {"head": "0"}):
-        status, answer = post(url, request | wrong)
-        assert status == 400 and "is not one of 0 to" in answer["error"]
-    assert "there is no stack 'cross'" in post(url, request | {"stack": "cross"})[1]["error"]
-
-
 def test_a_failure_of_the_model_is_a_sentence(
-    page_of: Callable[[str], Demo], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Demo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = page_of("classes")
 
     def broken(*given: Any, **named: Any) -> None:
         raise RuntimeError("secret /home/me")
@@ -235,14 +253,13 @@ def test_a_failure_of_the_model_is_a_sentence(
     assert "secret /home/me" in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_a_sentence(page_of: Callable[[str], Demo], run_of: Runs) -> None:
-    page = page_of("classes")
+def test_a_port_in_use_is_a_sentence(page: Demo) -> None:
     with pytest.raises(OSError, match="give another --port or --host"):
-        qkv.demo(str(run_of("classes")), port=page.server_address[1])
+        qkv.demo(str(page.source.folder), port=page.server_address[1])
     with pytest.raises(ValueError, match="port=70000 is not one of 0 to 65535"):
-        qkv.demo(str(run_of("classes")), port=70000)
+        qkv.demo(str(page.source.folder), port=70000)
 
 
 def test_only_the_hub_shows_a_public_page_in_a_frame() -> None:
-    assert "frame-ancestors 'none'" in headers("127.0.0.1")["Content-Security-Policy"]
-    assert "frame-ancestors 'self' https://huggingface.co" in headers("0.0.0.0")["Content-Security-Policy"]
+    assert headers("127.0.0.1", "a")["Content-Security-Policy"] == "a; frame-ancestors 'self'"
+    assert "frame-ancestors 'self' https://huggingface.co" in headers("0.0.0.0", "a")["Content-Security-Policy"]

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import qkv
+import stock_folders
 from checkout import PYTHONPATH
 from qkv.scripts.web_demo import space
 from qkv.scripts.web_demo.space import write_space
@@ -20,9 +21,24 @@ from web_demo.client import get, post
 Runs = Callable[[str], Path]
 
 
-def test_a_folder_that_a_space_runs(run_of: Runs, tmp_path: Path) -> None:
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A folder with what a run has beside its model."""
+    folder = stock_folders.bert(tmp_path / "run")
+    recipe = {
+        "title": "A title",
+        "text": {"column": "text", "label": "label", "length": 32},
+        "data": {"source": "a.csv"},
+    }
+    (folder / "record.json").write_text(json.dumps({"recipe": recipe, "command": f"qkv train {tmp_path}/a.csv"}))
+    for name in ("modeling_encoder.py", "qkv_manifest.json"):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_a_folder_that_a_space_runs(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "space"
-    write_space(str(run_of("classes")), folder)
+    write_space(str(run), folder)
     assert {path.name for path in folder.iterdir()} == {
         "README.md",
         "app.py",
@@ -31,15 +47,13 @@ def test_a_folder_that_a_space_runs(run_of: Runs, tmp_path: Path) -> None:
         "model",
     }
     header = yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---\n")[1])
-    assert header["sdk"] == "docker" and header["app_port"] == 7860 and header["title"]
+    assert header["sdk"] == "docker" and header["app_port"] == 7860 and header["title"] == "A title"
     assert f"qkv[train,vision,audio]=={qkv.__version__}" in (folder / "requirements.txt").read_text().splitlines()
     record = json.loads((folder / "model" / "record.json").read_text())
-    assert record.keys() == {"recipe"} and record["recipe"].keys() <= {"title", "limits", "prompt", "text"}
-    assert record["recipe"]["text"] == {"column": "text", "label": "label"}
-    assert str(run_of("classes").parent) not in json.dumps(record)
+    assert record == {"recipe": {"title": "A title", "text": {"column": "text", "label": "label"}}}
     assert not any(path.suffix == ".py" or "manifest" in path.name for path in (folder / "model").iterdir())
     with pytest.raises(FileExistsError):
-        write_space(str(run_of("classes")), folder)
+        write_space(str(run), folder)
 
 
 @pytest.mark.slow
@@ -49,7 +63,7 @@ def test_its_program_serves_the_model(run_of: Runs, tmp_path: Path) -> None:
     program = (folder / "app.py").read_text()
     assert 'host="0.0.0.0", port=7860).wait()' in program
     with qkv.demo(str(run), port=0) as page:  # which of the two has the port, when both are asked
-        expected = post(f"{page.url}/predict", {"text": "warm"})
+        expected = post(f"{page.url}/predict", {"text": "warm"})[1]["scores"]
         port = page.server_address[1]
     (folder / "app.py").write_text(program.replace("port=7860", f"port={port}"))
     environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "SPACE_HOST": "you-name.hf.space", "HF_HUB_OFFLINE": "1"}
@@ -58,7 +72,10 @@ def test_its_program_serves_the_model(run_of: Runs, tmp_path: Path) -> None:
             url = f"http://127.0.0.1:{port}"
             wait_for(url, process)
             headers = {"Content-Type": "application/json", "Origin": "https://you-name.hf.space"}
-            assert post(f"{url}/predict", {"text": "warm"}, headers) == expected
+            answer = post(f"{url}/predict", {"text": "warm"}, headers)[1]
+            assert answer["scores"] == expected
+            assert post(f"{url}/attention", {"page": answer["attention"]}, headers)[0] == 200
+            assert b"model: QkvEncoderForSequenceClassification" in get(f"{url}/{answer['attention']}")[2]
             assert json.loads(get(f"{url}/facts")[2])["name"] == "model"
         finally:
             process.kill()
@@ -87,12 +104,7 @@ def test_a_model_of_the_hub_is_named(native: Path, tmp_path: Path, monkeypatch: 
     assert header["models"] == ['you/my"model'] and not (tmp_path / "space" / "model").exists()
 
 
-def test_what_may_not_be_published_is_refused(run_of: Runs, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    for path in run_of("classes").iterdir():
-        if path.is_file():
-            (run / path.name).write_bytes(path.read_bytes())
+def test_what_may_not_be_published_is_refused(run: Path, tmp_path: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(config | {"note": "/home/somebody/private/data.csv"}))
     with pytest.raises(ValueError, match="may not be published: .*config.json") as raised:
@@ -100,13 +112,9 @@ def test_what_may_not_be_published_is_refused(run_of: Runs, tmp_path: Path) -> N
     assert "qkv publish" in str(raised.value) and not (tmp_path / "space").exists()
 
 
-def test_a_secret_in_a_record_is_refused(run_of: Runs, tmp_path: Path) -> None:
+def test_a_secret_in_a_record_is_refused(run: Path, tmp_path: Path) -> None:
+    record = json.loads((run / "record.json").read_text())
+    record["recipe"]["limits"] = "see /home/somebody/notes.txt"
+    (run / "record.json").write_text(json.dumps(record))
     with pytest.raises(ValueError, match="its record holds"):
-        space.check_public("a", config_of(run_of("classes"), tmp_path / "model"), ["see /home/somebody/notes.txt"])
-
-
-def config_of(run: Path, folder: Path) -> Path:
-    """A folder with the config of a run alone."""
-    folder.mkdir()
-    (folder / "config.json").write_bytes((run / "config.json").read_bytes())
-    return folder
+        write_space(str(run), tmp_path / "space")

@@ -226,5 +226,7 @@ def test_pictures_stand_on_the_card_and_lie_beside_it(tmp_path: Path) -> None:
         write_card(tmp_path / "record.json", tmp_path / "card.md")
     (tmp_path / "curve.png").write_bytes(b"picture")
     write_card(tmp_path / "record.json", tmp_path / "card.md")
-    assert "![Loss by step](curve.png)" in (tmp_path / "card.md").read_text()
+    card = (tmp_path / "card.md").read_text()
+    assert "![Loss by step](curve.png)" in card and f"`qkv quickstart {RECORD['recipe']['name']}`" in card
+    assert "qkv quickstart" not in str(make_card(changed(recipe__name="mine")))
     assert companions(record, tmp_path) == {"curve.png": b"picture"}
