@@ -1,4 +1,4 @@
-"""Train a recipe and the stock model of transformers on the same data and steps, from several seeds; then the card."""
+"""Train a recipe and other models on the same data, from several seeds: stock transformers', and named ones."""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from qkv.scripts.quickstart import complete
 from qkv.scripts.recipes.loading import load
 from qkv.scripts.training.record import Clock
 from qkv.scripts.training.run import Run, train
+from qkv.scripts.training.stock_model import has_stock
 
 # Fields of the recipe that each model changes.
 MODELS: dict[str, list[str]] = {"qkv": [], "stock": ["model_source=stock"]}
@@ -33,11 +34,14 @@ def run(arguments: Namespace) -> None:
 def compare(arguments: Namespace, folder: Path) -> Run:
     """Train each model from each seed in `folder`/MODEL-SEED, and return our run of the first seed.
 
+    The stock model is left out where transformers has no such head.
     `--also` names further models by the fields of the recipe that they change. The record of the returned run holds the
     results of all. What is finished is not trained again, so runs may be made beforehand, several at a time, by
     `qkv train`.
     """
-    models = MODELS | {name: words for name, *words in arguments.also}
+    stock = has_stock(load(arguments.recipe, arguments.overrides).model.architecture)
+    models = {name: words for name, words in MODELS.items() if name != "stock" or stock}
+    models |= {name: words for name, *words in arguments.also}
     records: dict[str, list[dict[str, Any]]] = {name: [] for name in models}
     # Ours is last, so that it is at hand when all are done.
     pairs = [(name, seed) for name in reversed(models) for seed in reversed(arguments.seeds)]

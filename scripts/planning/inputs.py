@@ -153,7 +153,8 @@ EXAMPLES = {
 SHAPES: dict[str, Callable[[Any, Sizes], tuple[int, ...]]] = {
     "B": lambda config, sizes: (),
     "T": lambda config, sizes: (sizes["tokens"],),
-    "P": lambda config, sizes: (max(sizes["tokens"] - 2, 0),) * 2,
+    # An encoder predicts nothing for the first and the last token.
+    "P": lambda config, sizes: (max(sizes["tokens"] - 2 * (config.model_type != "qkv_pair"), 0),) * 2,
     "N": lambda config, sizes: (prod(config.grid),),
 }
 # By the end of a class's name: what its head reads, and the kinds of its targets.

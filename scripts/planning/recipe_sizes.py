@@ -8,6 +8,7 @@ from qkv.scripts.example_data import (
     digit_drawings,
     documentation,
     long_texts,
+    rna_folding,
     shapes,
     spoken_digits,
     synthetic_text,
@@ -44,6 +45,11 @@ def tables(recipe: Recipe) -> DataSizes:
     """Return the sizes of a table of keys and values, and keys."""
     words = recipe.text.symbols * (1 + long_texts.VALUES)
     return {**vocabulary(recipe, "words", words), "num_labels": long_texts.VALUES}, {}
+
+
+def folds(recipe: Recipe) -> DataSizes:
+    """Return the sizes of chains of RNA."""
+    return vocabulary(recipe, "characters", len(rna_folding.BASES)), {}
 
 
 def grids(recipe: Recipe, count: int, columns: int, length: int) -> DataSizes:
@@ -90,6 +96,7 @@ GENERATED: dict[str, Callable[[Recipe], DataSizes]] = {
     "listops": nested_lists,
     "recall": recalled,
     "associative-recall": tables,
+    "rna-folds": folds,
     "digits": lambda recipe: ({"num_labels": len(digit_drawings.NAMES)}, {}),
     "digit-drawings": drawings,
     "tunes": tunes,

@@ -7,7 +7,7 @@ In YAML files and on the command line every field stands under its own name (`le
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from qkv.scripts.recipes.numbers import Count, Natural, NonNegative, Positive, Range
+from qkv.scripts.recipes.fields.numbers import Count, Natural, NonNegative, Positive, Range
 
 Fields = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """Baselines: simpler methods, measured on the evaluated splits of the same data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.corpus import Baselines, Corpus
+from qkv.scripts.data.structures.dot_bracket import contact_map
 from qkv.scripts.tasks.metrics import measure
 
 ORDER = 5  # of the n-gram model
@@ -87,6 +88,25 @@ def most_frequent_token(train: Any, special: Tensor, splits: Mapping[str, Any]) 
         wanted = labels[labels != IGNORED]
         scores[name] = {"accuracy": float((wanted == best).double().mean())}
     return {"the most frequent token": scores}
+
+
+def pair_frequencies(sequences: Sequence[str], structures: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """Return what gives a chain its map (L, L) of how often, in these, two such residues so far apart are a pair."""
+    numbers = {letter: number for number, letter in enumerate(sorted(set("".join(sequences))), start=1)}
+    longest = max(map(len, sequences))
+    counts = np.zeros((2, len(numbers) + 1, len(numbers) + 1, longest))
+
+    def cells(sequence: str) -> tuple[np.ndarray, ...]:
+        letters, places = np.array([numbers.get(letter, 0) for letter in sequence]), np.arange(len(sequence))
+        distances = np.abs(places[:, None] - places).clip(max=longest - 1)
+        ordered = np.where(places[:, None] <= places, letters[:, None], letters)
+        return ordered, ordered.T, distances
+
+    for sequence, structure in zip(sequences, structures, strict=True):
+        np.add.at(counts[0], cells(sequence), 1)
+        np.add.at(counts[1], cells(sequence), contact_map(structure))
+    frequencies = counts[1] / counts[0].clip(min=1)
+    return lambda sequence: frequencies[cells(sequence)]
 
 
 def byte_ngram(corpus: Corpus) -> Baselines:

@@ -11,12 +11,15 @@ from itertools import count, zip_longest
 from typing import Any
 
 import jiwer
+import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
 
+# Of contacts: how far apart the residues of a pair are at least, and of which part of L the most probable pairs are.
+APART, TOPS = 3, {"precision_l5": 5, "precision_l2": 2, "precision_l": 1}
 Metric = Callable[[Sequence[Any], Sequence[Any]], float | dict[str, float]]
 
 
@@ -156,6 +159,30 @@ def annotations(images: Sequence[Any]) -> Iterator[dict[str, Any]]:
                    "area": box[2] * box[3], "iscrowd": 0, **score}  # fmt: skip
 
 
+def contacts(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str, float]:
+    """Score maps of contacts (L, L): probabilities and, of the same chains of L residues, 1 for a contact and else 0.
+
+    Of pairs at least three apart: F1 at 0.5; as in CASP, the mean share of contacts among the L/5, L/2 and L most
+    probable pairs of each chain, which cannot reach 1 where there are fewer contacts; the share of chains in which
+    every pair is right.
+
+    Source: Schaarschmidt et al. 2018, Assessment of contact predictions in CASP12, https://doi.org/10.1002/prot.25407
+    """
+    shares: dict[str, list[float]] = {name: [] for name in TOPS}
+    rows = []
+    for predicted, reference in zip(predictions, references, strict=True):
+        pairs = np.triu_indices(len(reference), APART)
+        scores, true = predicted[pairs], reference[pairs]
+        best = true[np.argsort(-scores, kind="stable")]
+        for name, part in TOPS.items():
+            shares[name].append(float(best[: max(len(reference) // part, 1)].mean()))
+        rows.append((scores > 0.5, true))
+    right = [bool((predicted == true).all()) for predicted, true in rows]
+    predicted, true = map(np.concatenate, zip(*rows, strict=True))
+    means = {name: float(np.mean(own)) for name, own in shares.items()}
+    return {"f1": float(f1_score(true, predicted, zero_division=0)), **means, "exact_match": float(np.mean(right))}
+
+
 SCORERS: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF}
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
@@ -174,6 +201,7 @@ METRICS: dict[str, Metric] = {
     "spearman": spearman,
     "seqeval": seqeval,
     "average_precision": average_precision,
+    "contacts": contacts,
 }
 
 

@@ -9,15 +9,18 @@ from qkv.scripts.common.environment import local_files
 from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.corpus import Corpus, PromptedCorpus, SpeechData
 from qkv.scripts.data.image_data import CaptionData, ImageData, ObjectData, read_captions, read_images, read_objects
+from qkv.scripts.data.structures.secondary import SecondaryStructures, read_structures
 from qkv.scripts.data.tagged_words import TaggedWords, read_tagged_words
 from qkv.scripts.data.text_columns import read_corpus
 from qkv.scripts.example_data import documentation, long_texts, shapes, synthetic_text
 from qkv.scripts.example_data.digit_drawings import digit_drawings
 from qkv.scripts.example_data.digits import digits
+from qkv.scripts.example_data.rna_folds import rna_folds
 from qkv.scripts.example_data.spoken_digits import spoken_digits
 from qkv.scripts.example_data.tunes import tunes
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.causal_lm import causal_lm
+from qkv.scripts.tasks.contact_prediction import ContactPrediction
 from qkv.scripts.tasks.contrastive import Contrastive
 from qkv.scripts.tasks.image_classification import ImageClassification
 from qkv.scripts.tasks.masked_lm import MaskedLM
@@ -37,6 +40,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
     SpeechData: {"spoken-digits": spoken_digits},
     PromptedCorpus: {"digit-drawings": digit_drawings, "tunes": tunes},
     TaggedWords: {"associative-recall": long_texts.associative_recall},
+    SecondaryStructures: {"rna-folds": rna_folds},
     Corpus: {
         "copy": synthetic_text.copy,
         "reverse": synthetic_text.reverse,
@@ -52,7 +56,7 @@ EXAMPLE_DATA: dict[type, dict[str, Callable[[Recipe], Any]]] = {
 NAMES = [name for makers in EXAMPLE_DATA.values() for name in makers]
 CONTENTS = {
     ImageData: "images", CaptionData: "captions", ObjectData: "boxes", SpeechData: "recordings",
-    PromptedCorpus: "prompts", TaggedWords: "tagged words", Corpus: "texts",
+    PromptedCorpus: "prompts", TaggedWords: "tagged words", SecondaryStructures: "structures", Corpus: "texts",
 }  # fmt: skip
 
 
@@ -81,6 +85,7 @@ HEADS = (
     Head("ForMaskedLM", Corpus, MaskedLM, read_corpus, streams=True),
     Head("ForSequenceClassification", Corpus, text_classification, read_corpus),
     Head("ForTokenClassification", TaggedWords, TokenClassification, read_tagged_words),
+    Head("ForContactPrediction", SecondaryStructures, ContactPrediction, read_structures),
     Head("ForConditionalGeneration", Corpus, Seq2Seq, read_corpus),
 )
 
@@ -101,7 +106,7 @@ def load(recipe: Recipe) -> Task:
             "read before the training; leave it out"
         )
     data: Any = EXAMPLE_DATA[made][where](recipe) if made else head.read and head.read(recipe)
-    if made in (Corpus, TaggedWords):
+    if made in (Corpus, TaggedWords, SecondaryStructures):
         data = data.divided(recipe)
     return head.task(recipe, data)
 

@@ -33,6 +33,11 @@ HEADS: dict[str, tuple[str, Any]] = {
 DATA_FIELDS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "id2label")
 
 
+def has_stock(architecture: str) -> bool:
+    """Tell whether transformers has a head such as that of an architecture."""
+    return architecture.endswith(tuple(HEADS))
+
+
 def model_class(recipe: Recipe, model: Any) -> Any:
     """Return the class of the trained model, whatever subclass FSDP2 has made of it."""
     if recipe.model.source == "qkv":

@@ -122,6 +122,7 @@ def test_texts_go_the_whole_way_too(
         ("shapes-captions text.made=40", "attention.png"),
         ("long-range text.made=40 text.symbols=4 text.length=32", "tokenizer.json"),
         ("shapes-detect text.made=20 text.evaluated=12", "objects.png queries.png"),
+        ("fold-toy text.made=40 text.evaluated=3", "contacts.png"),
     ],
 )
 def test_sound_captions_and_objects_go_the_whole_way_too(words: str, left: str, tmp_path: Path) -> None:

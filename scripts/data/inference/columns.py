@@ -11,6 +11,7 @@ from qkv.scripts.data.column_types import stored_media_of
 from qkv.scripts.data.examples import Record
 from qkv.scripts.data.pieces import ORIGIN, InvalidRecord, attempt
 from qkv.scripts.data.readers import IMAGES
+from qkv.scripts.data.structures.dot_bracket import BRACKETS, UNPAIRED
 from qkv.scripts.data.validation import check_image
 
 CLASSES, SHORT = 50, 40  # at most, of a column of classes; letters of the longest of their names
@@ -23,17 +24,22 @@ NAMES = {
     "target": "target tgt output translation summary answer response completion".split(),
     "number": "label score rating stars value price similarity y target".split(),
     "words": "tokens words text".split(),
+    "chain": "sequence seq chain rna primary".split(),
     "tags": "tags ner_tags pos_tags upos labels label".split(),
 }
 # Columns of two texts that are read together.
 PAIRS = {"sentence1": "sentence2", "premise": "hypothesis", "question1": "question2", "text_a": "text_b",
          "text": "text_pair"}  # fmt: skip
+DOT_BRACKET = {*BRACKETS, *BRACKETS.values(), *UNPAIRED}
 IGNORED = re.compile(r"id|idx|index|uuid|unnamed.*|row|_.*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of own data: its name, its kind (image, audio, boxes, text, class, number, list), and some values."""
+    """A column of own data: its name, its kind, and some values.
+
+    Kinds are image, audio, boxes, text, class, number, list and structure, in dot-bracket notation.
+    """
 
     name: str
     kind: str
@@ -69,12 +75,14 @@ def kind_of(feature: Any, values: Sequence[Any]) -> str:
 
 
 def kind_of_texts(values: Sequence[str]) -> str:
-    """Return the kind of a column of texts: names of files, boxes as JSON, classes or texts."""
+    """Return the kind of a column of texts: names of files, boxes as JSON, structures, classes or texts."""
     for kind, endings in SUFFIXES.items():
         if all(value.lower().endswith(endings) for value in values):
             return kind
     if all('"bbox"' in value for value in values if value != "[]"):
         return "boxes"
+    if set("".join(values)) <= DOT_BRACKET and any("(" in value for value in values):
+        return "structure"
     if all(value.startswith("[") and value.endswith("]") for value in values):
         return "list"
     return "class" if is_repeated(values) and max(map(len, values)) <= SHORT else "text"

@@ -27,6 +27,7 @@ from qkv.scripts.recipes.schema import Fields, Recipe
 SETTINGS = Path(__file__).with_suffix(".yaml")
 SAMPLE = 3200  # rows that are read to guess from; with more, every training has the most steps
 STEPS = (200, 3000)
+LONGEST_CHAIN = 256  # tokens, for a model of pairs takes memory by their square
 PATCHES = 8  # in a row of an image
 Roles = Mapping[str, Column]
 
@@ -118,6 +119,9 @@ def guess_texts(columns: Sequence[Column], asked: Roles) -> Guess | None:
     words, tags = first(columns, "words", "list"), first(columns, "tags", "list")
     if words and tags and words is not tags and "column" not in asked:
         return Guess("token-classification", {"words": words, "tags": tags}, text_fields(words, label=tags.name))
+    structure = next((column for column in columns if column.kind == "structure"), None)
+    if structure and "column" not in asked and (chain := first(columns, "chain", "text", "class") or longest(columns)):
+        return Guess("contact-prediction", {"chain": chain, "structure": structure}, chain_fields(chain, structure))
     pair = pair_of(columns, asked)
     source = asked.get("column") or (pair and pair[0]) or first(columns, "source", "text") or first(columns, "text")
     source = source or longest(columns)
@@ -183,6 +187,13 @@ def text_fields(source: Column, **columns: str) -> Fields:
     words = sorted(len(re.findall(r"\w+|[^\w\s]", str(value))) for value in source.values)
     tokens = max(2 * words[int(0.95 * (len(words) - 1))], 1)
     return {"text": {"column": source.name, "length": min(max(2 ** math.ceil(math.log2(tokens)), 32), 512), **columns}}
+
+
+def chain_fields(chain: Column, structure: Column) -> Fields:
+    """Return the fields of chains: their columns, and a length that holds 95 % of them, up to what memory allows."""
+    residues = sorted(len(str(value)) for value in chain.values)
+    length = min(residues[int(0.95 * (len(residues) - 1))] + 2, LONGEST_CHAIN)
+    return {"text": {"column": chain.name, "label": structure.name, "length": max(length, 16)}}
 
 
 def side_of(images: Column) -> int:

@@ -21,4 +21,7 @@ HEADS: dict[str, str | None] = {
 }
 IMAGE_FEATURES = "image-feature-extraction"
 # Beside the tasks of heads: what encoder-decoders are trained for, of which their head does not tell.
-KINDS = sorted({task for task in HEADS.values() if task} | {IMAGE_FEATURES, "summarization", "translation"})
+# The Hub has no task for contacts.
+KINDS = sorted(
+    {task for task in HEADS.values() if task} | {IMAGE_FEATURES, "summarization", "translation", "contact-prediction"}
+)

@@ -17,13 +17,14 @@ def metadata(subject: CardModel, record: dict[str, Any] | None = None) -> ModelC
     task, base = record.get("task", {}), record.get("base_model")
     evaluations = results(record) if record else []
     own = [] if subject.native else ["custom_code"]
+    told = task and not subject.predicts_contacts and not is_other_than_translation(record)
     said = record.get("recipe", {}).get("card", {})
     return ModelCardData(
         model_name=subject.name if evaluations else None,
         # Weights that come from elsewhere have the license of that, and those of own data what their owner says.
         license=said.get("license") or ("apache-2.0" if record and not base and not is_own(record) else None),
         library_name="transformers",
-        pipeline_tag=subject.task if not task or is_other_than_translation(record) else task["kind"],
+        pipeline_tag=task["kind"] if told else subject.task,
         tags=["qkv", subject.model_type, *own],
         language=languages(said.get("language", "")) or task.get("language"),
         datasets=[task["dataset"]] if "dataset" in task else None,

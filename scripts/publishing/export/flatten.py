@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig
 import qkv
 from qkv.configuration import axes
 from qkv.configuration.configuration_base import QkvConfig
+from qkv.configuration.configuration_pair import QkvPairConfig
 from qkv.scripts.publishing.export.join import Joined, reachable, without_rows
 
 HEADER = Path(__file__).with_name("header.txt").read_text(encoding="utf-8")
@@ -83,6 +84,8 @@ def vocabulary() -> frozenset[str]:
 def words_of(config: PreTrainedConfig) -> frozenset[str]:
     """Return every text in a config and its parts: fields, class attributes and properties."""
     parts: list[Any] = [config, *(getattr(config, name) for name in config.sub_configs)]
+    if isinstance(config, QkvPairConfig):
+        parts += [config.residue_stack(), config.pair_stack()]
     values = []
     for part in parts:
         owners = [owner for owner in type(part).__mro__ if owner.__module__.startswith("qkv.")]

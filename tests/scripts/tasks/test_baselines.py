@@ -60,6 +60,15 @@ def test_a_copy_is_right_where_nothing_changes() -> None:
     assert baselines.copy_source(corpus, ["exact_match"]) == {"the source, copied": {"test": {"exact_match": 1.0}}}
 
 
+def test_pairs_are_as_frequent_as_they_are_in_training() -> None:
+    sequences, structures = ["GAAAC", "GAAAC", "CAAAG"], ["(...)", ".....", "(...)"]
+    found = baselines.pair_frequencies(sequences, structures)
+    expected = np.zeros((5, 5))
+    expected[0, 4] = expected[4, 0] = 1 / 2
+    assert np.array_equal(found("GAAAC"), expected)
+    assert found("CAAAG")[0, 4] == 1 and found("CUUUGAAA").shape == (8, 8)
+
+
 def test_the_most_frequent_token_is_no_special_one() -> None:
     train = Columns({"input_ids": torch.tensor([[0, 0, 0, 7, 7, 8]])})
     split = Columns({"labels": torch.tensor([[-100, 7, 8, 7]])})

@@ -3,6 +3,7 @@
 import math
 
 import jiwer
+import numpy as np
 import pytest
 import sacrebleu
 from seqeval.metrics import f1_score as span_f1
@@ -114,6 +115,18 @@ def test_average_precision_is_over_classes_recalls_and_overlaps() -> None:
     ]
     expected = {"ap": (0.3 + 0.5) / 2, "ap50": (1 + 0.5) / 2, "ap75": (0 + 0.5) / 2}
     assert score("average_precision", predictions, references) == pytest.approx(expected)
+
+
+def test_contacts_are_scored_by_their_rank_and_at_a_half() -> None:
+    """By hand: of a chain of six, pairs three apart or more are (0, 3), (0, 4), (0, 5), (1, 4), (1, 5) and (2, 5)."""
+    true, predicted = np.zeros((6, 6), int), np.zeros((6, 6))
+    for first, last, score_of in ((0, 5, 0.9), (1, 4, 0.4), (0, 4, 0.6), (2, 5, 0.1), (3, 4, 1.0)):
+        predicted[first, last] = predicted[last, first] = score_of
+        true[first, last] = true[last, first] = first + last == 5
+    expected = {"f1": 2 / (2 + 1 + 1), "precision_l5": 1, "precision_l2": 2 / 3, "precision_l": 2 / 6, "exact_match": 0}
+    assert score("contacts", [predicted], [true]) == pytest.approx(expected)
+    both = score("contacts", [predicted, true], [true, true])
+    assert both["exact_match"] == 0.5 and both["f1"] == 2 * 3 / (2 * 3 + 1 + 1)
 
 
 def test_nothing_found_is_a_precision_of_zero(capsys: pytest.CaptureFixture[str]) -> None:

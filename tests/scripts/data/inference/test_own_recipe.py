@@ -23,6 +23,7 @@ TASKS = {
     "seq2seq": {"en": "a text of words {}", "fr": "un texte de mots {}"},
     "regression": {"review": "a text of words {}", "score": 1},
     "token-classification": {"tokens": [["word {}", "b"], ["c {}"]], "tags": [["O", "B-X"], ["O"]]},
+    "contact-prediction": {"sequence": ["GG{:02}AAAACC", "GGAAAA{:02}CC"], "structure": ["((......))", "(........)"]},
     "causal-lm": {"body": "a text of words {}", "written_by": 1},
 }
 PAIR = {"premise": "a text of words {}", "hypothesis": "other words {}", "label": ["yes", "no"]}

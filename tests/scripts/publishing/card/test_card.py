@@ -206,7 +206,7 @@ def test_a_record_that_lacks_a_field_is_refused_by_its_name(path: str) -> None:
 
 def test_a_task_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(
-        ValueError, match="the record's task.kind='mind-reading' is not one of automatic-speech-recognition, feat"
+        ValueError, match="the record's task.kind='mind-reading' is not one of automatic-speech-recognition, cont"
     ):
         make_card(changed(task__kind="mind-reading"))
 

@@ -117,6 +117,12 @@ def boxes(folder: Path) -> list[str]:
     return stored(folder, Features({"image": ImageFeature(), "objects": kinds}), objects=objects)
 
 
+def chains(folder: Path) -> list[str]:
+    rows = [f"GG{number:05b}CC,((.....))".replace("0", "A").replace("1", "U") for number in range(24)]
+    (folder / "soups.csv").write_text("\n".join(["sequence,structure", *rows]))
+    return [f"data={folder / 'soups.csv'}"]
+
+
 # A recipe and data of each kind, and what the programs of the card must hold of their first row.
 KINDS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "docs-classify": (labeled, '"bowl '),
@@ -130,6 +136,7 @@ KINDS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "docs-mlm": (plain, ' {mask}".format('),
     "pairs of docs-classify": (two_texts, '", "text_pair": "'),
     "words of docs-classify": (tagged, 'predict("bowl '),
+    "fold-toy": (chains, 'tokenizer("G'),
 }
 
 

@@ -1,0 +1,1 @@
+"""Structures of chains: which of their residues pair."""

@@ -1,0 +1,129 @@
+"""Prediction of contacts: which residues of a chain touch when it is folded, such as the base pairs of RNA."""
+
+from collections.abc import Sequence
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import send_to_device
+from matplotlib.figure import Figure
+
+from qkv.scripts.data.collate import IGNORED, pad_with_mask, padded_columns
+from qkv.scripts.data.corpus import Baselines
+from qkv.scripts.data.examples import Batch, Columns, Record, model_inputs
+from qkv.scripts.data.structures.dot_bracket import contact_map, partners_of
+from qkv.scripts.data.structures.secondary import SecondaryStructures
+from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, tokenize, tokenizer_for
+from qkv.scripts.data.truncation import count_truncated, truncate
+from qkv.scripts.recipes.schema import Recipe
+from qkv.scripts.tasks.baselines import pair_frequencies
+from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.sample import first, of_text
+from qkv.scripts.tasks.task import Answer, Task
+
+# An encoder's head leaves out the first and the last token; a model of pairs has a pair for each two tokens.
+TEMPLATES = {"QkvEncoderForContactPrediction": ENCODER_TEMPLATE, "QkvPairForContactPrediction": "$A"}
+DRAWN, PER_ROW = 8, 4  # chains of the test that are drawn
+PICTURE = {
+    "contacts.png": "Contact maps of chains of the test split: above the diagonal the pairs, below it the "
+    "probabilities that are predicted"
+}
+
+
+class ContactPrediction(Task):
+    """Predict contacts between the residues of chains, which are truncated to `text.length` tokens.
+
+    Each residue is a token; of an encoder there are a start and an end token around them. Metrics are those of CASP, of
+    pairs at least three apart: the share of contacts among the L/5, L/2 and L most probable pairs of L residues.
+    """
+
+    kind = "contact-prediction"
+
+    def __init__(self, recipe: Recipe, data: SecondaryStructures) -> None:
+        self.chains, self.length = data, recipe.text.length
+        template = TEMPLATES[recipe.model.architecture]
+        self.ends = len(template.split()) - 1
+        self.tokenizer = tokenizer_for(recipe, data.sequences["train"], template)
+        self.fills = {"input_ids": self.tokenizer.pad_token_id, "partners": IGNORED}
+        tokens = {
+            name: truncate(partial(tokenize, self.tokenizer), own, self.length) for name, own in data.sequences.items()
+        }
+        lengths = {name: own for name, (_, own) in tokens.items()}
+        for name, own in data.sequences.items():
+            check_residues(own, lengths[name], self.ends)
+        splits = {name: self.examples_of(ids, data.structures[name]) for name, (ids, _) in tokens.items()}
+        config = config_fields(self.tokenizer, max_position_embeddings=self.length)
+        cut = count_truncated(lengths, self.length)
+        super().__init__(data, splits, self.tokenizer, config, metrics=("contacts",), truncated=cut)
+
+    def examples_of(self, ids: Sequence[np.ndarray], structures: Sequence[str]) -> Columns:
+        """Return the tokens of chains, and of each residue the place of its partner, -1 where it has none."""
+        partners = [partners_of(own)[: len(row) - self.ends] for row, own in zip(ids, structures, strict=True)]
+        return padded_columns({"input_ids": (ids, self.fills["input_ids"]), "partners": (partners, IGNORED)})
+
+    def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
+        """Make a batch, padded to its longest chain, with a label for each pair of residues."""
+        batch = pad_with_mask(records, self.fills)
+        partners = batch.pop("partners")
+        real = partners != IGNORED
+        contacts = (partners[:, :, None] == torch.arange(partners.shape[1])).long()
+        return {**batch, "labels": contacts.where(real[:, :, None] & real[:, None], IGNORED)}
+
+    def answer(self, model: Any, outputs: Any, batch: Batch) -> list[Answer]:
+        """Return the map of probabilities and that of contacts of each chain."""
+        answers = []
+        for scores, labels in zip(outputs.logits.float().sigmoid(), batch["labels"], strict=True):
+            count = int((labels.diagonal() != IGNORED).sum())
+            answers.append(tuple(each[:count, :count].cpu().numpy() for each in (scores, labels)))
+        return answers
+
+    def baselines(self) -> Baselines:
+        """Measure how often two residues pair at their distance in training, and what a perfect map reaches."""
+        sequences, structures = self.chains.sequences, self.chains.structures
+        frequency, seen, perfect = pair_frequencies(sequences["train"], structures["train"]), {}, {}
+        for name in self.splits:
+            maps = list(map(contact_map, structures[name]))
+            seen[name] = measure(self.metrics, list(map(frequency, sequences[name])), maps)
+            perfect[name] = measure(self.metrics, maps, maps)
+        return {"how often two residues pair at their distance": seen, "a perfect map": perfect}
+
+    def sample(self) -> dict[str, Any]:
+        """Return the first chain of the test."""
+        return of_text(first(self.chains.sequences))
+
+    def products(self, model: Any, folder: Path) -> dict[str, str]:
+        """Draw the contact maps of some chains of the test."""
+        split = self.splits["test"]
+        records = split.__getitems__(range(min(DRAWN, len(split))))
+        batch = send_to_device(self.collate(records, None), model.device)
+        with torch.no_grad():
+            answers = self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
+        draw_contacts(answers, folder / "contacts.png")
+        return dict(PICTURE)
+
+
+def check_residues(sequences: Sequence[str], lengths: Sequence[int], ends: int) -> None:
+    """Raise ValueError unless the tokenizer makes a token of each residue, and so many around a chain."""
+    for sequence, length in zip(sequences, lengths, strict=True):
+        if length != len(sequence) + ends:
+            raise ValueError(
+                f"the tokenizer makes {length} tokens of a chain of {len(sequence)} residues, of which contacts need "
+                f"{len(sequence) + ends}: one for each residue, {ends} around them; set text.tokenizer=characters"
+            )
+
+
+def draw_contacts(answers: Sequence[Answer], path: Path) -> None:
+    """Draw contact maps, which are symmetric: those of the data above the diagonal, predicted ones below it."""
+    rows = ceil(len(answers) / PER_ROW)
+    figure = Figure(figsize=(2.6 * PER_ROW, 2.7 * rows), layout="constrained")
+    axes = figure.subplots(rows, PER_ROW, squeeze=False)
+    for axis in axes.flat:
+        axis.set_axis_off()
+    for axis, (predicted, contacts) in zip(axes.flat, answers, strict=False):
+        image = axis.imshow(np.triu(contacts) + np.tril(predicted), cmap="Blues", vmin=0, vmax=1)
+        axis.axline((0, 0), slope=1, color="grey", linewidth=0.5)
+    figure.colorbar(image, ax=figure.axes, label="probability of a contact", shrink=0.6)
+    figure.savefig(path, dpi=150)
