@@ -3,6 +3,7 @@
 from .. import add_code, check_size, load_on_request, save_code
 from .base import QkvPreTrainedModel
 from .conversion.convert import from_transformers, to_transformers
+from .conversion.esmfold import trunk_from_transformers, trunk_to_transformers
 from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel
 from .modeling_decoder import (
     QkvDecoderForCausalLM,
@@ -92,4 +93,6 @@ __all__ = [
     "QkvTextEncoderModel",
     "from_transformers",
     "to_transformers",
+    "trunk_from_transformers",
+    "trunk_to_transformers",
 ]

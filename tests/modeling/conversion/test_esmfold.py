@@ -1,0 +1,333 @@
+"""ESMFold's trunk: the numbers of transformers' own, into a qkv model and back into a stock one.
+
+Stock recycles distances of its structure module, of zeros in the first pass; ours adds the bins that it is given in
+every pass. So these are equal: one pass without bins; any number of passes in which stock is given the same bins; and
+each pass of stock with a structure module, compared with one pass of ours from the same states and bins. Padding is
+compared with nothing: stock lets pairs of padding attend to what they like, which no real residue or pair reads.
+"""
+
+import copy
+import logging
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from transformers import EsmConfig, EsmForProteinFolding, PreTrainedModel
+from transformers.models.esm.configuration_esm import TrunkConfig
+from transformers.models.esm.modeling_esmfold import EsmFoldingTrunk
+
+import qkv
+from errors import raises_sentence
+from qkv.modeling.conversion.convert import rows
+from qkv.modeling.conversion.esmfold import TRUNK, trunk_and_head
+from qkv.modeling.conversion.weights import convert
+from sampling import sampled
+
+TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
+LENGTH = 7
+IDS = torch.tensor([[3, 0, 19, 7, 12, 20, 5], [1, 8, 8, 2, 14, 0, 0]])
+MASK = torch.tensor([[1] * LENGTH, [1] * 5 + [0] * 2])
+STRUCTURE = {"sequence_dim": 6, "pairwise_dim": 4, "ipa_dim": 2, "resnet_dim": 4, "num_heads_ipa": 2, "num_blocks": 2}
+FIELDS: dict[str, Any] = {
+    **{"num_blocks": 2, "sequence_state_dim": 12, "sequence_head_width": 4, "pairwise_state_dim": 6},
+    **{"pairwise_head_width": 2, "position_bins": 2, "max_recycles": 3, "structure_module": STRUCTURE},
+}
+HEADS = (qkv.QkvPairModel, qkv.QkvPairForDistancePrediction, qkv.QkvPairForMaskedLM)
+each_case = pytest.mark.parametrize(("dtype", "mask"), sampled(product(TOLERANCES, (None, MASK)), 3))
+each_head = pytest.mark.parametrize("head", HEADS)
+
+
+def jittered(model: nn.Module, seed: int) -> Any:
+    """With every weight moved off its initial value: gains of one and biases of zero hide mistakes."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    return model.eval()
+
+
+def folding(dtype: torch.dtype = torch.float32, seed: int = 0, **fields: Any) -> EsmForProteinFolding:
+    """A whole stock model; fields of the trunk, and `embed_aa` and `fp16_esm` of what is around it."""
+    around = {name: fields.pop(name, default) for name, default in (("embed_aa", True), ("fp16_esm", False))}
+    config = EsmConfig(
+        **{"vocab_size": 33, "mask_token_id": 32, "pad_token_id": 1, "hidden_size": 8, "num_hidden_layers": 1},
+        **{"num_attention_heads": 2, "intermediate_size": 8, "position_embedding_type": "rotary"},
+        is_folding_model=True,
+        esmfold_config={**around, "lddt_head_hid_dim": 4, "trunk": {**FIELDS, **fields}},
+    )
+    torch.manual_seed(seed)
+    model = jittered(EsmForProteinFolding(config), seed)
+    return model if around["fp16_esm"] else model.to(dtype)
+
+
+def bare(dtype: torch.dtype = torch.float32, seed: int = 0, **fields: Any) -> EsmFoldingTrunk:
+    torch.manual_seed(seed)
+    return jittered(EsmFoldingTrunk(TrunkConfig(**{**FIELDS, **fields})), seed).to(dtype)
+
+
+def features(dtype: torch.dtype, width: int, length: int = LENGTH, rows: int = 2) -> Tensor:
+    return torch.randn(rows, length, width, dtype=dtype, generator=torch.Generator().manual_seed(1))
+
+
+def known_bins(length: int = LENGTH, rows: int = 2) -> Tensor:
+    """Numbers of distances, those of (i, j) others than those of (j, i)."""
+    return torch.randint(15, (rows, length, length), generator=torch.Generator().manual_seed(2))
+
+
+def run_stock(trunk: EsmFoldingTrunk, residues: Tensor, mask: Tensor | None, recycles: int | None) -> dict[str, Tensor]:
+    """What a stock trunk says of sequence features."""
+    batch, length = residues.shape[:2]
+    pairs = residues.new_zeros(batch, length, length, trunk.config.pairwise_state_dim)
+    real = residues.new_ones(batch, length, dtype=torch.long) if mask is None else mask
+    places = torch.arange(length).expand(batch, -1)
+    return trunk(residues, pairs, torch.zeros_like(places), places, real, recycles)
+
+
+def give_bins(trunk: EsmFoldingTrunk, bins: Tensor) -> None:
+    """Have a stock trunk read these distances in every pass."""
+    trunk.recycle_disto.register_forward_pre_hook(lambda module, args: (bins,))
+
+
+def distance(actual: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor], mask: Tensor | None) -> float:
+    """The largest difference of residues and pairs, at real ones."""
+    real = torch.ones(actual[0].shape[:2]).bool() if mask is None else mask.bool()
+    pairs = real[:, :, None] & real[:, None]
+    found = [
+        (one - other)[where].abs().max().item()
+        for one, other, where in zip(actual, expected, (real, pairs), strict=True)
+    ]
+    assert all(one.shape == other.shape for one, other in zip(actual, expected, strict=True))
+    return max(found)
+
+
+def states(output: Any) -> tuple[Tensor, Tensor]:
+    if isinstance(output, dict) and "s_s" in output:
+        return output["s_s"], output["s_z"]
+    return output.last_hidden_state, output.pair_hidden_state
+
+
+@each_case
+@torch.no_grad()
+def test_a_block_is_equal(dtype: torch.dtype, mask: Tensor | None) -> None:
+    stock = bare(dtype)
+    ours = qkv.trunk_from_transformers(stock)
+    residues, pairs = features(dtype, 12), torch.randn(2, LENGTH, LENGTH, 6, dtype=dtype)
+    real = None if mask is None else mask.bool()
+    for theirs, block in zip(stock.blocks, ours.blocks, strict=True):
+        expected = theirs(residues, pairs, mask=mask)
+        actual = block(residues, pairs, real, None, attention_implementation="sdpa")
+        assert distance(actual[:2], expected, mask) <= TOLERANCES[dtype]
+    # Were rows of pairs taken for columns, it would show.
+    turned = ours.blocks[-1](residues, pairs.transpose(1, 2), real, None, attention_implementation="sdpa")
+    assert distance((turned[0], turned[1].transpose(1, 2)), expected, mask) > 1e-2
+
+
+@each_head
+@each_case
+@torch.no_grad()
+def test_one_pass_of_the_whole_model_is_equal(dtype: torch.dtype, mask: Tensor | None, head: type) -> None:
+    stock, seen = folding(dtype), []
+    stock.trunk.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
+    expected = stock(IDS, attention_mask=mask, num_recycles=0)
+    ours = qkv.trunk_from_transformers(stock, head)
+    actual = ours(inputs_embeds=seen[0], attention_mask=mask, num_recycles=0)
+    if head is qkv.QkvPairModel:
+        assert distance(states(actual), states(expected), mask) <= TOLERANCES[dtype]
+    elif head is qkv.QkvPairForDistancePrediction:
+        both = (seen[0], actual.logits), (seen[0], expected.distogram_logits)
+        assert distance(*both, mask) <= TOLERANCES[dtype]
+    else:
+        both = (actual.logits, expected.s_z), (expected.lm_logits, expected.s_z)
+        assert distance(*both, mask) <= TOLERANCES[dtype]
+    assert torch.equal(ours.get_input_embeddings()(IDS), stock.embedding(IDS))
+
+
+@each_case
+@torch.no_grad()
+def test_passes_with_the_same_distances_are_equal(dtype: torch.dtype, mask: Tensor | None) -> None:
+    """`num_recycles=None` is as many passes on both sides."""
+    stock, bins = bare(dtype), known_bins()
+    ours, residues = qkv.trunk_from_transformers(stock), features(dtype, 12)
+    give_bins(stock, bins)
+    for recycles in (None, 0, 3):
+        expected = states(run_stock(stock, residues, mask, recycles))
+        call = partial(ours, inputs_embeds=residues, attention_mask=mask, num_recycles=recycles)
+        assert distance(states(call(distance_bins=bins)), expected, mask) <= TOLERANCES[dtype]
+        assert distance(states(call(distance_bins=bins.mT)), expected, mask) > 1e-2
+
+
+@each_case
+@torch.no_grad()
+def test_each_pass_around_the_structure_module_is_equal(dtype: torch.dtype, mask: Tensor | None) -> None:
+    stock, read, made = bare(dtype), [], []
+    stock.recycle_disto.register_forward_pre_hook(lambda module, args: read.append(args[0]))
+    stock.blocks[-1].register_forward_hook(lambda module, args, output: made.append(output))
+    ours, residues = qkv.trunk_from_transformers(stock), features(dtype, 12)
+    run_stock(stock, residues, mask, 2)
+    assert len(read) == len(made) == 3 and not read[0].any() and len(read[1].unique()) > 2
+    before = residues.new_zeros(residues.shape), residues.new_zeros(2, LENGTH, LENGTH, 6)
+    real = None if mask is None else mask.bool()
+    for bins, expected in zip(read, made, strict=True):
+        added, added_pair = ours.recycling(*before)
+        hidden = residues + added
+        pair = ours.embed_pairs(residues, torch.arange(LENGTH)[None], real, bins) + added_pair
+        for block in ours.blocks:
+            hidden, pair, _ = block(hidden, pair, real, None, attention_implementation="sdpa")
+        assert distance((hidden, pair), expected, mask) <= TOLERANCES[dtype]
+        before = expected
+
+
+@pytest.mark.parametrize(("mask", "chunk_size"), sampled(product((None, MASK), (128, 3)), 3))
+def test_gradients_are_equal(mask: Tensor | None, chunk_size: int) -> None:
+    stock, bins = bare(torch.float64), known_bins()
+    give_bins(stock, bins)
+    ours = qkv.trunk_from_transformers(bare(torch.float64, chunk_size=chunk_size))
+    assert ours.config.chunk_size == chunk_size
+    residues, real = features(torch.float64, 12).requires_grad_(), torch.ones(2, LENGTH) if mask is None else mask
+    weights = torch.randn(2, LENGTH, 12), torch.randn(2, LENGTH, LENGTH, 6)
+    weights = weights[0] * real[..., None], weights[1] * (real[:, :, None] * real[:, None])[..., None]
+    outputs = (
+        run_stock(stock, residues, mask, 2),
+        ours(inputs_embeds=residues, attention_mask=mask, distance_bins=bins, num_recycles=2),
+    )
+    found = []
+    for model, output in zip((stock, ours), outputs, strict=True):
+        loss = sum((weight * value).sum() for weight, value in zip(weights, states(output), strict=True))
+        loss.backward()
+        found.append({name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None})
+        found[-1]["inputs"], residues.grad = residues.grad, None
+    table = (*rows(TRUNK, trunk_and_head(stock, type(ours))[1]), ("inputs", "inputs"))
+    theirs, mine = convert(table, found[0], ours.config, reading=True), found[1]
+    assert mine.keys() == theirs.keys() == {*dict(ours.named_parameters()), "inputs"} - {"embed_tokens.weight"}
+    for name, gradient in theirs.items():
+        assert (mine[name] - gradient).abs().max() <= 1e-10, name
+
+
+# What is no part of the trunk, in a whole stock model and in a bare trunk.
+STAYS = ("esm", "af2_to_esm", "lddt_head", "ptm_head", "trunk.structure_module", "trunk.trunk2sm")
+STAYS += ("structure_module", "trunk2sm")
+
+
+def assert_written(ours: PreTrainedModel, source: nn.Module, target: nn.Module, *stays: str) -> None:
+    """Write into a stock model: what is the trunk's, or its head's, is the source's to the bit, all else as it was."""
+    before = copy.deepcopy(target.state_dict())
+    qkv.trunk_to_transformers(ours, target)
+    for name, weight in target.state_dict().items():
+        stayed = name.startswith((*STAYS, *stays))
+        assert torch.equal(weight, (before if stayed else source.state_dict())[name]), name
+        assert weight.ndim == 1 or torch.equal(before[name], weight) == stayed, name
+
+
+@st.composite
+def trunks(draw: Callable[..., Any]) -> dict[str, Any]:
+    """Whatever sizes the config of a trunk may say, from four components on: a norm of two is a sign of a difference."""
+    width, heads, pair_width, pair_heads = (draw(st.integers(2, 4)) for _ in range(4))
+    pair_heads *= 1 + pair_width * pair_heads % 2  # stock wants pairs of even width
+    return {
+        **{"sequence_state_dim": width * heads, "sequence_head_width": width},
+        **{"pairwise_state_dim": pair_width * pair_heads, "pairwise_head_width": pair_width},
+        **{"num_blocks": draw(st.integers(1, 3)), "position_bins": draw(st.integers(1, 9))},
+        **{"max_recycles": draw(st.integers(2, 4)), "chunk_size": draw(st.sampled_from([None, 1, 2, 128]))},
+    }
+
+
+@pytest.mark.slow
+@settings(max_examples=30, derandomize=True, deadline=None, database=None, suppress_health_check=HealthCheck)
+@given(fields=trunks(), length=st.integers(1, 6), padding=st.integers(0, 2))
+@torch.no_grad()
+def test_drawn_configs_are_equal_and_go_back(fields: dict[str, Any], length: int, padding: int) -> None:
+    mask, bins = torch.ones(2, length + padding, dtype=torch.long), known_bins(length + padding)
+    mask[1, length:] = 0
+    for dtype, tolerance in TOLERANCES.items():
+        stock = bare(dtype, **fields)
+        give_bins(stock, bins)
+        ours = qkv.trunk_from_transformers(stock)
+        residues = features(dtype, fields["sequence_state_dim"], length + padding)
+        expected = states(run_stock(stock, residues, mask, None))
+        actual = states(ours(inputs_embeds=residues, attention_mask=mask, distance_bins=bins))
+        assert distance(actual, expected, mask) <= tolerance
+        assert_written(ours, stock, bare(dtype, seed=1, **fields))
+
+
+@pytest.mark.parametrize(
+    ("head", "embed_aa", "stays"),
+    [
+        (qkv.QkvPairModel, False, ("lm_head", "distogram_head")),
+        (qkv.QkvPairForDistancePrediction, True, ("lm_head",)),
+        (qkv.QkvPairForMaskedLM, True, ("distogram_head",)),
+    ],
+)
+def test_there_and_back_is_the_identity(head: type, embed_aa: bool, stays: tuple[str, ...]) -> None:
+    source, target = (folding(seed=seed, embed_aa=embed_aa) for seed in (0, 1))
+    assert_written(qkv.trunk_from_transformers(source, head), source, target, *stays)
+
+
+def test_the_trunk_has_weights_of_its_own_in_its_dtype_and_mode() -> None:
+    """ESM-2 is kept in half precision (`fp16_esm`), whatever the trunk is in."""
+    stock = folding(fp16_esm=True)
+    assert stock.esm.dtype == torch.float16
+    ours = qkv.trunk_from_transformers(stock)
+    assert ours.dtype == torch.float32 and not ours.training
+    before = {name: weight.clone() for name, weight in ours.state_dict().items()}
+    with torch.no_grad():
+        for parameter in stock.parameters():
+            parameter.zero_()
+    assert all(torch.equal(weight, before[name]) for name, weight in ours.state_dict().items())
+    assert qkv.trunk_from_transformers(stock.train()).training
+
+
+def test_dropout_is_read_for_residues_and_pairs() -> None:
+    config = qkv.trunk_from_transformers(bare(dropout=0.1)).config
+    assert (config.residual_dropout, config.pair_dropout) == (0.1, 0.2)
+
+
+def test_a_warning_names_what_stays_behind(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("transformers").addHandler(caplog.handler)
+    try:
+        qkv.trunk_from_transformers(folding(), qkv.QkvPairForMaskedLM)
+    finally:
+        logging.getLogger("transformers").removeHandler(caplog.handler)
+    left = "esm, af2_to_esm, esm_s_combine, esm_s_mlp, lddt_head, ptm_head, distogram_head, trunk.structure_module, "
+    assert f"without {left}trunk.trunk2sm_s, trunk.trunk2sm_z" in caplog.text
+
+
+def test_refusals() -> None:
+    whole, trunk = folding(), bare()
+    ours = qkv.trunk_from_transformers(whole)
+    read, write = qkv.trunk_from_transformers, qkv.trunk_to_transformers
+    with raises_sentence("EsmForProteinFolding", "EsmFoldingTrunk", "EsmModel"):
+        read(whole.esm)
+    with raises_sentence("QkvEncoderModel", "EsmForProteinFolding", "QkvPairForMaskedLM"):
+        read(whole, qkv.QkvEncoderModel)
+    with raises_sentence("QkvPairForMaskedLM", "EsmFoldingTrunk", "QkvPairModel"):
+        read(trunk, qkv.QkvPairForMaskedLM)
+    for passes in (0, 1):
+        with raises_sentence(f"max_recycles={passes}", "max_recycles=2", "num_recycles=0"):
+            read(bare(max_recycles=passes))
+    with raises_sentence("QkvPairForTokenClassification", "EsmForProteinFolding", "QkvPairModel"):
+        write(qkv.QkvPairForTokenClassification(ours.config), whole)
+    for name, mentions in {
+        "num_blocks": ("num_hidden_layers=2", "3"),
+        "position_bins": ("relative_position_bins=2", "3"),
+        "max_recycles": ("num_recycles=2",),
+    }.items():
+        with raises_sentence(*mentions, "config"):
+            write(ours, folding(**{name: FIELDS[name] + 1}))
+    with raises_sentence("torch.float32", "torch.float64", ".to(torch.float32)"):
+        write(ours, folding(torch.float64))
+    with raises_sentence("embed_tokens.weight", "embed_aa=True"):
+        write(ours, trunk)
+
+
+def test_a_trunk_of_other_words_has_no_place_there() -> None:
+    ours = qkv.trunk_from_transformers(bare()).config
+    for field, value in {"hidden_act": "gelu", "norm_eps": 1e-6, "attention_gate": False, "final_norm": True}.items():
+        config = qkv.QkvPairConfig(**{**ours.to_dict(), field: value})
+        with raises_sentence(f"{field}={value!r}", "config"):
+            qkv.trunk_to_transformers(qkv.QkvPairModel(config), bare())
