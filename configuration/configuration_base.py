@@ -149,6 +149,16 @@ def literal_words(annotation: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in get_args(annotation) for word in literal_words(part)))
 
 
+@cache
+def declared(config_class: "type[QkvConfig]", name: str) -> tuple[bool, Any]:
+    """Return whether a name is a field that may be set, and what the class has by that name: a value or a property.
+
+    Looking both up takes most of the time of an assignment, and a config makes a hundred.
+    """
+    field = config_class.__dataclass_fields__.get(name)
+    return field is not None and "ClassVar" not in str(field.type), getattr_static(config_class, name, None)
+
+
 def check_or_warn(config_class: "type[QkvConfig]", name: str, value: object) -> None:
     """Raise ValueError on a misspelt field; warn of one that a saved config has."""
     try:
@@ -207,10 +217,11 @@ class QkvConfig(PreTrainedConfig):
             raise ValueError(f"num_labels={labels!r} must be a whole number of at least 1 and at most 1000000")
 
     def __setattr__(self, name: str, value: object) -> None:
-        self.check_word(name, value)
-        if self.follows(name, value):
+        kind = type(self)  # what is looked up on a config itself goes through transformers' own `__getattribute__`
+        kind.check_word(name, value)
+        if kind.follows(self, name, value):
             return
-        self.check_fixed(name, value)
+        kind.check_fixed(name, value)
         try:
             super().__setattr__(name, value)
         except StrictDataclassError as error:
@@ -276,25 +287,27 @@ class QkvConfig(PreTrainedConfig):
         """Raise ValueError on a word that the field does not have, naming the nearest."""
         field = cls.__dataclass_fields__.get(name)
         words = TRANSFORMERS_WORDS.get(name) or (literal_words(field.type) if field else ())
+        if not words:
+            return
         kinds = (str, int, float) if name in TRANSFORMERS_WORDS else str  # transformers takes a number for a word
         given = [*value.values()] if isinstance(value, dict) else value  # dtypes of parts
         for word in given if isinstance(given, list | tuple) else (given,):
-            if words and isinstance(word, kinds):
+            if isinstance(word, kinds):
                 check_choice(words, name, word)
 
     def follows(self, name: str, value: object) -> bool:
         """Return True for what the config derives and has already, which tools set after what it follows from."""
-        fixed = getattr_static(type(self), name, None)
+        _, fixed = declared(type(self), name)
         return isinstance(fixed, property) and fixed.fset is None and bool(getattr(self, name) == value)
 
     @classmethod
     def check_fixed(cls, name: str, value: object) -> None:
         """Raise ValueError on another value for a constant of the class, and on any for what it derives."""
-        field = cls.__dataclass_fields__.get(name)
-        if name.startswith("_") or (field and "ClassVar" not in str(field.type)):
+        settable, fixed = declared(cls, name)
+        if settable or name.startswith("_"):
             return
-        fixed = getattr_static(cls, name, None)
         if isinstance(fixed, property) and fixed.fset is None:
             raise ValueError(f"{name}={value!r} cannot be set, {cls.__name__} derives it from its fields; set those")
-        if (isinstance(fixed, int | float | str) or (field and fixed is None)) and fixed != value:
+        constant = isinstance(fixed, int | float | str) or (fixed is None and name in cls.__dataclass_fields__)
+        if constant and fixed != value:
             raise ValueError(f"{name}={value!r} is not for {cls.__name__}, where it is always {fixed!r}; leave it out")

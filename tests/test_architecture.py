@@ -115,8 +115,8 @@ FOLDERS = sorted(
     {path.parent for root in (*RANKS, "scripts", "tests", "model_cards") for path in (ROOT / root).rglob("*.py")}
     - {ROOT}
 )
+TENSORS = {"torch", "safetensors", "accelerate"}
 TESTED_ELSEWHERE: dict[str, str] = tables.beside(__file__)
-each_core_file = pytest.mark.parametrize("path", CORE, ids=name_of)
 
 
 @cache
@@ -153,23 +153,22 @@ def siblings(path: Path) -> list[str]:
     return [name.removeprefix(folder) for name in own_imports(path) if name.startswith(folder)]
 
 
-@each_core_file
-def test_every_file_is_ranked(path: Path) -> None:
-    assert rank(folder_of(path), core_module(path)) < math.inf, f"{name_of(path)} needs a place in RANKS"
+def test_every_file_is_ranked() -> None:
+    assert [name_of(path) for path in CORE if rank(folder_of(path), core_module(path)) == math.inf] == []
 
 
-@each_core_file
-def test_the_core_imports_itself_relatively_and_nothing_else_of_the_package(path: Path) -> None:
-    assert {name.split(".")[0] for name in imported_names(path)} & {"qkv", *RANKS} == set()
-    reachable = {"configuration": ["configuration"], "modeling": ["configuration", "modeling"]}[folder_of(path)]
-    assert [name for name in own_imports(path) if name.split(".")[0] not in reachable] == []
+def test_the_core_imports_itself_relatively_and_nothing_else_of_the_package() -> None:
+    reachable = {"configuration": ["configuration"], "modeling": ["configuration", "modeling"]}
+    for path in CORE:
+        absolute = [name for name in imported_names(path) if name.split(".")[0] in {"qkv", *RANKS}]
+        beyond = [name for name in own_imports(path) if name.split(".")[0] not in reachable[folder_of(path)]]
+        assert absolute + beyond == [], name_of(path)
 
 
-@each_core_file
-def test_imports_point_down(path: Path) -> None:
-    folder, own = folder_of(path), rank(folder_of(path), core_module(path))
-    imported = {module: rank(folder, module) for module in siblings(path)}
-    assert [module for module, below in imported.items() if below >= own] == []
+def test_imports_point_down() -> None:
+    for path in CORE:
+        folder, own = folder_of(path), rank(folder_of(path), core_module(path))
+        assert [module for module in siblings(path) if rank(folder, module) >= own] == [], name_of(path)
 
 
 @pytest.mark.parametrize("folder", RANKS)
@@ -190,24 +189,26 @@ ROOMS = [
     {"diagnosis", "architecture", "web_demo"},
     {"commands"},
 ]
-SCRIPTS = sorted((ROOT / "scripts").rglob("*.py"))
 
 
 def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT / "scripts").with_suffix("").parts)
 
 
-def imported_scripts(path: Path) -> set[str]:
-    """The modules of scripts/ that a file imports, wherever in it."""
-    modules = {module_of(other) for other in SCRIPTS}
+SCRIPTS = {module_of(path): path for path in sorted((ROOT / "scripts").rglob("*.py"))}
+
+
+@cache
+def imported_scripts(module: str) -> set[str]:
+    """The modules of scripts/ that one of them imports, wherever in it."""
     names = set()
-    for node in ast.walk(tree(path)):
+    for node in ast.walk(tree(SCRIPTS[module])):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("qkv.scripts"):
             inner = (node.module or "").removeprefix("qkv.scripts").lstrip(".")
             names |= {inner, *(f"{inner}.{alias.name}".lstrip(".") for alias in node.names)}
         elif isinstance(node, ast.Import):
             names |= {alias.name.removeprefix("qkv.scripts.") for alias in node.names}
-    return names & modules
+    return names & SCRIPTS.keys()
 
 
 def room_of(module: str) -> str:
@@ -218,43 +219,39 @@ def level(module: str) -> int:
     return next(index for index, rooms in enumerate(ROOMS) if room_of(module) in rooms)
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
-def test_rooms_import_earlier_rooms_alone(path: Path) -> None:
-    own = module_of(path)
-    wrong = [other for other in imported_scripts(path) if room_of(other) != room_of(own) and level(other) >= level(own)]
-    assert wrong == []
+def test_rooms_import_earlier_rooms_alone() -> None:
+    for own in SCRIPTS:
+        others = [other for other in imported_scripts(own) if room_of(other) != room_of(own)]
+        assert [other for other in others if level(other) >= level(own)] == [], own
 
 
 def test_scripts_have_no_cycle() -> None:
-    TopologicalSorter({module_of(path): imported_scripts(path) for path in SCRIPTS}).prepare()
+    TopologicalSorter({module: imported_scripts(module) for module in SCRIPTS}).prepare()
 
 
 def test_only_the_registry_joins_a_data_set_with_a_task() -> None:
-    joining = {
-        module_of(path) for path in SCRIPTS if {"example_data", "tasks"} <= set(map(room_of, imported_scripts(path)))
-    }
+    joining = {module for module in SCRIPTS if {"example_data", "tasks"} <= set(map(room_of, imported_scripts(module)))}
     assert {module for module in joining if room_of(module) == "tasks"} == {"tasks.registry"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configuration").glob("*.py")), ids=name_of)
-def test_configuration_knows_no_tensor(path: Path) -> None:
-    assert [name for name in imported_names(path) if name.split(".")[0] in ("torch", "safetensors", "accelerate")] == []
+def test_configuration_knows_no_tensor() -> None:
+    for path in (ROOT / "configuration").glob("*.py"):
+        assert {name.split(".")[0] for name in imported_names(path)}.isdisjoint(TENSORS), name_of(path)
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=name_of)
-def test_mirror_is_complete(path: Path) -> None:
-    mirror = ROOT / "tests" / path.relative_to(ROOT).with_name(f"test_{path.name}")
-    elsewhere = TESTED_ELSEWHERE.get(name_of(path).removeprefix("scripts/"))
-    if elsewhere:
-        assert (ROOT / "tests" / elsewhere).is_file() and not mirror.exists()
-    else:
-        assert mirror.exists() or path.stem.startswith("__"), (
-            f"{name_of(mirror)} is missing; write it, or name what tests it in tests/test_architecture.yaml"
-        )
+def test_mirror_is_complete() -> None:
+    for path in SOURCES:
+        mirror = ROOT / "tests" / path.relative_to(ROOT).with_name(f"test_{path.name}")
+        if elsewhere := TESTED_ELSEWHERE.get(name_of(path).removeprefix("scripts/")):
+            assert (ROOT / "tests" / elsewhere).is_file() and not mirror.exists(), name_of(path)
+        else:
+            assert mirror.exists() or path.stem.startswith("__"), (
+                f"{name_of(mirror)} is missing; write it, or name what tests it in tests/test_architecture.yaml"
+            )
 
 
 def test_what_is_tested_elsewhere_is_there() -> None:
-    assert TESTED_ELSEWHERE.keys() <= {name_of(path).removeprefix("scripts/") for path in SCRIPTS}
+    assert TESTED_ELSEWHERE.keys() <= {name_of(path).removeprefix("scripts/") for path in SCRIPTS.values()}
 
 
 def sizes(node: ast.AST) -> Iterator[tuple[str, int]]:
@@ -316,10 +313,11 @@ def test_folder_is_small_enough_to_read(folder: str) -> None:
     assert sum(len(path.read_text().splitlines()) for path in parts(folder)) <= LINES[folder]
 
 
-@pytest.mark.parametrize("folder", PACKAGES, ids=name_of)
-def test_folder_says_in_one_sentence_what_it_holds(folder: Path) -> None:
-    sentence = (ast.get_docstring(tree(folder / "__init__.py")) or "").partition("\n\n")[0]
-    assert re.fullmatch(r"[A-Z].*\.", sentence, re.DOTALL) and len(re.findall(r"\.(\s|$)", sentence)) == 1, sentence
+def test_folder_says_in_one_sentence_what_it_holds() -> None:
+    for folder in PACKAGES:
+        sentence = (ast.get_docstring(tree(folder / "__init__.py")) or "").partition("\n\n")[0]
+        one = re.fullmatch(r"[A-Z].*\.", sentence, re.DOTALL) and len(re.findall(r"\.(\s|$)", sentence)) == 1
+        assert one, f"{name_of(folder)}: {sentence}"
 
 
 def own_lines(path: Path) -> list[tuple[int, str]]:

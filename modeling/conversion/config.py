@@ -136,12 +136,13 @@ def activation(name: str) -> Codec:
 def flat(config: PreTrainedConfig) -> Values:
     """Return all fields of a config; those of a part under `part.field`."""
     values: Values = {}
+    own, parts = vars(config), config.sub_configs
     for name, value in config.to_dict().items():
-        if name not in vars(config):  # said of a part, for other programs
+        if name not in own:  # said of a part, for other programs
             continue
-        inner = value if name in config.sub_configs and value else {}
+        inner = value if name in parts and value else {}
         values |= {f"{name}.{key}": item for key, item in inner.items()} or {name: value}
-    for prefix in ("", *(f"{part}." for part in config.sub_configs)):
+    for prefix in ("", *(f"{part}." for part in parts)):
         patterns = values.get(f"{prefix}pattern")
         if isinstance(patterns, list) and len(set(patterns)) == 1:  # the same pattern in every layer, said at length
             values[f"{prefix}pattern"] = patterns[0]

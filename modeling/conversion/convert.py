@@ -190,10 +190,13 @@ def has_pooler(model: PreTrainedModel) -> bool:
 
 def chosen(pairs: list[Pair], config: PreTrainedConfig, lost: Callable[..., list[str]]) -> Pair:
     """Choose the first row that loses nothing of the config; else an error says what the nearest one would lose."""
-    tried = [(*attempted(lost, *pair, config), pair) for pair in pairs]
+    tried = []
+    for pair in pairs:
+        refused, losses = attempted(lost, *pair, config)
+        if not losses:
+            return pair
+        tried.append((refused, losses, pair))
     _, losses, nearest = min(tried, key=lambda result: (result[0], len(result[1])))
-    if not losses:
-        return nearest
     name, differences = nearest[1].theirs, " and ".join(losses)
     if lost is lost_on_reading:
         raise ValueError(f"{name} cannot be converted: {differences}; delete from its config what changes no number")

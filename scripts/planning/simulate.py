@@ -1,6 +1,6 @@
 """Simulate an optimizer step on fake tensors, as one of many devices."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import prod
@@ -108,7 +108,7 @@ def count_flops(planned: PlannedModel) -> tuple[int, int]:
 
 
 def simulate(planned: PlannedModel, setup: Setup) -> Step:
-    """Run the second step of a training, when the optimizer has its state, as the first of the devices.
+    """Run a step of a training, when the optimizer has its state, as the first of the devices.
 
     Every token counts as real and as labelled: batches with padding, and losses of few tokens, take less.
     """
@@ -127,13 +127,28 @@ def simulate(planned: PlannedModel, setup: Setup) -> Step:
         communication = CommunicationTracker(meshes["tensor"].get_group() if "tensor" in meshes else None)
         # A step on one device shows nothing of what DeepSpeed shards.
         memory = MemoryTracker(("weights", "gradients", "optimizer") if setup.zero else ())
-        take_step(model, optimizer, batch, setup, MemoryTracker(), communication)
+        start(optimizer)
         memory.label(model.parameters(), "weights")
-        memory.label((value for state in optimizer.state.values() for value in state.values()), "optimizer")
-        with memory, communication:
-            take_step(model, optimizer, batch, setup, memory, communication)
+        memory.label(states(optimizer, optimizer.state), "optimizer")
+        with memory, communication if setup.world_size > 1 else nullcontext():
+            untrained = take_step(model, optimizer, batch, setup, memory, communication)
+        memory.forget(states(optimizer, untrained), "optimizer")
         peak = {kind: size for kind, size in memory.peak.items() if size}
         return Step(peak, list(communication.collectives.values()))
+
+
+def start(optimizer: Any) -> None:
+    """Give an optimizer the state of all weights, in place of a first step with its forward and backward."""
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            weight.grad = torch.empty_like(weight) if weight.requires_grad else None
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def states(optimizer: Any, weights: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Yield what an optimizer keeps of weights."""
+    return (value for weight in weights for value in optimizer.state.get(weight, {}).values())
 
 
 def take_step(
@@ -143,8 +158,8 @@ def take_step(
     setup: Setup,
     memory: MemoryTracker,
     communication: CommunicationTracker,
-) -> None:
-    """Take a step, in which one micro-batch stands for all before the last."""
+) -> list[Tensor]:
+    """Take a step, in which one micro-batch stands for all before the last; return the weights without a gradient."""
     hooks = memory.label_gradients(model)
     memory.label((value for value in tree_leaves(batch) if isinstance(value, Tensor)), "activations")
     autocast = setup.precision == "bf16" and not setup.zero
@@ -159,10 +174,12 @@ def take_step(
             memory.kind = "temporary"
             loss.backward()
             del loss
+    untrained = [weight for weight in model.parameters() if weight.grad is None]
     optimizer.step()
     optimizer.zero_grad()
     for hook in hooks:
         hook.remove()
+    return untrained
 
 
 def fake_model(planned: PlannedModel, *, fused: bool) -> Any:

@@ -58,10 +58,13 @@ def ended(kind: Kind, path: Path, whole: bytes, limits: AbstractContextManager[N
 
 
 @pytest.fixture(autouse=True)
-def no_words(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Silence transformers, once for all: each change of it takes longer than reading a file; and keep no warnings."""
-    with quiet(), caplog.at_level(logging.ERROR, "qkv"):
+def no_words() -> Iterator[None]:
+    """Silence transformers and qkv, once for all: each change of it takes longer than reading a file."""
+    ours = logging.getLogger("qkv")
+    ours.setLevel(logging.ERROR)
+    with quiet():
         yield
+    ours.setLevel(logging.NOTSET)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged TIFF

@@ -80,8 +80,12 @@ class MemoryTracker(TorchDispatchMode):
     def label(self, tensors: Iterable[Tensor], kind: str) -> None:
         """Say what tensors are for."""
         for tensor in tensors:
-            local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-            self.add(local.untyped_storage(), kind)
+            self.add(local(tensor).untyped_storage(), kind)
+
+    def forget(self, tensors: Iterable[Tensor], kind: str) -> None:
+        """Take tensors that were there from beginning to end out of the peak."""
+        if kind not in self.ignored:
+            self.peak[kind] -= sum(local(tensor).untyped_storage().nbytes() for tensor in tensors)
 
     def label_gradients(self, model: nn.Module) -> list[RemovableHandle]:
         """Label gradients as soon as they are complete, until the returned hooks are removed."""
@@ -92,3 +96,8 @@ class MemoryTracker(TorchDispatchMode):
 
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         return [parameter.register_post_accumulate_grad_hook(label) for parameter in parameters]
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return the part of a tensor that this process has."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
