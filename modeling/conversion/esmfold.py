@@ -14,7 +14,7 @@ from transformers.utils import logging
 from ...configuration.configuration_base import QkvConfig
 from ...configuration.configuration_pair import QkvPairConfig
 from ..base import QkvPreTrainedModel
-from ..modeling_pair import QkvPairForDistancePrediction, QkvPairForMaskedLM, QkvPairModel
+from ..modeling_pair import QkvPairForDistancePrediction, QkvPairModel
 from .config import BASE, Architecture, Codec, Head, Values, different, flat, read_config
 from .convert import check_weights, rows
 from .weights import Row, convert, owned
@@ -60,12 +60,11 @@ def triangle_multiplication(ours: str, theirs: str) -> tuple[Row, ...]:
     )
 
 
-# What stays in a stock model: ESM-2, how its layers are mixed, confidence; and heads that another class of ours has.
+# What stays in a stock model: ESM-2, how its layers are mixed, the heads on residues and of confidence.
 OUTSIDE: tuple[Row, ...] = tuple(
     ("", name, "unread")
-    for name in ("esm.**", "af2_to_esm", "esm_s_combine", "esm_s_mlp.**", "lddt_head.**", "ptm_head")
+    for name in ("esm.**", "af2_to_esm", "esm_s_combine", "esm_s_mlp.**", "lm_head", "lddt_head.**", "ptm_head")
 )
-DISTANCES, WORDS = "distogram_head", "lm_head"
 TRUNK = Architecture(
     "esm",
     QkvPairConfig,
@@ -119,18 +118,13 @@ TRUNK = Architecture(
         Head(
             QkvPairModel,
             "EsmForProteinFolding",
-            (*OUTSIDE, ("", DISTANCES, "unread"), ("", WORDS, "unread"), ("embed_tokens", "embedding")),
+            (*OUTSIDE, ("", "distogram_head", "unread"), ("embed_tokens", "embedding")),
             prefixes=("", "trunk."),
         ),
         Head(
             QkvPairForDistancePrediction,
             "EsmForProteinFolding",
-            (*OUTSIDE, ("", WORDS, "unread"), ("classifier", DISTANCES), ("model.embed_tokens", "embedding")),
-        ),
-        Head(
-            QkvPairForMaskedLM,
-            "EsmForProteinFolding",
-            (*OUTSIDE, ("", DISTANCES, "unread"), ("lm_head", WORDS), ("model.embed_tokens", "embedding")),
+            (*OUTSIDE, ("classifier", "distogram_head"), ("model.embed_tokens", "embedding")),
         ),
         Head(QkvPairModel, "EsmFoldingTrunk", prefixes=BASE),
     ),
@@ -146,11 +140,11 @@ def trunk_from_transformers(
 ) -> Model:
     """Return the folding trunk of a stock `EsmForProteinFolding`, or a bare `EsmFoldingTrunk`, as a qkv model.
 
-    Of the whole, `model_class` may also be `QkvPairForDistancePrediction`, with the distogram head, or
-    `QkvPairForMaskedLM`, with the head over 23 kinds of residues. What else there is, ESM-2, the structure module and
-    heads of confidence, stays in the stock model; a warning names it. What stock gives its trunk as `seq_feats` are
-    `inputs_embeds` of ours, what `EsmFoldingTrunk.distogram` says of coordinates is `distance_bins`, for all passes
-    alike. A trunk without a table of residues (`embed_aa=False`) gets one of zeros.
+    Of the whole, `model_class` may also be `QkvPairForDistancePrediction`, with the distogram head. What else there is,
+    ESM-2, the structure module and the other heads, stays in the stock model; a warning names it. What stock gives its
+    trunk as `seq_feats` are `inputs_embeds` of ours; what `EsmFoldingTrunk.distogram` says of coordinates is
+    `distance_bins`, for all passes alike. The stock `lm_head` reads `last_hidden_state` (`QkvPairForMaskedLM` lacks the
+    last update of pairs, which stock recycles). Without a table of residues (`embed_aa=False`) ours is of zeros.
 
     Source: Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
     """

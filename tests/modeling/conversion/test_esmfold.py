@@ -38,9 +38,7 @@ FIELDS: dict[str, Any] = {
     **{"num_blocks": 2, "sequence_state_dim": 12, "sequence_head_width": 4, "pairwise_state_dim": 6},
     **{"pairwise_head_width": 2, "position_bins": 2, "max_recycles": 3, "structure_module": STRUCTURE},
 }
-HEADS = (qkv.QkvPairModel, qkv.QkvPairForDistancePrediction, qkv.QkvPairForMaskedLM)
 each_case = pytest.mark.parametrize(("dtype", "mask"), sampled(product(TOLERANCES, (None, MASK)), 3))
-each_head = pytest.mark.parametrize("head", HEADS)
 
 
 def jittered(model: nn.Module, seed: int) -> Any:
@@ -128,24 +126,20 @@ def test_a_block_is_equal(dtype: torch.dtype, mask: Tensor | None) -> None:
     assert distance((turned[0], turned[1].transpose(1, 2)), expected, mask) > 1e-2
 
 
-@each_head
 @each_case
 @torch.no_grad()
-def test_one_pass_of_the_whole_model_is_equal(dtype: torch.dtype, mask: Tensor | None, head: type) -> None:
+def test_one_pass_of_the_whole_model_is_equal(dtype: torch.dtype, mask: Tensor | None) -> None:
     stock, seen = folding(dtype), []
     stock.trunk.register_forward_pre_hook(lambda module, args: seen.append(args[0].clone()))
     expected = stock(IDS, attention_mask=mask, num_recycles=0)
-    ours = qkv.trunk_from_transformers(stock, head)
-    actual = ours(inputs_embeds=seen[0], attention_mask=mask, num_recycles=0)
-    if head is qkv.QkvPairModel:
-        assert distance(states(actual), states(expected), mask) <= TOLERANCES[dtype]
-    elif head is qkv.QkvPairForDistancePrediction:
-        both = (seen[0], actual.logits), (seen[0], expected.distogram_logits)
-        assert distance(*both, mask) <= TOLERANCES[dtype]
-    else:
-        both = (actual.logits, expected.s_z), (expected.lm_logits, expected.s_z)
-        assert distance(*both, mask) <= TOLERANCES[dtype]
-    assert torch.equal(ours.get_input_embeddings()(IDS), stock.embedding(IDS))
+    given = {"inputs_embeds": seen[0], "attention_mask": mask, "num_recycles": 0}
+    ours = qkv.trunk_from_transformers(stock)
+    residues, pairs = states(ours(**given))
+    assert distance((residues, pairs), states(expected), mask) <= TOLERANCES[dtype]
+    distogram = qkv.trunk_from_transformers(stock, qkv.QkvPairForDistancePrediction)(**given).logits
+    logits = expected.lm_logits, expected.distogram_logits
+    assert distance((stock.lm_head(residues), distogram), logits, mask) <= TOLERANCES[dtype]
+    assert torch.equal(ours.embed_tokens(IDS), stock.embedding(IDS))
 
 
 @each_case
@@ -210,7 +204,7 @@ def test_gradients_are_equal(mask: Tensor | None, chunk_size: int) -> None:
 
 
 # What is no part of the trunk, in a whole stock model and in a bare trunk.
-STAYS = ("esm", "af2_to_esm", "lddt_head", "ptm_head", "trunk.structure_module", "trunk.trunk2sm")
+STAYS = ("esm", "af2_to_esm", "lm_head", "lddt_head", "ptm_head", "trunk.structure_module", "trunk.trunk2sm")
 STAYS += ("structure_module", "trunk2sm")
 
 
@@ -255,17 +249,11 @@ def test_drawn_configs_are_equal_and_go_back(fields: dict[str, Any], length: int
         assert_written(ours, stock, bare(dtype, seed=1, **fields))
 
 
-@pytest.mark.parametrize(
-    ("head", "embed_aa", "stays"),
-    [
-        (qkv.QkvPairModel, False, ("lm_head", "distogram_head")),
-        (qkv.QkvPairForDistancePrediction, True, ("lm_head",)),
-        (qkv.QkvPairForMaskedLM, True, ("distogram_head",)),
-    ],
-)
-def test_there_and_back_is_the_identity(head: type, embed_aa: bool, stays: tuple[str, ...]) -> None:
-    source, target = (folding(seed=seed, embed_aa=embed_aa) for seed in (0, 1))
-    assert_written(qkv.trunk_from_transformers(source, head), source, target, *stays)
+@pytest.mark.parametrize("embed_aa", [True, False])
+def test_there_and_back_is_the_identity(embed_aa: bool) -> None:
+    source, target, other = (folding(seed=seed, embed_aa=embed_aa) for seed in (0, 1, 2))
+    assert_written(qkv.trunk_from_transformers(source), source, target, "distogram_head")
+    assert_written(qkv.trunk_from_transformers(source, qkv.QkvPairForDistancePrediction), source, other)
 
 
 def test_the_trunk_has_weights_of_its_own_in_its_dtype_and_mode() -> None:
@@ -290,11 +278,11 @@ def test_dropout_is_read_for_residues_and_pairs() -> None:
 def test_a_warning_names_what_stays_behind(caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("transformers").addHandler(caplog.handler)
     try:
-        qkv.trunk_from_transformers(folding(), qkv.QkvPairForMaskedLM)
+        qkv.trunk_from_transformers(folding())
     finally:
         logging.getLogger("transformers").removeHandler(caplog.handler)
-    left = "esm, af2_to_esm, esm_s_combine, esm_s_mlp, lddt_head, ptm_head, distogram_head, trunk.structure_module, "
-    assert f"without {left}trunk.trunk2sm_s, trunk.trunk2sm_z" in caplog.text
+    left = "esm, af2_to_esm, esm_s_combine, esm_s_mlp, lm_head, lddt_head, ptm_head, distogram_head"
+    assert f"without {left}, trunk.structure_module, trunk.trunk2sm_s, trunk.trunk2sm_z" in caplog.text
 
 
 def test_refusals() -> None:
@@ -303,10 +291,10 @@ def test_refusals() -> None:
     read, write = qkv.trunk_from_transformers, qkv.trunk_to_transformers
     with raises_sentence("EsmForProteinFolding", "EsmFoldingTrunk", "EsmModel"):
         read(whole.esm)
-    with raises_sentence("QkvEncoderModel", "EsmForProteinFolding", "QkvPairForMaskedLM"):
-        read(whole, qkv.QkvEncoderModel)
-    with raises_sentence("QkvPairForMaskedLM", "EsmFoldingTrunk", "QkvPairModel"):
-        read(trunk, qkv.QkvPairForMaskedLM)
+    with raises_sentence("QkvPairForMaskedLM", "EsmForProteinFolding", "QkvPairForDistancePrediction"):
+        read(whole, qkv.QkvPairForMaskedLM)
+    with raises_sentence("QkvPairForDistancePrediction", "EsmFoldingTrunk", "QkvPairModel"):
+        read(trunk, qkv.QkvPairForDistancePrediction)
     for passes in (0, 1):
         with raises_sentence(f"max_recycles={passes}", "max_recycles=2", "num_recycles=0"):
             read(bare(max_recycles=passes))
