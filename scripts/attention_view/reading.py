@@ -52,6 +52,12 @@ class Reading:
         return self.row if alignment is None else self.row * (1 + alignment.shape[1])
 
     @property
+    def weights_rows(self) -> int:
+        """The rows of captured weights: of an alignment, one for each of its sequences."""
+        alignment = self.inputs.get("msa_ids")
+        return rows_of(self.inputs) * (1 if alignment is None else 1 + alignment.shape[1])
+
+    @property
     def next_tokens(self) -> list[int]:
         """The ids of the tokens that follow those which the decoder reads, one for each of its rows."""
         ids = self.inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"][self.row].tolist()
@@ -117,7 +123,7 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
     groups: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
     recycled = getattr(reading.model.config, "num_recycles", 0)
     for record in captured.select(step=max(record.step for record in captured) if recycled else None):
-        if len(record.weights) > rows_of(reading.inputs):
+        if len(record.weights) > reading.weights_rows:
             raise ValueError(f"{type(reading.model).__name__} attends within windows of its input, which are not shown")
         groups.setdefault((record.stack, tuple(record.weights.shape[1:])), []).append(record)
     counts = Counter(name for name, _ in groups)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from transformers import EsmConfig, EsmForProteinFolding, PreTrainedModel
 from transformers.models.esm.configuration_esm import TrunkConfig
 from transformers.models.esm.modeling_esmfold import EsmFoldingTrunk
+from transformers.testing_utils import CaptureLogger
 
 import qkv
 from errors import raises_sentence
@@ -275,14 +276,11 @@ def test_dropout_is_read_for_residues_and_pairs() -> None:
     assert (config.residual_dropout, config.pair_dropout) == (0.1, 0.2)
 
 
-def test_a_warning_names_what_stays_behind(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("transformers").addHandler(caplog.handler)
-    try:
+def test_a_warning_names_what_stays_behind() -> None:
+    with CaptureLogger(logging.getLogger("transformers")) as said:
         qkv.trunk_from_transformers(folding())
-    finally:
-        logging.getLogger("transformers").removeHandler(caplog.handler)
     left = "esm, af2_to_esm, esm_s_combine, esm_s_mlp, lm_head, lddt_head, ptm_head, distogram_head"
-    assert f"without {left}, trunk.structure_module, trunk.trunk2sm_s, trunk.trunk2sm_z" in caplog.text
+    assert f"without {left}, trunk.structure_module, trunk.trunk2sm_s, trunk.trunk2sm_z" in said.out
 
 
 def test_refusals() -> None:
