@@ -108,8 +108,9 @@ class QkvEncoderModel(TextStack):
 
     def __init__(self, config: QkvEncoderConfig, *, add_pooling_layer: bool = True) -> None:
         super().__init__(config, add_pooling_layer=add_pooling_layer)
-        if config.auto_map.get("AutoModel", "").endswith("ForContactPrediction"):  # read from the folder of that head
-            config.auto_map = {**config.auto_map, "AutoModel": config.auto_classes["AutoModel"]}
+        auto_map = getattr(config, "auto_map", {})  # a part of another config has none
+        if auto_map.get("AutoModel", "").endswith("ForContactPrediction"):  # read from the folder of that head
+            config.auto_map = {**auto_map, "AutoModel": config.auto_classes["AutoModel"]}
         # ESM-2 has it beside every head, and QkvEncoderForContactPrediction alone reads it.
         self.contact_head = CONTACT_HEADS[config.contact_head](config) if config.contact_head else None
         self.post_init()

@@ -87,8 +87,8 @@ def quickstart(parser: ArgumentParser) -> None:
 def compare(parser: ArgumentParser) -> None:
     """Train a recipe and its stock model, if there is one, from several seeds, and put both on the card.
 
-    All see the same data and take as many steps, but for what --also says. Our model of the first seed is completed as by `qkv quickstart`:
-    figures, card, and the folder loaded without qkv.
+    All see the same data and take as many steps, but for what --also says. Our model of the first seed is completed
+    as by `qkv quickstart`: figures, card, and the folder loaded without qkv.
 
     Example: qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm --seeds 0 1 2
     """
