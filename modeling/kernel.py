@@ -141,6 +141,12 @@ def takes_bias(implementation: str) -> bool:
     return attend is not None and "position_bias" in signature(attend).parameters
 
 
+def check_takes_bias(implementation: str) -> None:
+    """Raise where a backend would silently ignore what pairs add to scores, which hides padding too."""
+    if implementation not in COMPLETE_BACKENDS and not takes_bias(implementation):
+        raise ValueError(f"attn_implementation={implementation!r} ignores the biases of pairs; use 'sdpa' or 'eager'")
+
+
 def takes_mask(implementation: str) -> bool:
     """Return True where a backend is registered with a mask of its own that holds more than what is padding."""
     own = ALL_MASK_ATTENTION_FUNCTIONS.get(implementation)

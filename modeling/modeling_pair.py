@@ -18,7 +18,7 @@ from .frontends import FRONTENDS
 from .heads.contact import symmetrize
 from .heads.head import label_classifier, token_output
 from .heads.loss import Count, binary_cross_entropy, cross_entropy
-from .kernel import wants_weights
+from .kernel import check_takes_bias, wants_weights
 from .normalization import NORMS
 from .pair.block import PairBlock, PairClassifierOutput, PairOutput
 from .pair.embedding import PairEmbedding, Recycling, check_alignment, check_bins, place_residues, real_residues
@@ -45,6 +45,8 @@ class QkvPairModel(QkvPreTrainedModel):
 
     def __init__(self, config: QkvPairConfig, *, reads_residues: bool = True, reads_pairs: bool = True) -> None:
         super().__init__(config)
+        if config.auto_map.get("AutoModel", "").endswith("Prediction"):  # read from the folder of a head on pairs
+            config.auto_map = {**config.auto_map, "AutoModel": config.auto_classes["AutoModel"]}
         self.embed_tokens = FRONTENDS["tokens"](config)
         self.embed_pairs = PairEmbedding(config)
         self.recycling = Recycling(config) if config.num_recycles else None
@@ -94,7 +96,8 @@ class QkvPairModel(QkvPreTrainedModel):
     def run(self, hidden: Tensor, pair: Tensor, passes: int, *masks: Tensor | None, **kwargs: Any) -> PairOutput:
         """Run all blocks as often as there are passes; only the last one has gradients and is recorded."""
         kwargs = {**self.recorded(), **kwargs}
-        backend = "eager" if wants_weights(self.config, kwargs) else self.config._attn_implementation
+        backend = "eager" if wants_weights(self.config, kwargs) else str(self.config._attn_implementation)
+        check_takes_bias(backend)
         kwargs["attention_implementation"] = backend
         unrecorded = {**kwargs, "output_attentions": False, "output_hidden_states": False}
         before = PairOutput(torch.zeros_like(hidden), pair_hidden_state=torch.zeros_like(pair))

@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import reference
 from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
 from qkv.configuration.axes import BIAS_POSITIONS, PatternName, PositionName
-from qkv.modeling.kernel import backend_of, check_backend, eager_attention, score_biases
+from qkv.modeling.kernel import backend_of, check_backend, check_takes_bias, eager_attention, score_biases
 from qkv.modeling.position.hooks import PositionState
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
@@ -192,8 +192,11 @@ def test_what_a_registered_backend_is_not_known_to_take_is_refused(engine):
             check_backend(config, engine)
     AttentionMaskInterface.register(engine, sdpa_mask)
     check_backend(blocks, engine)
+    with pytest.raises(ValueError, match="attn_implementation='engine' ignores the biases of pairs"):
+        check_takes_bias(engine)
     AttentionInterface.register(engine, sdpa_attention_forward)
     check_backend(biased, engine)
+    check_takes_bias(engine)
 
 
 def test_a_pattern_of_one_layer_is_not_overlooked():
