@@ -156,14 +156,14 @@ class Folding:
 
     def pairs(self, chain: int) -> list[tuple[int, int]]:
         """Return the pairs of a chain's best structure."""
-        found: list[tuple[int, int]] = []
+        pairs: list[tuple[int, int]] = []
         parts = [(self.whole, 0, len(self.bases) - 1)]
         while parts:
             best, first, last = parts.pop()
-            found += [(first, last)] if best is self.paired else []
+            pairs += [(first, last)] if best is self.paired else []
             choice = int(best.choices[(last + 1, chain) if best is self.whole else (first, last, chain)])
             parts += self.inside(best, first, last, choice)
-        return found
+        return pairs
 
     def inside(self, best: Best, first: int, last: int, choice: int) -> list[tuple[Best, int, int]]:
         """Return the parts of which a choice is made."""

@@ -18,10 +18,10 @@ UNPAIRED = ".,:_-"
 
 def dot_bracket(pairs: Iterable[tuple[int, int]], length: int) -> str:
     """Write nested pairs of a chain of that length."""
-    marks = ["."] * length
+    symbols = ["."] * length
     for first, last in pairs:
-        marks[first], marks[last] = "(", ")"
-    return "".join(marks)
+        symbols[first], symbols[last] = "(", ")"
+    return "".join(symbols)
 
 
 def pairs_of(structure: str) -> list[tuple[int, int]]:
