@@ -10,7 +10,7 @@ from dataclasses import fields
 from typing import Any
 
 from .configuration_audio_encoder import QkvAudioEncoderConfig
-from .configuration_base import RETIRED, QkvConfig, check_choice, owner_of
+from .configuration_base import RETIRED, QkvConfig, owner_of
 from .configuration_decoder import QkvDecoderConfig
 from .configuration_detection import QkvDetectionConfig, QkvDetectionDecoderConfig, QkvDetectionEncoderConfig
 from .configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
@@ -18,6 +18,7 @@ from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
+from .fields import check_choice
 
 Saved = dict[str, Any]  # a config as JSON holds it
 # Today's class by the earlier model type, and by the input of encoders, which had one type.

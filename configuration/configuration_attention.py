@@ -8,8 +8,9 @@ from typing import Any, ClassVar, get_args
 from transformers.modeling_rope_utils import RopeParameters
 
 from .axes import GRID_PATTERNS, ROTARY_POSITIONS, FeatureMapName, KernelName, PatternName, PositionName, ProjectionName
-from .configuration_base import Derived, at_least, check_choice, checked, positive, rate
+from .configuration_base import Derived, at_least, checked, positive, rate
 from .configuration_pattern import CACHE_LAYER_TYPES, PatternConfig
+from .fields import check_choice
 from .kernel_rules import check_kernel
 
 # Each kind of rope scaling with the parameters it cannot do without.

@@ -1,13 +1,13 @@
 """Base of all configs: checked values, misspelt fields refused, and the `auto_map` that a saved folder needs."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import field, fields
 from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import getattr_static
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
@@ -15,6 +15,7 @@ from transformers.configuration_utils import strict
 from transformers.utils import logging
 
 from .docstrings import list_fields, spell_type
+from .fields import check_choice, literal_words
 from .labels import check_numbers, numbered
 
 # Names that transformers itself hands to a config without declaring them as fields.
@@ -106,22 +107,6 @@ def in_one_sentence(method: Callable[..., None]) -> Callable[..., None]:
     return plain
 
 
-def fill_in(config: "QkvConfig", derived: dict[str, object]) -> None:
-    """Set the fields that were left out to what follows from others."""
-    for name, value in derived.items():
-        if getattr(config, name) is None:
-            setattr(config, name, value)
-
-
-def check_choice(words: Collection[str], name: str, word: object) -> None:
-    """Raise ValueError where a word is not one of these, naming the nearest."""
-    if word in words:
-        return
-    close = get_close_matches(str(word), words, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"{name}={word!r} is not one of {', '.join(words)}{hint}")
-
-
 def model_configs() -> "list[type[QkvConfig]]":
     """Return the config class of every model type."""
     classes: list[type[QkvConfig]] = [QkvConfig]
@@ -139,14 +124,6 @@ def owner_of(name: str) -> str | None:
     """Return the config that has a field of this name, one that models are loaded by before a part of another."""
     owners = [each for each in model_configs() if name in {field.name for field in fields(each)}]
     return min(owners, key=lambda each: not each.auto_classes).__name__ if owners else None
-
-
-@cache
-def literal_words(annotation: object) -> tuple[str, ...]:
-    """Return the words of a Literal, alone or inside a list or union; none for other types."""
-    if get_origin(annotation) is Literal:
-        return get_args(annotation)
-    return tuple(dict.fromkeys(word for part in get_args(annotation) for word in literal_words(part)))
 
 
 @cache

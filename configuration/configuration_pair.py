@@ -4,8 +4,9 @@ from typing import Any, ClassVar
 
 from .axes import ActivationName, FrontendName, OuterProductName
 from .configuration_attention import check_head_size
-from .configuration_base import Derived, QkvConfig, at_least, checked, fill_in, positive, rate
+from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
 from .configuration_stack import StackConfig
+from .fields import fill_in
 
 
 @checked

@@ -3,8 +3,9 @@
 from typing import Any, ClassVar
 
 from .axes import AlignmentName, CellName, FrontendName, ReadoutName
-from .configuration_base import Derived, QkvConfig, at_least, checked, fill_in, positive, rate
+from .configuration_base import Derived, QkvConfig, at_least, checked, positive, rate
 from .configuration_encoder_decoder import check_token_ids
+from .fields import fill_in
 
 
 @checked

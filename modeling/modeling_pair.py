@@ -21,7 +21,15 @@ from .heads.loss import Count, binary_cross_entropy, cross_entropy
 from .kernel import check_takes_bias, wants_weights
 from .normalization import NORMS
 from .pair.block import PairBlock, PairClassifierOutput, PairOutput
-from .pair.embedding import PairEmbedding, Recycling, check_alignment, check_bins, place_residues, real_residues
+from .pair.embedding import (
+    PairEmbedding,
+    Recycling,
+    check_alignment,
+    check_bins,
+    count_passes,
+    place_residues,
+    real_residues,
+)
 
 
 class QkvPairModel(QkvPreTrainedModel):
@@ -88,7 +96,7 @@ class QkvPairModel(QkvPreTrainedModel):
         pair = self.embed_pairs(hidden, place_residues(hidden, position_ids), mask, distance_bins)
         if msa_ids is not None:
             hidden, sequence_mask = self.align(hidden, msa_ids, msa_attention_mask)
-        outputs = self.run(hidden, pair, self.passes(num_recycles), mask, sequence_mask, **kwargs)
+        outputs = self.run(hidden, pair, count_passes(self.config, num_recycles), mask, sequence_mask, **kwargs)
         if msa_ids is not None:
             outputs.last_hidden_state, outputs.msa_hidden_state = outputs[0][:, 0], outputs[0][:, 1:]
         return outputs
@@ -127,14 +135,6 @@ class QkvPairModel(QkvPreTrainedModel):
         check_alignment(self.config, hidden, msa_ids, mask)
         rows = torch.cat((hidden[:, None], self.embed_tokens(msa_ids)), dim=1)
         return rows, None if mask is None else torch.cat((torch.ones_like(mask[:, :1]), mask), dim=1).bool()
-
-    def passes(self, num_recycles: int | None) -> int:
-        """Return the number of passes."""
-        if num_recycles and self.recycling is None:
-            raise ValueError(
-                f"num_recycles={num_recycles} needs a model that was built with num_recycles in its config"
-            )
-        return 1 + (self.config.num_recycles if num_recycles is None else num_recycles)
 
 
 class PairHead(QkvPreTrainedModel):

@@ -1,4 +1,4 @@
-"""What the two halves of a detector read: a feature map or patches of an image, and object queries.
+"""Frontends of the two halves of a detector: a feature map or patches of an image, and object queries.
 
 Shapes: B batch, T tokens, D hidden_size, C channels.
 """

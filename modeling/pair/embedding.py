@@ -1,4 +1,4 @@
-"""What pairs start from, what another pass adds, and checks of what is given.
+"""The input of blocks: pairs of residues, the result of an earlier pass, and checks of what is given.
 
 Shapes: B batch, S further sequences of an alignment, L residues, D width of a residue, C width of a pair.
 """
@@ -74,6 +74,15 @@ def place_residues(hidden: Tensor, position_ids: Tensor | None) -> Tensor:
     """Return the places of residues in the chain, counted from 0 unless given: (B or 1, L)."""
     check_position_ids(hidden, position_ids)
     return torch.arange(hidden.shape[1], device=hidden.device)[None] if position_ids is None else position_ids
+
+
+def count_passes(config: QkvPairConfig, num_recycles: int | None) -> int:
+    """Return the number of passes through all blocks, those of the config unless given."""
+    if num_recycles and not config.num_recycles:
+        raise ValueError(
+            f"num_recycles={num_recycles} needs a model that was built with num_recycles in its config, which is 0"
+        )
+    return 1 + (config.num_recycles if num_recycles is None else num_recycles)
 
 
 def check_bins(hidden: Tensor, bins: Tensor | None, count: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from qkv.configuration.axes import BIAS_POSITIONS, ROTARY_POSITIONS, STATE_KERNELS, TABLE_POSITIONS
+from qkv.configuration.configuration_pair import QkvPairConfig
 from qkv.configuration.configuration_recurrent import QkvRecurrentConfig
 from qkv.scripts.common.words import words_of_class
 
@@ -50,6 +51,8 @@ def towers_of(config: Any, model_class: Any) -> list[Tower]:
     """Return the towers of a model, the head at the end of the last; two that are contrasted have none at theirs."""
     if isinstance(config, QkvRecurrentConfig):
         towers = recurrent_towers(config)
+    elif isinstance(config, QkvPairConfig):
+        towers = [pair_tower(config)]
     else:
         names = [name for name in config.sub_configs if name != "backbone_config"]
         towers = [stack_tower(name, getattr(config, name)) for name in names] or [stack_tower("", config)]
@@ -84,6 +87,25 @@ def stack_tower(name: str, part: Any) -> Tower:
     if part.final_norm:
         items.append(norm(part))
     return Tower(name.removesuffix("_config").replace("_", " "), items)
+
+
+def pair_tower(config: QkvPairConfig) -> Tower:
+    """Return the tower of a model of pairs: how residues are updated in a block, then pairs."""
+    residue, pair, width = config.residue_stack(), config.pair_stack(), f"pairs of width {config.pair_hidden_size}"
+    columns = [Box("attention", "column attention", heads(residue))] if config.column_attention else []
+    bodies = [
+        Box("attention", "self-attention", f"{heads(residue)}, biased by pairs"),
+        *columns,
+        feed_forward(residue),
+        Box("mlp", "outer product", f"{config.outer_product}, to {width}"),
+        Box("mlp", "triangle multiplication", "outgoing, incoming edges"),
+        Box("attention", "triangle attention", f"{heads(pair)}, starting, ending node"),
+        feed_forward(pair),
+    ]
+    blocks = Layers(config.num_hidden_layers, [[norm(residue), body] for body in bodies])
+    table = EMBEDDINGS["tokens"](config)[1]
+    items = [INPUTS["tokens"](config), Box("embedding", "token embedding", f"{table}, {width}"), blocks]
+    return Tower("", [*items, *([norm(residue)] if config.final_norm else [])])
 
 
 INPUTS: dict[str, Callable[[Any], Box]] = {

@@ -147,11 +147,11 @@ def draw_queries(readings: Sequence[Reading], titles: Sequence[str]) -> Drawing:
         write_title(row[0], title)
         for number, axis in enumerate(row[1 : 1 + len(scores)]):
             draw_map(axis, cross.weights[-1].mean(0)[number], cross.keys)
-            found = scores[number] >= MIN_SCORE and cross.queries.boxes
-            label, colour = (cross.queries.labels[number], f"C{number}") if found else ("no object", "gray")
+            boxes = cross.queries.boxes if scores[number] >= MIN_SCORE else None
+            label, colour = (cross.queries.labels[number], f"C{number}") if boxes else ("no object", "gray")
             write_title(axis, label, colour=colour)
-            for each in (row[0], axis) if found else ():
-                frame(each, found[number], colour)
+            for each in (row[0], axis) if boxes else ():
+                frame(each, boxes[number], colour)
     figure.suptitle(
         "Cross-attention of object queries to an image (left: its objects, and the boxes found),\n"
         "last decoder layer, mean over heads",

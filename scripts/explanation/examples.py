@@ -28,6 +28,8 @@ NEEDED = {
     "pooling=end": ["eos_token_id=0"],
     "attention=dot": ["encoder_hidden_size=64"],
     "patience=3": ["watch=validation loss"],
+    "scale_embedding=token_dropout": ["mask_token_id=1"],
+    "column_attention=true": ["outer_product=mean"],
     "decay_steps=100": ["schedule=wsd"],
 }
 # Fields of recipes that hold fields of other schemas, with one of those.

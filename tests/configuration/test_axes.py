@@ -7,7 +7,7 @@ import pytest
 from transformers.activations import ACT2FN
 
 from qkv.configuration import axes
-from qkv.configuration.configuration_base import literal_words
+from qkv.configuration.fields import literal_words
 from qkv.modeling.feed_forward import ACTIVATIONS, FEED_FORWARDS
 from qkv.modeling.frontends import FRONTENDS
 from qkv.modeling.frontends.detection import DETECTION_FRONTENDS

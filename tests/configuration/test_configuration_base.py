@@ -20,7 +20,8 @@ import qkv
 from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig, presets
 from qkv.configuration import CONFIGS
-from qkv.configuration.configuration_base import QkvConfig, checked, literal_words, logger
+from qkv.configuration.configuration_base import QkvConfig, checked, logger
+from qkv.configuration.fields import literal_words
 
 ROOT = Path(__file__).resolve().parents[2]
 each_config = pytest.mark.parametrize("config_class", CONFIGS)

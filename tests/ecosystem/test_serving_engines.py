@@ -36,6 +36,7 @@ NOT_SERVED = {
     "QkvSpeechEncoderDecoderConfig": "a layer attends to two sequences",
     "QkvDetectionConfig": "a layer attends to two sequences",
     "QkvRecurrentConfig": "has no attention of transformers",
+    "QkvPairConfig": "a layer attends to pairs",
     "QkvImageEncoderConfig": "reads no text",
     "QkvAudioEncoderConfig": "reads no text",
     "QkvDualEncoderConfig": "holds two models",
@@ -184,12 +185,15 @@ def reason(config: Any) -> str:
     if any(getattr(module, "cross_attn", None) is not None for module in model.modules()):
         assert len(modules) > len({module.layer_idx for module in modules})
         return "a layer attends to two sequences"
+    if any(getattr(module, "row_bias", None) is not None for module in model.modules()):
+        assert len(modules) > len({module.layer_idx for module in modules})
+        return "a layer attends to pairs"
     return "reads no text" if model.main_input_name != "input_ids" else "served"
 
 
 FAMILIES = [
     *(tiny.encoder_decoder(), tiny.speech_encoder_decoder(), tiny.detector(), tiny.recurrent()),
-    *(tiny.image_encoder(), tiny.audio_encoder(), tiny.dual_encoder(), tiny.decoder(), tiny.encoder()),
+    *(tiny.image_encoder(), tiny.audio_encoder(), tiny.dual_encoder(), tiny.decoder(), tiny.encoder(), tiny.pair()),
 ]
 
 

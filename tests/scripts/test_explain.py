@@ -8,7 +8,8 @@ import checkout
 import qkv
 from qkv import modeling
 from qkv.configuration import presets
-from qkv.configuration.configuration_base import literal_words, model_configs
+from qkv.configuration.configuration_base import model_configs
+from qkv.configuration.fields import literal_words
 from qkv.modeling.conversion.convert import ARCHITECTURES
 from qkv.scripts.arguments import COMMANDS, parser_of
 from qkv.scripts.cli import main

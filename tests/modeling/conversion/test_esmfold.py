@@ -277,7 +277,7 @@ def test_dropout_is_read_for_residues_and_pairs() -> None:
 
 
 def test_a_warning_names_what_stays_behind() -> None:
-    with CaptureLogger(logging.getLogger("transformers")) as said:
+    with CaptureLogger(logging.getLogger("qkv")) as said:
         qkv.trunk_from_transformers(folding())
     left = "esm, af2_to_esm, esm_s_combine, esm_s_mlp, lm_head, lddt_head, ptm_head, distogram_head"
     assert f"without {left}, trunk.structure_module, trunk.trunk2sm_s, trunk.trunk2sm_z" in said.out

@@ -21,7 +21,6 @@ PARTS: list[dict[str, Any]] = [
     *({"query_key_norm": True}, {"query_key_norm": True, "norm": "rms"}, {"feed_forward": "glu"}),
     *({"num_key_value_heads": 1}, {"attention_bias": ["q_proj", "v_proj"]}, {"attention_bias": False}),
     *({"embedding_norm": "instead"}, {"norm_bias": False}, {"attention_multiplier": 0.3}),
-    *({"attention_gate": True},),
 ]
 
 

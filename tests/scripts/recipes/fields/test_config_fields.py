@@ -4,8 +4,9 @@ from dataclasses import MISSING, Field
 
 import pytest
 
-from qkv.configuration.configuration_base import QkvConfig, literal_words, model_configs
+from qkv.configuration.configuration_base import QkvConfig, model_configs
 from qkv.configuration.docstrings import EXPLAINED
+from qkv.configuration.fields import literal_words
 from qkv.scripts.recipes.fields.config_fields import config_of, families, fields_of_config, parts
 
 CONFIGS = model_configs()  # now, before other tests make configs of their own
