@@ -127,7 +127,7 @@ def owner_of(name: str) -> str | None:
 
 
 @cache
-def declared(config_class: "type[QkvConfig]", name: str) -> tuple[bool, Any]:
+def declared(config_class: Any, name: str) -> tuple[bool, Any]:
     """Return whether a name is a field that may be set, and what the class has by that name: a value or a property.
 
     Looking both up takes most of the time of an assignment, and a config makes a hundred.
@@ -204,8 +204,8 @@ class QkvConfig(PreTrainedConfig):
         except StrictDataclassError as error:
             reason, field = str(error.__cause__), self.__dataclass_fields__[name]
             if isinstance(error.__cause__, TypeError):
-                kind, wanted = type(value).__name__, spell_type(field.type)
-                reason = f"is of type {kind}, expected {wanted}; its default is {field.default!r}"
+                given_type, wanted = type(value).__name__, spell_type(field.type)
+                reason = f"is of type {given_type}, expected {wanted}; its default is {field.default!r}"
             given = name if isinstance(value, PreTrainedConfig) else f"{name}={value!r}"
             raise ValueError(f"{given} {reason}") from None
 
@@ -274,13 +274,13 @@ class QkvConfig(PreTrainedConfig):
 
     def follows(self, name: str, value: object) -> bool:
         """Return True for what the config derives and has already, which tools set after what it follows from."""
-        _, fixed = declared(type(self), name)
+        _, fixed = declared(type(self), name)  # type: ignore[arg-type]  # mypy takes __hash__ of instances
         return isinstance(fixed, property) and fixed.fset is None and bool(getattr(self, name) == value)
 
     @classmethod
     def check_fixed(cls, name: str, value: object) -> None:
         """Raise ValueError on another value for a constant of the class, and on any for what it derives."""
-        settable, fixed = declared(cls, name)
+        settable, fixed = declared(cls, name)  # type: ignore[arg-type]
         if settable or name.startswith("_"):
             return
         if isinstance(fixed, property) and fixed.fset is None:

@@ -83,7 +83,7 @@ class PairBlocksConfig(QkvConfig):
             residual_dropout=self.pair_dropout,
         )
 
-    def part(self, **sizes: object) -> StackConfig:
+    def part(self, **sizes: Any) -> StackConfig:
         """Return the config of a part of these sizes."""
         return StackConfig(
             **sizes,

@@ -1,6 +1,6 @@
 """Words of fields, and fields that follow from others."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Literal, get_args, get_origin
@@ -23,7 +23,7 @@ def literal_words(annotation: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for part in get_args(annotation) for word in literal_words(part)))
 
 
-def fill_in(config: object, derived: dict[str, object]) -> None:
+def fill_in(config: object, derived: Mapping[str, object]) -> None:
     """Set the fields that were left out to what follows from others."""
     for name, value in derived.items():
         if getattr(config, name) is None:

@@ -14,6 +14,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_atten
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, STATE_KERNELS
+from ..configuration.configuration_base import QkvConfig
 from ..configuration.configuration_stack import StackConfig
 from .fast_paths.unpadding import attend_in_documents
 from .fast_paths.window_attention import attend_in_windows
@@ -95,7 +96,7 @@ def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
     return implementation
 
 
-def wants_weights(config: StackConfig, kwargs: dict[str, object]) -> bool:
+def wants_weights(config: QkvConfig, kwargs: dict[str, object]) -> bool:
     """Return True where this forward, or the config, asks for attention weights."""
     return bool(kwargs.get("output_attentions", getattr(config, "output_attentions", False)))
 

@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, D hidden_size, V vocabulary or labels, C channels, P patch_size.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +74,7 @@ def transform(config: PooledStackConfig) -> nn.Module:
     return HeadTransform(config) if config.head_transform else nn.Identity()
 
 
-def label_classifier(config: StackConfig, *, bias: bool = True) -> nn.Linear:
+def label_classifier(config: Any, *, bias: bool = True) -> nn.Linear:
     """Build a linear map to one score for each of `num_labels`: (..., D) -> (..., V)."""
     return nn.Linear(config.output_width, int(config.num_labels or 0), bias=bias)
 

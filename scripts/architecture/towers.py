@@ -104,7 +104,11 @@ def pair_tower(config: QkvPairConfig) -> Tower:
     ]
     blocks = Layers(config.num_hidden_layers, [[norm(residue), body] for body in bodies])
     table = EMBEDDINGS["tokens"](config)[1]
-    items = [INPUTS["tokens"](config), Box("embedding", "token embedding", f"{table}, {width}"), blocks]
+    items: list[Box | Layers] = [
+        INPUTS["tokens"](config),
+        Box("embedding", "token embedding", f"{table}, {width}"),
+        blocks,
+    ]
     return Tower("", [*items, *([norm(residue)] if config.final_norm else [])])
 
 

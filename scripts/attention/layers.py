@@ -116,8 +116,10 @@ def chosen_layers(layers: list[AttentionLayer], wanted: Layers) -> list[Attentio
     ValueError for a stack that there is not, and for a number that its stack, or without a mapping none, has.
     """
     counts = Counter(layer.stack for layer in layers)
-    of_tokens = dict.fromkeys((layer.stack for layer in layers if layer.is_of_tokens), wanted)
-    by_stack = wanted if isinstance(wanted, Mapping) else of_tokens
+    if isinstance(wanted, Mapping):
+        by_stack: Mapping[str, Indices] = wanted
+    else:
+        by_stack = dict.fromkeys((layer.stack for layer in layers if layer.is_of_tokens), wanted)
     for stack, indices in by_stack.items():
         if stack not in counts:
             raise ValueError(f"layers names the stack {stack!r}, which is not in the model; name {', '.join(counts)}")

@@ -147,7 +147,7 @@ def draw_queries(readings: Sequence[Reading], titles: Sequence[str]) -> Drawing:
         write_title(row[0], title)
         for number, axis in enumerate(row[1 : 1 + len(scores)]):
             draw_map(axis, cross.weights[-1].mean(0)[number], cross.keys)
-            boxes = cross.queries.boxes if scores[number] >= MIN_SCORE else None
+            boxes = (cross.queries.boxes or []) if scores[number] >= MIN_SCORE else []
             label, colour = (cross.queries.labels[number], f"C{number}") if boxes else ("no object", "gray")
             write_title(axis, label, colour=colour)
             for each in (row[0], axis) if boxes else ():
@@ -202,7 +202,8 @@ def caption_of(task: Any, batch: Batch) -> str:
 
 def classes_of(task: Any, batch: Batch) -> str:
     """Return the classes of the objects in an image."""
-    return ", ".join(task.labels[number] for number in sorted(batch["labels"][0]["class_labels"].tolist()))
+    objects: Any = batch["labels"][0]
+    return ", ".join(task.labels[number] for number in sorted(objects["class_labels"].tolist()))
 
 
 def target_of(task: Any, batch: Batch) -> str:

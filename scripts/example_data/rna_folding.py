@@ -51,7 +51,7 @@ def stack_energies() -> NDArray[np.int32]:
 
 
 STACKS = stack_energies()
-CAN_PAIR = (STACKS < IMPOSSIBLE).any((2, 3))
+CAN_PAIR = np.asarray((STACKS < IMPOSSIBLE).any((2, 3)))
 
 
 def hairpin(unpaired: int) -> int:

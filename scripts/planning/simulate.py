@@ -158,7 +158,7 @@ def take_step(
     setup: Setup,
     memory: MemoryTracker,
     communication: CommunicationTracker,
-) -> list[Tensor]:
+) -> list[nn.Parameter]:
     """Take a step, in which one micro-batch stands for all before the last; return the weights without a gradient."""
     hooks = memory.label_gradients(model)
     memory.label((value for value in tree_leaves(batch) if isinstance(value, Tensor)), "activations")
