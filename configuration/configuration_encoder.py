@@ -43,6 +43,7 @@ class TextStackConfig(PooledStackConfig):
         pad_token_id: Token that fills up short rows.
         bos_token_id: Token that begins a text.
         eos_token_id: Token or tokens that end a text.
+        mask_token_id: Token that hides others, which `token_dropout` counts.
     """
 
     frontend: ClassVar[FrontendName] = "tokens"
@@ -60,12 +61,12 @@ class TextStackConfig(PooledStackConfig):
     pad_token_id: int | None = 0
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
+    mask_token_id: int | None = None
 
     def validate_scale(self) -> None:
         """Check that masked tokens are known where embeddings are scaled by their number."""
-        mask = getattr(self, "mask_token_id", None)
-        if self.scale_embedding == "token_dropout" and not isinstance(mask, int):
-            raise ValueError(f"scale_embedding='token_dropout' counts masked tokens, got mask_token_id={mask}; set it")
+        if self.scale_embedding == "token_dropout" and self.mask_token_id is None:
+            raise ValueError("scale_embedding='token_dropout' counts masked tokens, got mask_token_id=None; set it")
 
     def validate_pooling(self) -> None:
         """Check that there is an end to read."""

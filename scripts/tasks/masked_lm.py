@@ -49,7 +49,9 @@ class MaskedLM(Task):
             splits[name] = rows if name == "train" else self.mask_once(rows)
         if corpus.stream:
             splits["train"] = corpus.stream(self.examples_of, None)
-        config = config_fields(self.tokenizer, max_position_embeddings=self.length)
+        config = config_fields(
+            self.tokenizer, max_position_embeddings=self.length, mask_token_id=self.tokenizer.mask_token_id
+        )
         super().__init__(corpus, splits, self.tokenizer, config)
 
     def split_texts(self, texts: Sequence[str]) -> list[list[np.ndarray]]:

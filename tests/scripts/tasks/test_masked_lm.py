@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from qkv import QkvEncoderConfig
 from qkv.scripts.data.corpus import Corpus
 from qkv.scripts.data.examples import Columns
 from qkv.scripts.recipes.schema import Recipe
@@ -73,6 +74,11 @@ def test_special_tokens_are_never_asked_for(task: Task) -> None:
     task.share = 0.99
     found = task.mask(inputs, torch.zeros(1, 4, 3))
     assert found["labels"].tolist() == [[IGNORED, 7, IGNORED, IGNORED]]
+
+
+def test_masks_are_known_where_embeddings_are_scaled_by_their_number(task: Task) -> None:
+    config = QkvEncoderConfig(**task.config, scale_embedding="token_dropout")
+    assert config.mask_token_id == task.processor.mask_token_id
 
 
 def test_metrics_and_baseline_are_over_hidden_tokens(task: Task) -> None:
