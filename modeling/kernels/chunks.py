@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Tokens of a chunk: pairs in it cost its length, states between chunks one over it; and tokens of a segment, whose
-# chunks are computed at once: intermediate results stay near the size of the processor's cache.
-CHUNK_TOKENS, SEGMENT_TOKENS = 64, 4096
+# Tokens of a chunk: pairs in it cost its length, states between chunks one over it.
+CHUNK_TOKENS = 64
+# Numbers in the queries of a segment, whose chunks a CPU computes at once: its intermediate results stay in the cache.
+SEGMENT_NUMBERS = 2**18
 # Chunks of a group, whose states are summed first.
 GROUP_CHUNKS = 8
 
@@ -103,6 +104,8 @@ def sums_before(sums: Tensor) -> Tensor:
     Over groups of chunks, then within each: (N/8)² + 8 N operations, where one product with a triangle takes N².
     """
     count = sums.shape[-2]
+    if count <= GROUP_CHUNKS:
+        return sum_earlier(sums)
     missing = -count % GROUP_CHUNKS
     groups = (F.pad(sums, (0, 0, 0, missing)) if missing else sums).unflatten(-2, (-1, GROUP_CHUNKS))
     before = sum_earlier(groups) + sum_earlier(groups.sum(-2)).unsqueeze(-2)
@@ -120,11 +123,21 @@ def chunk_size(length: int) -> int:
     return min(CHUNK_TOKENS, length)
 
 
+def segment_tokens(query: Tensor) -> int:
+    """Return how many tokens of queries (..., T, K) are computed at once: all of them but on a CPU."""
+    if query.device.type != "cpu" or torch.compiler.is_compiling():
+        return query.shape[-2]
+    return max(SEGMENT_NUMBERS // query[..., 0, :].numel() // CHUNK_TOKENS, 1) * CHUNK_TOKENS
+
+
 def split_chunks(values: Tensor, size: int) -> Tensor:
-    """Split tokens into chunks, the last filled up with zeros: (..., T, K) -> (..., N, C, K)."""
+    """Split tokens into chunks, the last filled up with zeros: (..., T, K) -> (..., N, C, K).
+
+    Heads that lie side by side in memory are copied here once, not by each product that reads them.
+    """
     missing = -values.shape[-2] % size
     values = F.pad(values, (0, 0, 0, missing)) if missing else values
-    return values.unflatten(-2, (-1, size))
+    return values.unflatten(-2, (-1, size)).contiguous()
 
 
 def causal_sums(chunks: Chunks, scores: Tensor, value: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:

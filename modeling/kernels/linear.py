@@ -16,7 +16,7 @@ from ..attention import CrossAttention, SelfAttention, add_position
 from ..kernel import wants_weights
 from ..masking import TokenMask
 from ..position.hooks import NO_POSITION, PositionState, Rotation, apply_rotation
-from .chunks import SEGMENT_TOKENS, Chunks, causal_products, causal_sums
+from .chunks import Chunks, causal_products, causal_sums, segment_tokens
 from .state_cache import State, StateLayer, state_layer
 
 
@@ -34,11 +34,11 @@ class Features(NamedTuple):
     rotated_key: Tensor
     value: Tensor
 
-    def segment(self, first: int) -> "Features":
-        """Return those of a segment of tokens from `first` on."""
-        return self.change(lambda each: each[..., first : first + SEGMENT_TOKENS, :])
+    def segments(self, tokens: int) -> "list[Features]":
+        """Return those of segments of so many tokens."""
+        return [Features(*each) for each in zip(*self.change(lambda each: each.split(tokens, dim=-2)), strict=True)]
 
-    def change(self, change: Callable[[Tensor], Tensor]) -> "Features":
+    def change(self, change: Callable[[Tensor], Any]) -> "Features":
         """Apply the same change to all; what is not rotated stays one."""
         plain = rotated = (change(self.query), change(self.key))
         if self.rotated_query is not self.query:
@@ -52,7 +52,7 @@ def elu_features(heads: Tensor) -> Tensor:
     Source: Katharopoulos et al. 2020, Transformers are RNNs, §3.2.1, eq. 7, https://arxiv.org/abs/2006.16236
     Shapes: (..., K) -> (..., K)
     """
-    return F.elu(heads) + 1
+    return F.elu(heads).add_(1)
 
 
 def relu_features(heads: Tensor) -> Tensor:
@@ -113,11 +113,11 @@ def causal_linear(
 
     Source: Katharopoulos et al. 2020, §3.3, eq. 9 and 18 to 20, https://arxiv.org/abs/2006.16236
     """
-    if documents is not None or torch.compiler.is_compiling():
+    if documents is not None:
         return causal_segment(features, documents, state)
-    parts, length = [], features.key.shape[-2]
-    for first in range(0, length, SEGMENT_TOKENS):
-        mixed, state = causal_segment(features.segment(first), None, state)
+    parts = []
+    for segment in features.segments(segment_tokens(features.query)):
+        mixed, state = causal_segment(segment, None, state)
         parts.append(mixed)
     assert state is not None  # a sequence has a token
     return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0], state

@@ -5,7 +5,7 @@ import torch
 
 from comparison import assert_same, draw
 from qkv.modeling.kernels import chunks
-from qkv.modeling.kernels.chunks import Chunks, causal_products, causal_sums
+from qkv.modeling.kernels.chunks import Chunks, causal_products, causal_sums, segment_tokens
 
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 13])
 
@@ -68,3 +68,10 @@ def test_documents_start_from_nothing(monkeypatch, length, size, share):
 def test_numbers_of_documents_mean_nothing():
     given, documents = tensors(9), torch.tensor([[0, 0, 1, 1, 1, 2, 3, 3, 3]])
     assert torch.equal(by_chunks(*given, documents)[0], by_chunks(*given, 7 * documents - 3)[0])
+
+
+@pytest.mark.parametrize(("rows", "tokens"), [(1, 512), (2, 256), (7, 64), (1000, 64)])
+def test_segments_are_whole_chunks_of_a_size_on_a_cpu_and_everything_elsewhere(rows, tokens):
+    query = torch.empty(rows, 8, 1, 640, 64, device="meta")
+    assert segment_tokens(query) == 640
+    assert segment_tokens(torch.empty(()).expand(query.shape)) == tokens

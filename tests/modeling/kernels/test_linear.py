@@ -28,7 +28,7 @@ LENGTHS = pytest.mark.parametrize("length", [1, 2, 6, 7])
 @pytest.fixture(autouse=True)
 def short_chunks(monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_TOKENS", 3)
-    monkeypatch.setattr(linear, "SEGMENT_TOKENS", 6)
+    monkeypatch.setattr(linear, "segment_tokens", lambda query: 6)
 
 
 def config_of(stack, **fields):
