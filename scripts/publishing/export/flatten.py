@@ -4,6 +4,7 @@ A definition is in the files if one of the model's classes reaches it; a table k
 transformers copies remote code file by file and follows lines `from .name import`, of which there is one.
 """
 
+import gc
 import hashlib
 from dataclasses import dataclass
 from functools import cache
@@ -38,7 +39,14 @@ def flatten(config: PreTrainedConfig, *, every_word: bool = False) -> FlatCode:
         raise ValueError(f"{type(config).__name__} is not a config of qkv; qkv.from_transformers makes the model one")
     classes = {auto: class_of(reference) for auto, reference in config.auto_map.items()}
     heads = tuple((auto, owner) for auto, owner in classes.items())
-    return flattened(heads, frozenset() if every_word else vocabulary() - words_of(config))
+    collects = gc.isenabled()
+    # Syntax trees are a million objects without cycles: collections among them would take half of the time.
+    gc.disable()
+    try:
+        return flattened(heads, frozenset() if every_word else vocabulary() - words_of(config))
+    finally:
+        if collects:
+            gc.enable()
 
 
 @cache

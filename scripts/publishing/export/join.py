@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
 from textwrap import fill
@@ -15,6 +15,8 @@ from typing import Any
 
 LEGEND = re.compile(r"^Shapes: (.*?)\.?$", re.MULTILINE)
 LINE = 120
+# {text of a statement: the names it reads}, for most statements are those of the code of other configs, too.
+NAMES: dict[str, frozenset[str]] = {}
 
 
 class Source:
@@ -42,12 +44,47 @@ class Source:
             first -= 1
         return self.starts[first], self.starts[node.end_lineno]
 
+    def names(self, node: ast.stmt) -> frozenset[str]:
+        """Return the names that a statement at the top level reads."""
+        text = self.text[slice(*self.statement(node))]
+        if text not in NAMES:
+            NAMES[text] = frozenset(names_in(node))
+        return NAMES[text]
+
     def replaced(self, edits: Iterable[tuple[tuple[int, int], str]]) -> str:
         """Return the text after edits ((start, end), new text) that do not overlap."""
         text = self.text
         for (start, end), new in sorted(edits, reverse=True):
             text = text[:start] + new + text[end:]
         return text
+
+
+@dataclass(frozen=True)
+class Part:
+    """A module to be joined: its text without docstring and imports, these, and the names that it defines."""
+
+    docstring: str
+    imports: tuple[Any, ...]
+    names: frozenset[str]
+    text: str
+
+
+@cache
+def part_of(text: str, module: str) -> Part:
+    """Take the text of a module apart; ValueError names a line that cannot be joined."""
+    source = Source(text)
+    docstring, imports = ast.get_docstring(source.tree) or "", []
+    cut = source.tree.body[:1] if docstring else []
+    for node in source.tree.body:
+        inner: list[Any] = type_checking(node) or [node]
+        if all(isinstance(each, ast.Import | ast.ImportFrom) for each in inner):
+            cut.append(node)
+            imports += inner
+        else:
+            check_no_import(node, module)
+    names = frozenset(name for node in source.tree.body for name in defined(node)) - {"__all__"}
+    rest = source.replaced((source.statement(node), "") for node in cut).strip()
+    return Part(docstring, tuple(imports), names, f"{rest}\n\n\n")
 
 
 @dataclass
@@ -67,20 +104,15 @@ class Joined:
         if module in self.docstrings:
             return
         path = locate(module)
-        source = Source(path.read_text(encoding="utf-8"))
-        self.docstrings[module] = ast.get_docstring(source.tree) or ""
-        cut = source.tree.body[:1] if self.docstrings[module] else []
         package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-        for node in source.tree.body:
-            inner: list[Any] = type_checking(node) or [node]
-            if all(isinstance(each, ast.Import | ast.ImportFrom) for each in inner):
-                cut.append(node)
-                for each in inner:
-                    self.follow(each, package, f"{module}, line {each.lineno}")
-            else:
-                check_no_import(node, module)
-        self.check_unique(source.tree, module)
-        self.text += source.replaced((source.statement(node), "") for node in cut).strip() + "\n\n\n"
+        part = part_of(path.read_text(encoding="utf-8"), module)
+        self.docstrings[module] = part.docstring
+        for node in part.imports:
+            self.follow(node, package, f"{module}, line {node.lineno}")
+        if clashes := sorted(self.names & part.names):
+            raise ValueError(f"{module}: {clashes[0]} is also a name in another module of {self.folder}; rename one")
+        self.names |= part.names
+        self.text += part.text
 
     def follow(self, node: Any, package: str, place: str) -> None:
         """Add the module that is imported from this folder, or keep an import from elsewhere."""
@@ -97,13 +129,6 @@ class Joined:
             self.add(target)
         else:
             self.borrowed |= {alias.name: target for alias in node.names}
-
-    def check_unique(self, tree: ast.Module, module: str) -> None:
-        """Raise ValueError when another module has defined a name of this one."""
-        names = {name for node in tree.body for name in defined(node)} - {"__all__"}
-        if clashes := sorted(self.names & names):
-            raise ValueError(f"{module}: {clashes[0]} is also a name in another module of {self.folder}; rename one")
-        self.names |= names
 
     def mentions(self, name: str) -> bool:
         """Return whether the text contains a name."""
@@ -123,9 +148,10 @@ class Joined:
     def code(self) -> str:
         """Return the imports that the text uses, and the text."""
         text = re.sub(r"\n{4,}", "\n\n\n", self.text.strip())
-        tree = ast.parse(text)
-        space = "\n\n\n" if isinstance(tree.body[0], ast.FunctionDef | ast.ClassDef) else "\n\n"
-        return f"{import_lines(self.imports, set(names_in(tree)))}{space}{text}\n"
+        source = Source(text)
+        body = source.tree.body
+        space = "\n\n\n" if isinstance(body[0], ast.FunctionDef | ast.ClassDef) else "\n\n"
+        return f"{import_lines(self.imports, frozenset().union(*map(source.names, body)))}{space}{text}\n"
 
 
 def import_lines(imports: Iterable[str], used: Collection[str]) -> str:
@@ -187,12 +213,12 @@ def reachable(text: str, roots: Iterable[str]) -> str:
     source = Source(text)
     places = {name: node for node in source.tree.body for name in defined(node)}
     reached: set[ast.stmt] = set()
-    waiting = [*roots, *(name for node in source.tree.body if not defined(node) for name in names_in(node))]
+    waiting = [*roots, *(name for node in source.tree.body if not defined(node) for name in source.names(node))]
     while waiting:
         node = places.get(waiting.pop())
         if node is not None and node not in reached:
             reached.add(node)
-            waiting += names_in(node)
+            waiting += source.names(node)
     gone = [node for node in source.tree.body if defined(node) and node not in reached]
     return source.replaced((source.statement(node), "") for node in gone)
 

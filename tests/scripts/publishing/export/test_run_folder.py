@@ -10,6 +10,7 @@ from PIL import Image
 from transformers import AutoModelForImageClassification, pipeline
 
 import qkv
+import tiny
 from qkv.scripts.cli import main
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.run_folder import write_run_card
@@ -46,11 +47,16 @@ def findings(folder: Path) -> list[str]:
     return [line for row in file_rows(folder, read_manifest(folder)) for line in row.findings]
 
 
-def test_it_loads_with_and_without_qkv(trained: Path, tmp_path: Path) -> None:
+def test_it_and_what_was_saved_load_with_and_without_qkv(trained: Path, tmp_path: Path) -> None:
     picture = tmp_path / "eight.png"
     Image.effect_noise((8, 8), 60).save(picture)
     auto = "AutoModelForImageClassification"
-    (loaded,) = load_in_clean_process([Job(trained, auto, IMAGE, pipeline="image-classification", example=picture)])
+    model = qkv.QkvDecoderForCausalLM(tiny.decoder()).eval()
+    model.save_pretrained(tmp_path / "saved")
+    tokens = {"input_ids": torch.arange(6)[None]}
+    run = Job(trained, auto, IMAGE, pipeline="image-classification", example=picture)
+    loaded, saved = load_in_clean_process([run, Job(tmp_path / "saved", "AutoModelForCausalLM", tokens)])
+    assert torch.equal(saved.outputs["logits"], outputs(model, tokens)["logits"])
     assert torch.equal(loaded.outputs["logits"], logits(trained))
     assert loaded.answer == pipeline("image-classification", model=str(trained))(str(picture))
 

@@ -1,12 +1,9 @@
-"""What goes along with a push; the pushes themselves are in `test_push_to_hub.py`."""
+"""What goes along with a push; pushes are in `test_push_to_hub.py`, saved folders without qkv in `test_run_folder.py`."""
 
 import copy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 from transformers import GPT2Config, GPT2Model, Trainer, TrainerControl, TrainerState, TrainingArguments
 from transformers.testing_utils import CaptureLogger
 
@@ -27,23 +24,6 @@ def test_code_that_cannot_be_copied_stops_a_trainer_before_it_begins(tmp_path: P
     config.auto_map = {"AutoModel": "modeling_nowhere.Model"}
     with pytest.raises(ValueError, match="auto_map names modeling_nowhere.Model, but qkv has no class Model"):
         trainer(tmp_path, config)
-
-
-READER = """
-import sys
-sys.modules["qkv"] = None
-import torch
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=True)
-torch.save(model(torch.arange(6)[None]).logits, sys.argv[2])
-"""
-
-
-def test_a_saved_folder_loads_where_qkv_is_not(tmp_path: Path) -> None:
-    model = qkv.QkvDecoderForCausalLM(copy.deepcopy(CONFIG)).eval()
-    model.save_pretrained(tmp_path / "saved")
-    subprocess.run([sys.executable, "-c", READER, tmp_path / "saved", tmp_path / "logits"], check=True, timeout=120)
-    assert torch.equal(torch.load(tmp_path / "logits"), model(torch.arange(6)[None]).logits)
 
 
 def test_a_model_whose_code_cannot_be_copied_is_saved_without(tmp_path: Path) -> None:
