@@ -32,7 +32,7 @@ class PairBlocksConfig(QkvConfig):
         norm_eps: Added to the variance before the square root.
         attention_dropout: Dropout probability of the attention weights.
         residual_dropout: Dropout probability at the end of each branch of residues.
-        pair_dropout: Dropout probability at the end of each branch of pairs, alike in a row or a column.
+        pair_dropout: Dropout probability after triangle multiplication and attention, alike in a row or a column.
         initializer_range: Standard deviation of initial weights.
     """
 
@@ -80,7 +80,6 @@ class PairBlocksConfig(QkvConfig):
             hidden_size=self.pair_hidden_size,
             num_attention_heads=self.num_pair_attention_heads,
             intermediate_size=self.pair_intermediate_size,
-            residual_dropout=self.pair_dropout,
         )
 
     def part(self, **sizes: Any) -> StackConfig:
