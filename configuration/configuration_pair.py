@@ -134,6 +134,7 @@ class QkvPairConfig(PairBlocksConfig):
 
     model_type = "qkv_pair"
     base_model_fsdp_plan: ClassVar[dict[Any, str]] = dict.fromkeys(("embed_tokens", "blocks.*"), "free_full_weight")
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["pair_hidden_state", "msa_hidden_state"]
     frontend: ClassVar[FrontendName] = "tokens"
     scale_embedding: ClassVar[bool] = False
     auto_classes: ClassVar[dict[str, str]] = {

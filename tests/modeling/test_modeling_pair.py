@@ -152,11 +152,14 @@ def test_distances_are_classes_of_pairs():
 
 def test_masked_residues_of_an_alignment_count_as_those_of_the_chain():
     model = model_of(QkvPairForMaskedLM, **EVERYTHING)
-    labels, msa_labels = IDS.masked_fill(IDS > 4, -100), MSA.masked_fill(MSA > 2, -100)
-    outputs = model(IDS, msa_ids=MSA, labels=labels, msa_labels=msa_labels)
+    labels = torch.cat((IDS.masked_fill(IDS > 4, -100)[:, None], MSA.masked_fill(MSA > 2, -100)), dim=1)
+    outputs = model(IDS, msa_ids=MSA, labels=labels)
     further = model.lm_head(model.model(IDS, msa_ids=MSA).msa_hidden_state)
-    scores = torch.cat((outputs.logits.flatten(0, 1), further.flatten(0, 2)))
-    close(outputs.loss, F.cross_entropy(scores, torch.cat((labels.flatten(), msa_labels.flatten()))))
+    scores = torch.cat((outputs.logits[:, None], further), dim=1)
+    close(outputs.loss, F.cross_entropy(scores.flatten(0, 2), labels.flatten()))
+    close(model(IDS, msa_ids=MSA, labels=labels[:, 0]).loss, F.cross_entropy(scores[:, 0].mT, labels[:, 0]))
+    with raises_sentence("labels of shape (2, 3, 6)"):
+        model(IDS, labels=labels)
 
 
 def test_residues_are_classified_one_by_one():
