@@ -32,7 +32,7 @@ class PairBlocksConfig(QkvConfig):
         norm_eps: Added to the variance before the square root.
         attention_dropout: Dropout probability of the attention weights.
         residual_dropout: Dropout probability at the end of each branch of residues.
-        pair_dropout: Dropout probability at the end of each branch of pairs, alike in a row or a column.
+        pair_dropout: Dropout probability after triangle multiplication and attention, alike in a row or a column.
         initializer_range: Standard deviation of initial weights.
     """
 
@@ -80,7 +80,6 @@ class PairBlocksConfig(QkvConfig):
             hidden_size=self.pair_hidden_size,
             num_attention_heads=self.num_pair_attention_heads,
             intermediate_size=self.pair_intermediate_size,
-            residual_dropout=self.pair_dropout,
         )
 
     def part(self, **sizes: Any) -> StackConfig:
@@ -135,6 +134,7 @@ class QkvPairConfig(PairBlocksConfig):
 
     model_type = "qkv_pair"
     base_model_fsdp_plan: ClassVar[dict[Any, str]] = dict.fromkeys(("embed_tokens", "blocks.*"), "free_full_weight")
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["pair_hidden_state", "msa_hidden_state"]
     frontend: ClassVar[FrontendName] = "tokens"
     scale_embedding: ClassVar[bool] = False
     auto_classes: ClassVar[dict[str, str]] = {

@@ -9,6 +9,7 @@ from .configuration_dual_encoder import QkvDualEncoderConfig
 from .configuration_encoder import QkvEncoderConfig
 from .configuration_encoder_decoder import QkvEncoderDecoderConfig
 from .configuration_image_encoder import QkvImageEncoderConfig
+from .configuration_pair import QkvPairConfig
 from .configuration_recurrent import QkvRecurrentConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 
@@ -76,6 +77,15 @@ def esm2_t6_8m(**differences: object) -> QkvEncoderConfig:
     tokens = {"vocab_size": 33, "pad_token_id": 1, "eos_token_id": 2, "mask_token_id": 32}
     words = {"position": "rope", "scale_embedding": "token_dropout", "contact_head": "attention"}
     return build(QkvEncoderConfig, {**sizes, **tokens, **words, **differences})
+
+
+def evoformer_small(**differences: object) -> QkvPairConfig:
+    """8 of the 48 blocks of AlphaFold 2's Evoformer, as wide as these, with 3 recycles and the letters of ESM; without
+    templates, the stack of extra sequences and coordinates. Jumper et al. 2021, supplement, §1.5, §1.6 and §1.9 to
+    §1.11, https://doi.org/10.1038/s41586-021-03819-2"""
+    width = {"hidden_size": 256, "num_attention_heads": 8, "pair_hidden_size": 128, "num_pair_attention_heads": 4}
+    words = {"column_attention": True, "num_recycles": 3, "final_norm": False, "pair_dropout": 0.25}
+    return build(QkvPairConfig, {"num_hidden_layers": 8, **width, **words, **differences})
 
 
 def gpt2(**differences: object) -> QkvDecoderConfig:

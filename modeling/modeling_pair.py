@@ -180,16 +180,19 @@ class QkvPairForContactPrediction(PairLevelHead):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        msa_ids: Tensor | None = None,
+        msa_attention_mask: Tensor | None = None,
+        distance_bins: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> PairClassifierOutput:
         """Predict contacts; `labels` (B, L, L) are 1 for pairs in contact, 0 for others, -100 where none is due."""
-        outputs = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
+        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
+        outputs = self.model(*given, **kwargs)
         logits = self.score(outputs).squeeze(-1)
         real = None if attention_mask is None else (attention_mask[:, :, None] * attention_mask[:, None]).bool()
-        mend = "mark pairs in contact 1, all others 0"
-        loss = binary_cross_entropy(logits, labels, real, num_items_in_batch, mend)
+        loss = binary_cross_entropy(logits, labels, real, num_items_in_batch, "mark pairs in contact 1, all others 0")
         return pair_output(outputs, logits, loss)
 
 
@@ -209,12 +212,16 @@ class QkvPairForDistancePrediction(PairLevelHead):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        msa_ids: Tensor | None = None,
+        msa_attention_mask: Tensor | None = None,
+        distance_bins: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> PairClassifierOutput:
         """Predict distances; `labels` (B, L, L) are numbers of bins, -100 where none is due."""
-        outputs = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
+        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
+        outputs = self.model(*given, **kwargs)
         logits = self.score(outputs)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
         return pair_output(outputs, logits, loss)
@@ -241,20 +248,20 @@ class QkvPairForMaskedLM(PairHead):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        msa_ids: Tensor | None = None,
+        msa_attention_mask: Tensor | None = None,
+        distance_bins: Tensor | None = None,
         labels: Tensor | None = None,
-        msa_labels: Tensor | None = None,
         num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
-        """Predict masked residues; `labels` (B, L), and `msa_labels` (B, S, L) of an alignment, are -100 elsewhere."""
-        outputs = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
-        logits, targets = self.lm_head(outputs.last_hidden_state), labels
-        scored = logits
-        if labels is not None and msa_labels is not None:
-            # One mean over all masked residues, whichever sequence they are of.
+        """Predict masked residues; `labels` (B, L), or (B, 1 + S, L) of a whole alignment, are -100 elsewhere."""
+        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
+        outputs = self.model(*given, **kwargs)
+        logits = scored = self.lm_head(outputs.last_hidden_state)
+        if labels is not None and labels.ndim == 3 and outputs.msa_hidden_state is not None:
             scored = torch.cat((logits[:, None], self.lm_head(outputs.msa_hidden_state)), dim=1)
-            targets = torch.cat((labels[:, None], msa_labels), dim=1)
-        loss = cross_entropy(scored, targets, num_items_in_batch, self.config.label_smoothing)
+        loss = cross_entropy(scored, labels, num_items_in_batch, self.config.label_smoothing)
         return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
@@ -274,12 +281,16 @@ class QkvPairForTokenClassification(PairHead):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        msa_ids: Tensor | None = None,
+        msa_attention_mask: Tensor | None = None,
+        distance_bins: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Count = None,
         **kwargs: Any,
     ) -> TokenClassifierOutput:
         """Classify each residue; `labels` (B, L) are -100 where none is due."""
-        outputs = self.model(input_ids, attention_mask, position_ids, inputs_embeds, **kwargs)
+        given = (input_ids, attention_mask, position_ids, inputs_embeds, msa_ids, msa_attention_mask, distance_bins)
+        outputs = self.model(*given, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
 

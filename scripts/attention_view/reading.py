@@ -11,7 +11,8 @@ from torch import Tensor
 
 from qkv.scripts.attention.capture import capture_attention
 from qkv.scripts.attention.captured import CapturedAttention
-from qkv.scripts.attention.layers import Indices, Layers, attention_layers, chosen_layers
+from qkv.scripts.attention.layers import AXES, Indices, Layers, attention_layers, chosen_layers
+from qkv.scripts.attention_view.grids import residues_of, sequences_mask, shown_layers
 from qkv.scripts.attention_view.media import image_picture, power_spectrogram, spectrogram_picture
 from qkv.scripts.attention_view.positions import Positions, frames, numbered, objects, patches, shortened, token_labels
 from qkv.scripts.attention_view.stacks import Stack, select, stack_of
@@ -25,6 +26,7 @@ CAPTURED = 2**26  # weights that are captured at most, which take a quarter of a
 class Reading:
     """The inputs of one forward, of which `row` is shown, and what names their parts.
 
+    With `residue` pairs of that residue are shown, too, and the sequences of an alignment at it.
     `prompt` is the number of tokens that were given to a decoder which wrote the others, `last` of them it did not read
     again; None of a model that writes nothing.
     """
@@ -34,6 +36,7 @@ class Reading:
     tokenizer: Any = None
     processor: Any = None
     row: int = 0
+    residue: int | None = None
     prompt: int | None = None
     last: list[int] = field(default_factory=list)
     seconds: float | None = None
@@ -45,17 +48,17 @@ class Reading:
         """True where a decoder reads what an encoder makes."""
         return "decoder_input_ids" in self.inputs
 
-    @property
-    def weights_row(self) -> int:
-        """The row of captured weights that is shown: of an alignment, the first of its sequences."""
-        alignment = self.inputs.get("msa_ids")
-        return self.row if alignment is None else self.row * (1 + alignment.shape[1])
+    def weights_row(self, stack: str) -> tuple[int, int]:
+        """Return the row of captured weights that is shown, and how many there are.
 
-    @property
-    def weights_rows(self) -> int:
-        """The rows of captured weights: of an alignment, one for each of its sequences."""
-        alignment = self.inputs.get("msa_ids")
-        return rows_of(self.inputs) * (1 if alignment is None else 1 + alignment.shape[1])
+        Of an alignment there is one for each sequence, and the first is shown; of pairs one for each residue.
+        """
+        alignment, count, place = self.inputs.get("msa_ids"), 1, 0
+        if stack in AXES.values():
+            count, place = residues_of(self.inputs), self.residue or 0
+        elif alignment is not None:
+            count = 1 + alignment.shape[1]
+        return self.row * count + place, rows_of(self.inputs) * count
 
     @property
     def next_tokens(self) -> list[int]:
@@ -79,7 +82,7 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
     """
     names = inspect.signature(type(reading.model).forward).parameters
     inputs = reading.inputs | ({"use_cache": False} if "use_cache" in names else {})
-    check_shown(reading.model, layers)
+    layers = shown_layers(reading, layers)
     queries, was_training = queries_captured(reading, layers), reading.model.training
     reading.model.eval()
     try:
@@ -90,16 +93,6 @@ def capture(reading: Reading, layers: Layers = None, heads: Indices = None) -> l
     return stacks_of(reading, captured)
 
 
-def check_shown(model: Any, layers: Layers) -> None:
-    """Raise ValueError where layers name a stack in which not tokens attend to tokens, but pairs to pairs."""
-    others = {layer.stack for layer in attention_layers(model) if not layer.is_of_tokens}
-    for stack in others.intersection(layers if isinstance(layers, Mapping) else ()):
-        raise ValueError(
-            f"layers names {stack!r}, whose queries are no residues of the chain; leave it out, and read its weights "
-            "by qkv.capture_attention"
-        )
-
-
 def queries_captured(reading: Reading, layers: Layers) -> slice | None:
     """Return the first queries of a long text whose weights fit in memory; None for all."""
     ids = reading.inputs.get("input_ids")
@@ -108,7 +101,8 @@ def queries_captured(reading: Reading, layers: Layers) -> slice | None:
     chosen = chosen_layers(attention_layers(reading.model), layers)
     config: Any = reading.model.config
     heads = getattr(config.get_text_config(), "num_attention_heads", None) or 1
-    most = max(CAPTURED // (len(chosen) * heads * ids.numel()), 1)
+    rows = sum(1 if layer.is_of_tokens else ids.shape[1] for layer in chosen)
+    most = max(CAPTURED // (rows * heads * ids.numel()), 1)
     if most >= ids.shape[1]:
         return None
     reading.notes.append(
@@ -123,7 +117,7 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
     groups: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
     recycled = getattr(reading.model.config, "num_recycles", 0)
     for record in captured.select(step=max(record.step for record in captured) if recycled else None):
-        if len(record.weights) > reading.weights_rows:
+        if len(record.weights) > reading.weights_row(record.stack)[1]:
             raise ValueError(f"{type(reading.model).__name__} attends within windows of its input, which are not shown")
         groups.setdefault((record.stack, tuple(record.weights.shape[1:])), []).append(record)
     counts = Counter(name for name, _ in groups)
@@ -136,7 +130,8 @@ def stacks_of(reading: Reading, captured: CapturedAttention) -> list[Stack]:
         if len(records[0].queries) < len(queries):
             queries = queries.select(records[0].queries, rest=len(queries) - len(records[0].queries))
         own = name if counts[name] == 1 else f"{name}, {shape[1]} x {shape[2]}"
-        stacks.append(stack_of(own, records, reading.weights_row, queries, keys))
+        own = f"{own}, residue {reading.residue}" if name in AXES.values() else own
+        stacks.append(stack_of(own, records, reading.weights_row(name)[0], queries, keys))
     return without_padding(reading, namer, stacks)
 
 
@@ -158,6 +153,8 @@ class Namer:
     def sequence_of(self, stack: str, side: str) -> str:
         """Return which sequence it is: text, image, sound, target, or the rows that wrote a token."""
         inputs, name = self.reading.inputs, stack.rpartition(".")[2]
+        if stack == AXES["column_attn"]:
+            return "sequences"
         if name in ("text", "image") and {"input_ids", "pixel_values"} <= inputs.keys():
             return name
         if (name == "cross" and side == "queries") or (name == "decoder" and self.has_target):
@@ -175,6 +172,10 @@ class Namer:
     def text(self, count: int) -> Positions | None:
         """Name the tokens of the input."""
         return self.tokens("input_ids")
+
+    def sequences(self, count: int) -> Positions | None:
+        """Name the sequences of an alignment, of which the chain is the first."""
+        return Positions("tokens", ["chain", *(f"sequence {number}" for number in range(1, count))])
 
     def target(self, count: int) -> Positions | None:
         """Name the tokens that the decoder reads, or its object queries by what they predict."""
@@ -244,7 +245,7 @@ def kept_positions(reading: Reading, sequence: str, count: int) -> list[int] | N
     if sequence == "target" and not reading.is_encoder_decoder:
         scores = reading.outputs.logits[reading.row].float().softmax(-1)[:, :-1].amax(-1)
         return scores.argsort(descending=True)[:OBJECTS].tolist()
-    mask = reading.inputs.get(masks.get(sequence, ""))
+    mask = reading.inputs.get(masks.get(sequence, "")) if sequence != "sequences" else sequences_mask(reading.inputs)
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return None
     own = mask[min(reading.row, len(mask) - 1)].bool()

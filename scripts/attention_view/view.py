@@ -87,19 +87,22 @@ def attend(
     A run, folder or Hub id reads what `qkv predict` reads, and `options` are those of `qkv attend`: a text, with
     `pair=` a second one, the path of an image, a recording or a table. A model, ours or transformers', takes the inputs
     of its forward, as a dict; `processor`, its tokenizer or image processor, names tokens and shows images as they
-    were, and `row=` is the row of the batch. `layers` and `heads` are those of `qkv.capture_attention`.
+    were, and `row=` is the row of the batch. Of a model of pairs, `residue=` shows how the pairs of that residue,
+    counted from 0, attend to each other: (i, q) to (i, s) in `starting`, (q, i) to (s, i) in `ending`, and at it the
+    sequences of an alignment in `column`. `layers` and `heads` are those of `qkv.capture_attention`.
 
     ValueError for an input, a layer or an option that there is not, and for a kernel without weights.
     """
     if isinstance(model, nn.Module):
-        unknown = options.keys() - {"row"}
+        unknown = options.keys() - {"row", "residue"}
         if unknown or not isinstance(inputs, Mapping):
             what = f"{sorted(unknown)[0]}=" if unknown else f"inputs={inputs!r}"
             raise ValueError(
                 f"{what} is for a run, a folder or a Hub id; a model takes a dict of tensors, such as "
-                'tokenizer("a text", return_tensors="pt"), and row= beside it'
+                'tokenizer("a text", return_tensors="pt"), and row= and residue= beside it'
             )
-        reading = Reading(model, dict(inputs), **parts_of(processor), row=row_of(inputs, options.get("row", 0)))
+        row = row_of(inputs, options.get("row", 0))
+        reading = Reading(model, dict(inputs), **parts_of(processor), row=row, residue=options.get("residue"))
         return view_of(type(model).__name__, reading, layers, heads)
     for key in options.keys() - OPTIONS["attend"].keys() - {"revision", "trust_remote_code"}:
         raise ValueError(f"{key}= is no option; {did_you_mean(key, list(OPTIONS['attend']), 'options')}")
@@ -113,7 +116,9 @@ def attend_source(
     source = open_source(name, options.pop("revision", None), trust_remote_code=options.pop("trust_remote_code", False))
     layers = indices_of("layers", options.pop("layers", None)) if layers is None else layers
     heads = indices_of("heads", options.pop("heads", None)) if heads is None else heads
+    residue = options.pop("residue", None)
     reading = read_source(source, given, options)
+    reading.residue = residue
     return view_of(title_of(source), reading, layers, heads)
 
 

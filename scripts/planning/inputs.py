@@ -22,9 +22,10 @@ CHOICES = 4
 # Source: Radford et al. 2023, Whisper, §2.2, https://arxiv.org/abs/2212.04356; Carion et al. 2020, DETR, §4,
 #   https://arxiv.org/abs/2005.12872
 LARGEST = {"tokens": 1024, "frames": 3000, "height": 800, "width": 1066, "objects": 7}
-# Recurrent networks have been trained on shorter texts.
-# Source: Bahdanau et al. 2015, §4.2, https://arxiv.org/abs/1409.0473
-LARGEST_BY_FAMILY = {"qkv_recurrent": {"tokens": 50}}
+# Recurrent networks have been trained on shorter texts, AlphaFold 2 on parts of chains with 127 sequences beside them.
+# Source: Bahdanau et al. 2015, §4.2, https://arxiv.org/abs/1409.0473; Jumper et al. 2021, supplement, table 4,
+#   https://doi.org/10.1038/s41586-021-03819-2
+LARGEST_BY_FAMILY = {"qkv_recurrent": {"tokens": 50}, "qkv_pair": {"tokens": 256, "sequences": 127}}
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,18 @@ def padding_mask(*shape: int) -> Tensor:
 
 
 def text_sizes(config: Any, largest: Sizes) -> Sizes:
-    """Return the tokens of a text."""
-    return {"tokens": min([largest["tokens"], *(part.max_position_embeddings for part in text_configs(config))])}
+    """Return the tokens of a text, and the sequences that are aligned with it where a model reads these."""
+    tokens = min([largest["tokens"], *(part.max_position_embeddings for part in text_configs(config))])
+    aligned = getattr(config, "column_attention", False)
+    return {"tokens": tokens, **({"sequences": largest["sequences"]} if aligned else {})}
 
 
 def texts(config: Any, sizes: Sizes, batch: int) -> Inputs:
-    """Return rows of tokens without padding."""
-    return {"input_ids": torch.zeros(batch, sizes["tokens"], dtype=torch.long)}
+    """Return rows of tokens without padding, and what is aligned with each."""
+    shapes = {"input_ids": (batch, sizes["tokens"])}
+    if "sequences" in sizes:
+        shapes["msa_ids"] = (batch, sizes["sequences"], sizes["tokens"])
+    return {name: torch.zeros(shape, dtype=torch.long) for name, shape in shapes.items()}
 
 
 def choices(config: Any, sizes: Sizes, batch: int) -> Inputs:

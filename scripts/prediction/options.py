@@ -57,6 +57,7 @@ VIEWING = {
     "row": Option(int, "row of a table (1)", 1),
     "layers": Option(str, "numbers of layers, as 0,5,-1 (all)"),
     "heads": Option(str, "numbers of heads, as 0,3 (all)"),
+    "residue": Option(int, "of a model of pairs: the residue, from 0, whose pairs are shown, too", 0),
 }
 VIEWED = {"pair": MEDIA["pair"], "image": MEDIA["image"], "audio": MEDIA["audio"], "labels": MEDIA["labels"]}
 OPTIONS = {

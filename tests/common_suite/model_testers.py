@@ -79,6 +79,12 @@ def speech() -> Inputs:
     return {name: value for name, value in inputs.items() if "mask" not in name}
 
 
+def alignments() -> Inputs:
+    """Chains and the sequences beside them, of words that the tests' smaller vocabulary has, too."""
+    inputs = tiny.alignment()
+    return {**inputs, "msa_ids": inputs["msa_ids"].clamp(max=tiny.VOCABULARY - 16)}
+
+
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 4, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "resid_pdrop": 0.0}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4, "dropout_rate": 0.0}
 TINY = {"vocab_size": tiny.VOCABULARY, **tiny.IDS}
@@ -155,6 +161,17 @@ FAMILIES = {
         {"batch_size": tiny.BATCH, "encoder_seq_length": tiny.SOURCE, "decoder_seq_length": tiny.QUERIES},
         labels={"QkvDetectionForObjectDetection": lambda: {"labels": tiny.objects()["labels"]}},
         traits={"test_resize_embeddings": False},
+    ),
+    "Pair": Family(tiny.pair, ["QkvPairModel", "QkvPairForMaskedLM", "QkvPairForTokenClassification"], text, TEXT),
+    "PairAligned": Family(
+        lambda: tiny.pair(num_recycles=1),
+        ["QkvPairModel", "QkvPairForContactPrediction", "QkvPairForDistancePrediction"],
+        alignments,
+        {**TEXT, "batch_size": tiny.BATCH},
+        labels={
+            "QkvPairForContactPrediction": lambda: {"labels": tiny.contacts()["labels"]},
+            "QkvPairForDistancePrediction": lambda: {"labels": tiny.distances()["labels"]},
+        },
     ),
     "AudioEncoder": Family(
         tiny.audio_encoder,

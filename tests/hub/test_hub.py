@@ -23,7 +23,7 @@ from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
 
 # Those without an official class.
-WITHOUT = ("Recurrent", "AudioEncoder")
+WITHOUT = ("Recurrent", "AudioEncoder", "Pair", "EncoderForContactPrediction", "EncoderDecoderEncoderModel")
 EVERY: dict[str, Row | tiny.Case] = {str(row): row for row in ROWS}
 EVERY |= {case.name: case for case in tiny.CASES if case.name.startswith(WITHOUT)}
 # Each family and each way of reading; the other heads and architectures are the slow test's. The config of Electra is
@@ -42,6 +42,7 @@ QUICK = (
     "Speech2TextForConditionalGeneration",
     "RecurrentForConditionalGeneration-rnnsearch",
     "AudioEncoderForCTC-speech",
+    "PairForDistancePrediction-evoformer",
 )
 OTHERS = {name: row for name, row in EVERY.items() if name not in QUICK}
 PICTURE = "ViTForImageClassification"

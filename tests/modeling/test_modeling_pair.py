@@ -1,9 +1,12 @@
 """Models of pairs: what no order is, padding, alignments, recycling and chunks may change, and the losses of heads."""
 
+import copy
+
 import pytest
 import torch
 from torch.nn import functional as F
 
+import tiny
 from comparison import EXACT, jittered
 from comparison import pair as config_of
 from errors import raises_sentence
@@ -14,6 +17,7 @@ from qkv import (
     QkvPairForTokenClassification,
     QkvPairModel,
 )
+from sampling import sampled
 
 IDS = torch.tensor([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])
@@ -152,11 +156,14 @@ def test_distances_are_classes_of_pairs():
 
 def test_masked_residues_of_an_alignment_count_as_those_of_the_chain():
     model = model_of(QkvPairForMaskedLM, **EVERYTHING)
-    labels, msa_labels = IDS.masked_fill(IDS > 4, -100), MSA.masked_fill(MSA > 2, -100)
-    outputs = model(IDS, msa_ids=MSA, labels=labels, msa_labels=msa_labels)
+    labels = torch.cat((IDS.masked_fill(IDS > 4, -100)[:, None], MSA.masked_fill(MSA > 2, -100)), dim=1)
+    outputs = model(IDS, msa_ids=MSA, labels=labels)
     further = model.lm_head(model.model(IDS, msa_ids=MSA).msa_hidden_state)
-    scores = torch.cat((outputs.logits.flatten(0, 1), further.flatten(0, 2)))
-    close(outputs.loss, F.cross_entropy(scores, torch.cat((labels.flatten(), msa_labels.flatten()))))
+    scores = torch.cat((outputs.logits[:, None], further), dim=1)
+    close(outputs.loss, F.cross_entropy(scores.flatten(0, 2), labels.flatten()))
+    close(model(IDS, msa_ids=MSA, labels=labels[:, 0]).loss, F.cross_entropy(scores[:, 0].mT, labels[:, 0]))
+    with raises_sentence("labels of shape (2, 3, 6)"):
+        model(IDS, labels=labels)
 
 
 def test_residues_are_classified_one_by_one():
@@ -164,6 +171,31 @@ def test_residues_are_classified_one_by_one():
     outputs = model(IDS, MASK, labels=IDS % 3)
     assert outputs.logits.shape == (2, 6, 3)
     close(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 1), (IDS % 3).flatten()))
+
+
+def step_of(model, inputs):
+    """The scores and all gradients of a step."""
+    outputs = model(**inputs)
+    outputs.loss.backward()
+    gradients = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    model.zero_grad()
+    return outputs.logits.double(), gradients.double()
+
+
+HEADS = [case for case in tiny.LOSSES if case.name.startswith("Pair")]
+
+
+@pytest.mark.parametrize("case", sampled(HEADS, 2), ids=lambda case: case.name)
+def test_a_step_in_bfloat16_is_that_in_single_precision(case):
+    """Weights, states and their gradients are rounded: each may change as much as rounding the weights alone does."""
+    model, inputs = case.build().double(), case.inputs()
+    exact, rounded = step_of(model, inputs), step_of(copy.deepcopy(model).bfloat16().double(), inputs)
+    low = step_of(copy.deepcopy(model).bfloat16(), inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = step_of(copy.deepcopy(model).float(), inputs)
+    for found in (low, mixed):
+        for ours, once, precise in zip(found, rounded, exact, strict=True):
+            assert 0 < (ours - precise).norm() <= 3 * (once - precise).norm() < 0.25 * precise.norm()
 
 
 WRONG = [

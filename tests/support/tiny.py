@@ -203,7 +203,8 @@ def masked_alignment() -> dict[str, Tensor]:
     """The same with a label for every second residue of the further sequences, too."""
     inputs = alignment()
     due = (inputs["msa_ids"] != PAD) & inputs["msa_attention_mask"].bool()[..., None] & (torch.arange(LENGTH) % 2 == 0)
-    return {**inputs, "labels": masked_labels(), "msa_labels": inputs["msa_ids"].where(due, torch.tensor(-100))}
+    further = inputs["msa_ids"].where(due, torch.tensor(-100))
+    return {**inputs, "labels": torch.cat((masked_labels()[:, None], further), dim=1)}
 
 
 def pair_labels(inputs: dict[str, Tensor], classes: int) -> dict[str, Tensor]:

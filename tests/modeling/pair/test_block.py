@@ -50,3 +50,14 @@ def test_components_are_dropped_in_whole_rows_or_columns(columns):
     along = 1 if columns else 2
     assert (dropped == dropped.select(along, 0).unsqueeze(along)).all()
     assert torch.equal(dropout.eval()(pair), pair)
+
+
+def test_each_branch_of_pairs_but_the_last_is_dropped_alike_along_what_it_attends_to():
+    """Algorithm 6, lines 5 to 9: DropoutRowwise three times, DropoutColumnwise, and none of the transition."""
+    block = PairBlock(config_of(pair_dropout=0.25), 0)
+    rates = {name: (residual.dropout.p, getattr(residual.dropout, "columns", None)) for name, residual in
+             block.pair_residuals.items()}  # fmt: skip
+    rows, columns = (0.25, False), (0.25, True)
+    assert rates == {
+        "outgoing": rows, "incoming": rows, "starting": rows, "ending": columns, "pair_transition": (0.0, None),
+    }  # fmt: skip

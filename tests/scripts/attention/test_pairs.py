@@ -67,5 +67,3 @@ def test_what_cannot_be_had_is_a_sentence() -> None:
     model = model_of("esmfold")
     with raises_sentence("pairs", "gradients"), qkv.capture_attention(model, also=["gradients"]):
         pass
-    with raises_sentence("'starting'", "capture_attention"):
-        qkv.attend(model, tiny.text(), layers={"starting": 0})

@@ -148,7 +148,16 @@ def test_every_head_has_inputs(case: tiny.Case, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["DecoderForCausalLM-llama", "EncoderForPreTraining-bert", "EncoderDecoderForConditionalGeneration-t5"]
+    "name",
+    [
+        "DecoderForCausalLM-llama",
+        "EncoderForPreTraining-bert",
+        "EncoderDecoderForConditionalGeneration-t5",
+        "PairForContactPrediction-esmfold",
+        "PairForDistancePrediction-recycled",
+        "PairForMaskedLM-evoformer",
+        "PairForTokenClassification-esmfold",
+    ],
 )
 def test_all_ways_give_one_model(name: str, tmp_path: Path) -> None:
     model = next(case for case in tiny.CASES if case.name == name).build()
