@@ -134,6 +134,14 @@ def open_source(name: str, revision: str | None = None, *, trust_remote_code: bo
     return Source(name, folder, task, auto_class, known, options)
 
 
+def has_task(folder: Path) -> bool:
+    """Return whether a model's class has a task here, as `open_source` needs."""
+    try:
+        return bool(task_of(str(folder), folder, {}))
+    except ValueError:
+        return False
+
+
 def task_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[str, str]:
     """Return the task of a model's class, and its Auto class; ValueError for a class without one of ours."""
     try:
