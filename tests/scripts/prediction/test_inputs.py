@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from errors import raises_sentence
 from qkv.scripts.prediction.inputs import column_of, read_input
-from qkv.scripts.prediction.source import Source, open_source
+from qkv.scripts.prediction.source import Source
 
 
 def source(task: str = "text-classification", **text: str) -> Source:
@@ -119,10 +118,3 @@ def test_a_missing_column(asked: dict[str, str], message: str, tmp_path: Path) -
     table = read_input(write(tmp_path, "a,b\n1,2\n"), source(), {})
     with pytest.raises(ValueError, match=message):
         column_of(table, "text", source(), asked)
-
-
-def test_a_stock_model_whose_config_names_a_kernel_is_not_opened(tmp_path: Path) -> None:
-    config = {"model_type": "bert", "architectures": ["BertForMaskedLM"], "attn_implementation": "evil/kernel"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with raises_sentence('attn_implementation="evil/kernel"'):
-        open_source(str(tmp_path))
