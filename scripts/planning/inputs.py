@@ -77,7 +77,7 @@ def text_sizes(config: Any, largest: Sizes) -> Sizes:
 
 def texts(config: Any, sizes: Sizes, batch: int) -> Inputs:
     """Return rows of tokens without padding, and what is aligned with each."""
-    shapes = {"input_ids": (batch, sizes["tokens"])}
+    shapes: dict[str, tuple[int, ...]] = {"input_ids": (batch, sizes["tokens"])}
     if "sequences" in sizes:
         shapes["msa_ids"] = (batch, sizes["sequences"], sizes["tokens"])
     return {name: torch.zeros(shape, dtype=torch.long) for name, shape in shapes.items()}
