@@ -22,9 +22,11 @@ Computed = tuple[Tensor, Tensor | None]
 def in_chunks(compute: Callable[[Tensor], Computed], rows: Tensor, size: int) -> Computed:
     """Compute a few rows at a time, and those again in the backward pass, so that memory grows with the square of L.
 
+    An exported graph computes all at once, for a loop in it would fix the number of rows.
+
     Shapes: rows (B, I, ...) -> what `compute` makes of them, joined along the second dimension
     """
-    if rows.shape[1] <= size:
+    if torch.compiler.is_exporting() or rows.shape[1] <= size:
         return compute(rows)
     parts: list[Any] = rows.split(size, dim=1)
     if torch.is_grad_enabled():
@@ -52,12 +54,14 @@ class AxialAttention(SelfAttention):
     """Attend within each row of a grid, all rows with the same bias of scores.
 
     Source: Jumper et al. 2021, AlphaFold 2, supplement, algorithms 7 and 8, https://doi.org/10.1038/s41586-021-03819-2
-    Shapes: (B, I, J, D) -> (B, I, J, D) and weights (B, I, H, J, J) or None
+    Shapes: (B, I, J, D) -> same and weights (B, I, H, J, J) or None; one row (B, J, D) -> same, (B, H, J, J) or None
     """
 
     def forward(  # type: ignore[override]  # a grid and not a sequence
         self, grid: Tensor, bias: Tensor | None = None, *, chunk_size: int, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
+        if grid.ndim == 3:
+            return super().forward(grid, None, PositionState(bias=bias), **kwargs)
         wanted = wants_weights(self.config, kwargs)
 
         def attend(rows: Tensor) -> Computed:

@@ -106,13 +106,27 @@ class PairBlock(GradientCheckpointingLayer):
     def forward(
         self, hidden: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor, Tensor | None]:
+        hidden, weights = self.attend_rows(hidden, mask_scores(self.row_bias(pair), mask), kwargs)
         rows = hidden if hidden.ndim == 4 else hidden[:, None]
-        rows, weights = self.update_residues(rows, pair, mask, sequence_mask, **kwargs)
+        rows = self.update_columns(rows, sequence_mask, kwargs)
         if self.updates_pairs:
             pair = self.update_pairs(rows, pair, mask, sequence_mask, kwargs["attention_implementation"])
-        if hidden.ndim == 4:
-            return rows, pair, weights
-        return rows[:, 0], pair, None if weights is None else weights[:, 0]
+        return rows if hidden.ndim == 4 else rows[:, 0], pair, weights
+
+    def attend_rows(self, hidden: Tensor, bias: Tensor | None, kwargs: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+        """Attend along a chain, or along each row of an alignment: (B, L, D) or (B, S, L, D) -> same, weights."""
+        branch, weights = self.row_attn(
+            self.row_attn_residual.input(hidden), bias, chunk_size=self.chunk_size, **kwargs
+        )
+        return self.row_attn_residual(hidden, branch), weights
+
+    def update_columns(self, rows: Tensor, sequence_mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+        """Attend along the columns of an alignment, and transform each residue: (B, S, L, D) -> same."""
+        if self.column_attn is not None and self.column_attn_residual is not None:
+            columns, bias = self.column_attn_residual.input(rows).transpose(1, 2), mask_scores(None, sequence_mask)
+            branch, _ = self.column_attn(columns, bias, chunk_size=self.chunk_size, **kwargs)
+            rows = self.column_attn_residual(rows, branch.transpose(1, 2))
+        return self.transition_residual(rows, self.transition(self.transition_residual.input(rows)))
 
     def update_pairs(
         self, rows: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, backend: str
@@ -131,21 +145,6 @@ class PairBlock(GradientCheckpointingLayer):
         residual: Any = self.pair_residuals[name]
         added: Tensor = residual(pair, getattr(self, name)(residual.input(pair), *given, **kwargs))
         return added
-
-    def update_residues(
-        self, rows: Tensor, pair: Tensor, mask: Tensor | None, sequence_mask: Tensor | None, **kwargs: Any
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attend along rows and columns of an alignment, and transform each residue: (B, S, L, D) -> same, weights."""
-        kwargs["chunk_size"] = self.chunk_size
-        bias = mask_scores(self.row_bias(pair), mask)
-        branch, weights = self.row_attn(self.row_attn_residual.input(rows), bias, **kwargs)
-        rows = self.row_attn_residual(rows, branch)
-        if self.column_attn is not None and self.column_attn_residual is not None:
-            columns = self.column_attn_residual.input(rows).transpose(1, 2)
-            branch, _ = self.column_attn(columns, mask_scores(None, sequence_mask), **kwargs)
-            rows = self.column_attn_residual(rows, branch.transpose(1, 2))
-        rows = self.transition_residual(rows, self.transition(self.transition_residual.input(rows)))
-        return rows, weights
 
 
 def mask_alignment(rows: Tensor, mask: Tensor | None, sequence_mask: Tensor | None) -> Tensor | None:

@@ -31,6 +31,7 @@ pytest.importorskip("onnxruntime", reason="`make clients` installs it", exc_type
 pytest.importorskip("onnxscript", reason="`make clients` installs it", exc_type=ImportError)
 
 SPEECH, RECURRENT = "AudioEncoderForCTC-speech", "RecurrentForConditionalGeneration-rnnsearch"
+PAIRS = ("PairForContactPrediction-esmfold", "PairForDistancePrediction-recycled")
 HEADS: list[tuple[str, Any]] = [
     *((kind, AutoModelForCausalLM) for kind in ("gpt2", "llama", "mistral", "bloom")),
     ("bert", AutoModelForMaskedLM),
@@ -42,7 +43,7 @@ HEADS: list[tuple[str, Any]] = [
     ("detr", AutoModelForObjectDetection),
     ("speech_to_text", AutoModelForSpeechSeq2Seq),
     ("whisper", AutoModelForSpeechSeq2Seq),
-    *((name, None) for name in (SPEECH, RECURRENT)),
+    *((name, None) for name in (SPEECH, RECURRENT, *PAIRS)),
 ]
 TRANSLATING = ("t5", "bart", "speech_to_text", "whisper", RECURRENT)
 BATCH = Dim("batch", min=2, max=64)
@@ -95,6 +96,8 @@ def dimensions(kind: str, name: str) -> dict[int, Any]:
     """What may be any: the batch, and lengths but those that a model or torch fixes."""
     if kind == RECURRENT:  # torch unrolls recurrent networks, stock ones too
         return {0: BATCH}
+    if kind in PAIRS:
+        return {0: BATCH, 1: Dim.AUTO}  # torch cannot compare L with L², which strides of pairs need in a range
     if kind in ("speech_to_text", SPEECH) and name in ("input_features", "attention_mask"):
         return {0: BATCH, 1: Dim.AUTO}  # what convolutions leave of a range, torch cannot follow
     return DIMENSIONS.get(name, {0: BATCH})
