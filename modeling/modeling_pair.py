@@ -20,12 +20,15 @@ from .heads.head import label_classifier, token_output
 from .heads.loss import Count, binary_cross_entropy, cross_entropy
 from .kernel import check_takes_bias, wants_weights
 from .normalization import NORMS
-from .pair.block import PairBlock, PairClassifierOutput, PairOutput
+from .pair.block import PairBlock, PairClassifierOutput, PairOutput, pair_output
 from .pair.embedding import (
     PairEmbedding,
+    Recycled,
     Recycling,
+    chain_of,
     check_alignment,
     check_bins,
+    check_recycled,
     count_passes,
     place_residues,
     real_residues,
@@ -79,13 +82,14 @@ class QkvPairModel(QkvPreTrainedModel):
         msa_attention_mask: Tensor | None = None,
         distance_bins: Tensor | None = None,
         num_recycles: int | None = None,
+        recycled: Recycled | None = None,
         **kwargs: Any,
     ) -> PairOutput:
         """Represent residues (B, L) and all pairs of them; `attention_mask` (B, L) is 0 at padding.
 
         `msa_ids` (B, S, L) are further sequences aligned with the chain, `msa_attention_mask` (B, S) is 0 at those
         that fill up. `distance_bins` (B, L, L) are known distances, as numbers of bins. Of `num_recycles + 1` passes
-        the last has gradients.
+        the last has gradients; the first goes on from `recycled`, residues (B, L, D) and pairs of an earlier call.
         """
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         check_spelling(self.forward, kwargs)
@@ -96,34 +100,35 @@ class QkvPairModel(QkvPreTrainedModel):
         pair = self.embed_pairs(hidden, place_residues(hidden, position_ids), mask, distance_bins)
         if msa_ids is not None:
             hidden, sequence_mask = self.align(hidden, msa_ids, msa_attention_mask)
-        outputs = self.run(hidden, pair, count_passes(self.config, num_recycles), mask, sequence_mask, **kwargs)
+        check_recycled(self.config, hidden, pair, recycled)
+        passes = count_passes(self.config, num_recycles)
+        outputs = self.run(hidden, pair, recycled, passes, mask, sequence_mask, **kwargs)
         if msa_ids is not None:
             outputs.last_hidden_state, outputs.msa_hidden_state = outputs[0][:, 0], outputs[0][:, 1:]
         return outputs
 
-    def run(self, hidden: Tensor, pair: Tensor, passes: int, *masks: Tensor | None, **kwargs: Any) -> PairOutput:
+    def run(
+        self, hidden: Tensor, pair: Tensor, recycled: Recycled | None, passes: int, *masks: Tensor | None, **kwargs: Any
+    ) -> PairOutput:
         """Run all blocks as often as there are passes; only the last one has gradients and is recorded."""
         kwargs = {**self.recorded(), **kwargs}
         backend = "eager" if wants_weights(self.config, kwargs) else str(self.config._attn_implementation)
         check_takes_bias(backend)
         kwargs["attention_implementation"] = backend
         unrecorded = {**kwargs, "output_attentions": False, "output_hidden_states": False}
-        before = PairOutput(torch.zeros_like(hidden), pair_hidden_state=torch.zeros_like(pair))
         for _ in range(passes - 1):
             with torch.no_grad():
-                before = self.run_blocks(*self.recycle(hidden, pair, before), *masks, last=False, **unrecorded)
-        return self.run_blocks(*self.recycle(hidden, pair, before), *masks, last=True, **kwargs)
-
-    def recycle(self, hidden: Tensor, pair: Tensor, before: PairOutput) -> tuple[Tensor, Tensor]:
-        """Add what the pass before made of residues and pairs to them, where a model recycles."""
-        if self.recycling is None:
-            return hidden, pair
-        added, added_pair = self.recycling(before.last_hidden_state, before.pair_hidden_state)
-        return hidden + added, pair + added_pair
+                outputs = self.run_blocks(hidden, pair, recycled, *masks, last=False, **unrecorded)
+            recycled = chain_of(outputs.last_hidden_state), outputs.pair_hidden_state
+        return self.run_blocks(hidden, pair, recycled, *masks, last=True, **kwargs)
 
     @capture_outputs
-    def run_blocks(self, hidden: Tensor, pair: Tensor, *masks: Tensor | None, last: bool, **kwargs: Any) -> PairOutput:
+    def run_blocks(
+        self, hidden: Tensor, pair: Tensor, recycled: Recycled | None, *masks: Tensor | None, last: bool, **kwargs: Any
+    ) -> PairOutput:
         """Run all blocks, and the norms after the last pass; (B, L, D) or (B, S, L, D), (B, L, L, C) -> same."""
+        if self.recycling is not None:
+            hidden, pair = self.recycling(hidden, pair, recycled)
         for block in self.blocks:
             hidden, pair, _ = block(hidden, pair, *masks, **kwargs)
         if last:
@@ -293,8 +298,3 @@ class QkvPairForTokenClassification(PairHead):
         outputs = self.model(*given, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         return token_output(outputs, logits, labels, num_items_in_batch, self.config.label_smoothing)
-
-
-def pair_output(outputs: PairOutput, logits: Tensor, loss: Tensor | None) -> PairClassifierOutput:
-    """Join scores of pairs with what the model returned."""
-    return PairClassifierOutput(loss, logits, outputs.pair_hidden_state, outputs.hidden_states, outputs.attentions)

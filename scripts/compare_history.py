@@ -45,7 +45,7 @@ def read(folder: Path) -> dict[str, Any]:
     """Read a record of this command; ValueError for another one."""
     path = folder / RECORD
     if not path.is_file():
-        raise FileNotFoundError(f"there is no record at {path}; leave --page out to make one")
+        raise FileNotFoundError(f"there is no record at {path}; leave --steps, --lengths and --page out to make one")
     record = read_record(folder)
     if "activations" not in record:
         raise ValueError(f"{path} is no record of compare-history; give its --out")

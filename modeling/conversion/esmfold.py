@@ -143,8 +143,9 @@ def trunk_from_transformers(
     Of the whole, `model_class` may also be `QkvPairForDistancePrediction`, with the distogram head. What else there is,
     ESM-2, the structure module and the other heads, stays in the stock model; a warning names it. What stock gives its
     trunk as `seq_feats` are `inputs_embeds` of ours; what `EsmFoldingTrunk.distogram` says of coordinates is
-    `distance_bins`, for all passes alike. The stock `lm_head` reads `last_hidden_state` (`QkvPairForMaskedLM` lacks the
-    last update of pairs, which stock recycles). Without a table of residues (`embed_aa=False`) ours is of zeros.
+    `distance_bins`, new ones in each pass, so call ours once for each: with `num_recycles=0`, and as `recycled` with
+    the states of the call before. The stock `lm_head` reads `last_hidden_state` (`QkvPairForMaskedLM` lacks the last
+    update of pairs, which stock recycles). Without a table of residues (`embed_aa=False`) ours is of zeros.
 
     Source: Lin et al. 2023, ESMFold, https://doi.org/10.1126/science.ade2574
     """

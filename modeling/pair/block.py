@@ -46,6 +46,11 @@ class PairClassifierOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
 
 
+def pair_output(outputs: PairOutput, logits: Tensor, loss: Tensor | None) -> PairClassifierOutput:
+    """Join scores of pairs with what the model returned."""
+    return PairClassifierOutput(loss, logits, outputs.pair_hidden_state, outputs.hidden_states, outputs.attentions)
+
+
 class SharedDropout(nn.Dropout):
     """Drop the same components in a whole row of pairs, or in a whole column.
 

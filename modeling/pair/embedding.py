@@ -10,6 +10,9 @@ from ...configuration.configuration_pair import QkvPairConfig
 from ..checks.inputs import check_padding_mask, check_position_ids, check_range
 from ..normalization import NORMS
 
+# Residues and pairs after a pass.
+Recycled = tuple[Tensor, Tensor]
+
 
 class PairEmbedding(nn.Module):
     """Start pairs from both residues, their distance in the chain and, where given, in space.
@@ -47,10 +50,12 @@ class PairEmbedding(nn.Module):
 
 
 class Recycling(nn.Module):
-    """Add the normalised result of a pass to the input of the next; before the first there is a result of zeros.
+    """Add the normalised result of a pass to the input of the next, of an alignment to the chain alone.
+
+    Before the first pass there is a result of zeros.
 
     Source: Jumper et al. 2021, supplement, algorithm 32, https://doi.org/10.1038/s41586-021-03819-2
-    Shapes: residues (B, L, D), pairs (B, L, L, C) -> same
+    Shapes: residues (B, L, D) or (B, S, L, D), pairs (B, L, L, C), result (B, L, D), (B, L, L, C) -> residues, pairs
     """
 
     def __init__(self, config: QkvPairConfig) -> None:
@@ -58,8 +63,17 @@ class Recycling(nn.Module):
         residue, pair = config.residue_stack(), config.pair_stack()
         self.norm, self.pair_norm = NORMS[residue.norm](residue), NORMS[pair.norm](pair)
 
-    def forward(self, hidden: Tensor, pair: Tensor) -> tuple[Tensor, Tensor]:
-        return self.norm(hidden), self.pair_norm(pair)
+    def forward(self, hidden: Tensor, pair: Tensor, recycled: Recycled | None) -> tuple[Tensor, Tensor]:
+        chain, chain_pair = recycled or (torch.zeros_like(chain_of(hidden)), torch.zeros_like(pair))
+        added, pair = self.norm(chain), pair + self.pair_norm(chain_pair)
+        if hidden.ndim == 4:
+            return torch.cat((hidden[:, :1] + added[:, None], hidden[:, 1:]), dim=1), pair
+        return hidden + added, pair
+
+
+def chain_of(hidden: Tensor) -> Tensor:
+    """Return the first sequence of an alignment, or the chain that there is alone: (B, S, L, D) -> (B, L, D)."""
+    return hidden[:, 0] if hidden.ndim == 4 else hidden
 
 
 def real_residues(hidden: Tensor, attention_mask: Tensor | None) -> Tensor | None:
@@ -83,6 +97,20 @@ def count_passes(config: QkvPairConfig, num_recycles: int | None) -> int:
             f"num_recycles={num_recycles} needs a model that was built with num_recycles in its config, which is 0"
         )
     return 1 + (config.num_recycles if num_recycles is None else num_recycles)
+
+
+def check_recycled(config: QkvPairConfig, hidden: Tensor, pair: Tensor, recycled: Recycled | None) -> None:
+    """Check residues (B, L, D) and pairs (B, L, L, C) of an earlier call, which have to be as its blocks left them."""
+    if recycled is None:
+        return
+    if not config.num_recycles or config.final_norm:
+        raise ValueError(
+            f"recycled needs a config with num_recycles, which is {config.num_recycles}, and final_norm=False: "
+            f"here it is {config.final_norm}, and a norm after the blocks changes what they return"
+        )
+    found, expected = [tuple(part.shape) for part in recycled], [tuple(chain_of(hidden).shape), tuple(pair.shape)]
+    if found != expected:
+        raise ValueError(f"recycled has the shapes {found}, but residues and pairs are {expected}")
 
 
 def check_bins(hidden: Tensor, bins: Tensor | None, count: int) -> None:

@@ -83,21 +83,29 @@ def test_alignments_have_a_first_row_and_no_order_below_it():
 
 
 def test_recycling_feeds_the_normalised_result_of_the_last_pass():
-    model = model_of(num_recycles=2, final_norm=False)
-    first = model(IDS, num_recycles=0)
-    embedded, pair = (
-        model.embed_tokens(IDS),
-        model.embed_pairs(model.embed_tokens(IDS), torch.arange(6)[None], None, None),
-    )
-    zero, zero_pair = model.recycling(torch.zeros_like(embedded), torch.zeros_like(pair))
-    hidden, pairs = embedded + zero, pair + zero_pair
-    for times in (1, 2):
+    """Of an alignment it is fed to the chain: other sequences start anew."""
+    model = model_of(column_attention=True, num_recycles=2, final_norm=False)
+    rows = model.embed_tokens(torch.cat((IDS[:, None], MSA), dim=1))
+    start = model.embed_pairs(rows[:, 0], torch.arange(6)[None], None, None)
+    hidden, pair = torch.zeros_like(rows), torch.zeros_like(start)
+    for recycles in range(3):
+        hidden = torch.cat((rows[:, :1] + model.recycling.norm(hidden[:, :1]), rows[:, 1:]), dim=1)
+        pair = start + model.recycling.pair_norm(pair)
         for block in model.blocks:
-            hidden, pairs, _ = block(hidden, pairs, None, None, attention_implementation="eager")
-        close(model(IDS, num_recycles=times - 1).pair_hidden_state, pairs)
-        added, added_pair = model.recycling(hidden.detach(), pairs.detach())
-        hidden, pairs = embedded + added, pair + added_pair
-    assert (first.pair_hidden_state - model(IDS).pair_hidden_state).abs().max() > 1e-3
+            hidden, pair, _ = block(hidden, pair, None, None, attention_implementation="eager")
+        outputs = model(IDS, msa_ids=MSA, num_recycles=recycles)
+        close(outputs.pair_hidden_state, pair)
+        close(outputs.msa_hidden_state, hidden[:, 1:])
+
+
+def test_passes_may_be_called_one_by_one():
+    model, recycled = model_of(**{**EVERYTHING, "num_recycles": 2}, final_norm=False), None
+    for _ in range(3):
+        outputs = model(IDS, MASK, msa_ids=MSA, num_recycles=0, recycled=recycled)
+        recycled = outputs.last_hidden_state, outputs.pair_hidden_state
+    whole = model(IDS, MASK, msa_ids=MSA)
+    close(outputs.pair_hidden_state, whole.pair_hidden_state)
+    close(outputs.msa_hidden_state, whole.msa_hidden_state)
 
 
 def test_only_the_last_pass_has_gradients():
@@ -105,11 +113,10 @@ def test_only_the_last_pass_has_gradients():
     model = model_of(num_recycles=1, final_norm=False)
     with torch.no_grad():
         once = model(IDS, num_recycles=0)
-    model.recycling.register_forward_pre_hook(lambda module, given: (once.last_hidden_state, once.pair_hidden_state))
-    model(IDS, num_recycles=0).pair_hidden_state.sum().backward()
+    recycled = once.last_hidden_state, once.pair_hidden_state
+    model(IDS, num_recycles=0, recycled=recycled).pair_hidden_state.sum().backward()
     expected = [parameter.grad.clone() for parameter in model.blocks.parameters()]
     model.zero_grad()
-    model.recycling._forward_pre_hooks.clear()
     model(IDS).pair_hidden_state.sum().backward()
     for parameter, other in zip(model.blocks.parameters(), expected, strict=True):
         close(parameter.grad, other)
@@ -198,18 +205,22 @@ def test_a_step_in_bfloat16_is_that_in_single_precision(case):
             assert 0 < (ours - precise).norm() <= 3 * (once - precise).norm() < 0.25 * precise.norm()
 
 
+STATES = (torch.zeros(2, 1, 1), torch.zeros(2, 1, 1, 1))
 WRONG = [
     ({"msa_ids": MSA}, {}, ("msa_ids", "column_attention=True")),
     ({"msa_ids": MSA[:, :, :3]}, EVERYTHING, ("msa_ids", "(2, 2, 3)")),
     ({"msa_ids": MSA, "msa_attention_mask": MASK}, EVERYTHING, ("msa_attention_mask", "(2, 6)")),
     ({"num_recycles": 2}, {}, ("num_recycles=2",)),
+    ({"recycled": STATES}, {}, ("recycled", "num_recycles", "is 0")),
+    ({"recycled": STATES}, EVERYTHING, ("recycled", "final_norm=False")),
+    ({"recycled": STATES}, {**EVERYTHING, "final_norm": False}, ("recycled", "(2, 1, 1)", "(2, 6, 8)")),
     ({"distance_bins": bins()}, {}, ("distance_bins", "num_distance_bins")),
     ({"distance_bins": bins(5)}, EVERYTHING, ("distance_bins", "(2, 5, 5)")),
     ({"distance_bins": bins() + 1}, EVERYTHING, ("distance_bins", "4")),
 ]
 
 
-@pytest.mark.parametrize(("given", "fields", "named"), WRONG, ids=[named[0] for *_, named in WRONG])
+@pytest.mark.parametrize(("given", "fields", "named"), WRONG, ids=[" ".join(named) for *_, named in WRONG])
 def test_wrong_inputs_are_refused(given, fields, named):
     with raises_sentence(*named):
         model_of(**fields)(IDS, **given)

@@ -1,9 +1,9 @@
 """ESMFold's trunk: the numbers of transformers' own, into a qkv model and back into a stock one.
 
 Stock recycles distances of its structure module, of zeros in the first pass; ours adds the bins that it is given in
-every pass. So these are equal: one pass without bins; any number of passes in which stock is given the same bins; and
-each pass of stock with a structure module, compared with one pass of ours from the same states and bins. Padding is
-compared with nothing: stock lets pairs of padding attend to what they like, which no real residue or pair reads.
+every pass of a call. So these are equal: one pass without bins; any number of passes in which stock is given the same
+bins; and all passes of stock with a structure module, of which ours are one call each. Padding is compared with
+nothing: stock lets pairs of padding attend to what they like, which no real residue or pair reads.
 """
 
 import copy
@@ -166,16 +166,10 @@ def test_each_pass_around_the_structure_module_is_equal(dtype: torch.dtype, mask
     ours, residues = qkv.trunk_from_transformers(stock), features(dtype, 12)
     run_stock(stock, residues, mask, 2)
     assert len(read) == len(made) == 3 and not read[0].any() and len(read[1].unique()) > 2
-    before = residues.new_zeros(residues.shape), residues.new_zeros(2, LENGTH, LENGTH, 6)
-    real = None if mask is None else mask.bool()
+    call, recycled = partial(ours, inputs_embeds=residues, attention_mask=mask, num_recycles=0), None
     for bins, expected in zip(read, made, strict=True):
-        added, added_pair = ours.recycling(*before)
-        hidden = residues + added
-        pair = ours.embed_pairs(residues, torch.arange(LENGTH)[None], real, bins) + added_pair
-        for block in ours.blocks:
-            hidden, pair, _ = block(hidden, pair, real, None, attention_implementation="sdpa")
-        assert distance((hidden, pair), expected, mask) <= TOLERANCES[dtype]
-        before = expected
+        recycled = states(call(distance_bins=bins, recycled=recycled))
+        assert distance(recycled, expected, mask) <= TOLERANCES[dtype]
 
 
 @pytest.mark.parametrize(("mask", "chunk_size"), sampled(product((None, MASK), (128, 3)), 3))
