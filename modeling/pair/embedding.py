@@ -108,9 +108,9 @@ def check_recycled(config: QkvPairConfig, hidden: Tensor, pair: Tensor, recycled
             f"recycled needs a config with num_recycles, which is {config.num_recycles}, and final_norm=False: "
             f"here it is {config.final_norm}, and a norm after the blocks changes what they return"
         )
-    found, expected = [tuple(part.shape) for part in recycled], [tuple(chain_of(hidden).shape), tuple(pair.shape)]
-    if found != expected:
-        raise ValueError(f"recycled has the shapes {found}, but residues and pairs are {expected}")
+    shapes, expected = [tuple(part.shape) for part in recycled], [tuple(chain_of(hidden).shape), tuple(pair.shape)]
+    if shapes != expected:
+        raise ValueError(f"recycled has the shapes {shapes}, but residues and pairs are {expected}")
 
 
 def check_bins(hidden: Tensor, bins: Tensor | None, count: int) -> None:
