@@ -172,4 +172,5 @@ READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
     "object-detection": read_image,
     "zero-shot-image-classification": read_caption,
     "automatic-speech-recognition": read_recording,
+    "contact-prediction": read_texts,
 }

@@ -20,7 +20,7 @@ from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, token
 from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import pair_frequencies
-from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.metrics import APART, CONTACT, measure
 from qkv.scripts.tasks.sample import first, of_text
 from qkv.scripts.tasks.task import Answer, Task
 
@@ -79,6 +79,14 @@ class ContactPrediction(Task):
             count = int((labels.diagonal() != IGNORED).sum())
             answers.append(tuple(each[:count, :count].cpu().numpy() for each in (scores, labels)))
         return answers
+
+    def shown(self, answer: Answer) -> Record:
+        """Return the pairs that are scored of both maps, and how certain those that are predicted are in the mean."""
+        predicted, reference = answer
+        first, last = np.triu_indices(len(reference), APART)
+        sure = np.maximum(predicted, 1 - predicted)[first, last]
+        pairs = [np.stack((first, last), 1)[each[first, last] > CONTACT].tolist() for each in (reference, predicted)]
+        return super().shown((pairs[1], pairs[0])) | {"score": float(sure.mean()) if len(sure) else None}
 
     def baselines(self) -> Baselines:
         """Measure how often two residues pair at their distance in training, and what a perfect map reaches."""

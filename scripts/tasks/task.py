@@ -89,6 +89,11 @@ class Task:
         """Return what has to be scored together, such as translations beside their references."""
         return []
 
+    def shown(self, answer: Answer) -> Record:
+        """Return the columns of an answer in a table of rows."""
+        predicted, reference = answer
+        return {"reference": reference, "prediction": predicted}
+
     def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
         """Return the metrics beside the named ones: each sum, `loss` among them, divided by the number of targets."""
         return {name: total / sums["targets"] for name, total in sums.items() if name != "targets"}
