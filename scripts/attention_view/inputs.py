@@ -14,7 +14,7 @@ from qkv.scripts.prediction.generation import generate_tokens, new_tokens, prepa
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.predictor import attempt_row, choices, reader_of
-from qkv.scripts.prediction.source import Source
+from qkv.scripts.prediction.source import CONTACTS, Source
 
 
 def read_source(source: Source, given: str, options: Options) -> Reading:
@@ -172,5 +172,5 @@ READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
     "object-detection": read_image,
     "zero-shot-image-classification": read_caption,
     "automatic-speech-recognition": read_recording,
-    "contact-prediction": read_texts,
+    CONTACTS: read_texts,
 }

@@ -27,7 +27,7 @@ def compare(one: Evaluation, other: Evaluation, resamples: int, seed: int) -> di
 
 def check_rows(one: Evaluation, other: Evaluation) -> None:
     """Raise ValueError unless both models were asked the same."""
-    references = [[[pair[1] for pair in own] for own in each.answers] for each in (one, other)]
+    references = [[[each.task.shown(pair)["reference"] for pair in own] for own in each.answers] for each in (one, other)]
     if len(one.rows) != len(other.rows) or references[0] != references[1]:
         raise ValueError(
             f"the rows are not the same, {len(one.rows)} and {len(other.rows)}, or not what is right for them; give "

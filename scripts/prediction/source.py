@@ -16,7 +16,9 @@ from qkv.modeling.conversion.files import CONFIG, at_revision, located, read_jso
 from qkv.scripts.common.files import RECORD, model_folder
 from qkv.scripts.common.words import either
 
-CONTACTS, CONTACT_HEAD = "contact-prediction", "ForContactPrediction"
+CONTACTS = "contact-prediction"
+# Of AutoModel, which has models without a head, too.
+CONTACT_HEADS = ("QkvEncoderForContactPrediction", "QkvPairForContactPrediction")
 # The Auto classes of each task, by the pipeline's name for it.
 TASKS: dict[str, tuple[str, ...]] = {
     "text-classification": ("AutoModelForSequenceClassification",),
@@ -156,8 +158,7 @@ def task_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[str, s
             known = mapping[type(config)] if type(config) in mapping else ()
             names = {each.__name__ for each in (known if isinstance(known, tuple) else (known,))}
             names |= {own[auto].rpartition(".")[2]} if auto in own else set()
-            if auto == "AutoModel":  # which has models without a head, too
-                names = {each for each in names if each.endswith(CONTACT_HEAD)}
+            names &= set(CONTACT_HEADS) if task == CONTACTS else names
             if own_class := next((each for each in classes if each in names), None):
                 return task, auto, own_class
     said = ", ".join(classes) or "a model without a class in its config"

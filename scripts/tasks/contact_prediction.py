@@ -44,9 +44,8 @@ class ContactPrediction(Task):
 
     def __init__(self, recipe: Recipe, data: SecondaryStructures) -> None:
         self.chains, self.length = data, recipe.text.length
-        template = TEMPLATES[recipe.model.architecture]
-        self.ends = len(template.split()) - 1
-        self.tokenizer = tokenizer_for(recipe, data.sequences["train"], template)
+        self.ends = ends_of(recipe.model.architecture)
+        self.tokenizer = tokenizer_for(recipe, data.sequences["train"], TEMPLATES[recipe.model.architecture])
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "partners": IGNORED}
         tokens = {
             name: truncate(partial(tokenize, self.tokenizer), own, self.length) for name, own in data.sequences.items()
@@ -111,6 +110,11 @@ class ContactPrediction(Task):
             answers = self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
         draw_contacts(answers, folder / "contacts.png")
         return dict(PICTURE)
+
+
+def ends_of(architecture: str) -> int:
+    """Return how many tokens stand around the residues of a chain."""
+    return len(TEMPLATES[architecture].split()) - 1
 
 
 def check_residues(sequences: Sequence[str], lengths: Sequence[int], ends: int) -> None:
