@@ -44,14 +44,12 @@ def predict_contacts(source: Source, inputs: Sequence[str], options: Options) ->
         chains = inputs[start : start + size]
         for chain, scores in zip(chains, contact_maps(source, chains), strict=True):
             pairs = np.stack(ranked_pairs(scores), 1)[: len(chain)].tolist()
-            yield {
-                "prediction": [
-                    {"i": i, "j": j, "residues": chain[i] + chain[j], "score": round(float(scores[i, j]), 4)}
-                    for i, j in pairs
-                    if scores[i, j] >= threshold
-                ],
-                "score": float(scores[*pairs[0]]),
-            }
+            rows = [
+                {"i": i, "j": j, "residues": chain[i] + chain[j], "score": round(float(scores[i, j]), 4)}
+                for i, j in pairs
+                if scores[i, j] >= threshold
+            ]
+            yield {"prediction": rows, "score": float(scores[tuple(pairs[0])])}
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
 
-# Of contacts: how far apart the residues of a pair are at least, the probability above which a pair is one, and of which
+# Of contacts: how far apart the residues of a pair are at least, the probability above which it is one, and of which
 # part of L the most probable pairs are.
 APART, CONTACT, TOPS = 3, 0.5, {"precision_l5": 5, "precision_l2": 2, "precision_l": 1}
 Metric = Callable[[Sequence[Any], Sequence[Any]], float | dict[str, float]]

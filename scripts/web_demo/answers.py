@@ -117,7 +117,7 @@ def tagged_words(source: Source, given: Any, options: Options, request: Request)
 def contacts(source: Source, given: Any, options: Options, request: Request) -> Answer:
     """Return the most probable pairs of residues of a chain, however probable they are."""
     rows = predicted(source, given, {**options, "threshold": 0})["prediction"]
-    return scores_of({"label": "{residues[0]}{i} {residues[1]}{j}".format(**row), "score": row["score"]} for row in rows)
+    return scores_of({**row, "label": "{residues[0]}{i} {residues[1]}{j}".format(**row)} for row in rows)
 
 
 def boxes(source: Source, given: Any, options: Options, request: Request) -> Answer:
