@@ -32,7 +32,7 @@ KINDS: dict[str, list[str]] = {
     "speech": [*SMALL, "text.length=16"],
     "ctc": [*SMALL, "text.length=16", "architecture=QkvAudioEncoderForCTC"],
     "folds": [*SMALL, "model.pair_hidden_size=4", "architecture=QkvPairForContactPrediction"],
-    "encoder folds": [f"model={CONTACTS}", "max_steps=2", "architecture=QkvEncoderForContactPrediction"],
+    "encoder-folds": [f"model={CONTACTS}", "max_steps=2", "architecture=QkvEncoderForContactPrediction"],
 }
 
 
@@ -70,7 +70,7 @@ def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
             "speech": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
             "ctc": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
             "folds": hairpin(stem, loop),
-            "encoder folds": hairpin(stem, loop),
+            "encoder-folds": hairpin(stem, loop),
         }[kind])  # fmt: skip
     return made
 

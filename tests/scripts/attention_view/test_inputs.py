@@ -35,8 +35,8 @@ KINDS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "boxes": ({}, "patches", {"encoder", "decoder", "cross"}),
     "speech": ({"max_new_tokens": 3}, "frames", {"encoder", "decoder", "cross"}),
     "ctc": ({}, "frames", {"encoder"}),
-    "folds": ({"residue": 2}, "tokens", {"encoder", "starting", "ending"}),
-    "encoder folds": ({}, "tokens", {"encoder"}),
+    "folds": ({"residue": 2}, "tokens", {"encoder", "starting, residue 2", "ending, residue 2"}),
+    "encoder-folds": ({}, "tokens", {"encoder"}),
 }
 FAST = ("classes", "texts", "images")
 

@@ -42,7 +42,7 @@ def test_rows_together_are_rows_alone(
         numbers = {name: value for name, value in other.items() if isinstance(value, float)}
         assert {name: row[name] for name in numbers} == pytest.approx(numbers, rel=1e-4, abs=1e-5)
         assert {**row, **numbers} == other
-    if kind in ("folds", "encoder folds"):
+    if kind in ("folds", "encoder-folds"):
         for answers in zip(sum(together.answers, []), sum(alone.answers, []), strict=True):
             for one, other in zip(*answers, strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
