@@ -36,10 +36,9 @@ class Task:
     `kind` is the pipeline's name for the task, `labels` are the class names, `metrics` the names of metrics of all
     answers. `splits` are evaluated, but for `train`. `config` are the fields of the model's config that follow from the
     data, such as `vocab_size`, and `generation` those of its generation config. `usage` is the program of the card that
-    generates something, in which `model=...` stands for the published model. `truncated` counts texts that were too long.
+    generates something, in which `model=...` stands for the published model. `truncated` counts what was too long.
 
-    With `in_batch_negatives` the examples of a step are each other's negatives: the loss of each depends on the others,
-    so gradients cannot be accumulated over parts of it.
+    With `in_batch_negatives` the examples of a step are each other's negatives, so it cannot be taken in parts.
     """
 
     data: DataSet
