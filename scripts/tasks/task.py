@@ -124,8 +124,7 @@ class Task:
 
     def lengths(self) -> list[int]:
         """Return the length of each training example, their attribute `lengths`; ValueError where they all have one."""
-        lengths: list[int] | None = getattr(self.train, "lengths", None)
-        if lengths is None:
+        if (lengths := getattr(self.train, "lengths", None)) is None:
             raise ValueError(f"group_by_length=true: the examples of {self.data.name} have no lengths; leave it out")
         return lengths
 
