@@ -77,6 +77,13 @@ def read_texts(source: Source, own: Any, second: str | None, options: Options) -
     return note_cut(reading, source.tokenizer, texts, inputs["input_ids"].shape[1])
 
 
+def read_residues(source: Source, own: str, second: str | None, options: Options) -> Reading:
+    """Return the tokens of a chain; ValueError for a second text."""
+    if second is not None:
+        raise ValueError(f"pair={second!r} is not for {source.task}, which reads one chain; leave it out")
+    return read_texts(source, own, None, options)
+
+
 def read_prompt(source: Source, own: str, second: str | None, options: Options) -> Reading:
     """Return the tokens of a prompt and those that a decoder writes after it, or is said to have written."""
     if second is None:
@@ -172,5 +179,5 @@ READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
     "object-detection": read_image,
     "zero-shot-image-classification": read_caption,
     "automatic-speech-recognition": read_recording,
-    CONTACTS: read_texts,
+    CONTACTS: read_residues,
 }

@@ -80,12 +80,12 @@ class ContactPrediction(Task):
         return answers
 
     def shown(self, answer: Answer) -> Record:
-        """Return the pairs that are scored of both maps, and how certain those that are predicted are in the mean."""
+        """Return the contacts of both maps among pairs that are scored, and the mean certainty of all such pairs."""
         predicted, reference = answer
         first, last = np.triu_indices(len(reference), APART)
         sure = np.maximum(predicted, 1 - predicted)[first, last]
         pairs = [np.stack((first, last), 1)[each[first, last] > CONTACT].tolist() for each in (reference, predicted)]
-        return super().shown((pairs[1], pairs[0])) | {"score": float(sure.mean()) if len(sure) else None}
+        return super().shown((pairs[1], pairs[0])) | {"score": float(sure.mean()) if len(sure) else 1.0}
 
     def baselines(self) -> Baselines:
         """Measure how often two residues pair at their distance in training, and what a perfect map reaches."""

@@ -70,6 +70,8 @@ def test_a_perfect_map_reaches_what_the_baselines_say() -> None:
     metrics = task.measure({"loss": 1.0, "targets": 4.0}, answers)
     baselines = task.baselines()
     assert {name: metrics[name] for name in metrics if name != "loss"} == baselines["a perfect map"]["test"]
+    short = np.zeros((3, 3))  # without pairs that are scored
+    assert task.shown((short, short)) == {"reference": [], "prediction": [], "score": 1.0}
     assert [task.shown(answer)["prediction"] for answer in answers] == [
         [[0, 8], [1, 7], [2, 6]], [[0, 7], [1, 6]]
     ]  # fmt: skip
