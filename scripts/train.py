@@ -6,7 +6,6 @@ from argparse import Namespace
 from qkv.scripts.common.phases import phase, say
 from qkv.scripts.common.tables import file_rows, print_table, run_rows
 from qkv.scripts.data.inference.own_recipe import recipe_of
-from qkv.scripts.prediction.source import has_task
 from qkv.scripts.publishing.export.run_folder import complete_run
 from qkv.scripts.training.run import Run, train
 
@@ -16,8 +15,7 @@ def run(arguments: Namespace) -> None:
     finished = train(recipe_of(arguments.recipe, arguments.overrides), arguments.words, complete=complete)
     if finished.is_main:
         print_table(finished.record["recipe"]["name"], {**run_rows(finished.record), **file_rows(finished.folder)})
-        evaluated = f"qkv evaluate {finished.folder}, or " if has_task(finished.folder) else ""
-        say(f"next: {evaluated}qkv publish {finished.folder} ./published")
+        say(f"next: qkv evaluate {finished.folder}, or qkv publish {finished.folder} ./published")
 
 
 def complete(finished: Run) -> None:

@@ -14,7 +14,7 @@ from qkv.scripts.prediction.generation import generate_tokens, new_tokens, prepa
 from qkv.scripts.prediction.inputs import read_input
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.predictor import attempt_row, choices, reader_of
-from qkv.scripts.prediction.source import Source
+from qkv.scripts.prediction.source import CONTACTS, Source
 
 
 def read_source(source: Source, given: str, options: Options) -> Reading:
@@ -75,6 +75,13 @@ def read_texts(source: Source, own: Any, second: str | None, options: Options) -
     inputs = source.tokenizer(*texts, return_tensors="pt", truncation=bool(limit), **limit, **words)
     reading = Reading(source.model, dict(inputs), source.tokenizer)
     return note_cut(reading, source.tokenizer, texts, inputs["input_ids"].shape[1])
+
+
+def read_residues(source: Source, own: str, second: str | None, options: Options) -> Reading:
+    """Return the tokens of a chain; ValueError for a second text."""
+    if second is not None:
+        raise ValueError(f"pair={second!r} is not for {source.task}, which reads one chain; leave it out")
+    return read_texts(source, own, None, options)
 
 
 def read_prompt(source: Source, own: str, second: str | None, options: Options) -> Reading:
@@ -172,4 +179,5 @@ READERS: dict[str, Callable[[Source, Any, str | None, Options], Reading]] = {
     "object-detection": read_image,
     "zero-shot-image-classification": read_caption,
     "automatic-speech-recognition": read_recording,
+    CONTACTS: read_residues,
 }

@@ -8,13 +8,14 @@ from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric
 
 from qkv.scripts.prediction.evaluation import Evaluation
-from qkv.scripts.tasks.metrics import SCORERS
+from qkv.scripts.tasks.metrics import SCORERS, contact_counts, contact_scores
 from qkv.scripts.tasks.task import Answer
 from qkv.scripts.training.progress import progress_display
 
 Chosen = NDArray[np.int64]
 # Of predicted and true classes; scikit-learn takes a thousand times as long to say the same of every resample.
 OF_CLASSES = ("accuracy", "f1_macro", "f1_weighted")
+CONTACTS = "contacts"  # whose chains are ranked once
 
 
 def intervals(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, tuple[float, float]]:
@@ -61,13 +62,17 @@ def resampled(evaluation: Evaluation) -> Callable[[Chosen], dict[str, float]]:
     counts = {name: corpus_counts(SCORERS[name](), pairs) for name in names}
     of_classes = [name for name in metrics if name in OF_CLASSES]
     confusion = confusions(evaluation.answers) if of_classes else None
-    others = [name for name in metrics if name not in (*names, *of_classes)]
+    chains = [contact_counts(*own[0]) for own in evaluation.answers] if CONTACTS in metrics else []
+    of_chains = np.stack(chains) if chains else None
+    others = [name for name in metrics if name not in (*names, *of_classes, CONTACTS)]
 
     def measure(chosen: Chosen) -> dict[str, float]:
         values = evaluation.metrics(chosen.tolist(), others)
         if confusion is not None:
             scores = class_scores(confusion(chosen))
             values |= {name: scores[name] for name in of_classes}
+        if of_chains is not None:
+            values |= contact_scores(of_chains[chosen].sum(0))
         sums = {name: own[chosen].sum(0).tolist() for name, (_, own) in counts.items()}
         return values | {name: counts[name][0]._compute_score_from_stats(own).score for name, own in sums.items()}
 

@@ -27,12 +27,16 @@ def compare(one: Evaluation, other: Evaluation, resamples: int, seed: int) -> di
 
 def check_rows(one: Evaluation, other: Evaluation) -> None:
     """Raise ValueError unless both models were asked the same."""
-    references = [[[pair[1] for pair in own] for own in each.answers] for each in (one, other)]
-    if len(one.rows) != len(other.rows) or references[0] != references[1]:
+    if len(one.rows) != len(other.rows) or references_of(one) != references_of(other):
         raise ValueError(
             f"the rows are not the same, {len(one.rows)} and {len(other.rows)}, or not what is right for them; give "
             "both models one table"
         )
+
+
+def references_of(evaluation: Evaluation) -> list[list[Any]]:
+    """Return what is right for each row, as a table shows it."""
+    return [[evaluation.task.shown(answer)["reference"] for answer in own] for own in evaluation.answers]
 
 
 def paired_test(

@@ -18,7 +18,7 @@ from qkv.scripts.common.words import did_you_mean
 from qkv.scripts.data.inference.own_recipe import infer
 from qkv.scripts.prediction.inputs import Table, column_of, read_input
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import Source
+from qkv.scripts.prediction.source import CONTACTS, Source
 from qkv.scripts.recipes.loading import build, changed
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks import registry
@@ -112,8 +112,9 @@ def recipe_for(folder: Path, table: Table, source: Source, options: Options) -> 
         recipe, _ = infer(str(folder), words)
         text = {key: getattr(recipe.text, key) for key in ROLES.values()}
         if source.medium == "text":
-            text["length"] = min(recipe.text.length, source.most_tokens or recipe.text.length)
-        recipe = changed(recipe, architecture=f"Qkv{source.head}")
+            longest = source.most_tokens or recipe.text.length
+            text["length"] = longest if source.task == CONTACTS else min(recipe.text.length, longest)
+        recipe = changed(recipe, architecture=source.architecture)
     limits = {
         "holdout": 0.0,
         "leaked_records": 1.0,

@@ -102,14 +102,14 @@ def described(task: Task, record: Record, outputs: Any, batch: Any, answers: Seq
         own = logits[0].float().softmax(-1)
         row["reference"], row["prediction"] = task.labels[int(batch["labels"][0])], task.labels[int(own.argmax())]
     elif len(answers) == 1:
-        captions = getattr(task, "captions", None)
-        row["reference"], row["prediction"] = (captions[own] if captions else own for own in reversed(answers[0]))
+        row |= task.shown(answers[0])
     elif answers:
         row["reference"], row["prediction"] = [pair[1] for pair in answers], [pair[0] for pair in answers]
     if "prediction" in row and not isinstance(row["prediction"], float | dict):
         row["correct"] = row["prediction"] == row["reference"]
-    score = certainty(logits, batch)
-    return row | ({} if score is None else {"score": score})
+    if "score" not in row and (score := certainty(logits, batch)) is not None:
+        row["score"] = score
+    return row
 
 
 def certainty(logits: Any, batch: Any) -> float | None:

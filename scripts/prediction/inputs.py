@@ -139,7 +139,7 @@ def column_of(table: Table, role: str, source: Source, options: Options) -> str:
     medium = source.medium
     if role in options:
         return known(table, options[role], role)
-    usual = MEDIA_NAMES.get(medium) or tuple(dict.fromkeys([*NAMES["text"], *NAMES["source"], *NAMES["words"]]))
+    usual = MEDIA_NAMES.get(medium) or [name for role in ("text", "source", "words", "chain") for name in NAMES[role]]
     learned = source.columns.get("text", "").partition(".")[0] if medium == "text" else ""
     lower = {name.lower(): name for name in reversed(table.columns)}
     candidates = [learned, *(lower.get(name, "") for name in usual)]

@@ -34,7 +34,7 @@ MEDIA = {
     "image": Option(str, "column of the images"),
     "audio": Option(str, "column of the recordings"),
     "labels": Option(str, "for images and texts: what to choose from, as a,b,c or a file of lines"),
-    "threshold": Option(float, "least score of an object (0.5)", 0, 1),
+    "threshold": Option(float, "least score of an object or a contact (0.5)", 0, 1),
 }
 SAMPLING = {
     "temperature": Option(float, "how freely tokens are drawn, 1 as the model says; without it the best ones", 1e-6),

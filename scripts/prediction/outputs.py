@@ -114,6 +114,9 @@ def show(columns: Sequence[str], rows: Sequence[Record], *, hint: str) -> None:
     if not sys.stdout.isatty():
         sys.stdout.write(str(COMMAS(columns, rows)))
         return
+    own = rows[0].get("prediction") if len(rows) == 1 else None
+    if isinstance(own, list) and own and isinstance(own[0], dict):  # of one input each thing that was predicted
+        columns, rows = list(own[0]), own
     screen = Screen(*columns)
     for row in rows[:SHOWN]:
         screen.add_row(*(shortened(cell(row.get(name))) for name in columns))

@@ -1,4 +1,4 @@
-"""Predict with the pipelines of transformers: for each input the columns that its task has, in the order of inputs."""
+"""Predict as the task of a model asks: for each input the columns that its task has, in the order of inputs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,10 +9,11 @@ from qkv.scripts.data.audio import read_wav
 from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.data.tagged_words import as_list
 from qkv.scripts.data.validation import check_image, check_text, wav_bytes
+from qkv.scripts.prediction.contacts import predict_contacts, read_chain
 from qkv.scripts.prediction.generation import new_tokens, write_texts
 from qkv.scripts.prediction.inputs import Table, column_of, known
 from qkv.scripts.prediction.options import Options
-from qkv.scripts.prediction.source import Source
+from qkv.scripts.prediction.source import CONTACTS, Source
 from qkv.scripts.tasks.token_classification import first_tokens
 
 BATCH, THRESHOLD = 16, 0.5
@@ -71,11 +72,13 @@ def pair_column(table: Table, source: Source, options: Options) -> str | None:
 
 
 def read_text(value: Any, source: Source, folder: Path) -> Any:
-    """Return a text, for tags also one of a list of words, and for masked language models one with a mask."""
+    """Return a text, for tags also a list of words, for masked language models one with a mask, or a chain."""
     if source.task == "token-classification" and not isinstance(value, str):
         return as_list(value)
     if source.task == "token-classification" and value.startswith("["):
         return as_list(value)
+    if source.task == CONTACTS:
+        return read_chain(value, source)
     text = check_text(value)
     if source.task != "fill-mask":
         return text
@@ -226,6 +229,7 @@ PREDICTORS: dict[str, Predict] = {
     "object-detection": detect_objects,
     "zero-shot-image-classification": choose_texts,
     "automatic-speech-recognition": transcribe,
+    CONTACTS: predict_contacts,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from accelerate.utils import send_to_device
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from qkv.scripts.data.collate import IGNORED
 from qkv.scripts.data.examples import Batch, Record, model_inputs
@@ -50,6 +50,9 @@ def losses_of_rows(source: Source, outputs: Any, labels: Tensor) -> Tensor | Non
         logits, labels = logits[:, :-1], labels[:, 1:]
     if logits.shape == (rows, 1):
         due, losses = torch.ones_like(logits), (logits[:, 0] - labels).square()
+    elif logits.shape == labels.shape:  # of pairs of residues
+        due = labels != IGNORED
+        losses = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none").masked_fill(~due, 0)
     elif logits.shape[:-1] == labels.shape:
         smoothing = getattr(source.model.config, "label_smoothing", 0.0)
         due = labels != IGNORED

@@ -16,7 +16,10 @@ from qkv.modeling.conversion.files import CONFIG, at_revision, located, read_jso
 from qkv.scripts.common.files import RECORD, model_folder
 from qkv.scripts.common.words import either
 
-# The Auto classes of each task, by the pipeline's name for it; translation has no pipeline any more.
+CONTACTS = "contact-prediction"
+# Of AutoModel, which has models without a head, too.
+CONTACT_HEADS = ("QkvEncoderForContactPrediction", "QkvPairForContactPrediction")
+# The Auto classes of each task, by the pipeline's name for it.
 TASKS: dict[str, tuple[str, ...]] = {
     "text-classification": ("AutoModelForSequenceClassification",),
     "token-classification": ("AutoModelForTokenClassification",),
@@ -27,7 +30,9 @@ TASKS: dict[str, tuple[str, ...]] = {
     "object-detection": ("AutoModelForObjectDetection",),
     "zero-shot-image-classification": ("AutoModelForZeroShotImageClassification",),
     "automatic-speech-recognition": ("AutoModelForSpeechSeq2Seq", "AutoModelForCTC"),
+    CONTACTS: ("AutoModel",),
 }
+WITHOUT_PIPELINE = ("translation", CONTACTS)  # that of translation is no more
 # Heads whose names do not end as their Auto class.
 HEADS = {
     "AutoModelForSeq2SeqLM": "ForConditionalGeneration",
@@ -38,19 +43,22 @@ IMAGES = ("image-classification", "object-detection", "zero-shot-image-classific
 
 @dataclass
 class Source:
-    """A model: the name it was given by, its folder, its task, and the record of the run that it is from, if any."""
+    """A model: its name as given, its folder, task and class, and the record of the run that it is from, if any."""
 
     name: str
     folder: Path
     task: str
     auto_class: str
+    model_class: str
     record: dict[str, Any]
     options: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def head(self) -> str:
-        """Return how the names of our architectures with its head end."""
-        return HEADS.get(self.auto_class) or self.auto_class.removeprefix("AutoModel")
+    def architecture(self) -> str:
+        """Return its class, or of any but heads on pairs of residues what stands for those of ours with its head."""
+        if self.task == CONTACTS:
+            return self.model_class
+        return "Qkv" + (HEADS.get(self.auto_class) or self.auto_class.removeprefix("AutoModel"))
 
     @property
     def public_name(self) -> str:
@@ -75,7 +83,7 @@ class Source:
     @cached_property
     def model(self) -> Any:
         """Load the model, ready to predict."""
-        if self.task != "translation":
+        if self.task not in WITHOUT_PIPELINE:
             return self.pipeline.model
         return getattr(transformers, self.auto_class).from_pretrained(self.where, **self.options).eval()
 
@@ -128,22 +136,14 @@ def open_source(name: str, revision: str | None = None, *, trust_remote_code: bo
     options: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
     if trust_remote_code and not is_here and (commit := at_revision(name, revision)[1]):
         options["revision"] = commit
-    task, auto_class = task_of(name, folder, options)
+    known_as = task_of(name, folder, options)
     record = Path(name).expanduser() / RECORD
     known = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
-    return Source(name, folder, task, auto_class, known, options)
+    return Source(name, folder, *known_as, known, options)
 
 
-def has_task(folder: Path) -> bool:
-    """Return whether a model's class has a task here, as `open_source` needs."""
-    try:
-        return bool(task_of(str(folder), folder, {}))
-    except ValueError:
-        return False
-
-
-def task_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the task of a model's class, and its Auto class; ValueError for a class without one of ours."""
+def task_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the task of a model's class, its Auto class and the class itself; ValueError for one without a task."""
     try:
         config: Any = AutoConfig.from_pretrained(folder, **{k: v for k, v in options.items() if k != "revision"})
     except ValueError as error:
@@ -158,7 +158,8 @@ def task_of(name: str, folder: Path, options: Mapping[str, Any]) -> tuple[str, s
             known = mapping[type(config)] if type(config) in mapping else ()
             names = {each.__name__ for each in (known if isinstance(known, tuple) else (known,))}
             names |= {own[auto].rpartition(".")[2]} if auto in own else set()
-            if names & set(classes):
-                return task, auto
+            names &= set(CONTACT_HEADS) if task == CONTACTS else names
+            if own_class := next((each for each in classes if each in names), None):
+                return task, auto, own_class
     said = ", ".join(classes) or "a model without a class in its config"
     raise ValueError(f"{name} is {said}, which has no task here; the tasks are {either(list(TASKS))}")

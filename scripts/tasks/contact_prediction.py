@@ -20,7 +20,7 @@ from qkv.scripts.data.tokenization import ENCODER_TEMPLATE, config_fields, token
 from qkv.scripts.data.truncation import count_truncated, truncate
 from qkv.scripts.recipes.schema import Recipe
 from qkv.scripts.tasks.baselines import pair_frequencies
-from qkv.scripts.tasks.metrics import measure
+from qkv.scripts.tasks.metrics import APART, CONTACT, measure
 from qkv.scripts.tasks.sample import first, of_text
 from qkv.scripts.tasks.task import Answer, Task
 
@@ -44,9 +44,8 @@ class ContactPrediction(Task):
 
     def __init__(self, recipe: Recipe, data: SecondaryStructures) -> None:
         self.chains, self.length = data, recipe.text.length
-        template = TEMPLATES[recipe.model.architecture]
-        self.ends = len(template.split()) - 1
-        self.tokenizer = tokenizer_for(recipe, data.sequences["train"], template)
+        self.ends = ends_of(recipe.model.architecture)
+        self.tokenizer = tokenizer_for(recipe, data.sequences["train"], TEMPLATES[recipe.model.architecture])
         self.fills = {"input_ids": self.tokenizer.pad_token_id, "partners": IGNORED}
         tokens = {
             name: truncate(partial(tokenize, self.tokenizer), own, self.length) for name, own in data.sequences.items()
@@ -80,6 +79,14 @@ class ContactPrediction(Task):
             answers.append(tuple(each[:count, :count].cpu().numpy() for each in (scores, labels)))
         return answers
 
+    def shown(self, answer: Answer) -> Record:
+        """Return the contacts of both maps among pairs that are scored, and the mean certainty of all such pairs."""
+        predicted, reference = answer
+        first, last = np.triu_indices(len(reference), APART)
+        sure = np.maximum(predicted, 1 - predicted)[first, last]
+        pairs = [np.stack((first, last), 1)[each[first, last] > CONTACT].tolist() for each in (reference, predicted)]
+        return super().shown((pairs[1], pairs[0])) | {"score": float(sure.mean()) if len(sure) else 1.0}
+
     def baselines(self) -> Baselines:
         """Measure how often two residues pair at their distance in training, and what a perfect map reaches."""
         sequences, structures = self.chains.sequences, self.chains.structures
@@ -103,6 +110,11 @@ class ContactPrediction(Task):
             answers = self.answer(model, model(**{**model_inputs(batch), "labels": None}), batch)
         draw_contacts(answers, folder / "contacts.png")
         return dict(PICTURE)
+
+
+def ends_of(architecture: str) -> int:
+    """Return how many tokens stand around the residues of a chain."""
+    return len(TEMPLATES[architecture].split()) - 1
 
 
 def check_residues(sequences: Sequence[str], lengths: Sequence[int], ends: int) -> None:

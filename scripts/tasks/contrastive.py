@@ -89,6 +89,10 @@ class Contrastive(Task):
             answers.append((numbers[best], numbers[0]))
         return answers
 
+    def shown(self, answer: Answer) -> Record:
+        """Return the captions themselves."""
+        return super().shown((self.captions[answer[0]], self.captions[answer[1]]))
+
     def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
         """Return the loss of a pair, and the accuracy for captions that occur in training and others."""
         metrics = super().reduce(sums, answers)

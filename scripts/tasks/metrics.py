@@ -12,14 +12,16 @@ from typing import Any
 
 import jiwer
 import numpy as np
+from numpy.typing import NDArray
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from scipy.stats import pearsonr, spearmanr
 from seqeval import metrics as spans
 from sklearn.metrics import accuracy_score, f1_score, mean_absolute_error, root_mean_squared_error
 
-# Of contacts: how far apart the residues of a pair are at least, and of which part of L the most probable pairs are.
-APART, TOPS = 3, {"precision_l5": 5, "precision_l2": 2, "precision_l": 1}
+# Of contacts: how far apart the residues of a pair are at least, the probability above which it is one, and of which
+# part of L the most probable pairs are.
+APART, CONTACT, TOPS = 3, 0.5, {"precision_l5": 5, "precision_l2": 2, "precision_l": 1}
 Metric = Callable[[Sequence[Any], Sequence[Any]], float | dict[str, float]]
 
 
@@ -164,23 +166,36 @@ def contacts(predictions: Sequence[Any], references: Sequence[Any]) -> dict[str,
 
     Of pairs at least three apart: F1 at 0.5; as in CASP, the mean share of contacts among the L/5, L/2 and L most
     probable pairs of each chain, which cannot reach 1 where there are fewer contacts; the share of chains in which
-    every pair is right.
+    every pair is right. Chains of three residues or fewer have no such pairs.
 
     Source: Schaarschmidt et al. 2018, Assessment of contact predictions in CASP12, https://doi.org/10.1002/prot.25407
     """
-    shares: dict[str, list[float]] = {name: [] for name in TOPS}
-    rows = []
-    for predicted, reference in zip(predictions, references, strict=True):
-        pairs = np.triu_indices(len(reference), APART)
-        scores, true = predicted[pairs], reference[pairs]
-        best = true[np.argsort(-scores, kind="stable")]
-        for name, part in TOPS.items():
-            shares[name].append(float(best[: max(len(reference) // part, 1)].mean()))
-        rows.append((scores > 0.5, true))
-    right = [bool((predicted == true).all()) for predicted, true in rows]
-    predicted, true = map(np.concatenate, zip(*rows, strict=True))
-    means = {name: float(np.mean(own)) for name, own in shares.items()}
-    return {"f1": float(f1_score(true, predicted, zero_division=0)), **means, "exact_match": float(np.mean(right))}
+    return contact_scores(np.sum(list(map(contact_counts, predictions, references)), axis=0))
+
+
+def contact_counts(predicted: Any, reference: Any) -> NDArray[np.float64]:
+    """Return what a chain adds to the sums of `contact_scores`."""
+    pairs = ranked_pairs(predicted)
+    said, true = predicted[pairs] > CONTACT, reference[pairs] == 1
+    if not len(true):
+        return np.zeros(5 + len(TOPS))
+    shares = [true[: max(len(reference) // part, 1)].mean() for part in TOPS.values()]
+    return np.array([1, (said & true).sum(), said.sum(), true.sum(), *shares, (said == true).all()], dtype=np.float64)
+
+
+def ranked_pairs(predicted: Any) -> tuple[Any, Any]:
+    """Return the pairs of a map (L, L) that are at least three apart, the most probable first: (P,), (P,)."""
+    first, last = np.triu_indices(len(predicted), APART)
+    order = np.argsort(-predicted[first, last], kind="stable")
+    return first[order], last[order]
+
+
+def contact_scores(sums: Any) -> dict[str, float]:
+    """Return the scores of chains by their number, their pairs that are right, predicted and true, and other sums."""
+    chains, right, predicted, true, *others = map(float, sums)
+    names = (*TOPS, "exact_match")
+    means = {name: total / max(chains, 1) for name, total in zip(names, others, strict=True)}
+    return {"f1": 2 * right / max(predicted + true, 1), **means}
 
 
 SCORERS: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF}

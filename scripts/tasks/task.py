@@ -17,6 +17,7 @@ from qkv.scripts.tasks.metrics import measure
 
 # A prediction and its reference.
 Answer = tuple[Any, Any]
+Metrics = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,9 @@ class Task:
     `kind` is the pipeline's name for the task, `labels` are the class names, `metrics` the names of metrics of all
     answers. `splits` are evaluated, but for `train`. `config` are the fields of the model's config that follow from the
     data, such as `vocab_size`, and `generation` those of its generation config. `usage` is the program of the card that
-    generates something, in which `model=...` stands for the published model.
-    `truncated` says how many texts were too long.
+    generates something, in which `model=...` stands for the published model. `truncated` counts what was too long.
 
-    With `in_batch_negatives` the examples of a step are each other's negatives: the loss of each depends on the others,
-    so gradients cannot be accumulated over parts of it.
+    With `in_batch_negatives` the examples of a step are each other's negatives, so it cannot be taken in parts.
     """
 
     data: DataSet
@@ -68,9 +67,8 @@ class Task:
     def collate(self, records: Sequence[Record], places: Sequence[int] | None) -> Batch:
         """Make a batch of records; names in it that begin with an underscore are not given to the model.
 
-        In training the `places` of the records in the endless order that all processes share are given, and random
-        changes drawn from `(seed, place)` alone, so the same batches come on any number of processes and after any
-        interruption. In evaluation `places` is None, and nothing is changed.
+        In training random changes are drawn from `(seed, place)` alone, of the `places` in the endless order that all
+        processes share: batches depend on neither their number nor interruptions. In evaluation there are none.
         """
         return stack(records)
 
@@ -89,7 +87,11 @@ class Task:
         """Return what has to be scored together, such as translations beside their references."""
         return []
 
-    def reduce(self, sums: dict[str, float], answers: Sequence[Answer]) -> dict[str, float]:
+    def shown(self, answer: Answer) -> Record:
+        """Return the columns of an answer in a table of rows."""
+        return {"reference": answer[1], "prediction": answer[0]}
+
+    def reduce(self, sums: Metrics, answers: Sequence[Answer]) -> Metrics:
         """Return the metrics beside the named ones: each sum, `loss` among them, divided by the number of targets."""
         return {name: total / sums["targets"] for name, total in sums.items() if name != "targets"}
 
@@ -109,9 +111,7 @@ class Task:
         """Leave what the model generates in a run's folder, and return {file: caption}."""
         return {}
 
-    def measure(
-        self, sums: dict[str, float], answers: Sequence[Answer], names: Sequence[str] | None = None
-    ) -> dict[str, float]:
+    def measure(self, sums: Metrics, answers: Sequence[Answer], names: Sequence[str] | None = None) -> Metrics:
         """Compute all metrics of a split, of the named ones those in `names` if it is given."""
         predictions, references = zip(*answers, strict=True) if answers else ((), ())
         return self.reduce(sums, answers) | measure(self.metrics if names is None else names, predictions, references)
@@ -124,8 +124,7 @@ class Task:
 
     def lengths(self) -> list[int]:
         """Return the length of each training example, their attribute `lengths`; ValueError where they all have one."""
-        lengths: list[int] | None = getattr(self.train, "lengths", None)
-        if lengths is None:
+        if (lengths := getattr(self.train, "lengths", None)) is None:
             raise ValueError(f"group_by_length=true: the examples of {self.data.name} have no lengths; leave it out")
         return lengths
 

@@ -9,7 +9,7 @@ from qkv.scripts.attention_view.reading import Reading
 from qkv.scripts.data.pieces import InvalidRecord
 from qkv.scripts.prediction.options import Options
 from qkv.scripts.prediction.predictor import PREDICTORS, READERS, piped
-from qkv.scripts.prediction.source import Source
+from qkv.scripts.prediction.source import CONTACTS, Source
 from qkv.scripts.web_demo.requests import (
     RefusedError,
     check_duration,
@@ -114,6 +114,12 @@ def tagged_words(source: Source, given: Any, options: Options, request: Request)
     return {"entities": own}
 
 
+def contacts(source: Source, given: Any, options: Options, request: Request) -> Answer:
+    """Return the most probable pairs of residues of a chain, however probable they are."""
+    rows = predicted(source, given, {**options, "threshold": 0})["prediction"]
+    return scores_of({**row, "label": "{residues[0]}{i} {residues[1]}{j}".format(**row)} for row in rows)
+
+
 def boxes(source: Source, given: Any, options: Options, request: Request) -> Answer:
     """Return the objects of an image, and the size of the image that their boxes are in."""
     return {"boxes": predicted(source, given, options)["prediction"], "size": list(given.size)}
@@ -137,5 +143,6 @@ ANSWERS: dict[str, Callable[[Source, Any, Options, Request], Answer]] = {
     "object-detection": boxes,
     "zero-shot-image-classification": chosen_texts,
     "automatic-speech-recognition": transcribed,
+    CONTACTS: contacts,
 }
 WRITING = ("translation", "text-generation")

@@ -19,7 +19,7 @@ Runs = Callable[[str], Path]
 FAST = ("classes", "tags", "texts", "images")
 OPTIONS: dict[str, list[str]] = {
     "captions": ["labels=a cat,a dög"],
-    "boxes": ["threshold=0"],
+    **dict.fromkeys(("boxes", "folds", "encoder-folds"), ["threshold=0"]),
     **dict.fromkeys(("targets", "responses", "texts", "speech"), ["max_new_tokens=3"]),
 }
 PLAIN = ("numbers", "speech", "ctc")  # which have no score

@@ -15,7 +15,9 @@ def test_train_leaves_a_run_and_prints_a_table(tmp_path: Path, capsys: pytest.Ca
     # Where on this machine is nobody's business.
     assert record["command"] == f"qkv train {' '.join(words[:-1])} out=run" and record["recipe"]["max_steps"] == 2
     printed, said = capsys.readouterr()
-    assert said.splitlines()[-1].endswith(f"or qkv publish {tmp_path / 'run'} ./published")
+    assert said.splitlines()[-1].endswith(
+        f"next: qkv evaluate {tmp_path / 'run'}, or qkv publish {tmp_path / 'run'} ./published"
+    )
     assert f"{100 * record['metrics']['test']['accuracy']:.2f} %" in printed and f"{record['parameters']:,}" in printed
 
 

@@ -15,6 +15,7 @@ from sine_waves import tone
 
 WORDS = "warm dull bright poor naïve façade great slow".split()
 SMALL = ["model.hidden_size=8", "model.num_hidden_layers=1", "model.num_attention_heads=2", "max_steps=2"]
+CONTACTS = "{hidden_size: 8, num_hidden_layers: 2, num_attention_heads: 2, contact_head: outer_product}"
 # The words after `qkv train DATA`, by kind.
 KINDS: dict[str, list[str]] = {
     "classes": SMALL,
@@ -30,11 +31,20 @@ KINDS: dict[str, list[str]] = {
     "boxes": ["model.hidden_size=16", "model.num_attention_heads=2", "model.num_queries=5", "max_steps=2"],
     "speech": [*SMALL, "text.length=16"],
     "ctc": [*SMALL, "text.length=16", "architecture=QkvAudioEncoderForCTC"],
+    "folds": [*SMALL, "model.pair_hidden_size=4", "architecture=QkvPairForContactPrediction"],
+    "encoder-folds": [f"model={CONTACTS}", "max_steps=2", "architecture=QkvEncoderForContactPrediction"],
 }
 
 
 def text(random: Random) -> str:
     return " ".join([*random.choices(WORDS, k=4), f"ä{random.randrange(10**6)}"])
+
+
+def hairpin(stem: list[str], loop: list[str]) -> dict[str, Any]:
+    """A chain that folds back on itself, and which of its residues pair."""
+    back = [dict(zip("ACGU", "UGCA", strict=True))[letter] for letter in reversed(stem)]
+    structure = "(" * len(stem) + "." * len(loop) + ")" * len(stem)
+    return {"sequence": "".join([*stem, *loop, *back]), "structure": structure}
 
 
 def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
@@ -44,6 +54,7 @@ def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
     for number in range(count):
         label = ("good", "bad")[number % 2]
         both = text(random), text(random)
+        stem, loop = (random.choices("ACGU", k=random.randrange(3, 6)) for _ in range(2))
         made.append({
             "classes": {"text": both[0], "label": label},
             "numbers": {"text": both[0], "score": round(random.random() * 10, 3) + 0.0001},
@@ -58,6 +69,8 @@ def rows(kind: str, count: int, seed: int = 0) -> list[dict[str, Any]]:
             "boxes": {"image": f"files/{number}.png", "objects": [{"bbox": [1, 1, 6, 6], "category": label}]},
             "speech": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
             "ctc": {"audio": f"files/{number}.wav", "text": " ".join(both[0].split()[:2])},
+            "folds": hairpin(stem, loop),
+            "encoder-folds": hairpin(stem, loop),
         }[kind])  # fmt: skip
     return made
 

@@ -64,11 +64,18 @@ def read_folded(recipe: Recipe, split: str, invalid: RecordValidation) -> Datase
     return valid_rows(joined, {column_of(recipe): check_folded}, invalid)
 
 
+def check_chain(value: Any) -> str:
+    """Return a chain without what stands around it; InvalidRecord where it is empty, or has a space within."""
+    chain = check_text(value).strip()
+    if any(letter.isspace() for letter in chain):
+        raise InvalidRecord("a space within the chain, of which each letter is a residue")
+    return chain
+
+
 def check_folded(value: str) -> tuple[str, str]:
     """Return a chain and its structure; InvalidRecord where these are none, or of different lengths."""
     sequence, structure = (check_text(each).strip() for each in json.loads(value))
-    if any(letter.isspace() for letter in sequence):
-        raise InvalidRecord("a space within the chain, of which each letter is a residue")
+    check_chain(sequence)
     if len(sequence) != len(structure):
         raise InvalidRecord(f"{len(sequence)} residues, but a structure of {len(structure)}")
     pairs_of(structure)

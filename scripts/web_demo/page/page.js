@@ -7,7 +7,7 @@ import { asWav, record } from "./sound.js";
 const at = (id) => document.getElementById(id);
 const VERBS = {
   "translation": "Translate", "text-generation": "Complete", "automatic-speech-recognition": "Transcribe",
-  "object-detection": "Detect", "fill-mask": "Fill in",
+  "object-detection": "Detect", "fill-mask": "Fill in", "contact-prediction": "Predict",
 };
 
 let model; // the facts about it

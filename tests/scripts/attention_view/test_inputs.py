@@ -35,6 +35,8 @@ KINDS: dict[str, tuple[dict[str, Any], str, set[str]]] = {
     "boxes": ({}, "patches", {"encoder", "decoder", "cross"}),
     "speech": ({"max_new_tokens": 3}, "frames", {"encoder", "decoder", "cross"}),
     "ctc": ({}, "frames", {"encoder"}),
+    "folds": ({"residue": 2}, "tokens", {"encoder", "starting, residue 2", "ending, residue 2"}),
+    "encoder-folds": ({}, "tokens", {"encoder"}),
 }
 FAST = ("classes", "texts", "images")
 
@@ -103,6 +105,12 @@ def test_a_translation_that_is_given_is_aligned(run_of: Runs) -> None:
     view = qkv.attend(run_of("targets"), "warm dull", pair="great slow")
     cross = next(stack for stack in view.stacks if stack.name == "cross")
     assert "".join(cross.queries.labels).startswith("great") and view.answer == "Written: great slow"
+
+
+@pytest.mark.slow
+def test_a_second_chain_is_refused(run_of: Runs) -> None:
+    with raises_sentence("pair='GGGAAACCC'", "one chain"):
+        qkv.attend(run_of("folds"), "GGGAAACCC", pair="GGGAAACCC")
 
 
 def test_whisper_begins_as_it_generates_and_its_padding_is_no_time(tmp_path: Path) -> None:

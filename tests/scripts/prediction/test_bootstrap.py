@@ -58,6 +58,16 @@ def test_scores_of_classes_are_those_of_scikit_learn_on_the_chosen_rows() -> Non
         )
 
 
+def test_scores_of_contacts_are_those_of_the_metric_on_the_chosen_chains() -> None:
+    random = np.random.default_rng(0)
+    lengths = [3, *random.integers(4, 12, 19)]  # the first is too short for pairs
+    pairs = [(random.random((length, length)), random.integers(0, 2, (length, length))) for length in lengths]
+    measure = resampled(evaluation(pairs, "contacts"))
+    for chosen in [*random.integers(0, 20, (5, 20)), np.array([0])]:
+        expected = METRICS["contacts"](*zip(*(pairs[number] for number in chosen), strict=True))
+        assert {name: measure(chosen)[name] for name in expected} == pytest.approx(expected)
+
+
 def test_rows_with_several_classes_or_none_are_counted_whole() -> None:
     confusion = confusions([[("x", "x"), ("y", "x")], [], [("y", "y")]])
     assert confusion(np.array([0, 0, 1])).tolist() == [[2, 2], [0, 0]]

@@ -15,7 +15,7 @@ from qkv.scripts.prediction.source import Source
 
 def source(task: str = "text-classification", **text: str) -> Source:
     """A model that is never loaded, of a run with these columns."""
-    return Source("runs/x", Path("runs/x"), task, "", {"recipe": {"text": text}} if text else {})
+    return Source("runs/x", Path("runs/x"), task, "", "", {"recipe": {"text": text}} if text else {})
 
 
 def write(folder: Path, content: str, name: str = "own.csv") -> str:

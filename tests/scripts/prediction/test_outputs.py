@@ -66,6 +66,9 @@ def test_a_terminal_gets_the_first_rows(capsys: pytest.CaptureFixture[str], monk
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     show(["a"], [{"a": f"[MASK]{number}"} for number in range(30)], hint="more in --out")
     printed = capsys.readouterr().out
+    show(["a"], [{"a": "GA", "prediction": [{"i": 7, "j": 42}, {"i": 8, "j": 41}]}], hint="")
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[1::2] for row in rows if "4" in row] == [["7", "42"], ["8", "41"]]
     assert "[MASK]19" in printed and "[MASK]20" not in printed and "10 more rows; more in --out" in printed
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,7 +16,7 @@ from qkv.scripts.prediction.evaluated_data import table_test
 from qkv.scripts.prediction.evaluation import evaluate_rows
 from qkv.scripts.prediction.source import open_source
 
-FAST = ("classes", "tags", "texts", "images")
+FAST = ("classes", "tags", "texts", "images", "folds")
 ALONE = ("captions", "boxes", "speech", "ctc")
 STOCK = {"stock classes": stock_folders.bert, "stock masked": stock_folders.masked_bert}
 kinds = [k if k in FAST else pytest.param(k, marks=pytest.mark.slow) for k in own_runs.KINDS]
@@ -41,7 +42,11 @@ def test_rows_together_are_rows_alone(
         numbers = {name: value for name, value in other.items() if isinstance(value, float)}
         assert {name: row[name] for name in numbers} == pytest.approx(numbers, rel=1e-4, abs=1e-5)
         assert {**row, **numbers} == other
-    if kind != "numbers":
+    if kind in ("folds", "encoder-folds"):
+        for answers in zip(sum(together.answers, []), sum(alone.answers, []), strict=True):
+            for one, other in zip(*answers, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+    elif kind != "numbers":
         assert together.answers == alone.answers
 
 

@@ -7,22 +7,37 @@ import pytest
 
 import qkv
 from errors import raises_sentence
-from qkv.scripts.prediction.source import has_task, open_source
+from qkv.scripts.prediction.source import CONTACT_HEADS, open_source
+from qkv.scripts.tasks.contact_prediction import TEMPLATES
 
 
 @pytest.mark.parametrize(
-    ("config", "architecture", "task"),
+    ("config", "architecture", "task", "trained_as"),
     [
-        (qkv.QkvEncoderConfig, "QkvEncoderForMaskedLM", True),
-        (qkv.QkvPairConfig, "QkvPairForMaskedLM", True),
-        (qkv.QkvPairConfig, "QkvPairForContactPrediction", False),
+        (qkv.QkvEncoderConfig, "QkvEncoderForMaskedLM", "fill-mask", "QkvForMaskedLM"),
+        (qkv.QkvPairConfig, "QkvPairForMaskedLM", "fill-mask", "QkvForMaskedLM"),
+        (qkv.QkvPairConfig, "QkvPairForTokenClassification", "token-classification", "QkvForTokenClassification"),
+        (qkv.QkvPairConfig, "QkvPairForContactPrediction", "contact-prediction", "QkvPairForContactPrediction"),
+        (qkv.QkvEncoderConfig, "QkvEncoderForContactPrediction", "contact-prediction", "QkvEncoderForContactPrediction"),
     ],
-)
-def test_a_command_is_advised_where_it_knows_the_task(
-    tmp_path: Path, config: type[qkv.QkvPairConfig], architecture: str, task: bool
+)  # fmt: skip
+def test_the_task_of_a_class(
+    tmp_path: Path, config: type[qkv.QkvPairConfig], architecture: str, task: str, trained_as: str
 ) -> None:
     config(architectures=[architecture]).save_pretrained(tmp_path)
-    assert has_task(tmp_path) is task
+    source = open_source(str(tmp_path))
+    assert (source.task, source.architecture) == (task, trained_as)
+
+
+@pytest.mark.parametrize("architecture", ["QkvPairModel", "QkvPairForDistancePrediction"])
+def test_a_class_without_a_task(tmp_path: Path, architecture: str) -> None:
+    qkv.QkvPairConfig(architectures=[architecture]).save_pretrained(tmp_path)
+    with raises_sentence(f"is {architecture}, which has no task here", "contact-prediction"):
+        open_source(str(tmp_path))
+
+
+def test_heads_of_contacts_are_those_that_learn_them() -> None:
+    assert set(CONTACT_HEADS) == TEMPLATES.keys()
 
 
 def test_a_stock_model_whose_config_names_a_kernel_is_not_opened(tmp_path: Path) -> None:

@@ -70,6 +70,11 @@ def test_a_perfect_map_reaches_what_the_baselines_say() -> None:
     metrics = task.measure({"loss": 1.0, "targets": 4.0}, answers)
     baselines = task.baselines()
     assert {name: metrics[name] for name in metrics if name != "loss"} == baselines["a perfect map"]["test"]
+    short = np.zeros((3, 3))  # without pairs that are scored
+    assert task.shown((short, short)) == {"reference": [], "prediction": [], "score": 1.0}
+    assert [task.shown(answer)["prediction"] for answer in answers] == [
+        [[0, 8], [1, 7], [2, 6]], [[0, 7], [1, 6]]
+    ]  # fmt: skip
     assert metrics["f1"] == metrics["exact_match"] == 1 and metrics["precision_l"] == pytest.approx((3 / 9 + 2 / 8) / 2)
     assert baselines["how often two residues pair at their distance"]["test"]["precision_l5"] == 1
 

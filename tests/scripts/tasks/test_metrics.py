@@ -127,6 +127,9 @@ def test_contacts_are_scored_by_their_rank_and_at_a_half() -> None:
     assert score("contacts", [predicted], [true]) == pytest.approx(expected)
     both = score("contacts", [predicted, true], [true, true])
     assert both["exact_match"] == 0.5 and both["f1"] == 2 * 3 / (2 * 3 + 1 + 1)
+    short = true[:3, :3]  # which has no pairs
+    assert score("contacts", [predicted, short], [true, short]) == pytest.approx(expected)
+    assert set(score("contacts", [short], [short]).values()) == {0}
 
 
 def test_nothing_found_is_a_precision_of_zero(capsys: pytest.CaptureFixture[str]) -> None:

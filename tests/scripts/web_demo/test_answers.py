@@ -46,6 +46,15 @@ def test_words_have_their_tags(run_of: Runs) -> None:
 
 
 @pytest.mark.slow
+def test_residues_in_contact_are_named(run_of: Runs) -> None:
+    source = open_source(str(run_of("folds")))
+    scores = answer(source, {"text": "GGAUAACCC"})[0]["scores"]
+    best = next(PREDICTORS[source.task](source, ["GGAUAACCC"], {"threshold": 0}))["prediction"][0]
+    assert scores[0]["label"] == f"{'GGAUAACCC'[best['i']]}{best['i']} {'GGAUAACCC'[best['j']]}{best['j']}"
+    assert len(scores) == 9
+
+
+@pytest.mark.slow
 def test_of_a_pair_both_are_needed(run_of: Runs) -> None:
     source = open_source(str(run_of("pairs")))
     with pytest.raises(RefusedError, match="the second text is empty"):

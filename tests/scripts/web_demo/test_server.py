@@ -24,7 +24,7 @@ from web_demo.client import get, post
 Runs = Callable[[str], Path]
 ANSWERS = {
     "numbers": "number", "tags": "entities", "boxes": "boxes", "classes": "scores", "pairs": "scores",
-    "masked": "scores", "images": "scores", "captions": "scores",
+    "masked": "scores", "images": "scores", "captions": "scores", "folds": "scores", "encoder-folds": "scores",
 }  # fmt: skip
 
 

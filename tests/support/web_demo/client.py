@@ -44,6 +44,8 @@ def request_of(kind: str, folder: Path) -> dict[str, Any]:
         return {"file": file(folder / "files" / "0.png"), **labels, **options}
     if kind in ("speech", "ctc"):
         return {"file": file(folder / "files" / "0.wav"), "options": {"max_new_tokens": 3}}
+    if "folds" in kind:
+        return {"text": "GGGAAACCC"}
     text = {"text": "warm {mask} façade" if kind == "masked" else "warm dull façade"}
     options = {"max_new_tokens": 3} if kind in ("targets", "responses", "texts") else {}
     return {**text, "pair": "a second one", "options": options}

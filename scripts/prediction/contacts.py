@@ -1,0 +1,63 @@
+"""Predict contacts: the pairs of residues of a chain that are most probable, and the map of all pairs."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from qkv.scripts.data.pieces import InvalidRecord
+from qkv.scripts.data.structures.secondary import check_chain
+from qkv.scripts.prediction.options import Options
+from qkv.scripts.prediction.source import Source
+from qkv.scripts.tasks.contact_prediction import check_residues, ends_of
+from qkv.scripts.tasks.metrics import APART, CONTACT, ranked_pairs
+
+
+def read_chain(value: Any, source: Source) -> str:
+    """Return a chain; InvalidRecord where its letters are not residues of the model, too few, or more than it reads."""
+    chain, ends, tokenizer = check_chain(value), ends_of(source.architecture), source.tokenizer
+    ids = tokenizer(chain, verbose=False)["input_ids"]
+    try:
+        check_residues([chain], [len(ids)], ends)
+    except ValueError as error:
+        raise InvalidRecord(str(error)) from None
+    if len(chain) <= APART:
+        raise InvalidRecord(f"{len(chain)} residues, of which no two are {APART} apart")
+    if len(ids) > (limit := source.most_tokens or len(ids)):
+        raise InvalidRecord(f"{len(chain)} residues, of which the model reads {limit - ends}; give it a part of them")
+    if set(ids[ends // 2 : len(ids) - ends // 2]) == {tokenizer.unk_token_id}:
+        known = sorted(word for word in tokenizer.get_vocab() if len(word) == 1)
+        raise InvalidRecord(f"{chain[:20]!r} has no residue that the model knows; these are {', '.join(known)}")
+    return chain
+
+
+def predict_contacts(source: Source, inputs: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
+    """Predict which residues of chains touch: of the L most probable pairs of L residues those above a threshold.
+
+    `i` and `j` count residues from 0. The score is that of the most probable pair, above the threshold or not.
+    """
+    threshold = options.get("threshold", CONTACT)
+    size = options.get("batch_size", 16) if source.tokenizer.pad_token_id is not None else 1
+    for start in range(0, len(inputs), size):
+        chains = inputs[start : start + size]
+        for chain, scores in zip(chains, contact_maps(source, chains), strict=True):
+            pairs = np.stack(ranked_pairs(scores), 1)[: len(chain)].tolist()
+            rows = [
+                {"i": i, "j": j, "residues": chain[i] + chain[j], "score": round(float(scores[i, j]), 4)}
+                for i, j in pairs
+                if scores[i, j] >= threshold
+            ]
+            yield {"prediction": rows, "score": float(scores[tuple(pairs[0])])}
+
+
+@torch.no_grad()
+def contact_maps(source: Source, chains: Sequence[str]) -> Iterator[NDArray[np.float32]]:
+    """Yield the probabilities of all pairs of residues of each chain (L, L)."""
+    tokens = source.tokenizer(list(chains), return_tensors="pt", padding=len(chains) > 1)
+    tokens.pop("token_type_ids", None)
+    logits = source.model(**tokens.to(source.model.device)).logits
+    lengths = tokens["attention_mask"].sum(-1) - ends_of(source.architecture)
+    for scores, length in zip(logits.float().sigmoid().cpu(), lengths.tolist(), strict=True):
+        yield scores[:length, :length].numpy()
