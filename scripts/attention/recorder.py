@@ -177,8 +177,13 @@ def record_global(recorder: Recorder, module: Any, given: dict[str, Any], output
 
 
 def record_axial(recorder: Recorder, module: Any, given: dict[str, Any], output: Any) -> None:
-    """Make one record of those of the chunks of a grid, with all of its rows: (B, I, J, D) -> (B * I, h, q, J)."""
+    """Make one record of those of the chunks of a grid, with all of its rows: (B, I, J, D) -> (B * I, h, q, J).
+
+    A single chain (B, L, D) has no chunks.
+    """
     grid, records = given["grid"], recorder.captured.records
+    if grid.ndim == 3:
+        return
     count = len(range(0, grid.shape[1], given["chunk_size"]))
     chunks = records[-count:]
     del records[-count:]

@@ -16,7 +16,7 @@ WORDS = {
     "vit_base_16": [*SMALL, *LAYERS],
     "clip_vit_b32": ["projection_dim=16"],
     "detr_r50": ["num_hidden_layers=1"],
-    "evoformer_small": [*SMALL, *LAYERS, "pair_hidden_size=8"],
+    "evoformer_small": [*SMALL, *LAYERS, "pair_hidden_size=8", "num_recycles=1"],
     "rnnsearch_50": ["hidden_size=16", "vocab_size=31"],
     "whisper_tiny": ["num_hidden_layers=1"],
 }
