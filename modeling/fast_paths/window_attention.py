@@ -20,10 +20,24 @@ COPIED = 2**20
 def attend_in_windows(attend: object, module: object, *heads: Tensor, mask: WindowMask, **kwargs: Any) -> Tensor:
     """Attend in chunks, row by row: (B, H, T, K), 2 x (B, G, S, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)."""
     count = heads[0].shape[1]
+    heads = tuple(repeat_heads(each, count // each.shape[1]).transpose(1, 2) for each in heads)
+    if torch.compiler.is_compiling():
+        return attend_together(heads, mask, kwargs)
     # In memory tokens come before heads, and chunks of them are views.
-    rows = [repeat_heads(each, count // each.shape[1]).transpose(1, 2).unbind() for each in heads]
+    rows = [each.unbind() for each in heads]
     mixed = [attend_in_row(row, mask, index, kwargs) for index, row in enumerate(zip(*rows, strict=True))]
     return torch.stack(mixed) if len(mixed) > 1 else mixed[0][None]
+
+
+def attend_together(heads: tuple[Tensor, ...], mask: WindowMask, kwargs: dict[str, Any]) -> Tensor:
+    """Attend in all rows at once, by a graph of any batch: rows are whole texts, alike in their masks and biases.
+
+    Shapes: (B, T, H, K), 2 x (B, S, H, K), bias (1 or N, H, C, W) -> (B, T, H, K)
+    """
+    (batch, _, count, _), bias = heads[0].shape, kwargs.get("position_bias")
+    kwargs = kwargs if bias is None else {**kwargs, "position_bias": bias.repeat(1, batch, 1, 1)}
+    together = tuple(each.transpose(0, 1).flatten(1, 2) for each in heads)
+    return attend_in_chunks(together, mask, 0, kwargs).unflatten(1, (batch, count)).transpose(0, 1)
 
 
 def repeat_heads(heads: Tensor, groups: int) -> Tensor:
@@ -60,7 +74,9 @@ def attend_in_chunks(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwar
     if bias is not None:
         added = added + (bias if len(bias) == 1 else of_row(bias.unflatten(0, (-1, chunks)), row))
     missing = chunks * size - len(query)
-    queries = F.pad(query, (0, 0, 0, 0, 0, missing)) if missing else query
+    # A graph that asks whether some are missing is one of two.
+    uneven = torch.compiler.is_compiling() or missing
+    queries = F.pad(query, (0, 0, 0, 0, 0, missing)) if uneven else query
     mixed, some = [], chunks_at_once(heads[1], mask)
     for start, own in enumerate(added.chunk(step)):
         chosen = queries[start::step].unflatten(0, (-1, size)).transpose(1, 2)

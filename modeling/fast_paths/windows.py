@@ -67,7 +67,8 @@ class WindowMask:
 
         Relative encodings add the same to all chunks where positions follow each other and no key lies apart.
         """
-        if not self.apart.numel() and bool((key_positions.diff() == 1).all()) and bool((positions.diff() == 1).all()):
+        even = can_read_values(positions) and not self.apart.numel()
+        if even and bool((key_positions.diff() == 1).all()) and bool((positions.diff() == 1).all()):
             first = self.queries.new_tensor([[self.left]]).long()
             near = torch.arange(self.keys.shape[-1])[None]
             return self.step * (first + torch.arange(self.queries.shape[-1])), self.step * near
@@ -85,14 +86,18 @@ class WindowMask:
 
 
 def can_use_windows(config: StackConfig, hidden: Tensor, sizes: MaskSizes, layout: TokenLayout) -> bool:
-    """Return True where keys are as many as tokens and the real ones of a row follow each other."""
-    if sizes.length == 1 or not can_read_values(hidden):
-        return False
-    if not isinstance(sizes.past, int) or sizes.total != sizes.past + sizes.length:
+    """Return True where keys are as many as tokens and the real ones of a row follow each other.
+
+    A compiled graph, which reads no values, takes chunks of whole texts alone; an exported one is for all lengths.
+    """
+    if sizes.length == 1 or not isinstance(sizes.past, int) or sizes.total != sizes.past + sizes.length:
         return False
     padding = layout.padding
-    if padding is None:
-        return True
+    if torch.compiler.is_compiling():
+        whole = padding is None and layout.documents is None
+        return whole and hidden.device.type == "cpu" and not torch.compiler.is_exporting()
+    if padding is None or not can_read_values(hidden):
+        return can_read_values(hidden)
     starts = (padding[:, 1:] & ~padding[:, :-1]).sum(-1) + padding[:, 0]
     return bool((starts <= 1).all())
 
@@ -131,8 +136,11 @@ def window_mask(
     if reach is None or (reach.drawn and layout.documents is not None):
         return None
     # In a causal stack the tokens that all see see nothing but what is before them.
-    rows = places_of(None if config.causal else layout.first(reach.first), span.query, span.queries)
-    apart = places_of(tokens_for_all(config, reach, layout), span.key, span.keys)
+    see_all, seen_by_all = None if config.causal else layout.first(reach.first), tokens_for_all(config, reach, layout)
+    if torch.compiler.is_compiling() and (see_all is not None or seen_by_all is not None or reach.drawn):
+        return None
+    rows = places_of(see_all, span.query, span.queries)
+    apart = places_of(seen_by_all, span.key, span.keys)
     if not is_sparse(config, pattern, span, apart.shape[1], rows.shape[1]):
         return None
     queries, starts = chunk_queries(reach, span)
@@ -193,7 +201,7 @@ def added_masks(
     Shapes: queries (1, N, C), keys (R, N, W), once (R, N, W), where a key is one that a chunk does not have yet
     """
     added = torch.zeros(max(len(layout.tokens), len(keys)), *queries.shape[1:], keys.shape[-1])
-    some = max(PAIRS // added[:, 0].numel(), 1)
+    some = len(added[0]) if torch.compiler.is_compiling() else max(PAIRS // added[:, 0].numel(), 1)
     parts = (each.split(some, dim=1) for each in (added, queries, keys, once))
     for part, own_queries, own_keys, own_once in zip(*parts, strict=True):
         seen = visible(predicate, layout, own_queries, own_keys) & own_once[:, :, None]

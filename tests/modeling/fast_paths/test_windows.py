@@ -321,3 +321,31 @@ def test_nothing_is_as_large_as_all_pairs(pattern: dict[str, Any], position: str
         largest[length] = made.numbers
     assert largest[4096] <= 2.1 * largest[2048] <= 4.3 * largest[1024]
     assert largest[4096] < (2 if inputs == "padded" else 1) * 4096**2 / 3
+
+
+COMPILED = [("decoder", "t5", "sliding"), ("encoder", "rope", "dilated")]
+
+
+@pytest.mark.parametrize(("family", "position", "pattern"), COMPILED)
+def test_a_compiled_graph_attends_in_chunks_for_any_batch_and_length(family: str, position: str, pattern: str) -> None:
+    make, model_class = STACKS[family]
+    sizes = {**SIZES, "num_hidden_layers": 1}
+    model = jittered(model_class(make(**sizes, position=position, **PATTERNS[pattern])))
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled: Any = torch.compile(model, backend=keep, fullgraph=True, dynamic=True)
+    options = {"use_cache": False} if family == "decoder" else {}
+    for batch, length in ((2, 29), (3, 33)):
+        with exact(), dense():
+            expected = run(model, input_ids=ids(batch, length), **options)
+        with exact(), mock.patch.multiple(windows, QUERIES=8, SHARE=100.0):
+            actual = run(compiled, input_ids=ids(batch, length), **options)
+        for one, other in zip(actual, expected, strict=True):
+            assert_close(one, other)
+    (graph,) = graphs
+    attention = [node for node in graph.graph.nodes if node.target is torch.nn.functional.scaled_dot_product_attention]
+    assert {node.args[0].meta["example_value"].shape[-2] for node in attention} == {8}
