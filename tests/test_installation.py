@@ -173,6 +173,8 @@ def heads():
     done = []
     for case in tiny.HEADS:
         model = case.build()
+        if type(model).__module__ in done:
+            continue
         inputs = case.inputs()
         if "Detection" in case.name:
             labels = inputs.pop("labels", None)
@@ -184,7 +186,7 @@ def heads():
         assert all(torch.equal(one, other) for (_, one), other in pairs), case.name
         with torch.no_grad():
             again(**inputs)
-        done.append(case.name)
+        done.append(type(model).__module__)
     return done
 
 
@@ -215,7 +217,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_the_base_builds_saves_loads_runs_and_trains_every_family(base: dict[str, Any]) -> None:
-    assert len(base["heads"]) > 20 and base["trained"] > 0
+    assert len(base["heads"]) == len(list((ROOT / "modeling").glob("modeling_*.py"))) and base["trained"] > 0
 
 
 def test_the_base_pushes_a_model_with_its_code(base: dict[str, Any]) -> None:

@@ -323,7 +323,7 @@ def test_nothing_is_as_large_as_all_pairs(pattern: dict[str, Any], position: str
     assert largest[4096] < (2 if inputs == "padded" else 1) * 4096**2 / 3
 
 
-COMPILED = [("decoder", "t5", "sliding"), ("encoder", "rope", "dilated")]
+COMPILED = [("decoder", "t5", "sliding"), pytest.param("encoder", "rope", "dilated", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("family", "position", "pattern"), COMPILED)
