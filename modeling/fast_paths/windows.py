@@ -22,6 +22,8 @@ from .reach import Reach, drawn_count, drawn_keys, reach_of, tokens_for_all
 
 # Queries in a chunk, and the share of all pairs from which on dense attention is as fast.
 QUERIES, SHARE = 64, 0.5
+# Where keys lie apart, chunks copy all of theirs: so much longer attention to them takes.
+COPYING = 1.25
 # Pairs whose masks are made at a time.
 PAIRS = 2**17
 
@@ -120,9 +122,11 @@ def is_sparse(config: StackConfig, pattern: str, span: TokenRange, apart: int = 
     reach = reach_of(config, pattern)
     if reach is None:
         return False
-    width = reach.near * (1 if config.causal else 2) + QUERIES + apart + drawn_count(config, reach, QUERIES)
+    apart += drawn_count(config, reach, QUERIES)
+    width = reach.near * (1 if config.causal else 2) + QUERIES + apart
     chunks = reach.step * -(-span.queries // (QUERIES * reach.step))
-    return chunks * QUERIES * width + rows * span.keys <= SHARE * span.queries * span.keys
+    pairs = chunks * QUERIES * width * (COPYING if apart else 1)
+    return pairs + rows * span.keys <= SHARE * span.queries * span.keys
 
 
 def window_mask(
