@@ -30,12 +30,14 @@ def attend_in_windows(attend: object, module: object, *heads: Tensor, mask: Wind
 
 
 def attend_together(heads: tuple[Tensor, ...], mask: WindowMask, kwargs: dict[str, Any]) -> Tensor:
-    """Attend in all rows at once, by a graph of any batch: rows are whole texts, alike in their masks and biases.
+    """Attend in all rows at once, by a graph of any batch: their mask is one, and no query sees all keys.
 
-    Shapes: (B, T, H, K), 2 x (B, S, H, K), bias (1 or N, H, C, W) -> (B, T, H, K)
+    Shapes: (B, T, H, K), 2 x (B, S, H, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)
     """
     (batch, _, count, _), bias = heads[0].shape, kwargs.get("position_bias")
-    kwargs = kwargs if bias is None else {**kwargs, "position_bias": bias.repeat(1, batch, 1, 1)}
+    if bias is not None:
+        rows = bias[None] if len(bias) == 1 else bias.unflatten(0, (-1, mask.chunks.shape[1]))
+        kwargs = {**kwargs, "position_bias": rows.expand(batch, -1, -1, -1, -1).transpose(0, 1).flatten(1, 2)}
     together = tuple(each.transpose(0, 1).flatten(1, 2) for each in heads)
     return attend_in_chunks(together, mask, 0, kwargs).unflatten(1, (batch, count)).transpose(0, 1)
 

@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from comparison import EXACT, decoder, encoder, exact, jittered
 from qkv.configuration.axes import BIAS_POSITIONS
 from qkv.modeling import masking
-from qkv.modeling.fast_paths import unpadding, windows
+from qkv.modeling.fast_paths import unpadding, window_attention, windows
 from qkv.modeling.modeling_decoder import QkvDecoderForCausalLM, QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderForSequenceClassification, QkvEncoderModel
 from sampling import sampled
@@ -349,3 +349,20 @@ def test_a_compiled_graph_attends_in_chunks_for_any_batch_and_length(family: str
     (graph,) = graphs
     attention = [node for node in graph.graph.nodes if node.target is torch.nn.functional.scaled_dot_product_attention]
     assert {node.args[0].meta["example_value"].shape[-2] for node in attention} == {8}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 0])
+def test_rows_together_are_those_one_by_one(rows: int) -> None:
+    """Biases may be those of rows, of all rows or of all chunks."""
+    model = QkvDecoderModel(decoder(**SIZES, position="none", **PATTERNS["dilated"]))
+    with torch.no_grad(), in_chunks() as built:
+        model(ids(2, 29))
+    (mask,) = built
+    _, chunks, size, width = mask.chunks.shape
+    draw = torch.Generator().manual_seed(0)
+    heads = [torch.randn(2, 29, count, 2, generator=draw).transpose(1, 2) for count in (4, 2, 2)]
+    options = {"position_bias": torch.randn(rows * chunks or 1, 4, size, width, generator=draw), "scaling": 1.0}
+    expected = window_attention.attend_in_windows(None, model, *heads, mask=mask, **options)
+    repeated = tuple(window_attention.repeat_heads(each, 4 // each.shape[1]).transpose(1, 2) for each in heads)
+    actual = window_attention.attend_together(repeated, mask, options)
+    torch.testing.assert_close(actual, expected)
