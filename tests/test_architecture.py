@@ -86,7 +86,7 @@ BUDGETS = {
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
 }
 # Of a whole folder, so that it can be read; the last lines let attention be observed.
-LINES = {"configuration": 2660, "modeling": 10097}
+LINES = {"configuration": 2660, "modeling": 10104}
 
 
 def parts(folder: str) -> list[Path]:

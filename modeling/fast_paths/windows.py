@@ -98,8 +98,10 @@ def can_use_windows(config: StackConfig, hidden: Tensor, sizes: MaskSizes, layou
     if torch.compiler.is_compiling():
         whole = padding is None and layout.documents is None
         return whole and hidden.device.type == "cpu" and not torch.compiler.is_exporting()
-    if padding is None or not can_read_values(hidden):
-        return can_read_values(hidden)
+    if not can_read_values(hidden):
+        return False
+    if padding is None:
+        return True
     starts = (padding[:, 1:] & ~padding[:, :-1]).sum(-1) + padding[:, 0]
     return bool((starts <= 1).all())
 

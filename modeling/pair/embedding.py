@@ -103,14 +103,18 @@ def check_recycled(config: QkvPairConfig, hidden: Tensor, pair: Tensor, recycled
     """Check residues (B, L, D) and pairs (B, L, L, C) of an earlier call, which have to be as its blocks left them."""
     if recycled is None:
         return
-    if not config.num_recycles or config.final_norm:
+    if not config.num_recycles:
+        raise ValueError("recycled needs a model that was built with num_recycles in its config, which is 0")
+    if config.final_norm:
         raise ValueError(
-            f"recycled needs a config with num_recycles, which is {config.num_recycles}, and final_norm=False: "
-            f"here it is {config.final_norm}, and a norm after the blocks changes what they return"
+            "recycled needs final_norm=False in the config: a norm after the last block changes its result"
         )
     shapes, expected = [tuple(part.shape) for part in recycled], [tuple(chain_of(hidden).shape), tuple(pair.shape)]
     if shapes != expected:
-        raise ValueError(f"recycled has the shapes {shapes}, but residues and pairs are {expected}")
+        raise ValueError(
+            f"recycled has the shapes {shapes}, but residues and pairs here are {expected}; give last_hidden_state and "
+            "pair_hidden_state of a call for the same chains"
+        )
 
 
 def check_bins(hidden: Tensor, bins: Tensor | None, count: int) -> None:

@@ -15,7 +15,7 @@ from qkv.scripts.training.progress import progress_display
 Chosen = NDArray[np.int64]
 # Of predicted and true classes; scikit-learn takes a thousand times as long to say the same of every resample.
 OF_CLASSES = ("accuracy", "f1_macro", "f1_weighted")
-CONTACTS = "contacts"  # whose chains are ranked once
+OF_CHAINS = "contacts"  # whose pairs are ranked once
 
 
 def intervals(evaluation: Evaluation, resamples: int, seed: int) -> dict[str, tuple[float, float]]:
@@ -62,9 +62,9 @@ def resampled(evaluation: Evaluation) -> Callable[[Chosen], dict[str, float]]:
     counts = {name: corpus_counts(SCORERS[name](), pairs) for name in names}
     of_classes = [name for name in metrics if name in OF_CLASSES]
     confusion = confusions(evaluation.answers) if of_classes else None
-    chains = [contact_counts(*own[0]) for own in evaluation.answers] if CONTACTS in metrics else []
+    chains = [contact_counts(*own[0]) for own in evaluation.answers] if OF_CHAINS in metrics else []
     of_chains = np.stack(chains) if chains else None
-    others = [name for name in metrics if name not in (*names, *of_classes, CONTACTS)]
+    others = [name for name in metrics if name not in (*names, *of_classes, OF_CHAINS)]
 
     def measure(chosen: Chosen) -> dict[str, float]:
         values = evaluation.metrics(chosen.tolist(), others)

@@ -108,6 +108,14 @@ def test_passes_may_be_called_one_by_one():
     close(outputs.msa_hidden_state, whole.msa_hidden_state)
 
 
+def test_returned_weights_of_a_chain_have_gradients():
+    outputs = model_of(attn_implementation="eager")(IDS, output_attentions=True)
+    for weights in outputs.attentions:
+        weights.retain_grad()
+    outputs.last_hidden_state.sin().sum().backward()
+    assert all(weights.grad.abs().max() > 0 for weights in outputs.attentions)
+
+
 def test_only_the_last_pass_has_gradients():
     """Those of two passes are those of one that starts from the first's result."""
     model = model_of(num_recycles=1, final_norm=False)
@@ -211,7 +219,7 @@ WRONG = [
     ({"msa_ids": MSA[:, :, :3]}, EVERYTHING, ("msa_ids", "(2, 2, 3)")),
     ({"msa_ids": MSA, "msa_attention_mask": MASK}, EVERYTHING, ("msa_attention_mask", "(2, 6)")),
     ({"num_recycles": 2}, {}, ("num_recycles=2",)),
-    ({"recycled": STATES}, {}, ("recycled", "num_recycles", "is 0")),
+    ({"recycled": STATES}, {}, ("recycled", "num_recycles in its config", "is 0")),
     ({"recycled": STATES}, EVERYTHING, ("recycled", "final_norm=False")),
     ({"recycled": STATES}, {**EVERYTHING, "final_norm": False}, ("recycled", "(2, 1, 1)", "(2, 6, 8)")),
     ({"distance_bins": bins()}, {}, ("distance_bins", "num_distance_bins")),

@@ -2,11 +2,12 @@
 
 import pytest
 import torch
+from torch import nn
 
 import reference
 from comparison import assert_same, draw, gate_of, jittered, linear_of, norm_of
 from comparison import pair as config_of
-from qkv.modeling.pair.axial_attention import AxialAttention, PairBias, TriangleAttention, mask_scores
+from qkv.modeling.pair.axial_attention import AxialAttention, PairBias, TriangleAttention, in_chunks, mask_scores
 
 LENGTH = 4
 REAL = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0]]).bool()
@@ -74,3 +75,17 @@ def test_triangle_attention(padded, ending, chunk_size, backend):
         gated = reference.gate_values(torch.cat(mixed, dim=-1), row, gate_of(own))
         expected.append(linear_of(own.o_proj, gated))
     assert_same(actual, torch.stack(expected), pair, *module.parameters())
+
+
+class Doubled(nn.Module):
+    """Rows times two, two rows at a time."""
+
+    def forward(self, rows):
+        return in_chunks(lambda part: (2 * part, None), rows, 2)[0]
+
+
+def test_an_exported_graph_has_any_number_of_rows():
+    free = ({1: torch.export.Dim("rows", min=3, max=99)},)
+    program = torch.export.export(Doubled(), (draw(2, 5, LENGTH),), dynamic_shapes=free).module()
+    rows = draw(2, 8, LENGTH)
+    assert torch.equal(program(rows), 2 * rows)
