@@ -32,7 +32,7 @@ class QkvDecoderConfig(StackConfig):
     model_type = "qkv_decoder"
     causal: ClassVar[bool] = True
     frontend: ClassVar[FrontendName] = "tokens"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
     auto_classes: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_decoder.QkvDecoderConfig",
         "AutoModel": "modeling_decoder.QkvDecoderModel",

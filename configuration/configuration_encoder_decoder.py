@@ -42,7 +42,7 @@ class Seq2SeqConfig(CompositeConfig):
         eos_token_id: Token or tokens that end a text.
     """
 
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
     # The width by the name that tools know from T5 and BART.
     attribute_map: ClassVar[dict[str, str]] = {"d_model": "hidden_size"}
     encoder: AnyEncoderPart = None  # type: ignore[assignment]  # made in __post_init__

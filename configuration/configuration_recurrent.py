@@ -43,7 +43,7 @@ class QkvRecurrentConfig(QkvConfig):
     """
 
     model_type = "qkv_recurrent"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
     frontend: ClassVar[FrontendName] = "tokens"
     start_with_last_token: ClassVar[bool] = False
     # Each half of the model has a plan of its own.

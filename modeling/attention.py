@@ -125,7 +125,7 @@ class SelfAttention(Attention):
         if isinstance(past_key_values, EncoderDecoderCache):
             past_key_values = past_key_values.self_attention_cache
         if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
+            key, value = past_key_values.update(key, value, self.layer_idx, kwargs=kwargs)
         backend = backend_of(self, kwargs)
         kwargs |= {"dropout": self.dropout, "sliding_window": self.sliding_window}
         kwargs |= score_biases(position, query, backend)

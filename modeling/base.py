@@ -12,6 +12,7 @@ from transformers.utils.generic import ModelOutput
 
 from ..configuration.configuration_base import QkvConfig
 from .checks.inputs import check_family
+from .checks.keywords import either_cache_name
 
 Forward = TypeVar("Forward", bound=Callable[..., ModelOutput])
 
@@ -27,7 +28,7 @@ class QkvPreTrainedModel(PreTrainedModel):
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = True
-    _skip_keys_device_placement = ["past_key_values"]
+    _skip_keys_device_placement = ["past_key_values", "cache"]
     _supports_flash_attn = True
     _supports_sdpa = True
     _supports_flex_attn = True
@@ -39,6 +40,12 @@ class QkvPreTrainedModel(PreTrainedModel):
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
     _remove_padding: bool | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the forward of every model take its cache by either name."""
+        super().__init_subclass__(**kwargs)
+        if "forward" in vars(cls):
+            cls.forward = either_cache_name(cls.forward)  # type: ignore[method-assign]
 
     def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
         check_family(self, config)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, flash_attention_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -90,7 +91,7 @@ def score_biases(position: PositionState, query: Tensor, implementation: str) ->
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
     """Return the attention backend of this forward: eager when attention weights are requested."""
     implementation = "eager" if wants_weights(config, kwargs) else str(config._attn_implementation)
-    check_backend(config, implementation, paged=kwargs.get("cache") is not None)
+    check_backend(config, implementation, paged=isinstance(kwargs.get("cache"), PagedAttentionCache))
     if kwargs.get("global_attention_mask") is not None:
         check_global_mask(config, implementation)
     return implementation

@@ -24,15 +24,15 @@ from transformers.utils.output_capturing import capture_outputs
 
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
+from .checks.keywords import CACHE, cache_field
 from .fast_paths.generation import FastGenerationMixin
+from .generation import GenerationInputs
 from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count, classification, next_tokens
 from .kernel import check_backend
-from .kernels.state_cache import hold_states
-from .masking import GivenMask, Mask, build_masks
+from .masking import GivenMask
 from .position.hooks import Embedded
-from .position.token_layout import MaskSizes
 from .stack import Stack
 
 
@@ -68,36 +68,16 @@ class QkvDecoderModel(Stack):
             past_key_values = DynamicCache(config=self.config)
         hidden = self.run(Embedded(inputs_embeds, attention_mask), position_ids, past_key_values, **kwargs)
         return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden, past_key_values=past_key_values if use_cache else None
+            last_hidden_state=hidden, **cache_field(past_key_values if use_cache else None)
         )
 
 
 def output_fields(outputs: ModelOutput) -> dict[str, Any]:
     """Return the cache, hidden states and attentions of a model's output, for that of its head."""
-    return {name: getattr(outputs, name) for name in ("past_key_values", "hidden_states", "attentions")}
+    return {name: getattr(outputs, name) for name in (CACHE, "hidden_states", "attentions")}
 
 
-class StaticMasks:
-    """Build the masks of a static cache ahead of a compiled step, for any pattern and position encoding."""
-
-    @staticmethod
-    def create_masks_for_generate(
-        config: Any,
-        inputs_embeds: Tensor,
-        attention_mask: Tensor | None,
-        past_key_values: Cache,
-        position_ids: Tensor | None = None,
-        **kwargs: object,
-    ) -> dict[str, Mask]:
-        """Return a mask for each pattern in use, and the key positions that relative encodings need."""
-        config = config.get_text_config(decoder=True)
-        hold_states(config, past_key_values)
-        sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
-        built = build_masks(config, inputs_embeds, sizes, attention_mask, position_ids)
-        return {**built.masks, "key_positions": built.key_positions}
-
-
-class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, FastGenerationMixin, GenerationMixin):
+class QkvDecoderForCausalLM(GenerationInputs, QkvPreTrainedModel, FastGenerationMixin, GenerationMixin):
     """Predict the next token and generate: `input_ids -> QkvDecoderModel -> lm_head -> logits (B, T, V)`."""
 
     config: QkvDecoderConfig
@@ -124,7 +104,7 @@ class QkvDecoderForCausalLM(StaticMasks, QkvPreTrainedModel, FastGenerationMixin
         if (
             not isinstance(mask, Tensor)
             or mask.ndim != 2
-            or kwargs.get("past_key_values") is not None
+            or any(isinstance(value, Cache) for value in kwargs.values())
             or bool(mask[:, -1].all())
         ):
             return parent.generate(inputs, *args, **kwargs)

@@ -19,12 +19,14 @@ from ..configuration.configuration_decoder import QkvDecoderConfig
 from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfig, Seq2SeqConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
+from .checks.keywords import CACHE, cache_field
 from .fast_paths.generation import FastGenerationMixin
+from .generation import GenerationInputs
 from .heads.head import last_token, scale_for_head
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import IGNORED, Count
 from .masking import GivenMask
-from .modeling_decoder import QkvDecoderModel, StaticMasks
+from .modeling_decoder import QkvDecoderModel
 from .modeling_encoder import QkvEncoderModel
 
 # An encoder's output of an earlier call, which may have become a tuple.
@@ -183,7 +185,7 @@ def both_sides(encoder: ModelOutput, decoder: Any) -> Seq2SeqModelOutput:
     """Join the outputs of the two stacks."""
     return Seq2SeqModelOutput(
         last_hidden_state=decoder.last_hidden_state,
-        past_key_values=decoder.past_key_values,
+        **cache_field(decoder.get(CACHE)),
         decoder_hidden_states=decoder.hidden_states,
         decoder_attentions=decoder.attentions,
         cross_attentions=decoder.cross_attentions,
@@ -207,7 +209,7 @@ def shift_right(ids: Tensor, config: QkvConfig) -> Tensor:
     return torch.cat((start, ids[:, :-1]), dim=1)
 
 
-class Seq2SeqLMBase(StaticMasks, SharedTablesMixin):
+class Seq2SeqLMBase(GenerationInputs, SharedTablesMixin):
     """Score the next token of a text, from an encoder-decoder's last hidden state.
 
     In training with labels only the loss is computed, without logits and cache, unless `skip_logits=False`.

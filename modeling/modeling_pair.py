@@ -13,7 +13,8 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ..configuration.configuration_pair import QkvPairConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
-from .checks.inputs import check_embeddings, check_spelling
+from .checks.inputs import check_embeddings
+from .checks.keywords import check_keywords
 from .frontends import FRONTENDS
 from .heads.contact import symmetrize
 from .heads.head import label_classifier, token_output
@@ -92,7 +93,7 @@ class QkvPairModel(QkvPreTrainedModel):
         the last has gradients; the first goes on from `recycled`, residues (B, L, D) and pairs of an earlier call.
         """
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
-        check_spelling(self.forward, kwargs)
+        check_keywords(type(self).forward, kwargs)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         check_embeddings(hidden, self.config.hidden_size)
         mask, sequence_mask = real_residues(hidden, attention_mask), None

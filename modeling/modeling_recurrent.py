@@ -12,6 +12,8 @@ from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .base import can_return_tuple
+from .checks.keywords import CACHE
+from .generation import GenerationInputs
 from .heads.loss import Count, cross_entropy
 from .modeling_encoder_decoder import (
     EncoderOutputs,
@@ -73,7 +75,9 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         return RecurrentCache(self.config.num_hidden_layers) if due and past_key_values is None else past_key_values
 
 
-class QkvRecurrentForConditionalGeneration(SharedTablesMixin, QkvRecurrentPreTrainedModel, GenerationMixin):
+class QkvRecurrentForConditionalGeneration(
+    GenerationInputs, SharedTablesMixin, QkvRecurrentPreTrainedModel, GenerationMixin
+):
     """Translate as in 2014 and 2015: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvRecurrentConfig
@@ -102,14 +106,14 @@ class QkvRecurrentForConditionalGeneration(SharedTablesMixin, QkvRecurrentPreTra
     ) -> Any:
         """Prepare a recurrent cache, where transformers would make one for keys and values."""
         implementation = generation_config.cache_implementation
-        if generation_config.use_cache is False or model_kwargs.get("past_key_values") is not None:
+        if generation_config.use_cache is False or model_kwargs.get(CACHE) is not None:
             return
         if implementation not in (None, "dynamic", "static"):
             raise ValueError(
                 f"cache_implementation={implementation!r} is for keys and values, a recurrent state has a size of its "
                 "own; leave it out"
             )
-        cache = model_kwargs["past_key_values"] = RecurrentCache(self.config.num_hidden_layers)
+        cache = model_kwargs[CACHE] = RecurrentCache(self.config.num_hidden_layers)
         if generation_config.is_assistant:
             cache.activate_past_recording()
 

@@ -19,6 +19,7 @@ from transformers.models.whisper.generation_whisper import WhisperGenerationMixi
 from ..configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
 from .fast_paths.generation import FastGenerationMixin
+from .generation import generation_options
 from .heads.language_modeling import skips_logits
 from .masking import GivenMask
 from .modeling_audio_encoder import QkvAudioEncoderModel
@@ -120,7 +121,7 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, FastGenerationMixin
         named = (kwargs.pop("inputs", None), kwargs.pop("input_features", None))
         features = args or [value for value in named if value is not None][:1] or (None,)
         with self.laid_out(kwargs.get("assistant_model")):
-            return TRANSCRIPTIONS[self.config.transcription](self, *features, **kwargs)
+            return TRANSCRIPTIONS[self.config.transcription](self, *features, **generation_options(kwargs))
 
     def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         """Leave a prompt where Whisper has it, before the start token; transformers does so for its own class alone."""

@@ -14,6 +14,7 @@ from ..configuration.configuration_stack import StackConfig
 from .attention import Attention
 from .base import QkvPreTrainedModel
 from .checks.inputs import check_length, check_stack_inputs
+from .checks.keywords import check_keywords, layer_cache
 from .fast_paths.first_tokens import read_index, read_tokens
 from .fast_paths.unpadding import keep_padding, remove_padding
 from .frontends import FRONTENDS
@@ -78,7 +79,8 @@ class Stack(QkvPreTrainedModel):
         The mask of `embedded` may also be a finished one, or what `generate` and continuous batching prepared.
         """
         check_stack_inputs(self, self.config, embedded.hidden, past_key_values, kwargs)
-        kwargs["attention_implementation"] = attention_backend(self.config, kwargs)
+        backend = kwargs["attention_implementation"] = attention_backend(self.config, kwargs)
+        check_keywords(type(self).forward, kwargs, backend)
         hold_states(self.config, past_key_values)
         memory, memory_mask = kwargs.pop("encoder_hidden_states", None), kwargs.pop("encoder_attention_mask", None)
         cache = cache_of_stage(self.layers, self.config.layer_patterns, past_key_values)
@@ -91,7 +93,7 @@ class Stack(QkvPreTrainedModel):
         states = self.position_states(
             embedded._replace(hidden=hidden), masks, sizes, kwargs.pop("encoder_position_embeddings", None)
         )
-        kwargs |= {"past_key_values": past_key_values, "position_ids": masks.positions}
+        kwargs |= {"past_key_values": layer_cache(past_key_values, kwargs), "position_ids": masks.positions}
         context = [(masks.masks[pattern], states[pattern]) for pattern in self.config.layer_patterns]
         index = read_index(self.config, inputs, tokens_read, kwargs["attention_implementation"])
         if index is not None and tokens_read:

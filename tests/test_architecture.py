@@ -33,7 +33,7 @@ RANKS = {
         {"presets", "backward_compatibility"},
     ],
     "modeling": [
-        {"pipeline_stage"},
+        {"pipeline_stage", "checks.keywords"},
         {"checks.inputs"},
         {"checks.sound", "checks.images", "position.token_layout", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "fast_paths.reach", "normalization"},
@@ -42,7 +42,7 @@ RANKS = {
         {"position", "feed_forward", "heads.loss", "fast_paths.one_token", "fast_paths.weight_copies"},
         {"heads.matching", "fast_paths.unpadding"},
         {"kernel", "fast_paths.first_tokens", "kernels.chunks", "kernels.state_cache"},
-        {"attention"},
+        {"attention", "generation"},
         {"pair.axial_attention", "pair.triangles", "pair.embedding"},
         {"pair.outer_product"},
         {"pair.block"},

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import DynamicCache, GenerationConfig, PreTrainedModel
 from transformers.generation.configuration_utils import ContinuousBatchingConfig
+from transformers.generation.continuous_batching import PagedAttentionCache
 
 import qkv.modeling as models
 import tiny
@@ -310,6 +311,6 @@ def test_continuous_batching_refuses_what_it_would_lose(fields: dict, lost: str,
     with raises_sentence("continuous batching", lost, "generate"):
         model.generate_batch([[5, 6, 7]], generation_config=greedy(), continuous_batching_config=SMALL)
     # Whoever drives the paged cache by hand is told the same.
-    positions = torch.arange(3)[None]
+    positions, paged = torch.arange(3)[None], object.__new__(PagedAttentionCache)
     with raises_sentence("continuous batching", lost, "generate"):
-        forward(model, input_ids=torch.tensor([[5, 6, 7]]), position_ids=positions, cache=object(), use_cache=False)
+        forward(model, input_ids=torch.tensor([[5, 6, 7]]), position_ids=positions, cache=paged, use_cache=False)

@@ -5,10 +5,6 @@ Shapes are always looked at; values only where a look costs nothing and changes 
 Shapes: B batch, T queries, S keys, D hidden_size, V classes or vocabulary.
 """
 
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
-from functools import cache
-from inspect import signature
 from typing import Any
 
 import torch
@@ -27,29 +23,12 @@ def can_read_values(tensor: Tensor) -> bool:
     return real and not torch.compiler.is_compiling()
 
 
-@cache
-def intended_name(forward: Callable[..., object], name: str) -> str | None:
-    """Return the input that an unknown name misspells, if it is close to one."""
-    known = {*signature(forward).parameters, "encoder_hidden_states", "encoder_attention_mask", "labels"}
-    close = [] if name in known else get_close_matches(name, sorted(known), n=1, cutoff=0.85)
-    return close[0] if close else None
-
-
 def check_family(model: PreTrainedModel, config: PreTrainedConfig) -> None:
     """Raise ValueError where a model is built from the config of another family."""
     needed = getattr(model, "config_class", None)
     if needed and needed.model_type and getattr(config, "model_type", None) != needed.model_type:
         name = type(model).__name__
         raise ValueError(f"{name} needs a config of type {needed.__name__}, got {type(config).__name__}")
-
-
-def check_spelling(forward: Callable[..., object], names: Iterable[str]) -> None:
-    """Raise on a name close to that of an input; others pass, backends take more than a model knows."""
-    if torch.compiler.is_compiling():
-        return
-    for name in names:
-        if right := intended_name(forward, name):
-            raise ValueError(f"there is no input {name!r}; did you mean {right!r}?")
 
 
 def check_range(name: str, ids: Tensor, count: int, kind: str, mend: str) -> None:
@@ -106,8 +85,7 @@ def check_token_types(token_type_ids: Tensor, hidden: Tensor, kinds: int) -> Non
 def check_stack_inputs(
     stack: Any, config: StackConfig, hidden: Tensor, past: Cache | None, kwargs: dict[str, Any]
 ) -> None:
-    """Check embedding, cache and memory shapes; reject misspelt keyword arguments."""
-    check_spelling(type(stack).forward, kwargs)
+    """Check embedding, cache and memory shapes."""
     memory = kwargs.get("encoder_hidden_states")
     check_embeddings(hidden, config.hidden_size if is_elsewhere(stack.layers[0]) else config.embedding_width)
     if past is not None:

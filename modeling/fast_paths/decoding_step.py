@@ -13,6 +13,7 @@ from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from ..checks.inputs import check_length
+from ..checks.keywords import cache_field
 from ..kernel import attention_backend
 from ..masking import Mask, build_masks, build_memory_mask
 from ..pipeline_stage import is_elsewhere
@@ -54,7 +55,7 @@ class DecodingStep:
             return type(self.stack).forward(self.stack, *given, use_cache=use_cache, **kwargs)
         memory = [kwargs.get(name) for name in GIVEN]
         hidden = self.run(input_ids, attention_mask, position_ids, past_key_values, memory)
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=past_key_values)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, **cache_field(past_key_values))
 
     def run(
         self,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
+from ..checks.keywords import CACHE
 from ..kernels.state_cache import hold_states
 from .decoding_step import DecodingStep, can_step
 from .weight_copies import MOST_COPIED, WIDE, LinearStep, can_copy
@@ -161,9 +162,9 @@ class FastGenerationMixin:
     ) -> Any:
         """Prepare the cache as transformers does, with room for what follows; windows and other kinds stay."""
         parent: Any = super()
-        given = model_kwargs.get("past_key_values")
+        given = model_kwargs.get(CACHE)
         parent._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
-        cache = model_kwargs.get("past_key_values")
+        cache = model_kwargs.get(CACHE)
         model: Any = self
         hold_states(model.config.get_text_config(decoder=True), cache)
         if given is None and cache is not None:

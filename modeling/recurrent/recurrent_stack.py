@@ -3,7 +3,7 @@
 Shapes: B batch, T targets, S sources, D hidden_size, M memory_size, P readout_size, R vectors of a cell's state.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from ...configuration.configuration_recurrent import QkvRecurrentConfig
 from ..base import QkvPreTrainedModel, exactly_one
-from ..checks.inputs import check_embeddings, check_padding_mask, check_spelling
+from ..checks.inputs import check_embeddings, check_padding_mask
+from ..checks.keywords import cache_field, check_keywords
 from ..frontends import FRONTENDS
 from .attention_decoder import ATTENTION_DECODERS, READOUTS, AttentionDecoder, last_states
 from .cells import CELLS, RecurrentDecoderLayer, RecurrentLayer, StepMode, reading_orders
@@ -114,11 +115,11 @@ class RecurrentHalf(QkvRecurrentPreTrainedModel):
         self.embed_tokens = FRONTENDS[config.frontend](config)
         self.embed_dropout = nn.Dropout(config.embedding_dropout)
 
-    def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, others: Iterable[str]) -> Tensor:
+    def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None, others: Mapping[str, object]) -> Tensor:
         """Return embeddings (B, T, D) of exactly one of the two, after checking them and the names of other inputs."""
         exactly_one(input_ids=input_ids, inputs_embeds=inputs_embeds)
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        check_spelling(type(self).forward, others)
+        check_keywords(type(self).forward, others)
         check_embeddings(hidden, self.config.embedding_width)
         return self.embed_dropout(hidden)
 
@@ -206,7 +207,7 @@ class QkvRecurrentDecoder(RecurrentHalf):
         memory = check_recurrent_memory(encoder_hidden_states, encoder_attention_mask, hidden, width)
         keep, cache = self.new_token_mask(attention_mask, hidden, past_key_values), past_key_values
         hidden = self.run(hidden, memory, real(encoder_attention_mask, memory), keep, cache)
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, past_key_values=cache)
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden, **cache_field(cache))
 
     def new_token_mask(self, mask: Tensor | None, hidden: Tensor, cache: Cache | None) -> Tensor | None:
         """Cut the mask (B, T) of the new tokens from that of all there were; None when none is padding."""

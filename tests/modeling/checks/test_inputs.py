@@ -47,32 +47,6 @@ def test_models_without_values_run(device: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "attention_mask",
-        "labels",
-        "encoder_hidden_states",
-        "output_attentions",
-        "output_hidden_states",
-        "num_items_in_batch",
-        "cu_seq_lens_q",
-        "cu_seq_lens_k",
-        "max_length_q",
-        "cache",
-        "head_mask",
-        "decoder_input_ids",
-        "past_key_value",
-        "special_tokens_mask",
-        "overflow_to_sample_mapping",
-    ],
-)
-def test_names_that_others_hand_through_pass(name: str) -> None:
-    for model_class in (QkvEncoderModel, QkvDecoderModel):
-        right = inputs.intended_name(model_class.forward, name)
-        assert right is None or (name, right) == ("past_key_value", "past_key_values")
-
-
-@pytest.mark.parametrize(
     ("scores", "labels"),
     [
         ((2, 5, 11), IDS),

@@ -1,0 +1,140 @@
+"""Keywords of a forward: the cache by either of its names, and no tensor or cache that nothing reads.
+
+transformers 5.24 renamed `past_key_values` to `cache`.
+"""
+
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from functools import cache, wraps
+from inspect import signature
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache
+from transformers.generation.continuous_batching import PagedAttentionCache
+from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+OLD_NAME, NEW_NAME = "past_key_values", "cache"
+# The name that the installed transformers reads in outputs and hands over; forwards of ours name the old one.
+CACHE = NEW_NAME if NEW_NAME in BaseModelOutputWithPast.__dataclass_fields__ else OLD_NAME
+
+
+def rename_cache(keywords: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the keywords with the cache under this name, whichever of the two it has.
+
+    The paged cache of continuous batching is also called `cache`, is no `Cache`, and keeps its name.
+    """
+    other = OLD_NAME if name == NEW_NAME else NEW_NAME
+    if other not in keywords or isinstance(keywords[other], PagedAttentionCache):
+        return keywords
+    renamed = {key: value for key, value in keywords.items() if key != other}
+    if renamed.get(name) is None:
+        return {**renamed, name: keywords[other]}
+    if keywords[other] is None:
+        return renamed
+    raise TypeError(f"got both {name!r} and {other!r}, two names of the cache; give one of them")
+
+
+def either_cache_name(function: Function) -> Function:
+    """Let a function that names `past_key_values` take its cache as `cache`, too."""
+    if OLD_NAME not in signature(function).parameters:
+        return function
+
+    @wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **(rename_cache(kwargs, OLD_NAME) if NEW_NAME in kwargs else kwargs))
+
+    return renamed  # type: ignore[return-value]
+
+
+def cache_field(cache: Cache | None) -> dict[str, Any]:
+    """Return the field of an output that holds the cache, by the name that the installed transformers reads."""
+    return {CACHE: cache}
+
+
+def layer_cache(cache: Cache | None, options: dict[str, Any]) -> Any:
+    """Return the cache that layers write; from transformers 5.24 on, that of continuous batching, too.
+
+    Before, transformers' attention functions wrote it, and found it among the options.
+    """
+    return options.pop(NEW_NAME) if CACHE == NEW_NAME and options.get(NEW_NAME) is not None else cache
+
+
+# Keywords that stacks read, beside those that their signatures name.
+STACK_OPTIONS = frozenset(
+    {
+        "encoder_hidden_states",
+        "encoder_attention_mask",
+        "encoder_position_embeddings",
+        "global_attention_mask",
+        "global_tokens",
+    }
+)
+# Tensors that go through to attention functions: where documents packed in a row begin. Continuous batching and the
+# functions of serving engines are given more, which only they know.
+ATTENTION_OPTIONS = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
+
+
+@cache
+def input_names(forward: Callable[..., object]) -> frozenset[str]:
+    """Return the inputs that a forward names."""
+    return frozenset(signature(forward).parameters)
+
+
+@cache
+def intended_name(forward: Callable[..., object], name: str) -> str | None:
+    """Return the input that an unknown name misspells, if it is close to one."""
+    known = {*input_names(forward), "encoder_hidden_states", "encoder_attention_mask", "labels"}
+    close = [] if name in known else get_close_matches(name, sorted(known), n=1, cutoff=0.85)
+    return close[0] if close else None
+
+
+def check_keywords(forward: Callable[..., object], options: Mapping[str, object], backend: str = "eager") -> None:
+    """Raise on a name close to that of an input, and on a tensor or a cache that nothing reads.
+
+    Left unread, each would give other numbers without a word. Flags of other names pass.
+    """
+    for name, value in options.items():
+        right = None if torch.compiler.is_compiling() else intended_name(forward, name)
+        if right is not None:
+            raise ValueError(f"there is no input {name!r}; did you mean {right!r}?")
+        if is_unread(name, value) and not is_passed_on(options, backend):
+            raise TypeError(
+                f"{forward.__qualname__}() got an unexpected keyword {name!r} with a {type(value).__name__}, which "
+                "nothing reads; leave it out, or use the name of an input"
+            )
+
+
+def is_unread(name: str, value: Any) -> bool:
+    """Return True for a tensor or a cache by a name that neither stacks nor attention functions know."""
+    known = name in STACK_OPTIONS or name in ATTENTION_OPTIONS
+    return not known and holds_numbers(value) and not is_one_segment(name, value)
+
+
+def is_passed_on(options: Mapping[str, object], backend: str) -> bool:
+    """Return True where attention functions know more keywords: with a paged cache, or with a serving engine."""
+    return isinstance(options.get("cache"), PagedAttentionCache) or is_engine(backend)
+
+
+def is_engine(backend: str) -> bool:
+    """Return True for an attention function that is neither ours nor one of transformers."""
+    attend = ALL_ATTENTION_FUNCTIONS.get(backend)
+    return attend is not None and not getattr(attend, "__module__", "").startswith("transformers.")
+
+
+def is_one_segment(name: str, value: Any) -> bool:
+    """Return True for the token types, all 0, that tokenizers return for models that have none."""
+    zeros = name == "token_type_ids" and isinstance(value, Tensor)
+    return zeros and (torch.compiler.is_compiling() or not value.any())
+
+
+def holds_numbers(value: Any) -> bool:
+    """Return True for a tensor, a cache, and what holds one."""
+    if isinstance(value, Mapping):
+        return any(holds_numbers(each) for each in value.values())
+    if isinstance(value, list | tuple):
+        return any(holds_numbers(each) for each in value)
+    return isinstance(value, Tensor | Cache) or hasattr(value, "get_seq_length")

@@ -1,0 +1,88 @@
+"""Inputs of steps of `generate`: the cache by either name, masks of static caches, a check that no token is lost."""
+
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import transformers
+from torch import Tensor
+from transformers import GenerationMixin
+from transformers.cache_utils import Cache, EncoderDecoderCache
+
+from .checks.keywords import CACHE, OLD_NAME, either_cache_name, rename_cache
+from .kernels.state_cache import hold_states
+from .masking import Mask, build_masks
+from .position.token_layout import MaskSizes
+
+
+class GenerationInputs:
+    """Take the cache by either name in `generate`, and check at each step that it holds the tokens left out."""
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """Generate as transformers does; a cache may be called `past_key_values` or `cache`, labels are left out."""
+        parent: Any = super()
+        return parent.generate(*args, **generation_options(kwargs))
+
+    @wraps(GenerationMixin.prepare_inputs_for_generation)
+    def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        parent: Any = super()
+        inputs = parent.prepare_inputs_for_generation(input_ids, *args, **rename_cache(kwargs, CACHE))
+        check_step(input_ids, inputs, is_first=bool(kwargs.get("is_first_iteration")))
+        # Whoever changes these inputs on the way, as PEFT does for its prefix, finds the name in the signature.
+        return rename_cache(inputs, OLD_NAME)
+
+    @staticmethod
+    @either_cache_name
+    def create_masks_for_generate(
+        config: Any,
+        inputs_embeds: Tensor,
+        attention_mask: Tensor | None,
+        past_key_values: Cache,
+        position_ids: Tensor | None = None,
+        **kwargs: object,
+    ) -> dict[str, Mask]:
+        """Build the masks of a static cache ahead of a compiled step, for any pattern and position encoding.
+
+        Return a mask for each pattern in use, and the key positions that relative encodings need.
+        """
+        config = config.get_text_config(decoder=True)
+        hold_states(config, past_key_values)
+        sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
+        built = build_masks(config, inputs_embeds, sizes, attention_mask, position_ids)
+        return {**built.masks, "key_positions": built.key_positions}
+
+
+def generation_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of `generate` by its own names, without the labels that Seq2SeqTrainer leaves among them."""
+    return {name: value for name, value in rename_cache(options, CACHE).items() if name != "labels"}
+
+
+# The tokens that were handed over beside a cache, where these were all: of a first step, as a rule.
+HANDED_OVER: WeakKeyDictionary[Cache, int] = WeakKeyDictionary()
+
+
+def check_step(input_ids: Tensor, inputs: dict[str, Any], *, is_first: bool) -> None:
+    """Raise RuntimeError unless a step has each token so far (B, T) once: from its inputs or from its cache.
+
+    A release of transformers that hands either over in another way would otherwise write other tokens.
+    """
+    names = ("decoder_input_ids", "input_ids", "inputs_embeds")
+    handed = next((inputs[name].shape[1] for name in names if inputs.get(name) is not None), 0)
+    total, caches = input_ids.shape[1], [value for value in inputs.values() if isinstance(value, Cache)]
+    again = handed == total and not is_first and any(HANDED_OVER.get(cache) == total - 1 for cache in caches)
+    if again or (handed < total and not any(holds(cache, total - handed) for cache in caches)):
+        held = [int(cache.get_seq_length()) for cache in caches] or "none"
+        raise RuntimeError(
+            f"generate of transformers {transformers.__version__} handed over {handed} of {total} tokens, a cache of "
+            f"{held}, so that some are lost or read twice; use_cache=False generates without a cache"
+        )
+    HANDED_OVER.update(dict.fromkeys(caches, total) if handed == total else {})
+
+
+def holds(cache: Cache, tokens: int) -> bool:
+    """Return True for a cache of at least so many tokens; of a count on an accelerator only that there is one."""
+    length: Any = cache.get_seq_length()
+    if isinstance(length, Tensor) and length.device.type != "cpu":
+        part: Any = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        return all(layer.is_initialized for layer in part.layers)
+    return int(length) >= tokens

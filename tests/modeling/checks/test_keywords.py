@@ -1,0 +1,133 @@
+"""Keywords: the cache by either name, and no tensor or cache that nothing reads, in every family."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import AttentionInterface, DynamicCache, PreTrainedModel, StaticCache
+from transformers.generation.continuous_batching import PagedAttentionCache
+from transformers.modeling_outputs import BaseModelOutput
+
+import tiny
+from qkv import QkvDecoderForCausalLM, QkvDecoderModel, QkvEncoderModel
+from qkv.modeling.checks import keywords
+from qkv.modeling.checks.keywords import CACHE, NEW_NAME, OLD_NAME, rename_cache
+from qkv.modeling.kernel import eager_attention
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention_mask",
+        "labels",
+        "encoder_hidden_states",
+        "output_attentions",
+        "output_hidden_states",
+        "num_items_in_batch",
+        "cu_seq_lens_q",
+        "cu_seq_lens_k",
+        "max_length_q",
+        "cache",
+        "head_mask",
+        "decoder_input_ids",
+        "past_key_value",
+        "special_tokens_mask",
+        "overflow_to_sample_mapping",
+    ],
+)
+def test_names_that_others_hand_through_pass(name: str) -> None:
+    for model_class in (QkvEncoderModel, QkvDecoderModel):
+        right = keywords.intended_name(model_class.forward, name)
+        assert right is None or (name, right) == ("past_key_value", "past_key_values")
+
+
+UNREAD = [
+    torch.ones(2),
+    DynamicCache(),
+    [torch.ones(2)],
+    {"a": (torch.ones(2),)},
+    BaseModelOutput(last_hidden_state=torch.ones(2)),
+]
+
+
+@pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
+def test_a_tensor_that_nothing_reads_is_refused_in_every_family(case: tiny.Case) -> None:
+    model = case.build()
+    for value in UNREAD:
+        with pytest.raises(TypeError, match="'renamed'"):
+            model(**case.inputs(), renamed=value)
+    assert model(**case.inputs(), renamed=True, debug_name="flags pass") is not None
+
+
+def test_a_tensor_that_nothing_reads_is_refused_in_compiled_graphs() -> None:
+    model = torch.compile(QkvDecoderModel(tiny.decoder()).eval(), backend="eager")
+    with pytest.raises(TypeError, match="'renamed'"):
+        model(torch.ones(1, 3, dtype=torch.long), renamed=torch.ones(2))
+
+
+def test_token_types_of_one_segment_pass_and_others_do_not() -> None:
+    model, ids = QkvDecoderModel(tiny.decoder()).eval(), torch.ones(1, 3, dtype=torch.long)
+    types = torch.zeros_like(ids)
+    assert_close(model(ids, token_type_ids=types).last_hidden_state, model(ids).last_hidden_state)
+    with pytest.raises(TypeError, match="token_type_ids"):
+        model(ids, token_type_ids=types + 1)
+
+
+def test_attention_functions_of_others_are_given_all() -> None:
+    seen = {}
+
+    def attend(*heads: Any, **options: Any) -> Any:
+        seen.update(options)
+        return eager_attention(*heads, **options)
+
+    AttentionInterface.register("an_engine", attend)
+    model = QkvDecoderModel(tiny.decoder(attn_implementation="an_engine")).eval()
+    model(torch.ones(1, 3, dtype=torch.long), block_tables=torch.ones(2))
+    assert torch.equal(seen["block_tables"], torch.ones(2))
+
+
+def filled(model: PreTrainedModel) -> DynamicCache:
+    cache = DynamicCache(config=model.config)
+    model(torch.tensor([[4, 5, 6]]), past_key_values=cache)
+    return cache
+
+
+def test_the_cache_has_two_names_in_and_the_installed_one_out() -> None:
+    model, ids = QkvDecoderModel(tiny.decoder()).eval(), torch.tensor([[7]])
+    outputs = [model(ids, **{name: filled(model)}) for name in (OLD_NAME, NEW_NAME)]
+    assert torch.equal(outputs[0].last_hidden_state, outputs[1].last_hidden_state)
+    assert all(isinstance(output[CACHE], DynamicCache) and output[CACHE].get_seq_length() == 4 for output in outputs)
+    whole = model(torch.tensor([[4, 5, 6, 7]]), use_cache=False).last_hidden_state[:, -1:]
+    assert_close(outputs[0].last_hidden_state, whole, rtol=1e-5, atol=1e-5)
+    with pytest.raises(TypeError, match="past_key_values"):
+        model(ids, **{OLD_NAME: filled(model), NEW_NAME: filled(model)})
+    assert model(ids, **{OLD_NAME: None, NEW_NAME: filled(model)})[CACHE].get_seq_length() == 4
+    with pytest.raises(ValueError, match="past_key_values"):
+        model(ids, cache=object())
+
+
+def test_the_paged_cache_keeps_its_name() -> None:
+    paged = object.__new__(PagedAttentionCache)
+    assert rename_cache({NEW_NAME: paged}, OLD_NAME) == {NEW_NAME: paged}
+
+
+def test_masks_of_static_caches_take_either_name() -> None:
+    model = tiny_generator()
+    cache = StaticCache(config=model.config, max_cache_len=6)
+    padding = torch.tensor([[0, 1, 1]])
+    options = {"inputs_embeds": torch.empty(1, 3, 0), "attention_mask": padding, "config": model.config}
+    masks = [model.create_masks_for_generate(**options, **{name: cache})["full"] for name in (OLD_NAME, NEW_NAME)]
+    assert torch.equal(*masks) and masks[0].shape[-1] == 6
+
+
+@pytest.mark.parametrize("name", [OLD_NAME, NEW_NAME])
+def test_generation_goes_on_from_a_cache_by_either_name(name: str) -> None:
+    model, options = tiny_generator(), {"max_new_tokens": 3, "do_sample": False, "eos_token_id": None}
+    turn = model.generate(torch.tensor([[4, 5, 6]]), return_dict_in_generate=True, **options)
+    whole = model.generate(turn.sequences, use_cache=False, **options)
+    assert torch.equal(model.generate(turn.sequences, **{name: turn[CACHE]}, **options), whole)
+
+
+def tiny_generator() -> PreTrainedModel:
+    return QkvDecoderForCausalLM(tiny.decoder()).eval()
