@@ -3,7 +3,6 @@
 from transformers import AutoConfig
 
 from . import presets
-from .backward_compatibility import update_saved_config
 from .configuration_audio_encoder import QkvAudioEncoderConfig
 from .configuration_base import QkvConfig
 from .configuration_decoder import QkvDecoderConfig
@@ -15,6 +14,7 @@ from .configuration_image_encoder import QkvImageEncoderConfig
 from .configuration_pair import QkvPairConfig
 from .configuration_recurrent import QkvRecurrentConfig
 from .configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
+from .saved_config import check_saved_config
 
 CONFIGS = (
     QkvEncoderConfig,
@@ -30,7 +30,7 @@ CONFIGS = (
     QkvPairConfig,
 )
 
-QkvConfig.update_saved = staticmethod(update_saved_config)
+QkvConfig.check_saved = staticmethod(check_saved_config)
 
 for config_class in CONFIGS:
     AutoConfig.register(config_class.model_type, config_class)

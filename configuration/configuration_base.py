@@ -30,14 +30,6 @@ TRANSFORMERS_WORDS = {
     "problem_type": ("regression", "single_label_classification", "multi_label_classification"),
     "dtype": ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2"),
 }
-# Fields of earlier versions, with what says the same now.
-RETIRED = {
-    "attention_patterns": "pattern",
-    "attention_output_bias": "attention_bias",
-    "attention_key_bias": "attention_bias",
-}
-# The configs of other inputs than tokens, by the word with which an earlier version chose them.
-OTHER_INPUTS = {"patches": "QkvImageEncoderConfig", "spectrogram": "QkvAudioEncoderConfig"}
 
 # Whether a config is read from a file: nobody types its fields, and a misspelt one must not lock its model up.
 reading_saved: ContextVar[bool] = ContextVar("reading_saved", default=False)
@@ -115,11 +107,6 @@ def model_configs() -> "list[type[QkvConfig]]":
     return [each for each in classes if each.model_type]
 
 
-def class_of(model_type: object) -> type[Any]:
-    """Return the config class of a model type."""
-    return next(each for each in model_configs() if each.model_type == model_type)
-
-
 def owner_of(name: str) -> str | None:
     """Return the config that has a field of this name, one that models are loaded by before a part of another."""
     owners = [each for each in model_configs() if name in {field.name for field in fields(each)}]
@@ -169,8 +156,8 @@ class QkvConfig(PreTrainedConfig):
     """
 
     auto_classes: ClassVar[dict[str, str]] = {}
-    # How the package reads what earlier versions saved; a published copy reads its own config alone.
-    update_saved: ClassVar[Callable[[dict[str, object]], dict[str, object]] | None] = None
+    # How the package checks what others saved; a published copy reads its config alone.
+    check_saved: ClassVar[Callable[[dict[str, object]], dict[str, object]] | None] = None
 
     def __post_init__(self, **kwargs: object) -> None:
         self.check_extras(kwargs)
@@ -182,12 +169,8 @@ class QkvConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def check_extras(self, extras: dict[str, object]) -> None:
-        """Raise ValueError on a misspelt or retired field among the extras, and on a wrong number of labels."""
+        """Raise ValueError on a misspelt field among the extras, and on a wrong number of labels."""
         for name, value in extras.items():
-            if name in RETIRED and value is not None:
-                raise ValueError(f"{name}={value!r} is no field of {type(self).__name__}; set {RETIRED[name]} instead")
-            if name == "frontend" and value in OTHER_INPUTS:
-                raise ValueError(f"frontend={value!r} is no choice of {type(self).__name__}; use {OTHER_INPUTS[value]}")
             check_or_warn(type(self), name, value)
         labels = extras.get("num_labels")
         if labels is not None and (type(labels) is not int or not 1 <= labels <= 10**6):
@@ -224,11 +207,8 @@ class QkvConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls: type[Config], config_dict: dict[str, object], **kwargs: object) -> Config:
         """Make a config of a dict, changes checked as on construction: `from_pretrained(folder, image_size=32)`."""
-        saved_kind = config_dict.get("model_type")
-        if cls.update_saved is not None:
-            config_dict = cls.update_saved(config_dict)
-        if saved_kind == cls.model_type != config_dict.get("model_type", saved_kind):
-            return class_of(config_dict["model_type"]).from_dict(config_dict, **kwargs)
+        if cls.check_saved is not None:
+            cls.check_saved(config_dict)
         kind = config_dict.get("model_type", cls.model_type)
         if kind != cls.model_type:
             raise ValueError(

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Imports point strictly down these lists.
 RANKS = {
     "configuration": [
-        {"axes", "docstrings", "fields", "labels"},
+        {"axes", "docstrings", "fields", "labels", "saved_config"},
         {"configuration_base", "kernel_rules"},
         {"configuration_pattern"},
         {"configuration_attention", "configuration_composite"},
@@ -30,7 +30,7 @@ RANKS = {
         },
         {"configuration_image_encoder", "configuration_encoder_decoder"},
         {"configuration_recurrent", "configuration_dual_encoder", "configuration_speech_encoder_decoder"},
-        {"presets", "backward_compatibility"},
+        {"presets"},
     ],
     "modeling": [
         {"pipeline_stage", "checks.keywords"},

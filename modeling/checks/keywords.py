@@ -16,7 +16,7 @@ from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Wrapped = TypeVar("Wrapped", bound=Callable[..., Any])
 OLD_NAME, NEW_NAME = "past_key_values", "cache"
 # The name that the installed transformers reads in outputs and hands over; forwards of ours name the old one.
 CACHE = NEW_NAME if NEW_NAME in BaseModelOutputWithPast.__dataclass_fields__ else OLD_NAME
@@ -38,7 +38,7 @@ def rename_cache(keywords: dict[str, Any], name: str) -> dict[str, Any]:
     raise TypeError(f"got both {name!r} and {other!r}, two names of the cache; give one of them")
 
 
-def either_cache_name(function: Function) -> Function:
+def either_cache_name(function: Wrapped) -> Wrapped:
     """Let a function that names `past_key_values` take its cache as `cache`, too."""
     if OLD_NAME not in signature(function).parameters:
         return function

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 from transformers.utils import logging
 
-from ...configuration.backward_compatibility import update_saved_config
+from ...configuration.saved_config import check_saved_config
 from .amount import check_amount
 
 CONFIG, SINGLE, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -117,7 +117,7 @@ def named(folder: Path) -> tuple[str, str]:
                 f"{field}={value!r} of {folder / CONFIG} is of type {type(value).__name__}, expected "
                 f"{kinds[0].__name__}; mend it, or download it again"
             )
-    config = update_saved_config(saved)
+    config = check_saved_config(saved)
     for field in ("model_type", "architectures"):
         if not config.get(field):
             raise ValueError(f"{folder / CONFIG} names no {field}; add what the weights were saved from")

@@ -11,7 +11,7 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer
 
 import qkv  # noqa: F401  registers our classes
-from qkv.configuration.backward_compatibility import update_saved_config
+from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import CONFIG, at_revision, located, read_json
 from qkv.scripts.common.files import RECORD, model_folder
 from qkv.scripts.common.words import either
@@ -132,7 +132,7 @@ def open_source(name: str, revision: str | None = None, *, trust_remote_code: bo
         if (folder / "checkpoints").is_dir():
             mend = "it is no finished run; the command that trained it goes on from its last checkpoint"
         raise ValueError(f"{name} holds no {CONFIG}; {mend}")
-    update_saved_config(read_json(folder / CONFIG))  # of a stock model, too, a kernel that it names would be loaded
+    check_saved_config(read_json(folder / CONFIG))  # of a stock model, too, a kernel that it names would be loaded
     options: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
     if trust_remote_code and not is_here and (commit := at_revision(name, revision)[1]):
         options["revision"] = commit

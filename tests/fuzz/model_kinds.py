@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import keys
 import qkv
 import tiny
-from qkv.configuration.backward_compatibility import update_saved_config
+from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import mapped, named, read_json, tensor_files, wrong_values
 from qkv.scripts.common.model_size import largest_number
 from qkv.scripts.publishing.export.folder import build_folder
@@ -61,7 +61,7 @@ def load_config(path: Path) -> qkv.QkvDecoderConfig:
     """Read a config, and build what it describes: without memory, or what no machine can hold, which is refused."""
     named(path.parent)
     with wrong_values(path.parent):
-        config = qkv.QkvDecoderConfig.from_dict(update_saved_config(read_json(path)))
+        config = qkv.QkvDecoderConfig.from_dict(check_saved_config(read_json(path)))
         if config.num_hidden_layers < 50:
             sizes = {name: value for name, value in config.to_dict().items() if name != "label2id"}
             with nullcontext() if largest_number(sizes) > 10**12 else torch.device("meta"):
