@@ -1,6 +1,7 @@
 """One transformer core, many models, all of them Hugging Face models.
 
-This folder is the root of the import package: `configuration/`, `modeling/` and `scripts/` are installed beneath it.
+This folder is the root of the import package: `configuration/`, `modeling/` and `scripts/` are installed beneath it. In
+a checkout they stand in its root.
 Importing it makes every `qkv_*` model type known to the Auto classes and to PEFT, and never touches the network. The
 models themselves are imported at their first use, or with the Auto classes, whichever comes first.
 """
@@ -40,6 +41,9 @@ try:
     __version__ = version("qkv")
 except PackageNotFoundError:  # a bare checkout
     __version__ = "0+checkout"
+
+if not Path(__file__).with_name("modeling").is_dir():
+    __path__.append(str(Path(__file__).parents[3]))  # noqa: F405
 
 # The parts whose public names are names of this module too. Configs need no torch, models do.
 PARTS = ("configuration", "modeling") if find_spec("torch") else ("configuration",)
