@@ -197,7 +197,12 @@ def check_size(model_class: type, config: object) -> None:
 
 
 def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
-    """Load a model; with QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError."""
+    """Load a model, and warn where the code in its folder is older than the installed transformers.
+
+    With QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError.
+    """
+    if isinstance(source, str | os.PathLike) and (folder := Path(source, str(options.get("subfolder", "")))).is_dir():
+        import_module(f"{__name__}.scripts.publishing.export.tested_releases").warn_of_outdated_code(folder)
     if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
         return load(source, *args, **options)
     guard = import_module(f"{__name__}.scripts.publishing.integrity.guard")

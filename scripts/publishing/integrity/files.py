@@ -19,17 +19,20 @@ from qkv.scripts.publishing.integrity.manifest import (
 
 @dataclass(frozen=True)
 class Row:
-    """One check: its findings, a detail of what was compared, and whether it was skipped."""
+    """One check: its findings, a detail of what was compared, and whether it was skipped or the detail is a warning."""
 
     check: str
     findings: list[str] = field(default_factory=list)
     detail: str = ""
     skipped: bool = False
+    warns: bool = False
 
     @property
     def result(self) -> str:
         """Return the result in a word."""
-        return "not run" if self.skipped else "FAILED" if self.findings else "passed"
+        if self.skipped:
+            return "not run"
+        return "FAILED" if self.findings else "warning" if self.warns else "passed"
 
 
 def file_rows(folder: Path, manifest: Manifest, reads: Callable[[str], bool] = lambda name: True) -> Iterator[Row]:
