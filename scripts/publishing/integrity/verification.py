@@ -27,7 +27,6 @@ from qkv.scripts.publishing.integrity.manifest import (
     identity,
     read_manifest,
 )
-from qkv.scripts.publishing.integrity.manifest_types import RELEASES
 from qkv.scripts.publishing.integrity.signature import CHECK, signature_row
 
 IDENTITY = re.compile(r"[0-9a-f]{16,64}")
@@ -128,15 +127,15 @@ def checks(
     rows = [Row("manifest", detail=", ".join(f"{name} {number}" for name, number in manifest["versions"].items()))]
     if expect is not None:
         rows.append(Row("expected model", expectation_findings(manifest, expect), str(expect)))
-    rows += [*file_rows(folder, manifest), *release_rows(folder, manifest)]
+    rows += [*file_rows(folder, manifest), *release_rows(folder)]
     yield from rows
     if not any(row.findings for row in rows):
         yield from load_rows(folder, manifest, trusted=trusted)
 
 
-def release_rows(folder: Path, manifest: Manifest) -> Iterator[Row]:
+def release_rows(folder: Path) -> Iterator[Row]:
     """Yield the check of the installed transformers, a warning where it is newer than what the code was tested with."""
-    tested = manifest.get(RELEASES) or stated_releases(folder)
+    tested = stated_releases(folder)
     if tested is not None:
         warning = untested(folder, tested)
         yield Row("tested releases", detail=warning or f"transformers {spelled(tested)}", warns=bool(warning))
