@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import transformers
+from packaging.version import Version
 from transformers.utils import logging
 
 # What pyproject.toml admits at least, and what constraints.txt installs.
@@ -66,5 +67,5 @@ def spelled(tested: dict[str, str]) -> str:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return the numbers of a release: (5, 24) of 5.24, of 5.24.0 and of 5.24.0.dev0."""
-    return tuple(map(int, version.split(".")[:2]))
+    """Return the numbers of a release: (5, 24) of 5.24, of 5.24.1 and of 5.24.0.dev0."""
+    return Version(version).release[:2]
