@@ -11,7 +11,7 @@ from qkv.modeling.conversion.files import write_json
 from qkv.scripts.publishing.integrity.manifest import IntegrityError
 from qkv.scripts.publishing.integrity.verification import Report, examine
 
-COLOURS = {"passed": "green", "FAILED": "red", "not run": "yellow"}
+COLOURS = {"passed": "green", "FAILED": "red", "not run": "yellow", "warning": "yellow"}
 
 
 def run(arguments: Namespace) -> None:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 import tables
-
-ROOT = Path(__file__).resolve().parents[1]
+from checkout import ROOT, python_files
 
 # Imports point strictly down these lists.
 RANKS = {
@@ -77,7 +76,7 @@ RANKS = {
     ],
 }
 # Folders of the core that are not ranked: what no model needs, and the root of the package.
-APART = {"conversion", "qkv"}
+APART = frozenset({"conversion", "qkv"})
 # Lines of a file, of a class and of a function, its docstring apart; a dataclass's fields; a folder's files.
 LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25, "files": 25}
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
@@ -91,7 +90,7 @@ LINES = {"configuration": 2660, "modeling": 10104}
 
 def parts(folder: str) -> list[Path]:
     """The modules of a folder and of the folders in it; an `__init__` counts where it holds code."""
-    paths = [path for path in sorted((ROOT / folder).rglob("*.py")) if not APART & {*path.parent.parts}]
+    paths = python_files(folder, apart=APART)
     return [path for path in paths if path.stem != "__init__" or core_module(path) in ranked(folder)]
 
 
@@ -109,12 +108,9 @@ def name_of(path: Path) -> str:
 
 
 CORE = [path for folder in RANKS for path in parts(folder)]
-SOURCES = [path for folder in (*RANKS, "scripts") for path in sorted((ROOT / folder).rglob("*.py"))]
+SOURCES = python_files(*RANKS, "scripts")
 PACKAGES = sorted({path.parent for path in SOURCES})
-FOLDERS = sorted(
-    {path.parent for root in (*RANKS, "scripts", "tests", "model_cards") for path in (ROOT / root).rglob("*.py")}
-    - {ROOT}
-)
+FOLDERS = sorted({path.parent for path in python_files(*RANKS, "scripts", "tests")})
 TENSORS = {"torch", "safetensors", "accelerate"}
 TESTED_ELSEWHERE: dict[str, str] = tables.beside(__file__)
 
@@ -195,7 +191,7 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(ROOT / "scripts").with_suffix("").parts)
 
 
-SCRIPTS = {module_of(path): path for path in sorted((ROOT / "scripts").rglob("*.py"))}
+SCRIPTS = {module_of(path): path for path in python_files("scripts")}
 
 
 @cache
@@ -235,7 +231,7 @@ def test_only_the_registry_joins_a_data_set_with_a_task() -> None:
 
 
 def test_configuration_knows_no_tensor() -> None:
-    for path in (ROOT / "configuration").glob("*.py"):
+    for path in python_files("configuration"):
         assert {name.split(".")[0] for name in imported_names(path)}.isdisjoint(TENSORS), name_of(path)
 
 

@@ -53,15 +53,12 @@ with_backends = pytest.mark.parametrize(
     "case", sampled([case for case in CASES if case.model_class._supports_sdpa], 2), ids=lambda case: case.name
 )
 # Weights that sum to one: those of rotated features do not, and the delta rule has none (`test_linear.py`).
-WITH_SOFTMAX = sampled(
-    [
-        case
-        for case in CASES
-        if case.model_class._supports_sdpa
-        and getattr(case.config().get_text_config(decoder=True), "kernel", "softmax") == "softmax"
-    ],
-    2,
-)
+WITH_SOFTMAX = [
+    case
+    for case in CASES
+    if case.model_class._supports_sdpa
+    and getattr(case.config().get_text_config(decoder=True), "kernel", "softmax") == "softmax"
+]
 # An encoder-decoder's encoder alone reads a part of the others' weights: `test_modeling_encoder_decoder_heads.py`.
 AUTO_CLASSES = [
     (make, name)
@@ -425,10 +422,13 @@ def test_last_hidden_state_is_the_last_of_the_hidden_states(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("case", "implementation"),
-    [
-        *((case, "sdpa") for case in WITH_SOFTMAX),
-        *((case, "flex_attention") for case in WITH_SOFTMAX if case.model_class._supports_flex_attn),
-    ],
+    sampled(
+        [
+            *((case, "sdpa") for case in WITH_SOFTMAX),
+            *((case, "flex_attention") for case in WITH_SOFTMAX if case.model_class._supports_flex_attn),
+        ],
+        2,
+    ),
     ids=lambda value: getattr(value, "name", value),
 )
 def test_attentions_are_real_whatever_the_backend(case: Case, implementation: str) -> None:

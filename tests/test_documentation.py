@@ -10,14 +10,9 @@ from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-APART = {"conversion", "qkv"}
-CORE = [
-    path
-    for folder in ("configuration", "modeling")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-    if not APART & {*path.parent.parts}
-]
+from checkout import ROOT, python_files
+
+CORE = python_files("configuration", "modeling", apart=frozenset({"conversion", "qkv"}))
 # Parts hold the tables of variants; families hold tables of other things.
 PARTS = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts[1:])
@@ -59,7 +54,7 @@ def is_property(function: ast.FunctionDef) -> bool:
 @pytest.mark.parametrize("folder", ["configuration", "modeling", "scripts"])
 def test_functions_say_what_they_do(folder: str) -> None:
     found = {}
-    for path in sorted((ROOT / folder).rglob("*.py")):
+    for path in python_files(folder):
         for node in ast.walk(ast.parse(path.read_text())):
             # A preset is called what its paper calls the model, and described in its words.
             if isinstance(node, ast.FunctionDef) and path.stem != "presets" and not is_property(node):

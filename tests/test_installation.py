@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 import installation
-from checkout import PYTHONPATH, ROOT
+from checkout import PYTHONPATH, ROOT, python_files
 from endpoint import chosen
 from qkv.scripts import cli
 from qkv.scripts.common import extras
@@ -54,7 +55,7 @@ NEED_TRAIN = {
     "train",
 }
 OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
-SOURCES = [path for room in ("configuration", "modeling", "scripts") for path in sorted((ROOT / room).rglob("*.py"))]
+SOURCES = python_files("configuration", "modeling", "scripts")
 
 
 def imported(path: Path, *, anywhere: bool) -> set[str]:
@@ -116,6 +117,23 @@ def test_every_folder_with_code_is_in_the_wheel() -> None:
     names = {".".join(("qkv", *folder.relative_to(ROOT).parts)) for folder in folders}
     packages = set(installation.SETTINGS["tool"]["setuptools"]["packages"])
     assert names == packages - {"qkv", "qkv.scripts.accelerate", "qkv.model_cards"}
+
+
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_editable(sys.argv[1])"
+IMPORT = "import site, sys; site.addsitedir(sys.argv[1]); import qkv; print(qkv.presets.__file__)"
+
+
+def test_an_editable_install_is_imported_beside_a_clone_called_qkv(tmp_path: Path) -> None:
+    clone, site = tmp_path / "qkv", tmp_path / "site"
+    clone.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "configuration", "modeling", "scripts", "model_cards"):
+        (clone / name).symlink_to(ROOT / name)
+    subprocess.run([sys.executable, "-c", BUILD, site], cwd=clone, check=True)
+    zipfile.ZipFile(next(site.glob("*.whl"))).extractall(site)
+    environment = {**os.environ, "PYTHONPATH": str(installation.install_dependencies(tmp_path))}
+    words = [sys.executable, "-S", "-c", IMPORT, site]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()) == ROOT / "configuration" / "presets.py"
 
 
 @pytest.mark.parametrize("room", ["attention_view", "web_demo"])

@@ -17,13 +17,13 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.testing_utils import CaptureLogger
 
 import qkv
+from checkout import ROOT, python_files
 from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig, presets
 from qkv.configuration import CONFIGS
 from qkv.configuration.configuration_base import QkvConfig, checked, logger
 from qkv.configuration.fields import literal_words
 
-ROOT = Path(__file__).resolve().parents[2]
 each_config = pytest.mark.parametrize("config_class", CONFIGS)
 # One of each kind that has something of its own to lose on the way to disk and back.
 SAVED = {
@@ -249,7 +249,7 @@ FORBIDDEN = {"import_module", "__import__", "eval", "exec", "urlopen", "get_kern
 
 
 def test_no_value_of_a_config_becomes_code() -> None:
-    for path in [*(ROOT / "configuration").glob("*.py"), *(ROOT / "modeling").glob("*.py")]:
+    for path in python_files("configuration", "modeling", apart=frozenset({"qkv"})):
         calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
         names = {getattr(call, "id", getattr(call, "attr", None)) for call in calls}
         assert not names & FORBIDDEN, path
@@ -267,8 +267,7 @@ class Hidden:
         return None if name.partition(".")[0] == "torch" else PathFinder.find_spec(name, path, target)
 
 sys.meta_path = [Hidden if finder is PathFinder else finder for finder in sys.meta_path]
-root = sys.argv[1]
-spec = importlib.util.spec_from_file_location("qkv", root + "/modeling/qkv/__init__.py", submodule_search_locations=[root])
+spec = importlib.util.spec_from_file_location("qkv", sys.argv[1] + "/modeling/package/qkv/__init__.py")
 sys.modules["qkv"] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(sys.modules["qkv"])
 

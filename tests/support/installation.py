@@ -43,16 +43,21 @@ def modules(installed: Distribution) -> set[str]:
     return tops - {"..", "__pycache__", "bin"}
 
 
-def install(folder: Path, *extras: str) -> Path:
-    """Fill a folder with what `pip install 'qkv[extras]'` brings."""
+def install_dependencies(folder: Path, *extras: str) -> Path:
+    """Fill a folder with what `pip install 'qkv[extras]'` brings beside qkv."""
     for installed in closure(requirements(*extras)).values():
         for top in modules(installed):
             (folder / top).exists() or (folder / top).symlink_to(str(installed.locate_file(top)))
-    tools = SETTINGS["tool"]["setuptools"]
+    return folder
+
+
+def install(folder: Path, *extras: str) -> Path:
+    """Fill a folder with what `pip install 'qkv[extras]'` brings."""
+    install_dependencies(folder, *extras)
+    folders = SETTINGS["tool"]["setuptools"]["package-dir"]
     (folder / "qkv").mkdir()
-    for package, source in tools["package-dir"].items():
-        for child in (ROOT / source).iterdir() if package == "qkv" else [ROOT / source]:
-            (folder / "qkv" / child.name).symlink_to(child)
+    for path in [*(ROOT / folders[""] / "qkv").iterdir(), *(ROOT / each for name, each in folders.items() if name)]:
+        (folder / "qkv" / path.name).symlink_to(path)
     project = SETTINGS["project"]
     about = folder / f"qkv-{project['version']}.dist-info"
     (about / "licenses").mkdir(parents=True)

@@ -1,6 +1,7 @@
 """Small published folders, and what an attacker or an accident does to them."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 import qkv
 import tiny
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, describe, identify, write_manifest
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, describe, identify, identity, write_manifest
 
 CODE = "modeling_decoder.py"
 SHAPE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -58,6 +59,15 @@ def change_tensors(path: Path, change: Callable[[dict[str, Tensor]], Any]) -> No
 def change_json(path: Path, **fields: Any) -> None:
     """Write a JSON file once more, with other fields."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}, indent=2))
+
+
+def forget_releases(folder: Path) -> None:
+    """Make the code of a folder, with its manifest, that of a qkv which stated no releases of transformers."""
+    earlier = identity(folder)
+    for path in folder.glob("*.py"):
+        path.write_text(re.sub("# Tested with transformers .*\n", "", path.read_text()))
+    text = re.sub("\n.* tested with transformers .*\n", "", (folder / "README.md").read_text())
+    write_manifest(folder, card=lambda digest: text.replace(earlier, digest))
 
 
 def forge(folder: Path, *parts: str) -> None:

@@ -95,13 +95,16 @@ def rendered(subject: CardModel, config: dict[str, Any], record: Record | None =
     return ModelCard(text.strip())
 
 
-def record_card(record: Path, digest: str | None = None) -> str:
-    """Return the card of a `record.json`; ValueError when it is not one, or a picture beside it is missing."""
+def record_card(record: Path, **place: Any) -> str:
+    """Return the card of a `record.json`; ValueError when it is not one, or a picture beside it is missing.
+
+    `place` are the fields of `Place`.
+    """
     try:
         facts = json.loads(record.read_text(encoding="utf-8"))
         check_record(facts)
         ours = facts["config"]["model_type"].startswith("qkv_")
-        text = str(make_card(facts, form="self-contained" if ours else "native", digest=digest))
+        text = str(make_card(facts, form="self-contained" if ours else "native", **place))
     except ValueError as error:
         raise ValueError(f"{record} is not the record of a finished run: {error}") from error
     if missing := [name for name in facts.get("pictures", {}) if not (record.parent / name).is_file()]:
@@ -109,9 +112,9 @@ def record_card(record: Path, digest: str | None = None) -> str:
     return text
 
 
-def write_card(record: Path, card: Path, digest: str | None = None) -> None:
+def write_card(record: Path, card: Path, **place: Any) -> None:
     """Write the card of a `record.json`; ValueError as `record_card`."""
-    write_atomically(card, record_card(record, digest))
+    write_atomically(card, record_card(record, **place))
 
 
 def companions(record: Record, folder: Path) -> dict[str, bytes]:

@@ -11,6 +11,7 @@ from qkv import modeling
 from qkv.modeling.conversion.config import lost_on_writing
 from qkv.modeling.conversion.convert import chosen, our_pairs
 from qkv.scripts.publishing.card.heads import HEADS, IMAGE_FEATURES
+from qkv.scripts.publishing.export.tested_releases import TESTED, spelled
 from qkv.scripts.publishing.integrity.loading import auto_class
 
 # Fields of configs, by which their frontend is known.
@@ -29,13 +30,15 @@ class Place:
     """The folder of a card.
 
     `form` is that of the folder; `other` the Hub id or address of the same model in the other form; `repo` the Hub id
-    of this one; `digest` the identity in its manifest; `processor` says whether one is in the folder.
+    of this one; `digest` the identity in its manifest, `tested` the releases of transformers in it; `processor` says
+    whether one is in the folder.
     """
 
     form: Form = "self-contained"
     other: str | None = None
     repo: str | None = None
     digest: str | None = None
+    tested: str = spelled(TESTED)
     processor: bool = True
 
 

@@ -18,6 +18,7 @@ from qkv.configuration import axes
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.configuration.configuration_pair import QkvPairConfig
 from qkv.scripts.publishing.export.join import Joined, reachable, without_rows
+from qkv.scripts.publishing.export.tested_releases import TESTED
 
 HEADER = Path(__file__).with_name("header.txt").read_text(encoding="utf-8")
 
@@ -107,4 +108,4 @@ def printed(joined: Joined, module: str, notes: str = "") -> str:
     """Return the text of a file: license, origin, docstring, imports, code."""
     text = f'"""{joined.docstring(module)}"""\n\n{joined.code()}'
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return HEADER.format(version=qkv.__version__, notes=notes, digest=digest) + text
+    return HEADER.format(version=qkv.__version__, notes=notes, digest=digest, **TESTED) + text

@@ -12,7 +12,9 @@ from qkv.modeling.conversion.files import CONFIG, write_json
 from qkv.scripts.common.files import RECORD
 from qkv.scripts.publishing.card.card import record_card, write_card
 from qkv.scripts.publishing.export.folder import complete_folder
+from qkv.scripts.publishing.export.tested_releases import UNSTATED, spelled
 from qkv.scripts.publishing.integrity.manifest import MANIFEST, listed, read_manifest
+from qkv.scripts.publishing.integrity.manifest_types import RELEASES
 
 README, CARD = "README.md", "card.md"
 
@@ -35,7 +37,8 @@ def write_run_card(folder: Path) -> Path:
         write_card(folder / RECORD, card)
         return card
     manifest = read_manifest(folder)
-    write_card(folder / RECORD, card, digest=manifest["identity"])
+    tested = spelled(manifest.get(RELEASES, UNSTATED))
+    write_card(folder / RECORD, card, digest=manifest["identity"], tested=tested)
     manifest["files"][card.name] = listed(card)
     write_json(folder / MANIFEST, manifest)
     return card

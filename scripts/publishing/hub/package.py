@@ -18,9 +18,19 @@ from qkv.scripts.common.files import RECORD, model_folder, similar_folder
 from qkv.scripts.conversion.checkpoint import CERTIFICATE
 from qkv.scripts.publishing.card.card import companions, make_card, plain_card
 from qkv.scripts.publishing.export.folder import build_folder
+from qkv.scripts.publishing.export.run_folder import README
+from qkv.scripts.publishing.export.tested_releases import TESTED, UNSTATED, is_outdated, spelled, stated_releases
 from qkv.scripts.publishing.hub.options import OF_BUILDING, Package, PublishOptions
 from qkv.scripts.publishing.integrity.files import file_rows
-from qkv.scripts.publishing.integrity.manifest import MANIFEST, IntegrityError, brief, identity, read_manifest
+from qkv.scripts.publishing.integrity.manifest import (
+    MANIFEST,
+    IntegrityError,
+    brief,
+    identity,
+    is_document,
+    read_manifest,
+)
+from qkv.scripts.publishing.integrity.manifest_types import RELEASES
 
 PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json")
@@ -40,10 +50,12 @@ class TrainedModel:
 def build(source: ModelSource, folder: Path, place: Path | str, options: PublishOptions) -> Package:
     """Build the package of a model in an empty folder, or take a folder that was built before as it is.
 
+    One whose code was tested with older releases of transformers than this qkv is built again, and keeps its card.
     `place` is the folder or repository it will have, which the card names. ValueError for a model that is none of
     qkv's, for a folder without one, for weights that do not fit it, and for the record of another model.
     """
-    if not options.native and (built := built_folder(source)):
+    built = None if options.native else built_folder(source)
+    if built and not is_outdated(stated_releases(built)):
         options.check_unset(OF_BUILDING, f"{built} is built already, too late for {{}}; name the model it was built of")
         return Package(built, identity(built), as_built=True)
     options.step("read the model")
@@ -51,7 +63,8 @@ def build(source: ModelSource, folder: Path, place: Path | str, options: Publish
     options.step("build the folder")
     # First, for its errors say best why there is no native form.
     model: Any = to_transformers(trained.model) if options.native else trained.model
-    card, files = card_of(trained, place, options)
+    kept = built is not None and options.record is None and (built / README).is_file()
+    card, files = kept_card(built) if built and kept else card_of(trained, place, options)
     size = options.max_shard_size or "5GB"
     build_folder(model, folder, processors=trained.processors, card=card, files=files, max_shard_size=size)
     return Package(folder, identity(folder))
@@ -135,6 +148,15 @@ def built_folder(source: ModelSource) -> Path | None:
     if wrong:
         raise IntegrityError(f"{folder} is not what was built: {brief(wrong)}; build it again from its model")
     return folder
+
+
+def kept_card(folder: Path) -> tuple[Callable[[str], str], Mapping[str, bytes]]:
+    """Return what makes the card of a folder that was built before from another identity, and what goes along."""
+    manifest, text = read_manifest(folder), (folder / README).read_text(encoding="utf-8")
+    earlier, now = (f"tested with transformers {spelled(each)}" for each in (manifest.get(RELEASES, UNSTATED), TESTED))
+    names = [name for name in manifest["files"] if is_document(name) and name not in (README, "LICENSE")]
+    files = {name: (folder / name).read_bytes() for name in names}
+    return lambda identity: text.replace(manifest["identity"], identity).replace(earlier, now), files
 
 
 def card_of(

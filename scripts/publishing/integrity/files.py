@@ -7,6 +7,7 @@ from typing import Any
 
 from qkv.modeling.conversion.files import CONFIG, named, read_json, tensor_files, weight_files
 from qkv.scripts.common.files import file_hash
+from qkv.scripts.publishing.export.tested_releases import UNSTATED, spelled, stated_releases
 from qkv.scripts.publishing.integrity.manifest import (
     IntegrityError,
     Manifest,
@@ -15,21 +16,25 @@ from qkv.scripts.publishing.integrity.manifest import (
     file_tensors,
     is_document,
 )
+from qkv.scripts.publishing.integrity.manifest_types import RELEASES
 
 
 @dataclass(frozen=True)
 class Row:
-    """One check: its findings, a detail of what was compared, and whether it was skipped."""
+    """One check: its findings, a detail of what was compared, and whether it was skipped or the detail is a warning."""
 
     check: str
     findings: list[str] = field(default_factory=list)
     detail: str = ""
     skipped: bool = False
+    warns: bool = False
 
     @property
     def result(self) -> str:
         """Return the result in a word."""
-        return "not run" if self.skipped else "FAILED" if self.findings else "passed"
+        if self.skipped:
+            return "not run"
+        return "FAILED" if self.findings else "warning" if self.warns else "passed"
 
 
 def file_rows(folder: Path, manifest: Manifest, reads: Callable[[str], bool] = lambda name: True) -> Iterator[Row]:
@@ -41,6 +46,7 @@ def file_rows(folder: Path, manifest: Manifest, reads: Callable[[str], bool] = l
         expected = {name: each for name, each in files.items() if name.endswith(".py") == of_code}
         findings = [line for name, each in expected.items() for line in file_findings(folder / name, name, each)]
         findings += [f"{name} is not in the manifest" for name in added if name.endswith(".py") == of_code]
+        findings = findings or (release_findings(folder, manifest) if of_code and expected else [])
         yield Row(check, findings, f"{len(expected)} files, {sum(each['bytes'] for each in expected.values()):,} bytes")
     yield Row(
         "weight files",
@@ -70,6 +76,14 @@ def file_findings(path: Path, name: str, expected: dict[str, Any]) -> list[str]:
     if path.stat().st_size != expected["bytes"]:
         return [f"{name} has {path.stat().st_size:,} bytes, the manifest says {expected['bytes']:,}"]
     return [] if file_hash(path) == expected["sha256"] else [f"{name} has other content"]
+
+
+def release_findings(folder: Path, manifest: Manifest) -> list[str]:
+    """Compare the releases of transformers in a manifest with those that the code states."""
+    stated = stated_releases(folder)
+    known = manifest.get(RELEASES, stated and UNSTATED)  # older manifests have none, as the code beside them
+    code, listed = (spelled(each) if each else "none" for each in (stated, known))
+    return [] if code == listed else [f"the code was tested with transformers {code}, the manifest says {listed}"]
 
 
 def index_findings(folder: Path) -> list[str]:

@@ -21,10 +21,11 @@ import qkv
 from qkv.modeling.conversion.files import CONFIG, INDEX, is_too_long, mapped, read_json, tensor_files, write_json
 from qkv.scripts.common.files import RECORD, RepeatedKeyError, file_hash, unique_keys, write_atomically
 from qkv.scripts.common.inspector import UNFILLED, Held, fingerprint, held, tensors
+from qkv.scripts.publishing.export.tested_releases import stated_releases
 from qkv.scripts.publishing.hub.screen import TABLES
 from qkv.scripts.publishing.integrity.bundle import SIGNATURE
 from qkv.scripts.publishing.integrity.loading import installed_class, load_unchecked
-from qkv.scripts.publishing.integrity.manifest_types import malformed
+from qkv.scripts.publishing.integrity.manifest_types import RELEASES, malformed
 
 MANIFEST, FORMAT = "qkv_manifest.json", 1
 # Files that no loading reads.
@@ -68,7 +69,9 @@ def describe(folder: Path) -> Manifest:
     """Return the parts of a manifest that follow from the files."""
     files = {path.relative_to(folder).as_posix(): listed(path) for path in file_paths(folder)}
     versions = {"qkv": qkv.__version__, "torch": torch.__version__, "transformers": transformers.__version__}
+    tested = stated_releases(folder)
     return {
+        **({} if tested is None else {RELEASES: tested}),
         "format": FORMAT,
         "versions": {name: str(version) for name, version in versions.items()},
         "files": files,

@@ -1,13 +1,17 @@
 """Check that the entries of a manifest are of the types that reading it relies on."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+RELEASE = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 # The type of each entry.
 TYPES: dict[str, type] = {
     **dict.fromkeys(("class", "code", "config", "dtype", "identity"), str),
     **dict.fromkeys(("fields", "files", "loaded", "tensors", "ties", "versions"), dict),
 }
+# An entry that the manifests of older code and of stock models lack.
+RELEASES = "transformers"
 # Levels of names in each table, and the type of what is below them.
 VALUES: dict[str, tuple[int, type]] = {
     **dict.fromkeys(("files", "fields"), (1, dict)),
@@ -26,6 +30,14 @@ def malformed(manifest: dict[str, Any]) -> Iterator[str]:
             yield from wrong_values(name, manifest[name], *VALUES[name])
     if isinstance(manifest.get("loaded"), dict) and str(manifest.get("dtype")) not in manifest["loaded"]:
         yield "loaded has nothing in its dtype"
+    if RELEASES in manifest and not is_range(manifest[RELEASES]):
+        yield f"{RELEASES} has no oldest and newest release"
+
+
+def is_range(value: Any) -> bool:
+    """Return whether a value names an oldest and a newest release."""
+    names = isinstance(value, dict) and sorted(value) == ["newest", "oldest"]
+    return names and all(isinstance(each, str) and RELEASE.fullmatch(each) for each in value.values())
 
 
 def wrong_values(name: str, value: Any, levels: int, kind: type) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from qkv.modeling.conversion.files import located
 from qkv.scripts.common.files import model_folder
+from qkv.scripts.publishing.export.tested_releases import spelled, stated_releases, untested
 from qkv.scripts.publishing.integrity.bundle import SIGNATURE
 from qkv.scripts.publishing.integrity.files import Row, config_findings, file_rows
 from qkv.scripts.publishing.integrity.guard import fetched
@@ -57,7 +58,8 @@ class Report:
             skipped = [row.check for row in self.rows if row.skipped]
             left = f"; not run: {', '.join(skipped)}" if skipped else ""
             signed = [f"; {row.detail}" for row in self.rows if row.check == CHECK and not row.skipped]
-            return f"{self.name} is what its manifest says, identity {self.identity}{''.join(signed)}{left}"
+            warned = [f"; warning: {row.detail}" for row in self.rows if row.warns]
+            return f"{self.name} is what its manifest says, identity {self.identity}{''.join([*signed, left, *warned])}"
         failed = [row for row in self.rows if row.findings]
         failures = "; ".join(f"{row.check}: {brief(row.findings)}" for row in failed)
         expected = "was signed" if failed[0].check == CHECK else "its manifest says"
@@ -125,10 +127,18 @@ def checks(
     rows = [Row("manifest", detail=", ".join(f"{name} {number}" for name, number in manifest["versions"].items()))]
     if expect is not None:
         rows.append(Row("expected model", expectation_findings(manifest, expect), str(expect)))
-    rows += file_rows(folder, manifest)
+    rows += [*file_rows(folder, manifest), *release_rows(folder)]
     yield from rows
     if not any(row.findings for row in rows):
         yield from load_rows(folder, manifest, trusted=trusted)
+
+
+def release_rows(folder: Path) -> Iterator[Row]:
+    """Yield the check of the installed transformers, a warning where it is newer than what the code was tested with."""
+    tested = stated_releases(folder)
+    if tested is not None:
+        warning = untested(folder, tested)
+        yield Row("tested releases", detail=warning or f"transformers {spelled(tested)}", warns=bool(warning))
 
 
 def expectation_findings(manifest: Manifest, expect: str | Path) -> list[str]:

@@ -11,9 +11,11 @@ from transformers import AutoModelForImageClassification, pipeline
 
 import qkv
 import tiny
+from published import forget_releases
 from qkv.scripts.cli import main
 from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.run_folder import write_run_card
+from qkv.scripts.publishing.export.tested_releases import UNSTATED, spelled
 from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
 from qkv.scripts.publishing.integrity.files import file_rows
 from qkv.scripts.publishing.integrity.manifest import IntegrityError, identity, read_manifest
@@ -89,6 +91,9 @@ def test_the_card_is_written_again_and_the_folder_stays_whole(run: Path) -> None
     assert write_run_card(run) == run / "README.md"
     assert "Another title" in (run / "README.md").read_text() and before in (run / "README.md").read_text()
     assert identity(run) == before and findings(run) == []
+    forget_releases(run)
+    write_run_card(run)
+    assert f"tested with transformers {spelled(UNSTATED)}." in (run / "README.md").read_text() and findings(run) == []
 
 
 def test_the_runs_of_an_earlier_qkv_are_taken_too(run: Path, tmp_path: Path) -> None:

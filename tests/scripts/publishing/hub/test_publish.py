@@ -15,10 +15,13 @@ from transformers import AutoModelForMaskedLM, BertForMaskedLM, PreTrainedTokeni
 import keys
 import qkv
 import tiny
+from published import forget_releases
+from qkv.scripts.publishing.export.tested_releases import TESTED, spelled, stated_releases
 from qkv.scripts.publishing.hub.options import Published
 from qkv.scripts.publishing.hub.publish import destination
 from qkv.scripts.publishing.hub.screen import UnfitError
 from qkv.scripts.publishing.integrity.bundle import SIGNATURE, statement
+from qkv.scripts.publishing.integrity.manifest import read_manifest
 from qkv.scripts.publishing.integrity.signature import signature_row
 from sampling import sampled
 from tiny import Case
@@ -155,6 +158,22 @@ def test_a_built_folder_is_published_as_it_is_and_only_if_it_is_whole(forms: For
     with pytest.raises(qkv.IntegrityError, match="b is not what was built: .*config.json"):
         qkv.publish(tmp_path / "b", tmp_path / "c")
     assert {path.name for path in tmp_path.iterdir()} == {"b"}
+
+
+def test_a_built_folder_with_older_code_is_built_again_and_keeps_its_card(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run")
+    built = qkv.publish(run, tmp_path / "built").folder
+    forget_releases(built)
+    before = read_manifest(built)
+    done = qkv.publish(built, tmp_path / "again")
+    manifest = read_manifest(done.folder)
+    assert not done.as_built and manifest["transformers"] == stated_releases(done.folder) == TESTED
+    assert manifest["tensors"] == before["tensors"] and manifest["files"].keys() == before["files"].keys()
+    card = (built / "README.md").read_text()
+    assert "97." in card and card.count(before["identity"]) == 1
+    assert (done.folder / "README.md").read_text() == card.replace(before["identity"], done.identity)
+    of_record = qkv.publish(built, tmp_path / "of its record", record=run)
+    assert f"transformers {spelled(TESTED)}." in (of_record.folder / "README.md").read_text()
 
 
 def test_a_folder_is_signed(forms: Forms, tmp_path: Path) -> None:

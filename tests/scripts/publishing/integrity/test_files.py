@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 import tiny
-from published import CODE, change_json, published, shards
+from published import CODE, change_json, forge, forget_releases, ours, published, shards
 from qkv import QkvEncoderDecoderForConditionalGeneration
+from qkv.scripts.publishing.export.tested_releases import TESTED, UNSTATED, spelled
 from qkv.scripts.publishing.integrity.files import Row, config_findings, file_rows, flat
-from qkv.scripts.publishing.integrity.manifest import read_manifest
+from qkv.scripts.publishing.integrity.manifest import MANIFEST, read_manifest
 
 
 def found(folder: Path, **options: Any) -> dict[str, list[str]]:
@@ -30,11 +31,32 @@ def test_an_untouched_folder_passes_and_says_what_was_looked_at(folder: Path) ->
     assert rows["config"].detail == "config.json, generation_config.json"
 
 
+def test_releases_of_transformers_are_those_that_the_code_states(tmp_path: Path) -> None:
+    folder = published(ours(), tmp_path / "hub")
+    path, finding = folder / MANIFEST, "the code was tested with transformers {}, the manifest says {}"
+    whole, tested = json.loads(path.read_text()), spelled(TESTED)
+    change_json(path, transformers=UNSTATED)
+    assert found(folder) == {"code": [finding.format(tested, spelled(UNSTATED))]}
+    path.write_text(json.dumps({name: value for name, value in whole.items() if name != "transformers"}))
+    assert found(folder) == {"code": [finding.format(tested, spelled(UNSTATED))]}
+    forget_releases(folder)
+    earlier = json.loads(path.read_text())
+    assert earlier.pop("transformers") == UNSTATED and found(folder) == {}
+    path.write_text(json.dumps(earlier))
+    assert found(folder) == {}
+    (folder / CODE).write_text("x = 1\n")
+    forge(folder)
+    assert found(folder) == {}
+    change_json(path, transformers=TESTED)
+    assert found(folder) == {"code": [finding.format("none", tested)]}
+
+
 def test_a_row_is_one_word() -> None:
     assert (
         Row("a").result == "passed"
         and Row("a", ["b"]).result == "FAILED"
         and Row("a", skipped=True).result == "not run"
+        and Row("a", warns=True).result == "warning"
     )
 
 

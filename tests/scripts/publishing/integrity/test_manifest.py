@@ -218,6 +218,10 @@ def edited(folder: Path, tmp_path: Path, **fields: Any) -> Path:
         ({"loaded": {"float32": {"parameter": [5]}}}, "parameter of float32 of loaded is no dict"),
         ({"dtype": "nope"}, "loaded has nothing in its dtype"),
         ({"files": {"a": {"sha256": "", "bytes": "1"}}}, "a has no sha256 and bytes"),
+        ({"transformers": ["5.23", "5.24"]}, "transformers has no oldest and newest release"),
+        ({"transformers": {"oldest": "5.23"}}, "transformers has no oldest and newest release"),
+        ({"transformers": {"oldest": "5.23", "newest": "5"}}, "transformers has no oldest and newest release"),
+        ({"transformers": {"oldest": "5.23", "newest": 5.24}}, "transformers has no oldest and newest release"),
     ],
 )
 def test_a_manifest_that_contradicts_itself_is_refused(

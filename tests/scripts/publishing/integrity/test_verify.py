@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 import qkv
 from endpoint import Answers, Client
 from loopback.process import LoopbackHub
-from published import CODE, change_json, change_tensors, forge, ours, published, shards
+from published import CODE, change_json, change_tensors, forge, forget_releases, ours, published, shards
+from qkv.scripts.publishing.export.tested_releases import TESTED, UNSTATED, untested
 from qkv.scripts.publishing.integrity import verification as module
 from qkv.scripts.publishing.integrity.files import Row
 from qkv.scripts.publishing.integrity.load_paths import load_rows
@@ -245,6 +247,22 @@ def test_the_verdict_is_one_sentence() -> None:
     assert report.passed and report.sentence == words
     report = Report("mine", None, [Row("files", list("abcdef")), Row("code", ["g"])])
     assert report.sentence == "mine is not what its manifest says: files: a, b, c, d, and 2 more; code: g"
+
+
+def test_code_that_was_tested_with_older_releases_of_transformers_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = qkv.publish(ours(), tmp_path / "hub").folder
+    monkeypatch.setattr(module, "load_rows", lambda *_, **__: [])
+    monkeypatch.setattr(transformers, "__version__", f"{TESTED['newest']}.0")
+    report = examine(folder)
+    assert report.passed and "; warning: " not in report.sentence
+    assert {row.check: row.result for row in report.rows}["tested releases"] == "passed"
+    forget_releases(folder)
+    report = verify(folder)
+    (row,) = (row for row in report.rows if row.warns)
+    assert row == Row("tested releases", detail=untested(folder, UNSTATED), warns=True) and row.result == "warning"
+    assert report.sentence.endswith(f"identity {identity(folder)}; warning: {row.detail}")
 
 
 def test_users_find_it() -> None:

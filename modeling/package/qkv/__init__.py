@@ -1,6 +1,7 @@
 """One transformer core, many models, all of them Hugging Face models.
 
-This folder is the root of the import package: `configuration/`, `modeling/` and `scripts/` are installed beneath it.
+This folder is the root of the import package: `configuration/`, `modeling/` and `scripts/` are installed beneath it. In
+a checkout they stand in its root.
 Importing it makes every `qkv_*` model type known to the Auto classes and to PEFT, and never touches the network. The
 models themselves are imported at their first use, or with the Auto classes, whichever comes first.
 """
@@ -40,6 +41,9 @@ try:
     __version__ = version("qkv")
 except PackageNotFoundError:  # a bare checkout
     __version__ = "0+checkout"
+
+if not Path(__file__).with_name("modeling").is_dir():
+    __path__.append(str(Path(__file__).parents[3]))  # noqa: F405
 
 # The parts whose public names are names of this module too. Configs need no torch, models do.
 PARTS = ("configuration", "modeling") if find_spec("torch") else ("configuration",)
@@ -193,7 +197,12 @@ def check_size(model_class: type, config: object) -> None:
 
 
 def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
-    """Load a model; with QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError."""
+    """Load a model, and warn where the code in its folder is older than the installed transformers.
+
+    With QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError.
+    """
+    if isinstance(source, str | os.PathLike) and (folder := Path(source, str(options.get("subfolder", "")))).is_dir():
+        import_module(f"{__name__}.scripts.publishing.export.tested_releases").warn_of_outdated_code(folder)
     if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
         return load(source, *args, **options)
     guard = import_module(f"{__name__}.scripts.publishing.integrity.guard")
