@@ -7,11 +7,13 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers import initialization as init
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.utils.generic import ModelOutput
 
 from ..configuration.configuration_base import QkvConfig
 from .checks.inputs import check_family
+from .upstream import check_private
 
 Forward = TypeVar("Forward", bound=Callable[..., ModelOutput])
 
@@ -39,6 +41,11 @@ class QkvPreTrainedModel(PreTrainedModel):
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
     _remove_padding: bool | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for owner in cls.__mro__:
+            check_private(owner, cls)
 
     def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
         check_family(self, config)
@@ -94,8 +101,7 @@ class QkvPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise a module; `init_parameters(std)` is the start of those that no layer of torch has."""
         super()._init_weights(module)
-        init_parameters = getattr(module, "init_parameters", None)
-        if init_parameters is not None:
+        if init_parameters := getattr(module, "init_parameters", None):
             init_parameters(self.config.initializer_range)
 
     def _initialize_missing_keys(self, is_quantized: bool) -> None:
@@ -104,7 +110,10 @@ class QkvPreTrainedModel(PreTrainedModel):
         given = {name: value._version for name, value in absent}
         super()._initialize_missing_keys(is_quantized)
         untouched = [(name, value) for name, value in absent if value._version == given[name]]
-        build_anew(self, untouched)
+        if untouched and not is_deepspeed_zero3_enabled():  # whose third stage builds models with their values
+            built = type(self)(self.config)
+            for name, value in untouched:
+                init.copy_(value, built.get_parameter(name))  # which leaves a loaded one as it is
         freeze_unread(self)
 
     def recorded(self) -> dict[str, bool]:
@@ -113,21 +122,11 @@ class QkvPreTrainedModel(PreTrainedModel):
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Return the ties that hold for this config; transformers asks before it loads, saves or moves weights."""
-        if all_submodels:
-            return super().get_expanded_tied_weights_keys(all_submodels=True)
-        return self.tied_parameters()
+        return super().get_expanded_tied_weights_keys(all_submodels=True) if all_submodels else self.tied_parameters()
 
     def tied_parameters(self) -> dict[str, str]:
         """Return {tied parameter: its source}, none by default."""
         return {}
-
-
-def build_anew(model: PreTrainedModel, parameters: list[tuple[str, nn.Parameter]]) -> None:
-    """Give these parameters the values that a new model of this class has."""
-    if parameters and not is_deepspeed_zero3_enabled():  # whose third stage builds models with their values
-        built = type(model)(model.config)
-        for name, value in parameters:
-            value.data.copy_(built.get_parameter(name))
 
 
 def freeze_unread(model: nn.Module) -> None:

@@ -33,7 +33,7 @@ RANKS = {
         {"presets", "backward_compatibility"},
     ],
     "modeling": [
-        {"pipeline_stage"},
+        {"pipeline_stage", "upstream"},
         {"checks.inputs"},
         {"checks.sound", "checks.images", "position.token_layout", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "fast_paths.reach", "normalization"},
@@ -83,7 +83,9 @@ LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25
 # What is larger on purpose, and how large it may be: `folder/file.py[:definition] kind`.
 BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 122,
+    "modeling/base.py:QkvPreTrainedModel class": 104,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
+    "tests/support files": 26,
 }
 # Of a whole folder, so that it can be read; the last lines let attention be observed.
 LINES = {"configuration": 2660, "modeling": 10104}
