@@ -115,10 +115,9 @@ class AttentionConfig(PatternConfig):
         """Number of rows that the tokens after the text fill."""
         return -(-(self.max_position_embeddings - self.text_length) // self.grid_columns)
 
-    @property
-    def _rope_type_labels(self) -> tuple[str, ...]:
-        """Names under which transformers finds nested rope parameters."""
-        return tuple(CACHE_LAYER_TYPES)
+    def nested_rope_parameter_keys(self, rope_parameters: RopeParameters | dict[str, Any]) -> list[str]:
+        """Return the patterns that rotary parameters are nested under, where transformers looks for types of layers."""
+        return [word for word in rope_parameters if word in CACHE_LAYER_TYPES]
 
     @property
     def rope_by_pattern(self) -> bool:

@@ -9,21 +9,23 @@ from inspect import getattr_static
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from huggingface_hub.dataclasses import strict
 from huggingface_hub.errors import StrictDataclassError
-from transformers import GenerationConfig, PreTrainedConfig
-from transformers.configuration_utils import strict
+from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from .docstrings import list_fields, spell_type
 from .fields import check_choice, literal_words
 from .labels import check_numbers, numbered
 
-# Names that transformers itself hands to a config without declaring them as fields.
+# Names that transformers itself hands to a config without declaring them as fields, and settings of generation that
+# look like a misspelt field.
 HUGGING_FACE_EXTRAS = frozenset(
     "num_labels attn_implementation experts_implementation output_attentions torch_dtype rope_scaling rope_theta "
     "per_layer_config name_or_path auto_map quantization_config model_type transformers_weights use_return_dict "
     "task_specific_params custom_pipelines num_items_in_batch partial_rotary_factor tie_word_embeddings use_cache "
-    "pad_token_id bos_token_id eos_token_id cls_token_id sep_token_id mask_token_id unk_token_id".split()
+    "pad_token_id bos_token_id eos_token_id cls_token_id sep_token_id mask_token_id unk_token_id "
+    "forced_bos_token_id forced_eos_token_id max_length".split()
 )
 # The words of fields that transformers declares, but does not check.
 TRANSFORMERS_WORDS = {
@@ -231,8 +233,7 @@ class QkvConfig(PreTrainedConfig):
     def check_spelling(cls, name: str) -> None:
         """Raise ValueError on a misspelt field (`hiden_size`) or one of another config; transformers' extras pass."""
         known = cls.known_fields()
-        generation = GenerationConfig._get_default_generation_params()
-        if name in known or name in HUGGING_FACE_EXTRAS or name in generation or hasattr(cls, name) or name[0] == "_":
+        if name in known or name in HUGGING_FACE_EXTRAS or hasattr(cls, name) or name[0] == "_":
             return
         if close := get_close_matches(name.lower(), sorted(known), n=1, cutoff=0.72):
             raise ValueError(f"{cls.__name__} has no field {name!r}; did you mean {close[0]!r}?")

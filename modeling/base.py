@@ -7,18 +7,41 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers import initialization as init
 from transformers.integrations import is_deepspeed_zero3_enabled
 from transformers.utils.generic import ModelOutput
 
 from ..configuration.configuration_base import QkvConfig
 from .checks.inputs import check_family
 from .checks.keywords import either_cache_name
+from .checks.upstream import check_private
 
 Forward = TypeVar("Forward", bound=Callable[..., ModelOutput])
 
 
+class RemovesPadding(nn.Module):
+    """Hold the choice whether layers run on real tokens alone, for a model and all models inside it."""
+
+    _remove_padding: bool | None = None
+
+    @property
+    def remove_padding(self) -> bool | None:
+        """True where layers run on real tokens alone, in one row for the whole batch, with zeros at padding.
+
+        None removes padding where that is faster, True wherever it can be, False nowhere; set for all parts of a model.
+        Outputs at real tokens are the same.
+        """
+        return self._remove_padding
+
+    @remove_padding.setter
+    def remove_padding(self, wanted: bool | None) -> None:
+        for module in self.modules():
+            if isinstance(module, RemovesPadding):
+                module._remove_padding = wanted
+
+
 # trf-ignore: TRF013  each family calls post_init, last
-class QkvPreTrainedModel(PreTrainedModel):
+class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
     """Base of every model: what it supports, how its weights start, which of them are tied.
 
     Every model can be built on the meta device and filled from a checkpoint alone: no buffer carries anything.
@@ -39,11 +62,12 @@ class QkvPreTrainedModel(PreTrainedModel):
     load_hook: ClassVar[Callable[..., object] | None] = None
     save_hook: ClassVar[Callable[..., None] | None] = None
     upload_hook: ClassVar[Callable[..., None] | None] = None
-    _remove_padding: bool | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let the forward of every model take its cache by either name."""
+        """Refuse a transformers without a name that the class overrides; take the cache by either name in `forward`."""
         super().__init_subclass__(**kwargs)
+        for owner in cls.__mro__:
+            check_private(owner, cls)
         if "forward" in vars(cls):
             cls.forward = either_cache_name(cls.forward)  # type: ignore[method-assign]
 
@@ -59,21 +83,6 @@ class QkvPreTrainedModel(PreTrainedModel):
         self._tied_weights_keys = self.tied_parameters()
         super().post_init()
         freeze_unread(self)
-
-    @property
-    def remove_padding(self) -> bool | None:
-        """True where layers run on real tokens alone, in one row for the whole batch, with zeros at padding.
-
-        None removes padding where that is faster, True wherever it can be, False nowhere; set for all parts of a model.
-        Outputs at real tokens are the same.
-        """
-        return self._remove_padding
-
-    @remove_padding.setter
-    def remove_padding(self, wanted: bool | None) -> None:
-        for module in self.modules():
-            if isinstance(module, QkvPreTrainedModel):
-                module._remove_padding = wanted
 
     @classmethod
     @wraps(PreTrainedModel.from_pretrained.__func__)  # type: ignore[attr-defined]  # the function of a class method
@@ -101,8 +110,7 @@ class QkvPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise a module; `init_parameters(std)` is the start of those that no layer of torch has."""
         super()._init_weights(module)
-        init_parameters = getattr(module, "init_parameters", None)
-        if init_parameters is not None:
+        if init_parameters := getattr(module, "init_parameters", None):
             init_parameters(self.config.initializer_range)
 
     def _initialize_missing_keys(self, is_quantized: bool) -> None:
@@ -111,7 +119,10 @@ class QkvPreTrainedModel(PreTrainedModel):
         given = {name: value._version for name, value in absent}
         super()._initialize_missing_keys(is_quantized)
         untouched = [(name, value) for name, value in absent if value._version == given[name]]
-        build_anew(self, untouched)
+        if untouched and not is_deepspeed_zero3_enabled():  # whose third stage builds models with their values
+            built = type(self)(self.config)
+            for name, value in untouched:
+                init.copy_(value, built.get_parameter(name))  # which leaves a loaded one as it is
         freeze_unread(self)
 
     def recorded(self) -> dict[str, bool]:
@@ -120,21 +131,11 @@ class QkvPreTrainedModel(PreTrainedModel):
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
         """Return the ties that hold for this config; transformers asks before it loads, saves or moves weights."""
-        if all_submodels:
-            return super().get_expanded_tied_weights_keys(all_submodels=True)
-        return self.tied_parameters()
+        return super().get_expanded_tied_weights_keys(all_submodels=True) if all_submodels else self.tied_parameters()
 
     def tied_parameters(self) -> dict[str, str]:
         """Return {tied parameter: its source}, none by default."""
         return {}
-
-
-def build_anew(model: PreTrainedModel, parameters: list[tuple[str, nn.Parameter]]) -> None:
-    """Give these parameters the values that a new model of this class has."""
-    if parameters and not is_deepspeed_zero3_enabled():  # whose third stage builds models with their values
-        built = type(model)(model.config)
-        for name, value in parameters:
-            value.data.copy_(built.get_parameter(name))
 
 
 def freeze_unread(model: nn.Module) -> None:

@@ -93,6 +93,4 @@ class QkvAudioEncoderForCTC(QkvPreTrainedModel):
         mask = self.model.padding_mask(attention_mask, logits)
         mask = logits.new_ones(logits.shape[:2]) if mask is None else mask
         loss = ctc_loss(logits, labels, mask.long().sum(-1), self.config, num_items_in_batch)
-        return CausalLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return CausalLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)

@@ -146,8 +146,7 @@ class PooledClassifier(QkvPreTrainedModel):
     ) -> tuple[Tensor | None, Tensor]:
         """Return (loss or None, logits)."""
         logits = self.classifier(self.dropout(self.transform(outputs.pooler_output)))
-        loss = classification(logits, labels, self.config, num_items_in_batch)
-        return loss, logits
+        return classification(logits, labels, self.config, num_items_in_batch), logits
 
 
 class QkvEncoderForSequenceClassification(PooledClassifier):
@@ -173,12 +172,9 @@ class QkvEncoderForSequenceClassification(PooledClassifier):
         check_marks_given(self.config, global_attention_mask)
         given = {"input_ids": input_ids, "token_type_ids": token_type_ids, "inputs_embeds": inputs_embeds}
         placed = {"position_ids": position_ids, "past_key_values": past_key_values}
-        placed |= {"global_attention_mask": global_attention_mask}
-        outputs = self.read(attention_mask, **given, **placed, **kwargs)
+        outputs = self.read(attention_mask, global_attention_mask=global_attention_mask, **given, **placed, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return SequenceClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class QkvEncoderForMultipleChoice(PooledClassifier):
@@ -212,9 +208,7 @@ class QkvEncoderForMultipleChoice(PooledClassifier):
         outputs = self.model(*(None if value is None else value.flatten(0, 1) for value in given), **kwargs)
         logits = self.classifier(self.dropout(self.transform(outputs.pooler_output))).view(-1, choices)
         loss = cross_entropy(logits, labels, num_items_in_batch, self.config.label_smoothing)
-        return MultipleChoiceModelOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MultipleChoiceModelOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class QkvEncoderForTokenClassification(QkvPreTrainedModel):

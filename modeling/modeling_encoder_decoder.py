@@ -99,8 +99,7 @@ class SourceAndTarget(EncoderDecoderBase):
         return bool(self.config.share_embeddings)
 
     def tied_parameters(self) -> dict[str, str]:
-        shared = self.share_embeddings
-        return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if shared else {}
+        return {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"} if self.share_embeddings else {}
 
     def get_input_embeddings(self) -> nn.Module:
         return self.encoder.embed_tokens
@@ -175,7 +174,7 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
         """Run both stacks; `encoder_outputs` of an earlier call spare the encoder, `attention_mask` is the source's."""
         kwargs = {**self.recorded(), **kwargs}
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        source |= {"global_attention_mask": global_attention_mask}
+        source |= {"global_attention_mask": global_attention_mask, "token_type_ids": kwargs.pop("token_type_ids", None)}
         encoder_outputs = self.encode(encoder_outputs, **source, **kwargs)
         target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, decoder_inputs_embeds)
         return self.decode(encoder_outputs, attention_mask, target, past_key_values, use_cache=use_cache, **kwargs)

@@ -39,8 +39,7 @@ class MaskedLMBase(QkvPreTrainedModel):
         self, hidden: Tensor, labels: Tensor | None, num_items_in_batch: Count, *, skip_logits: bool
     ) -> tuple[Tensor | None, Tensor | None]:
         """Return (loss or None, logits or None) of hidden states (B, T, D)."""
-        smoothing = self.config.label_smoothing
-        options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": smoothing}
+        options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
         return score_vocabulary(self.lm_head, hidden, labels, skip_logits=skip_logits, **options)
 
     def get_output_embeddings(self) -> nn.Linear:
@@ -79,9 +78,7 @@ class QkvEncoderForMaskedLM(MaskedLMBase):
         texts = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         loss, logits = self.score(outputs.last_hidden_state, labels, num_items_in_batch, skip_logits=skip)
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return MaskedLMOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class QkvEncoderForPreTraining(MaskedLMBase):
@@ -164,9 +161,7 @@ class QkvEncoderForReplacedTokenDetection(QkvPreTrainedModel):
         outputs = self.model(*texts, global_attention_mask=global_attention_mask, **kwargs)
         logits = self.classifier(outputs.last_hidden_state)
         loss = replaced_tokens(logits, labels, attention_mask, num_items_in_batch)
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class QkvEncoderForContactPrediction(QkvPreTrainedModel):
@@ -186,8 +181,7 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
             raise ValueError("contact_head=None predicts no contacts; set it to 'attention' or 'outer_product'")
         self.model = QkvEncoderModel(config, add_pooling_layer=False)
         # A saved map has room for one class each, and no Auto class is for contacts alone.
-        own = "modeling_encoder.QkvEncoderForContactPrediction"
-        config.auto_map = {**config.auto_map, "AutoModel": own}
+        config.auto_map = {**config.auto_map, "AutoModel": "modeling_encoder.QkvEncoderForContactPrediction"}
         self.post_init()
         if self.model.contact_head.reads_attention:
             maybe_install_capturing_hooks(self.model)  # which a first forward that is compiled cannot
@@ -222,7 +216,4 @@ class QkvEncoderForContactPrediction(QkvPreTrainedModel):
         real = residues.gather(1, places)
         pairs, mend = real[:, :, None] & real[:, None], "mark pairs in contact 1, all others 0"
         loss = binary_cross_entropy(logits, labels, pairs, num_items_in_batch, mend)
-        attentions = outputs.attentions if asked else None
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=attentions
-        )
+        return TokenClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions if asked else None)

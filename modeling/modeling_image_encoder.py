@@ -6,11 +6,7 @@ Shapes: B batch, T tokens, D hidden_size, V labels, C channels, N patches.
 from typing import Any
 
 from torch import Tensor
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPooling,
-    ImageClassifierOutput,
-    MaskedImageModelingOutput,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPooling, ImageClassifierOutput, MaskedImageModelingOutput
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
@@ -81,9 +77,7 @@ class QkvImageEncoderForImageClassification(PooledClassifier):
         """Score images; `labels` (B,), `interpolate_pos_encoding` admits other sizes than the config's."""
         outputs = self.read(pixel_values=pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **kwargs)
         loss, logits = self.classify(outputs, labels, num_items_in_batch)
-        return ImageClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+        return ImageClassifierOutput(loss, logits, outputs.hidden_states, outputs.attentions)
 
 
 class QkvImageEncoderForMaskedImageModeling(QkvPreTrainedModel):

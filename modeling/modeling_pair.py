@@ -62,10 +62,8 @@ class QkvPairModel(QkvPreTrainedModel):
         self.embed_tokens = FRONTENDS["tokens"](config)
         self.embed_pairs = PairEmbedding(config)
         self.recycling = Recycling(config) if config.num_recycles else None
-        last = config.num_hidden_layers - 1
-        self.blocks = nn.ModuleList(
-            PairBlock(config, index, updates_pairs=reads_pairs or index < last) for index in range(last + 1)
-        )
+        updates = [True] * (config.num_hidden_layers - 1) + [reads_pairs]
+        self.blocks = nn.ModuleList(PairBlock(config, i, updates_pairs=each) for i, each in enumerate(updates))
         residue, pair = config.residue_stack(), config.pair_stack()
         self.norm = NORMS[residue.norm](residue) if config.final_norm and reads_residues else nn.Identity()
         self.pair_norm = NORMS[pair.norm](pair) if config.final_norm and reads_pairs else nn.Identity()

@@ -32,7 +32,7 @@ RANKS = {
         {"presets"},
     ],
     "modeling": [
-        {"pipeline_stage", "checks.keywords"},
+        {"pipeline_stage", "checks.keywords", "checks.upstream"},
         {"checks.inputs"},
         {"checks.sound", "checks.images", "position.token_layout", "pattern", "position.hooks"},
         {"position.absolute", "position.relative", "position.detection", "fast_paths.reach", "normalization"},
@@ -83,9 +83,10 @@ LIMITS = {"file": 300, "class": 100, "function": 30, "forward": 15, "fields": 25
 BUDGETS = {
     "configuration/configuration_base.py:QkvConfig class": 122,
     "modeling/modeling_dual_encoder.py:QkvDualEncoderModel class": 120,
+    "tests/support files": 26,
 }
 # Of a whole folder, so that it can be read; the last lines let attention be observed.
-LINES = {"configuration": 2660, "modeling": 10104}
+LINES = {"configuration": 2539, "modeling": 10306}
 
 
 def parts(folder: str) -> list[Path]:

@@ -267,7 +267,7 @@ def built(
     model, report = loaded
     check_weights(type(like).__name__, model_class.__name__, report, computed)
     # It would keep today's names when it is saved, where every release of transformers reads the published ones.
-    vars(model).pop("_weight_conversions", None)
+    del model._weight_conversions
     model.config.name_or_path = like.config.name_or_path
     if model.can_generate() and like.can_generate():
         model.generation_config = copy.deepcopy(like.generation_config)

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from transformers import GenerationConfig
-
 from ...configuration.configuration_dual_encoder import QkvDualEncoderConfig, QkvTextEncoderConfig
 from ...configuration.configuration_image_encoder import QkvImageEncoderConfig
 from ..modeling_dual_encoder import QkvDualEncoderModel, QkvTextEncoderModel
@@ -31,8 +29,6 @@ UNREAD = frozenset(
 UNREAD |= {"tie_word_embeddings"}
 # Starts of training, the width of another class, and what the first release wrote beside.
 INERT = frozenset("initializer_factor projection_dim".split())
-# How to write, which neither half does.
-INERT |= GenerationConfig._get_default_generation_params().keys()
 # The first releases wrote these into every part.
 ASSUMED = {
     **dict.fromkeys("add_cross_attention is_decoder tie_encoder_decoder use_bfloat16".split(), False),

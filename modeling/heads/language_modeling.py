@@ -58,13 +58,8 @@ def loss_without_logits(head: Any, hidden: Tensor, labels: Tensor, **options: An
     if smoothed or len(labels) * decoder.out_features < LARGE or not is_weight_alone(head, decoder, hidden):
         return negative_log_likelihood(head(hidden), labels, **options)
     features = hidden if decoder is head else head.features(hidden)
-    chunks = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
-    given: dict[str, Any] = {
-        "linear_bias": decoder.bias,
-        "ignore_index": IGNORED,
-        "reduction": "sum",
-        "options": chunks,
-    }
+    given: dict[str, Any] = {"linear_bias": decoder.bias, "ignore_index": IGNORED, "reduction": "sum"}
+    given["options"] = nn.LinearCrossEntropyOptions(batch_chunk_size=CHUNK, chunking_method=None)
     total = F.linear_cross_entropy(features, decoder.weight, labels.long(), **given)
     return normalise(total, (labels != IGNORED).sum().clamp(min=1), options.get("num_items_in_batch"))
 

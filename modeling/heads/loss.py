@@ -33,10 +33,7 @@ def normalise(total: Tensor, count: Tensor | int, num_items_in_batch: Count) -> 
 
 
 def negative_log_likelihood(
-    logits: Tensor,
-    labels: Tensor,
-    num_items_in_batch: Count = None,
-    label_smoothing: float = 0.0,
+    logits: Tensor, labels: Tensor, num_items_in_batch: Count = None, label_smoothing: float = 0.0
 ) -> Tensor:
     """Compute the negative log-likelihood of labels (...,) under logits (..., V), in single precision at least.
 
@@ -119,10 +116,7 @@ def classification(
 
 
 def replaced_tokens(
-    logits: Tensor,
-    labels: Tensor | None,
-    attention_mask: Tensor | None,
-    num_items_in_batch: Count = None,
+    logits: Tensor, labels: Tensor | None, attention_mask: Tensor | None, num_items_in_batch: Count = None
 ) -> Tensor | None:
     """Compute the binary cross-entropy of replaced tokens, labelled 1: logits, labels and mask (B, T).
 

@@ -65,7 +65,4 @@ class OuterProductDifference(nn.Module):
         return self.pair_proj(torch.cat((second * first, second - first), dim=-1))
 
 
-OUTER_PRODUCTS: dict[str, Callable[..., nn.Module]] = {
-    "mean": OuterProductMean,
-    "difference": OuterProductDifference,
-}
+OUTER_PRODUCTS: dict[str, Callable[..., nn.Module]] = {"mean": OuterProductMean, "difference": OuterProductDifference}

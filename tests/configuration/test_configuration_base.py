@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 from transformers.testing_utils import CaptureLogger
 
 import qkv
@@ -111,6 +111,12 @@ def test_what_hugging_face_adds_passes() -> None:
     assert config.quantization_config == {"bits": 8}
     assert config.base_model_name_or_path == "y"
     assert "num_beams" not in config.to_dict()
+
+
+@each_config
+def test_what_saved_configs_hold_for_generation_is_no_misspelling(config_class: type[QkvConfig]) -> None:
+    for name in GenerationConfig._get_default_generation_params():
+        config_class.check_spelling(name)
 
 
 def test_number_and_names_of_labels() -> None:

@@ -115,8 +115,18 @@ def imported(model: object) -> object:
     return __getattr__(model) if isinstance(model, str) else model
 
 
+def holds_names(auto_class: Any) -> bool:
+    """Let an Auto class hold models by their names; return False where transformers has no such place any more."""
+    mapping = getattr(auto_class, "_model_mapping", None)
+    # What `register` adds to. transformers' own models stand beside it, by their names too.
+    held = getattr(mapping, "_extra_content", None)
+    if isinstance(held, dict) and not isinstance(held, LazyClasses):
+        mapping._extra_content = LazyClasses(held)  # type: ignore[union-attr]  # it has what `held` was read from
+    return isinstance(held, dict)
+
+
 def register_models(auto: ModuleType) -> None:
-    """Register the models with the Auto classes of transformers, without importing them."""
+    """Register the models with the Auto classes of transformers, without importing them where that is possible."""
     # transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
     name_tables = {
         "AutoModelForCausalLM": auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -127,11 +137,8 @@ def register_models(auto: ModuleType) -> None:
             if auto_class != "AutoConfig":
                 # Its file is that of the published copy, where a family is one file.
                 name = reference.rpartition(".")[2]
-                owner = getattr(auto, auto_class)
-                # What `register` adds to. transformers' own models stand beside it, by their names too.
-                if not isinstance(owner._model_mapping._extra_content, LazyClasses):
-                    owner._model_mapping._extra_content = LazyClasses(owner._model_mapping._extra_content)
-                owner.register(config_class, SEVERAL.get(name, name))
+                model, owner = SEVERAL.get(name, name), getattr(auto, auto_class)
+                owner.register(config_class, model if holds_names(owner) else imported(model))
                 if auto_class in name_tables:
                     name_tables[auto_class][config_class.model_type] = name
 

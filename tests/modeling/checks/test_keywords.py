@@ -10,7 +10,12 @@ from transformers.generation.continuous_batching import PagedAttentionCache
 from transformers.modeling_outputs import BaseModelOutput
 
 import tiny
-from qkv import QkvDecoderForCausalLM, QkvDecoderModel, QkvEncoderModel
+from qkv import (
+    QkvDecoderForCausalLM,
+    QkvDecoderModel,
+    QkvEncoderDecoderForConditionalGeneration,
+    QkvEncoderModel,
+)
 from qkv.modeling.checks import keywords
 from qkv.modeling.checks.keywords import CACHE, NEW_NAME, OLD_NAME, rename_cache
 from qkv.modeling.kernel import eager_attention
@@ -72,6 +77,15 @@ def test_token_types_of_one_segment_pass_and_others_do_not() -> None:
     assert_close(model(ids, token_type_ids=types).last_hidden_state, model(ids).last_hidden_state)
     with pytest.raises(TypeError, match="token_type_ids"):
         model(ids, token_type_ids=types + 1)
+
+
+def test_token_types_of_a_source_are_the_encoder_s() -> None:
+    model, inputs = tiny.precise(QkvEncoderDecoderForConditionalGeneration), tiny.translations()
+    types = torch.zeros_like(inputs["input_ids"])
+    assert_close(model(**inputs, token_type_ids=types).loss, model(**inputs).loss)
+    source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    options = {"max_new_tokens": 3, "do_sample": False}
+    assert torch.equal(model.generate(**source, token_type_ids=types, **options), model.generate(**source, **options))
 
 
 def test_attention_functions_of_others_are_given_all() -> None:
