@@ -5,14 +5,18 @@ QKV_PYTHONS names the interpreters of environments that hold transformers and to
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
+from test_generate import prompt
 
+import tiny
 from families.base import Row
-from qkv.scripts.common.inspector import outputs
+from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
+from speaking import build
 from test_hub import EVERY, QUICK, built, job
 
 # Every family, and every head of some.
@@ -23,6 +27,10 @@ HEADS = {
     if name in QUICK or (isinstance(row, Row) and row.family.model_type in FAMILIES and not row.name)
 }
 PYTHONS = os.environ.get("QKV_PYTHONS", "").split()
+# Every kind of cache, and the ways of generating with it: greedy, without a cache, with a static one, by beams.
+WRITERS = ("gpt2", "llama", "mistral", "bloom", "linear", "deltanet", "t5", "bart", "rnnsearch")
+WAYS = [{}, {"use_cache": False}, {"cache_implementation": "static", "disable_compile": True}, {"num_beams": 3}]
+WAYS = [{"max_new_tokens": 6, "do_sample": False, "pad_token_id": tiny.PAD, **way} for way in WAYS]
 VERSIONS = "import torch, transformers; print(transformers.__version__, torch.__version__)"
 
 
@@ -50,3 +58,22 @@ def test_another_environment_finds_the_same_numbers(published, python: str) -> N
     ):
         for key, value in outputs(models[name], asked.inputs).items():
             assert torch.equal(found.outputs[key], value), (name, key)
+
+
+@pytest.mark.parametrize("python", PYTHONS or ["none"])
+def test_another_environment_writes_the_same_tokens(tmp_path: Path, python: str) -> None:
+    if not PYTHONS:
+        pytest.skip("QKV_PYTHONS names no interpreter of another environment; `make compatibility` makes two")
+    jobs, expected = [], []
+    for kind in WRITERS:
+        model = build(kind)
+        inputs = prompt(model)
+        auto_class = "AutoModelForCausalLM"
+        if model.config.is_encoder_decoder:
+            auto_class = "AutoModelForSeq2SeqLM"
+            inputs["decoder_input_ids"] = torch.full((len(inputs["input_ids"]), 1), tiny.START)
+        jobs.append(Job(build_folder(model, tmp_path / kind), auto_class, inputs=inputs, generated=WAYS))
+        expected.append([model.generate(**inputs, **way).tolist() for way in WAYS])
+    found = [loaded.report["tokens"] for loaded in load_in_clean_process(jobs, python=python)]
+    assert found == expected
+    assert all(greedy == plain == static for greedy, plain, static, _ in found)

@@ -11,7 +11,7 @@ import importlib.util
 import json
 import sys
 import wave
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -35,7 +35,7 @@ class Job:
     `options` are those of `from_pretrained`; unless `remote` is false, the code of the source has to be used. `inputs`
     are for a forward pass. `again` saves the loaded model, and loads and runs the copy. `pipeline` names a task to be
     run on the text or file `example`. `fingerprints` reports every tensor, `timed` the seconds of a first load, imports
-    included, and of a second.
+    included, and of a second. `generated` are options of calls of `generate`, whose tokens are reported.
     """
 
     source: Path | str
@@ -50,6 +50,7 @@ class Job:
     pipeline: str | None = None
     example: Path | str | None = None
     pipeline_options: Mapping[str, Any] = field(default_factory=dict)
+    generated: Sequence[Mapping[str, Any]] = ()
 
 
 def fingerprint(tensor: Tensor, dtype: torch.dtype | None = None) -> str:
@@ -156,7 +157,9 @@ def do(job: Job, folder: Path) -> dict[str, Any]:
         model.save_pretrained(folder / "copy")
         model, _ = load_reported(loader, str(folder / "copy"), options, None)
     if (folder / "inputs").is_file():
-        save_file(outputs(model, load_file(folder / "inputs")), folder / "outputs")
+        inputs = load_file(folder / "inputs")
+        save_file(outputs(model, inputs), folder / "outputs")
+        report["tokens"] = [model.generate(**inputs, **each).tolist() for each in job.generated]
     if job.pipeline and job.example is not None:
         # Loaded again, as its users do.
         pipeline: Any = transformers.pipeline
