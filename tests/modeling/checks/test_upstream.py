@@ -58,8 +58,8 @@ def test_a_published_copy_is_checked_as_well(monkeypatch, tmp_path: Path):
     for name, text in flatten(tiny.decoder("gpt2")).files.items():
         (tmp_path / "copy_of_gpt2" / name).write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delattr(transformers.GenerationMixin, "_prepare_decoder_input_ids_for_generation")
-    with raises_sentence("GenerationMixin._prepare_decoder_input_ids_for_generation", error=ImportError):
+    monkeypatch.delattr(transformers.GenerationMixin, "_prepare_cache_for_generation")
+    with raises_sentence("GenerationMixin._prepare_cache_for_generation", error=ImportError):
         importlib.import_module("copy_of_gpt2.modeling_decoder")
 
 
