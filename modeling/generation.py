@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 import transformers
 from torch import Tensor
-from transformers import GenerationMixin
+from transformers import GenerationConfig, GenerationMixin
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .checks.keywords import CACHE, OLD_NAME, either_cache_name, rename_cache
@@ -21,7 +21,7 @@ class GenerationInputs:
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Generate as transformers does; a cache may be called `past_key_values` or `cache`, labels are left out."""
         parent: Any = super()
-        return parent.generate(*args, **generation_options(kwargs))
+        return parent.generate(*args, **generation_options(self, args, kwargs))
 
     @wraps(GenerationMixin.prepare_inputs_for_generation)
     def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -52,9 +52,16 @@ class GenerationInputs:
         return {**built.masks, "key_positions": built.key_positions}
 
 
-def generation_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of `generate` by its own names, without the labels that Seq2SeqTrainer leaves among them."""
-    return {name: value for name, value in rename_cache(options, CACHE).items() if name != "labels"}
+def generation_options(model: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of `generate` by its own names, without the labels that Seq2SeqTrainer leaves among them.
+
+    Encoder-decoders read a prompt at once: transformers' chunks would cut the mask of the source.
+    """
+    given = (*args, *options.values(), model.generation_config)
+    settings = next(each for each in given if isinstance(each, GenerationConfig))
+    chunked = options.get("prefill_chunk_size", settings.prefill_chunk_size) and model.config.is_encoder_decoder
+    whole: dict[str, Any] = {"prefill_chunk_size": None} if chunked else {}
+    return {name: value for name, value in rename_cache(options, CACHE).items() if name != "labels"} | whole
 
 
 # The tokens that were handed over beside a cache, where these were all: of a first step, as a rule.
@@ -69,20 +76,20 @@ def check_step(input_ids: Tensor, inputs: dict[str, Any], *, is_first: bool) -> 
     names = ("decoder_input_ids", "input_ids", "inputs_embeds")
     handed = next((inputs[name].shape[1] for name in names if inputs.get(name) is not None), 0)
     total, caches = input_ids.shape[1], [value for value in inputs.values() if isinstance(value, Cache)]
-    again = handed == total and not is_first and any(HANDED_OVER.get(cache) == total - 1 for cache in caches)
-    if again or (handed < total and not any(holds(cache, total - handed) for cache in caches)):
-        held = [int(cache.get_seq_length()) for cache in caches] or "none"
+    held = [cached_tokens(cache) for cache in caches]
+    again = [HANDED_OVER.get(cache) == total - 1 <= count for cache, count in zip(caches, held, strict=True)]
+    if handed + max(held, default=0) < total or (handed == total > 1 and not is_first and any(again)):
         raise RuntimeError(
             f"generate of transformers {transformers.__version__} handed over {handed} of {total} tokens, a cache of "
-            f"{held}, so that some are lost or read twice; use_cache=False generates without a cache"
+            f"{held or 'none'}, so that some are lost or read twice; use_cache=False generates without a cache"
         )
     HANDED_OVER.update(dict.fromkeys(caches, total) if handed == total else {})
 
 
-def holds(cache: Cache, tokens: int) -> bool:
-    """Return True for a cache of at least so many tokens; of a count on an accelerator only that there is one."""
+def cached_tokens(cache: Cache) -> float:
+    """Return the number of tokens in a cache; infinity where it is on an accelerator, which would stall, and not 0."""
     length: Any = cache.get_seq_length()
     if isinstance(length, Tensor) and length.device.type != "cpu":
         part: Any = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-        return all(layer.is_initialized for layer in part.layers)
-    return int(length) >= tokens
+        return float("inf") if all(layer.is_initialized for layer in part.layers) else 0
+    return int(length)

@@ -77,7 +77,7 @@ def output_fields(outputs: ModelOutput) -> dict[str, Any]:
     return {name: getattr(outputs, name) for name in (CACHE, "hidden_states", "attentions")}
 
 
-class QkvDecoderForCausalLM(GenerationInputs, QkvPreTrainedModel, FastGenerationMixin, GenerationMixin):
+class QkvDecoderForCausalLM(FastGenerationMixin, GenerationInputs, QkvPreTrainedModel, GenerationMixin):
     """Predict the next token and generate: `input_ids -> QkvDecoderModel -> lm_head -> logits (B, T, V)`."""
 
     config: QkvDecoderConfig

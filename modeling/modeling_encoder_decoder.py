@@ -3,7 +3,6 @@
 Shapes: B batch, T targets, S sources, D hidden_size, V vocabulary.
 """
 
-from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -234,13 +233,6 @@ class Seq2SeqLMBase(GenerationInputs, SharedTablesMixin):
         """Call `shift_right`, under the name that `DataCollatorForSeq2Seq` calls."""
         return shift_right(labels, self.config)
 
-    def _prefill(self, input_ids: Tensor, generation_config: Any, *args: Any, **kwargs: Any) -> Any:
-        """Read a prompt in one chunk: transformers' chunks would cut the mask of the source."""
-        parent: Any = super()
-        generation_config = copy(generation_config)
-        generation_config.prefill_chunk_size = None
-        return parent._prefill(input_ids, generation_config, *args, **kwargs)
-
     def target_mask(self, labels: Tensor, given: GivenMask, cache: Cache | None, *, skip_logits: bool) -> GivenMask:
         """Return the mask of decoder inputs; without logits nobody reads inputs after a row's last label (B, T).
 
@@ -261,7 +253,7 @@ class Seq2SeqLMBase(GenerationInputs, SharedTablesMixin):
 
 
 class QkvEncoderDecoderForConditionalGeneration(
-    Seq2SeqLMBase, SharedVocabularyMixin, FastGenerationMixin, GenerationMixin
+    FastGenerationMixin, Seq2SeqLMBase, SharedVocabularyMixin, GenerationMixin
 ):
     """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 

@@ -98,7 +98,7 @@ def generate_long_form(
 TRANSCRIPTIONS = {"short_form": generate_short_form, "long_form": generate_long_form}
 
 
-class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, FastGenerationMixin, WhisperGenerationMixin):
+class QkvSpeechEncoderDecoderForSpeechSeq2Seq(FastGenerationMixin, Seq2SeqLMBase, WhisperGenerationMixin):
     """Transcribe or translate speech: `input_features, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`.
 
     `generate` is transformers' own, with `transcription="long_form"` that of Whisper, which reads
@@ -121,7 +121,8 @@ class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, FastGenerationMixin
         named = (kwargs.pop("inputs", None), kwargs.pop("input_features", None))
         features = args or [value for value in named if value is not None][:1] or (None,)
         with self.laid_out(kwargs.get("assistant_model")):
-            return TRANSCRIPTIONS[self.config.transcription](self, *features, **generation_options(kwargs))
+            options = generation_options(self, args, kwargs)
+            return TRANSCRIPTIONS[self.config.transcription](self, *features, **options)
 
     def _prepare_decoder_input_ids_for_generation(self, *args: Any, **kwargs: Any) -> Any:
         """Leave a prompt where Whisper has it, before the start token; transformers does so for its own class alone."""

@@ -148,14 +148,12 @@ class FastGenerationMixin:
         model: Any = self
         return short_forwards(model, *others) if self.lay_out_weights else nullcontext()
 
-    def _valid_auto_compile_criteria(self, *args: Any, **kwargs: Any) -> bool:
-        """Return True where steps are compiled: the modules' own forwards, which stay the same for later calls."""
+    def get_compiled_call(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the compiled call: of the modules' own forwards, which stay the same for later calls."""
+        model: Any = self
         parent: Any = super()
-        compiles: bool = parent._valid_auto_compile_criteria(*args, **kwargs)
-        if compiles:
-            model: Any = self
-            remove_short_forwards(model)
-        return compiles
+        remove_short_forwards(model)
+        return parent.get_compiled_call(*args, **kwargs)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any

@@ -41,10 +41,10 @@ def test_a_release_without_a_name_is_refused_by_those_who_use_it(owner, name):
 
 
 def test_each_model_is_checked_for_what_it_overrides(monkeypatch):
-    monkeypatch.delattr(transformers.GenerationMixin, "_prefill")
+    monkeypatch.delattr(transformers.GenerationMixin, "_prepare_decoder_input_ids_for_generation")
     type("Subclass", (qkv.QkvDecoderForCausalLM,), {})
-    with raises_sentence("GenerationMixin._prefill", error=ImportError):
-        type("Subclass", (qkv.QkvEncoderDecoderForConditionalGeneration,), {})
+    with raises_sentence("GenerationMixin._prepare_decoder_input_ids_for_generation", error=ImportError):
+        type("Subclass", (qkv.QkvSpeechEncoderDecoderForSpeechSeq2Seq,), {})
 
 
 def test_configs_are_checked_before_models(monkeypatch):
