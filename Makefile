@@ -4,13 +4,21 @@ VENV ?= .venv
 RECIPE ?= digits
 PACKAGE ?= -e '.[test,speech]'
 CONSTRAINTS ?= -c constraints.txt
-# What somebody has who loads our models, and the oldest transformers that pyproject.toml admits.
-STRANGER := torch pillow
-OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml)
 CPU_TORCH := https://download.pytorch.org/whl/cpu
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
-.PHONY: quickstart test compatibility clients clients-environment browser common-suite cells soak fuzz test-hub cards docs long-range fold-toy release install
+# Of transformers: the release that constraints.txt pins; those that pyproject.toml admits, the newest first, as the package
+# index lists them; and the one to use.
+PINNED := $(shell sed -n 's/^transformers==//p' constraints.txt)
+OLDEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\).*/\1/p' pyproject.toml).0
+RELEASES = $(eval RELEASES := $(or $(filter 5.%,$(shell $(PIP) index versions transformers | \
+	sed -n 's/, / /g; s/ $(OLDEST) .*/ $(OLDEST)/; s/^Available versions: //p')),$(error no release of transformers)))$(RELEASES)
+TRANSFORMERS ?= $(PINNED)
+TRANSFORMERS_SOURCE ?= $(abspath $(VENV))-transformers-$(TRANSFORMERS)
+LLAMA_CPP_SOURCE ?= $(abspath $(VENV))-llama-cpp
+PYTEST_OVER = bin/python -P -m pytest -q
+
+.PHONY: quickstart test compatibility upstream over with-release clients clients-environment browser common-suite cells soak fuzz test-hub cards docs long-range fold-toy release install
 
 quickstart: install
 	$(VENV)/bin/qkv quickstart $(RECIPE)
@@ -18,15 +26,45 @@ quickstart: install
 test: install $(VENV)/.weights
 	$(VENV)/bin/pytest -n 2 --dist loadscope -m "not slow and not gpu"
 
-# Published folders in two environments without qkv: with the oldest transformers we claim, and with the newest.
+# With the oldest release of transformers and with the newest: the tests marked `upstream`, which `make test` has run with
+# the pinned one, and published folders in environments without qkv.
+ENDS = $(sort $(OLDEST) $(firstword $(RELEASES)))
+STRANGERS = QKV_PYTHONS="$(foreach release,$(1),$(abspath $(VENV)-$(release)-alone)/bin/python)"
 compatibility: install
-	$(MAKE) install VENV=$(VENV)-oldest PACKAGE='$(STRANGER) transformers==$(OLDEST).0'
-	$(MAKE) install VENV=$(VENV)-newest CONSTRAINTS= PACKAGE='$(STRANGER) "transformers<6"'
-	QKV_PYTHONS="$(abspath $(VENV)-oldest)/bin/python $(abspath $(VENV)-newest)/bin/python" \
-		$(VENV)/bin/pytest -q -rP tests/test_compatibility.py
+	$(foreach release,$(ENDS),$(MAKE) with-release TRANSFORMERS=$(release) &&) true
+	$(call STRANGERS,$(ENDS)) $(VENV)/bin/pytest -q -n 2 -rP tests/test_compatibility.py
+	@echo 'transformers $(PINNED), which is pinned: `make test` runs all'
+	$(foreach release,$(filter-out $(PINNED),$(ENDS)),$(VENV)-$(release)/$(PYTEST_OVER) -n 2 --dist loadscope \
+		-m "not slow and not gpu and upstream" $$(grep -rl --include='test_*.py' mark.upstream tests) &&) true
+
+# All that is tested with one release, `make upstream TRANSFORMERS=5.23.0`, in an hour; writes its row of the page. CLIENTS=yes
+# runs other programs, too.
+RESULTS = $(VENV)-results-$(TRANSFORMERS)
+upstream: install $(VENV)/.weights clients-with-release $(TRANSFORMERS_SOURCE) $(if $(CLIENTS),$(LLAMA_CPP_SOURCE))
+	rm -rf $(RESULTS)
+	$(foreach release,$(RELEASES),$(MAKE) with-release TRANSFORMERS=$(release) &&) true
+	-$(VENV)-$(TRANSFORMERS)/$(PYTEST_OVER) -n 2 --dist loadscope -m "not slow and not gpu" --junitxml $(RESULTS)/fast.xml
+	-$(foreach release,$(RELEASES),$(call STRANGERS,$(if $(filter $(TRANSFORMERS),$(release)),$(RELEASES),$(TRANSFORMERS))) \
+		$(VENV)-$(release)/$(PYTEST_OVER) tests/test_compatibility.py --junitxml $(RESULTS)/published-$(release).xml;)
+	-$(COMMON_SUITE) --junitxml $(RESULTS)/common.xml
+	-$(if $(CLIENTS),LLAMA_CPP_SOURCE=$(LLAMA_CPP_SOURCE) $(VENV)-clients-$(TRANSFORMERS)/$(PYTEST_OVER) tests/clients \
+		--junitxml $(RESULTS)/clients.xml)
+	TRANSFORMERS_SOURCE=$(TRANSFORMERS_SOURCE) PYTHONPATH=tests/support:tests/common_suite \
+		$(VENV)/bin/python tests/compatibility/releases_page.py $(TRANSFORMERS) $(RESULTS) $(RELEASES)
+
+# An environment at OVER with the requirements WITH, and behind them all that VENV has; made in seconds.
+SITE := import site; print(site.getsitepackages()[0])
+over: install
+	$(VENV)/bin/python -m venv --without-pip --clear $(OVER)
+	echo "import site; site.addsitedir('$$($(VENV)/bin/python -c '$(SITE)')')" >$$($(OVER)/bin/python -c '$(SITE)')/behind.pth
+	$(OVER)/bin/python -m pip --disable-pip-version-check install $(WITH)
+
+# One with a release of transformers, and what somebody has who loads models with it: links to the same files, no qkv.
+with-release:
+	$(MAKE) over OVER=$(VENV)-$(TRANSFORMERS) WITH="--quiet transformers==$(TRANSFORMERS)"
+	$(VENV)-$(TRANSFORMERS)/bin/python tests/support/installation.py $(VENV)-$(TRANSFORMERS)-alone torch pillow transformers
 
 # Programs of others, in an environment of their own, for some change what is imported for everyone; writes their page.
-LLAMA_CPP_SOURCE ?= $(abspath $(VENV))-llama-cpp
 clients: clients-environment $(LLAMA_CPP_SOURCE)
 	LLAMA_CPP_SOURCE=$(LLAMA_CPP_SOURCE) $(VENV)-clients/bin/pytest -q tests/clients --page model_cards/CLIENTS.md
 
@@ -54,14 +92,16 @@ browser:
 
 # The tests that transformers runs on its own models, over every family; writes their page. They are in its source
 # distribution; a checkout of the same version, at TRANSFORMERS_SOURCE, has more.
-TRANSFORMERS_SOURCE ?= $(abspath $(VENV))-transformers
-common-suite: clients-environment $(TRANSFORMERS_SOURCE)
-	RUN_SLOW=1 TRANSFORMERS_SOURCE=$(TRANSFORMERS_SOURCE) $(VENV)-clients/bin/pytest -q -n 2 tests/common_suite \
-		--page model_cards/COMMON_SUITE.md
+COMMON_SUITE = RUN_SLOW=1 TRANSFORMERS_SOURCE=$(TRANSFORMERS_SOURCE) $(VENV)-clients-$(TRANSFORMERS)/$(PYTEST_OVER) \
+	-n 2 tests/common_suite
+common-suite: clients-with-release $(TRANSFORMERS_SOURCE)
+	$(COMMON_SUITE) --page model_cards/COMMON_SUITE.md
+
+clients-with-release: clients-environment
+	$(MAKE) over VENV=$(VENV)-clients OVER=$(VENV)-clients-$(TRANSFORMERS) WITH="--quiet transformers==$(TRANSFORMERS)"
 
 $(TRANSFORMERS_SOURCE):
-	$(VENV)-clients/bin/python -m pip download --no-deps --no-binary transformers -c constraints.txt \
-		--dest $@.download transformers
+	$(VENV)-clients/bin/python -m pip download --no-deps --no-binary transformers --dest $@.download transformers==$(TRANSFORMERS)
 	mkdir $@ && tar xzf $@.download/*.tar.gz --strip-components 1 -C $@
 
 # Every position with every pattern and kernel in every family, in some minutes; writes their page. QKV_CELLS_SEED is what

@@ -28,6 +28,8 @@ from errors import raises_sentence
 from sampling import sampled
 from tiny import CASES, HEADS, VARIANTS, Case
 
+pytestmark = pytest.mark.upstream
+
 # Every time, each test runs with other cases than the test before it, and together they run with all.
 TURN = itertools.count()
 

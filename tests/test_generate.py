@@ -16,6 +16,8 @@ from errors import raises_sentence
 from sampling import sampled
 from speaking import DECODERS, RECURRENT, SCORED, TRANSLATORS, build
 
+pytestmark = pytest.mark.upstream
+
 EVERYONE = [*DECODERS, *TRANSLATORS, *RECURRENT]
 each_second = pytest.mark.parametrize("kind", sampled(EVERYONE, 2))
 NEW = 8

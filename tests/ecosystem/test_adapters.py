@@ -31,6 +31,8 @@ from errors import raises_sentence
 from qkv.modeling.position.hooks import apply_rotation
 from sampling import sampled
 
+pytestmark = pytest.mark.upstream
+
 BY_NAME = {case.name: case for case in tiny.LOSSES}
 EXACT = {"rtol": 0, "atol": 1e-10}
 # Of feed-forward networks, of the attention of those that have none, and of what joins two that have neither.

@@ -37,6 +37,8 @@ import qkv.modeling as qkv_models
 import tiny
 from qkv.scripts.data.audio import read_wav
 
+pytestmark = pytest.mark.upstream
+
 CORPUS = [
     "Attention reads every word of a sentence at once.",
     "A transformer stacks attention and feed-forward layers.",

@@ -26,6 +26,8 @@ from gradient_worker import ROUNDS, ROWS, SHARED, TASKS, Gradients
 from processes import run_together
 from sampling import sampled
 
+pytestmark = pytest.mark.upstream
+
 each_round = pytest.mark.parametrize(("name", "smoothing"), sampled(ROUNDS, 5))
 EXACT = {"rtol": 0, "atol": 1e-10}
 

@@ -22,6 +22,8 @@ from qkv.scripts.common.inspector import Job, outputs
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import Loaded, load_in_clean_process
 
+pytestmark = pytest.mark.upstream
+
 # Those without an official class.
 WITHOUT = ("Recurrent", "AudioEncoder", "Pair", "EncoderForContactPrediction", "EncoderDecoderEncoderModel")
 EVERY: dict[str, Row | tiny.Case] = {str(row): row for row in ROWS}

@@ -12,6 +12,8 @@ import clean_client_jobs
 import push_jobs
 from endpoint import Answers, Client, Endpoint, chosen
 
+pytestmark = pytest.mark.upstream
+
 MODEL = ["LICENSE", "README.md", "config.json", "model.safetensors"]
 WORDS = ["tokenizer.json", "tokenizer_config.json"]
 RUN = [*MODEL, *WORDS, "training_args.bin"]

@@ -19,6 +19,8 @@ from qkv.modeling.attention import Gate
 from qkv.modeling.base import QkvPreTrainedModel, exactly_one
 from qkv.modeling.position import DETECTION_POSITIONS, POSITIONS, Position
 
+pytestmark = pytest.mark.upstream
+
 CLASSES = sorted(name for name in qkv.modeling.__all__ if name.startswith("Qkv"))
 # Made of layers with positions; recurrent cells start in their own way (tests/modeling/recurrent/test_recurrent_stack.py).
 STACKS = [name for name in CLASSES if "Recurrent" not in name]

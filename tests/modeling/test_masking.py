@@ -15,6 +15,8 @@ from qkv.modeling.kernels.state_cache import hold_states
 from qkv.modeling.masking import build_masks, build_memory_mask
 from qkv.modeling.position.token_layout import MaskSizes
 
+pytestmark = pytest.mark.upstream
+
 BATCH, LENGTH = 2, 11
 PREDICATES = {
     "full": reference.full,

@@ -1,5 +1,6 @@
 """Decoders: the loss of the next token, what a text is classified by, and caches."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 from transformers import DynamicCache
@@ -10,6 +11,8 @@ from qkv.modeling import (
     QkvDecoderForSequenceClassification,
     QkvDecoderModel,
 )
+
+pytestmark = pytest.mark.upstream
 
 
 def test_labels_that_are_shifted_already_are_used_as_they_are() -> None:

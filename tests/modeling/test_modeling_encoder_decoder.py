@@ -7,6 +7,8 @@ from torch.testing import assert_close
 import tiny
 from qkv.modeling import QkvEncoderDecoderForConditionalGeneration
 
+pytestmark = pytest.mark.upstream
+
 
 def test_labels_become_decoder_inputs_shifted_right() -> None:
     model = tiny.precise(QkvEncoderDecoderForConditionalGeneration, "bart")

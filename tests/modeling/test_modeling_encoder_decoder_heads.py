@@ -33,6 +33,8 @@ from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.clean_process import load_in_clean_process
 from sampling import sampled
 
+pytestmark = pytest.mark.upstream
+
 CLASSES = (QkvEncoderDecoderForSequenceClassification, QkvEncoderDecoderForQuestionAnswering)
 TARGET = ("decoder_input_ids", "decoder_attention_mask")
 

@@ -16,6 +16,8 @@ from qkv.modeling import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
 from qkv.modeling.recurrent.recurrent_cache import RecurrentCache
 from sampling import sampled
 
+pytestmark = pytest.mark.upstream
+
 # Every size another one, so that no two can be mistaken for each other.
 ODD = {"vocab_size": 23, "embedding_size": 7, "attention_size": 9, "num_encoder_layers": 2, "num_hidden_layers": 2}
 COMBINATIONS = list(

@@ -14,6 +14,8 @@ import tiny
 from families import variant
 from sampling import sampled
 
+pytestmark = pytest.mark.upstream
+
 LANGUAGES = {"<|en|>": 5, "<|de|>": 6, "<|fr|>": 7}
 TASKS = {"transcribe": 8, "translate": 9}
 # Tokens from the one after `no_timestamps_token_id` on are times, in steps of 0.02 seconds.

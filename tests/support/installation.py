@@ -1,5 +1,8 @@
 """A folder of what pip would install with some extras: links to the distributions that are here anyway."""
 
+import sys
+import sysconfig
+import venv
 from collections.abc import Iterable, Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
@@ -43,12 +46,23 @@ def modules(installed: Distribution) -> set[str]:
     return tops - {"..", "__pycache__", "bin"}
 
 
-def install_dependencies(folder: Path, *extras: str) -> Path:
-    """Fill a folder with what `pip install 'qkv[extras]'` brings beside qkv."""
-    for installed in closure(requirements(*extras)).values():
+def link(folder: Path, required: Iterable[Requirement]) -> Path:
+    """Fill a folder with what these requirements bring."""
+    for installed in closure(required).values():
         for top in modules(installed):
             (folder / top).exists() or (folder / top).symlink_to(str(installed.locate_file(top)))
     return folder
+
+
+def install_dependencies(folder: Path, *extras: str) -> Path:
+    """Fill a folder with what `pip install 'qkv[extras]'` brings beside qkv."""
+    return link(folder, requirements(*extras))
+
+
+def make_environment(folder: str, *names: str) -> None:
+    """Make an environment in which `pip install names` is done, and nothing else."""
+    venv.create(folder, clear=True, symlinks=True)
+    link(Path(sysconfig.get_path("purelib", "venv", {"base": folder})), map(Requirement, names))
 
 
 def install(folder: Path, *extras: str) -> Path:
@@ -64,3 +78,7 @@ def install(folder: Path, *extras: str) -> Path:
     (about / "licenses" / "LICENSE").symlink_to(ROOT / "LICENSE")
     (about / "METADATA").write_text(f"Metadata-Version: 2.4\nName: qkv\nVersion: {project['version']}\n")
     return folder
+
+
+if __name__ == "__main__":
+    make_environment(*sys.argv[1:])

@@ -11,6 +11,8 @@ from transformers.cache_utils import EncoderDecoderCache
 from qkv import QkvDecoderConfig, QkvDecoderForCausalLM, QkvDecoderModel, QkvEncoderConfig, QkvEncoderModel
 from qkv.modeling.checks import inputs
 
+pytestmark = pytest.mark.upstream
+
 SIZES = {
     "hidden_size": 8,
     "num_hidden_layers": 2,

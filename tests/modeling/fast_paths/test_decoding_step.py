@@ -22,6 +22,8 @@ from qkv.modeling import (
 from qkv.modeling.fast_paths.decoding_step import DecodingStep
 from qkv.modeling.fast_paths.generation import short_forwards
 
+pytestmark = pytest.mark.upstream
+
 STEPS = 7
 IDS = torch.randint(4, tiny.VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]])

@@ -24,6 +24,8 @@ from qkv.modeling.fast_paths import generation
 from qkv.modeling.fast_paths.generation import GrowingLayer, SourceLayer, short_forwards
 from qkv.modeling.fast_paths.weight_copies import COPIES, PATIENCE
 
+pytestmark = pytest.mark.upstream
+
 STEPS = 8
 # The head has enough outputs for its inputs that one row reads a transposed copy.
 WIDE = {"vocab_size": 300}

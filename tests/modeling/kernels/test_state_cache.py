@@ -9,6 +9,8 @@ from errors import raises_sentence
 from qkv.modeling.kernels.linear import linear_state_after
 from qkv.modeling.kernels.state_cache import StateLayer, hold_states, state_layer
 
+pytestmark = pytest.mark.upstream
+
 
 def read(tokens):
     return draw(2, 3, tokens, 4), draw(2, 3, tokens, 4), draw(2, 3, tokens, 5)

@@ -5,6 +5,8 @@ import torch
 
 from qkv.modeling.recurrent.recurrent_cache import RecurrentCache, RecurrentCacheLayer
 
+pytestmark = pytest.mark.upstream
+
 
 def begun(*, recording: bool = False, rows: int = 2) -> RecurrentCache:
     """Two layers before the first token, the first with keys."""

@@ -13,6 +13,8 @@ from qkv.scripts.common import files as durable
 from qkv.scripts.publishing.export.folder import build_folder
 from qkv.scripts.publishing.integrity.manifest import MANIFEST, identity
 
+pytestmark = pytest.mark.upstream
+
 
 @pytest.fixture
 def model() -> qkv.QkvImageEncoderForImageClassification:

@@ -22,6 +22,8 @@ from qkv.scripts.publishing.integrity.load_paths import CLEAN, LoadChecks, load_
 from qkv.scripts.publishing.integrity.manifest import read_manifest, write_manifest
 from qkv.scripts.publishing.integrity.verification import examine
 
+pytestmark = pytest.mark.upstream
+
 PLAIN, ROUNDED = CLEAN[""], CLEAN[", bfloat16"]
 INPUTS = {"input_ids": torch.arange(8)[None] + 4}
 MINE = Path(__file__).parents[3] / "support" / "buffered_model.py"

@@ -12,6 +12,8 @@ import tiny
 from published import ours
 from qkv.scripts.publishing.integrity.loading import UNCHECKED, auto_class, installed_class, load_unchecked
 
+pytestmark = pytest.mark.upstream
+
 
 @pytest.mark.parametrize("case", tiny.CASES, ids=lambda case: case.name)
 def test_every_head_of_ours_has_its_auto_class(case: tiny.Case, tmp_path: Path) -> None:
