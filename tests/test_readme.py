@@ -21,7 +21,6 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / folder / "README.md" for folder in FOLDERS),
     *sorted((ROOT / "docs").glob("*.md")),
-    ROOT / "model_cards" / "COMPATIBILITY.md",
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

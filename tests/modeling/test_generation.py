@@ -14,6 +14,8 @@ import tiny
 from qkv.modeling.checks.keywords import CACHE
 from speaking import build
 
+pytestmark = pytest.mark.upstream
+
 KINDS = ["gpt2", "linear", "bart", "rnnsearch"]
 NAMES = [
     *(CACHE, "input_ids", "attention_mask", "position_ids", "inputs_embeds", "use_cache", "logits_to_keep"),

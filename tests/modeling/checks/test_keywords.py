@@ -20,6 +20,8 @@ from qkv.modeling.checks import keywords
 from qkv.modeling.checks.keywords import CACHE, NEW_NAME, OLD_NAME, rename_cache
 from qkv.modeling.kernel import eager_attention
 
+pytestmark = pytest.mark.upstream
+
 
 @pytest.mark.parametrize(
     "name",

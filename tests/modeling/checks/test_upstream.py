@@ -8,16 +8,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
+import upstream
 from packaging.requirements import Requirement
 
 import installation
 import qkv
 import tiny
-import upstream
 from errors import raises_sentence
 from qkv.modeling import base
 from qkv.modeling.checks.upstream import PRIVATE, RELEASES, check_private
 from qkv.scripts.publishing.export.flatten import flatten
+
+pytestmark = pytest.mark.upstream
 
 CHECKED = [(owner, name) for owner, names in PRIVATE.items() for name in names.split()]
 

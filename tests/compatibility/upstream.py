@@ -1,4 +1,4 @@
-"""The names of transformers that modeling/ and configuration/ stand on, by kind: `python tests/support/upstream.py`."""
+"""The names of transformers that modeling/ and configuration/ stand on, by kind: `python tests/compatibility/upstream.py`."""
 
 import ast
 import inspect
