@@ -1,6 +1,7 @@
 """The releases of transformers that code was tested with: stated in the folder, and a warning where it is older."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -84,16 +85,24 @@ def test_what_mends_code_that_was_not_tested_with_the_installed_release(
     assert not says or (version in sentence and f"transformers {spelled(tested)} and" in sentence)
 
 
-def test_loading_warns_once_for_a_folder_with_older_code(folder: Path) -> None:
+@pytest.fixture
+def verbosity() -> Iterator[None]:
+    """The verbosity that transformers starts with, whatever another test has left."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_warning()
+    yield
+    logging.set_verbosity(before)
+
+
+def test_loading_warns_once_for_a_folder_with_older_code(folder: Path, verbosity: None) -> None:
     with CaptureLogger(logger) as said:
         AutoModelForMaskedLM.from_pretrained(folder)
     assert said.out == ""
     forget_releases(folder)
-    verbosity = logging.get_verbosity()
     logging.set_verbosity_error()
     with CaptureLogger(logger) as said:
         warn_of_outdated_code(folder)
-    logging.set_verbosity(verbosity)
+    logging.set_verbosity_warning()
     assert said.out == ""
     with CaptureLogger(logger) as said:
         for source in (folder, str(folder)):
