@@ -50,7 +50,7 @@ class Job:
     pipeline: str | None = None
     example: Path | str | None = None
     pipeline_options: Mapping[str, Any] = field(default_factory=dict)
-    generated: Sequence[Mapping[str, Any]] = ()
+    generated: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
 def fingerprint(tensor: Tensor, dtype: torch.dtype | None = None) -> str:

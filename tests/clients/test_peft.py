@@ -150,8 +150,9 @@ def each_stage(kind: str, options: dict[str, Any], folder: Path) -> dict[str, Ca
         base = copy.deepcopy(model)
         base.config.use_cache = kind != "XLORA"
         again = PeftModel.from_pretrained(base, folder / "saved" / type(model).__name__).eval()
-        wrong = "loaded again it gives other numbers"
-        assert_close(logits(again, again), logits(found, found), rtol=1e-5, atol=1e-5, msg=wrong)
+        assert_close(
+            logits(again, again), logits(found, found), rtol=1e-5, atol=1e-5, msg="loaded again it gives other numbers"
+        )
         return logits(again, again)
 
     def merged(model: PreTrainedModel) -> Tensor:

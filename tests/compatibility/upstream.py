@@ -92,7 +92,7 @@ def overridden() -> Iterator[tuple[str, bool]]:
 def classes() -> Iterator[type]:
     for path in PATHS:
         name = ".".join(("qkv", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-        module = import_module("qkv" if name == "qkv.modeling.qkv" else name)
+        module = import_module("qkv" if name == "qkv.modeling.package.qkv" else name)
         yield from (value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name)
 
 
