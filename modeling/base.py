@@ -69,7 +69,7 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
         for owner in cls.__mro__:
             check_private(owner, cls)
         if "forward" in vars(cls):
-            cls.forward = either_cache_name(cls.forward)  # type: ignore[method-assign]
+            cls.forward = either_cache_name(cls.forward)
 
     def __init__(self, config: QkvConfig, *inputs: object, **kwargs: object) -> None:
         check_family(self, config)

@@ -171,9 +171,10 @@ class QkvEncoderDecoderModel(StackEncoderDecoder, SourceAndTarget, SharedVocabul
         **kwargs: object,
     ) -> Seq2SeqModelOutput:
         """Run both stacks; `encoder_outputs` of an earlier call spare the encoder, `attention_mask` is the source's."""
+        token_types: Any = kwargs.pop("token_type_ids", None)
         kwargs = {**self.recorded(), **kwargs}
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        source |= {"global_attention_mask": global_attention_mask, "token_type_ids": kwargs.pop("token_type_ids", None)}
+        source |= {"global_attention_mask": global_attention_mask, "token_type_ids": token_types}
         encoder_outputs = self.encode(encoder_outputs, **source, **kwargs)
         target = (decoder_input_ids, decoder_attention_mask, decoder_position_ids, decoder_inputs_embeds)
         return self.decode(encoder_outputs, attention_mask, target, past_key_values, use_cache=use_cache, **kwargs)
