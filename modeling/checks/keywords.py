@@ -79,29 +79,24 @@ ATTENTION_OPTIONS = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q",
 
 
 @cache
-def input_names(forward: Callable[..., object]) -> frozenset[str]:
-    """Return the inputs that a forward names."""
-    return frozenset(signature(forward).parameters)
-
-
-@cache
 def intended_name(forward: Callable[..., object], name: str) -> str | None:
     """Return the input that an unknown name misspells, if it is close to one."""
-    known = {*input_names(forward), "encoder_hidden_states", "encoder_attention_mask", "labels"}
+    known = {*signature(forward).parameters, "encoder_hidden_states", "encoder_attention_mask", "labels"}
     close = [] if name in known else get_close_matches(name, sorted(known), n=1, cutoff=0.85)
     return close[0] if close else None
 
 
-def check_keywords(forward: Callable[..., object], options: Mapping[str, object], backend: str = "eager") -> None:
+def check_keywords(forward: Callable[..., object], options: Mapping[str, object], backend: str | None = None) -> None:
     """Raise on a name close to that of an input, and on a tensor or a cache that nothing reads.
 
-    Left unread, each would give other numbers without a word. Flags of other names pass.
+    Left unread, each would give other numbers without a word. Flags of other names pass. Without the `backend` of a
+    stack, the model reads none of the keywords of stacks.
     """
     for name, value in options.items():
         right = None if torch.compiler.is_compiling() else intended_name(forward, name)
         if right is not None:
             raise ValueError(f"there is no input {name!r}; did you mean {right!r}?")
-        if is_unread(name, value) and not is_passed_on(options, backend):
+        if is_unread(name, value) and (backend is None or not is_read_by_stack(name, options, backend)):
             raise TypeError(
                 f"{forward.__qualname__}() got an unexpected keyword {name!r} with a {type(value).__name__}, which "
                 "nothing reads; leave it out, or use the name of an input"
@@ -109,14 +104,14 @@ def check_keywords(forward: Callable[..., object], options: Mapping[str, object]
 
 
 def is_unread(name: str, value: Any) -> bool:
-    """Return True for a tensor or a cache by a name that neither stacks nor attention functions know."""
+    """Return True for a tensor or a cache that no signature names, token types of one segment apart."""
+    return holds_numbers(value) and not is_one_segment(name, value)
+
+
+def is_read_by_stack(name: str, options: Mapping[str, object], backend: str) -> bool:
+    """Return True for a keyword that stacks or attention functions read: any with a paged cache or a serving engine."""
     known = name in STACK_OPTIONS or name in ATTENTION_OPTIONS
-    return not known and holds_numbers(value) and not is_one_segment(name, value)
-
-
-def is_passed_on(options: Mapping[str, object], backend: str) -> bool:
-    """Return True where attention functions know more keywords: with a paged cache, or with a serving engine."""
-    return isinstance(options.get("cache"), PagedAttentionCache) or is_engine(backend)
+    return known or isinstance(options.get("cache"), PagedAttentionCache) or is_engine(backend)
 
 
 def is_engine(backend: str) -> bool:

@@ -19,6 +19,7 @@ from qkv import (
 from qkv.modeling.checks import keywords
 from qkv.modeling.checks.keywords import CACHE, NEW_NAME, OLD_NAME, rename_cache
 from qkv.modeling.kernel import eager_attention
+from qkv.modeling.stack import Stack
 
 pytestmark = pytest.mark.upstream
 
@@ -65,6 +66,16 @@ def test_a_tensor_that_nothing_reads_is_refused_in_every_family(case: tiny.Case)
         with pytest.raises(TypeError, match="'renamed'"):
             model(**case.inputs(), renamed=value)
     assert model(**case.inputs(), renamed=True, debug_name="flags pass") is not None
+
+
+@pytest.mark.parametrize("case", tiny.HEADS, ids=lambda case: case.name)
+def test_keywords_of_stacks_are_refused_where_there_is_no_stack(case: tiny.Case) -> None:
+    if not case.name.startswith(("Pair", "Recurrent")):
+        assert any(isinstance(module, Stack) for module in case.build().modules())
+        return
+    for name in ("global_attention_mask", "cu_seq_lens_q"):
+        with pytest.raises(TypeError, match=f"'{name}'"):
+            case.build()(**case.inputs(), **{name: torch.ones(2)})
 
 
 def test_a_tensor_that_nothing_reads_is_refused_in_compiled_graphs() -> None:
