@@ -158,7 +158,7 @@ class QkvConfig(PreTrainedConfig):
     """
 
     auto_classes: ClassVar[dict[str, str]] = {}
-    # How the package checks what others saved; a published copy reads its config alone.
+    # The package checks saved configs, which anybody may have written; a published copy reads its config alone.
     check_saved: ClassVar[Callable[[dict[str, object]], dict[str, object]] | None] = None
 
     def __post_init__(self, **kwargs: object) -> None:

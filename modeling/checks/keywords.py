@@ -127,7 +127,7 @@ def is_one_segment(name: str, value: Any) -> bool:
 
 
 def holds_numbers(value: Any) -> bool:
-    """Return True for a tensor, a cache, and what holds one."""
+    """Return True for a tensor, a cache, or a container of either."""
     if isinstance(value, Mapping):
         return any(holds_numbers(each) for each in value.values())
     if isinstance(value, list | tuple):
