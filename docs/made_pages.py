@@ -1,7 +1,6 @@
 """Pages that follow from the package: one for each public name, preset and command, one of words, one of pictures."""
 
 import inspect
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,6 @@ from typing import Any
 import qkv
 from qkv.configuration.configuration_base import QkvConfig
 from qkv.scripts.arguments import COMMANDS, about, parser_of
-from qkv.scripts.explanation import models, trainings
-from qkv.scripts.explanation.entries import Entry
 from qkv.scripts.list_recipes import row
 from qkv.scripts.publishing.card.model import changed
 from qkv.scripts.recipes.cards import read_card
@@ -26,14 +23,6 @@ API = {
     "Configs": lambda name: name.endswith("Config"),
     "Models": lambda name: name.startswith("Qkv") and not name.endswith("Config"),
     "Functions and classes": lambda name: not name.startswith("Qkv") and name != "presets",
-}
-WORDS = {
-    "words": ("Words of model configs", (models.explain_words,)),
-    "recipe-fields": ("Fields of recipes", (trainings.explain_fields, trainings.explain_answers)),
-    "tasks": (
-        "Tasks, example data and metrics",
-        (trainings.explain_tasks, trainings.explain_data, trainings.explain_metrics),
-    ),
 }
 
 
@@ -54,11 +43,6 @@ def made() -> Pages:
     yield from api_pages()
     yield from preset_pages()
     yield from command_pages()
-    for name, (title, sections) in WORDS.items():
-        yield (
-            f"{name}.md",
-            f"# {title}\n\n" + "\n".join(map(explained, (entry for each in sections for entry in each()))),
-        )
     yield "gallery.md", gallery()
 
 
@@ -150,15 +134,6 @@ def cell(value: Iterable[object]) -> str:
     """Return what stands in a cell of a table: a text, or one of several words."""
     text = value if isinstance(value, str) else ", ".join(map(str, value))
     return text.replace("|", "\\|")
-
-
-def explained(entry: Entry) -> str:
-    """Return an entry of `qkv explain` as a section, named by the field if it is a word of one."""
-    facts = {**entry.facts, "source": entry.source, "try": f"`{entry.example}`" if entry.example else ""}
-    told = [f"- {name}: {fact}" for name, fact in facts.items() if fact]
-    field = re.match(r"word of (?:model\.)?([\w.]+)", entry.kind)
-    title = f'{field[1]}="{entry.names[0]}"' if field else entry.names[0]
-    return "\n".join([f"## {title}", "", f"*{entry.kind}*", "", entry.text, "", *told, ""])
 
 
 def gallery() -> str:

@@ -12,20 +12,16 @@ from pathlib import Path
 from textwrap import fill, wrap
 from typing import NoReturn
 
-from qkv.scripts.architecture.arguments import show
 from qkv.scripts.attention_view.arguments import attend
 from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
-from qkv.scripts.diagnosis.arguments import doctor
 from qkv.scripts.planning.arguments import plan
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
-from qkv.scripts.runs.arguments import runs
 from qkv.scripts.sweeps.arguments import sweep
 from qkv.scripts.web_demo.arguments import demo
 
 DTYPES = ("float64", "float32", "float16", "bfloat16")
 EXAMPLE = "Example: "
-SHELLS = ("bash", "zsh", "fish")
 
 
 class Formatter(HelpFormatter):
@@ -206,51 +202,24 @@ def list_recipes(parser: ArgumentParser) -> None:
     """
 
 
-def explain(parser: ArgumentParser) -> None:
-    """Explain a word: a field, a word of a field, an architecture, preset, recipe, task, metric, command.
-
-    Prints its meaning, default and source, and a line that uses it.
-
-    Example: qkv explain rope
-    """
-    help = "as it is typed elsewhere: learning_rate, lr, sliding, gpt2, fsdp2, masked-lm"
-    parser.add_argument("word", nargs="+", metavar="WORD", help=help)
-
-
-def completion(parser: ArgumentParser) -> None:
-    """Print a script that completes commands, recipes, fields and words in a shell.
-
-    For bash and zsh, put `eval "$(qkv completion bash)"` into the file that the shell reads at its start; for fish,
-    write it to ~/.config/fish/completions/qkv.fish.
-
-    Example: qkv completion bash
-    """
-    parser.add_argument("shell", choices=SHELLS, help="whose script is printed")
-
-
 COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
     "recipes": list_recipes,
-    "explain": explain,
     "train": train,
     "quickstart": quickstart,
     "compare": compare,
     "sweep": sweep,
-    "runs": runs,
     "compare-history": compare_history,
     "predict": predict,
     "evaluate": evaluate,
     "generate": generate,
     "attend": attend,
     "demo": demo,
-    "show": show,
     "plan": plan,
     "convert": convert,
     "publish": publish,
     "verify": verify,
     "card": card,
     "benchmark": benchmark,
-    "doctor": doctor,
-    "completion": completion,
 }
 # Commands that take a recipe and its fields.
 OF_RECIPES = ("train", "quickstart", "compare", "sweep")

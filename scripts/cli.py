@@ -104,9 +104,6 @@ def parse(name: str, words: Sequence[str]) -> Namespace:
     """Parse the words of a command; `--key value` is `key=value` for fields of a recipe and options of a model."""
     parser = parser_of(name)
     words = options_as_words(words, parser.options) if name in OF_RECIPES + OF_MODELS else words
-    if name == "explain":  # words as they are typed elsewhere may begin with dashes
-        own = [word for word in words if word in parser.options and list(words) != ["--debug"]]
-        return parser.parse_args([*own, "--", *(word for word in words if word not in own)])
     arguments = parser.parse_intermixed_args(words)
     if name in OF_RECIPES and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
         # A mistake is answered before torch is imported.

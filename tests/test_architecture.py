@@ -180,9 +180,9 @@ ROOMS = [
     {"example_data"},
     {"tasks"},
     {"training"},
-    {"planning", "publishing", "history", "sweeps", "prediction", "runs"},
-    {"explanation", "benchmarking", "attention_view"},
-    {"diagnosis", "architecture", "web_demo"},
+    {"planning", "publishing", "history", "sweeps", "prediction"},
+    {"benchmarking", "attention_view"},
+    {"web_demo"},
     {"commands"},
 ]
 

@@ -33,7 +33,6 @@ ROOMS = {
     "scripts/prediction": ("train",),
     "scripts/probes/figure": ("train",),
     "scripts/recipes": ("train",),
-    "scripts/runs": ("train",),
     "scripts/sweeps": ("sweep",),
     "scripts/tasks": ("train", "vision"),
     "scripts/training": ("train",),
@@ -50,7 +49,6 @@ NEED_TRAIN = {
     "plan",
     "predict",
     "quickstart",
-    "show",
     "sweep",
     "train",
 }

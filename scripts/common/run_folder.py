@@ -18,20 +18,3 @@ FREE = {
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Read the logged metrics of a run, oldest first."""
     return [json.loads(line) for line in (folder / METRICS).read_text(encoding="utf-8").splitlines()]
-
-
-def is_locked(path: Path) -> bool:
-    """Return whether another process that lives holds a file locked; False where the system has no such locks.
-
-    A process may not ask of what it has locked itself, for that is unlocked when any of its files on it is closed.
-    """
-    try:
-        import fcntl
-
-        with path.open() as file:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return True
-    except (ImportError, OSError):
-        return False
-    return False

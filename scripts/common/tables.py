@@ -1,7 +1,7 @@
 """Tables and formatted metrics, in Markdown for cards and on the screen for commands."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,6 @@ PLAIN = (
     "examples_per_second",
 )
 SECONDS = "seconds"
-
-
-def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Format a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def format_metric(name: str, value: float | None) -> str:

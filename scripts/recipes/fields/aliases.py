@@ -1,6 +1,6 @@
 """Other names of fields that people type: those of transformers, of other trainers, and fields without their group."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NoReturn
 
@@ -183,13 +183,6 @@ def options_as_words(words: Sequence[str], options: Sequence[str]) -> list[str]:
         overrides.append(f"{key}={value}")
     after = next((index + 1 for index, word in enumerate(rest) if not word.startswith("-")), 0)
     return [*rest[:after], *overrides, *rest[after:]]
-
-
-def all_words() -> Iterator[str]:
-    """Yield every key that may be typed."""
-    yield from recipe_fields()
-    yield from (f"model.{name}" for name in sorted(config_fields()))
-    yield from sorted(ALIASES)
 
 
 @cache

@@ -1,1 +1,0 @@
-"""Checks of what qkv runs on: software, processor, accelerators and caches, each finding with how to mend it."""

@@ -1,1 +1,0 @@
-"""The explanations of `qkv explain`, read from the docstrings and tables of what each word stands for."""
