@@ -5,6 +5,7 @@ RECIPE ?= digits
 PACKAGE ?= -e '.[test,speech]'
 CONSTRAINTS ?= -c constraints.txt
 CPU_TORCH := https://download.pytorch.org/whl/cpu
+LAB = $(VENV)/bin/python -m qkv.scripts.lab
 PIP = $(VENV)/bin/python -m pip --disable-pip-version-check
 
 # Of transformers: the release that constraints.txt pins; those that pyproject.toml admits, the newest first, as the package
@@ -124,7 +125,7 @@ fuzz: install
 
 # The published cards again, from their records; a test keeps them equal.
 cards: install
-	$(VENV)/bin/qkv card --all
+	$(LAB) card --all
 
 # The site, in site/html: pages, reference and notebooks, which are run unless QKV_NOTEBOOKS=off.
 docs: $(VENV)/.docs
@@ -139,16 +140,16 @@ $(VENV)/.docs: $(VENV)/.installed
 SEEDS ?= 0 1 2
 FIRST = runs/long-range/qkv-$(firstword $(SEEDS))
 long-range: install
-	$(VENV)/bin/qkv compare long-range out=runs/long-range \
+	$(LAB) compare long-range out=runs/long-range \
 		--also sliding model.pattern=sliding model.sliding_window=64 \
 		--also block_sparse model.pattern=block_sparse \
 		--also linear model.kernel=linear model.feature_map=relu \
 		--also gated_delta model.kernel=gated_delta --seeds $(SEEDS)
-	$(VENV)/bin/qkv compare-history --lengths --out model_cards/history
+	$(LAB) compare-history --lengths --out model_cards/history
 	mkdir -p model_cards/long-range
 	cp $(FIRST)/record.json $(FIRST)/curve.png model_cards/long-range
-	$(VENV)/bin/qkv card model_cards/long-range
-	$(VENV)/bin/qkv compare-history --page --out model_cards/history
+	$(LAB) card model_cards/long-range
+	$(LAB) compare-history --page --out model_cards/history
 
 # What a model of pairs has over a plain encoder of as many parameters, which takes as many steps as fit into the same CPU
 # seconds, with settings of its own: the card of `fold-toy`. Trained models are kept.
@@ -156,11 +157,11 @@ ENCODER = {hidden_size: 48, num_hidden_layers: 3, num_attention_heads: 4, interm
 	contact_head: outer_product, position: rope, norm_first: true, initializer_range: 0.2}
 FOLDED = runs/fold-toy/qkv-$(firstword $(SEEDS))
 fold-toy: install
-	$(VENV)/bin/qkv compare fold-toy out=runs/fold-toy --seeds $(SEEDS) --also encoder \
+	$(LAB) compare fold-toy out=runs/fold-toy --seeds $(SEEDS) --also encoder \
 		architecture=QkvEncoderForContactPrediction 'model=$(ENCODER)' max_steps=11000 batch_size=16 learning_rate=3e-3
 	mkdir -p model_cards/fold-toy
 	cp $(FOLDED)/record.json $(FOLDED)/*.png model_cards/fold-toy
-	$(VENV)/bin/qkv card model_cards/fold-toy
+	$(LAB) card model_cards/fold-toy
 
 # The tests of the loopback Hub against the real one, or one at QKV_TEST_HUB: in private repositories with names of
 # their own, deleted afterwards. They skip without a token in HF_TOKEN; HF_TEST_NAMESPACE names an organisation to use.

@@ -7,13 +7,13 @@ prints: the first line stands in the list of commands, the last one is an exampl
 import re
 from argparse import ArgumentParser, HelpFormatter
 from collections.abc import Callable
+from dataclasses import dataclass
 from inspect import cleandoc
 from pathlib import Path
 from textwrap import fill, wrap
 from typing import NoReturn
 
 from qkv.scripts.attention_view.arguments import attend
-from qkv.scripts.benchmarking.arguments import benchmark
 from qkv.scripts.common.words import nearest
 from qkv.scripts.planning.arguments import plan
 from qkv.scripts.prediction.arguments import evaluate, generate, predict
@@ -78,40 +78,6 @@ def quickstart(parser: ArgumentParser) -> None:
     Example: qkv quickstart digits out=runs/first
     """
     train(parser)
-
-
-def compare(parser: ArgumentParser) -> None:
-    """Train a recipe and its stock model, if there is one, from several seeds, and put both on the card.
-
-    All see the same data and take as many steps, but for what --also says. Our model of the first seed is completed
-    as by `qkv quickstart`: figures, card, and the folder loaded without qkv.
-
-    Example: qkv compare docs-classify out=runs/areas --also pre-trained init=runs/mlm --seeds 0 1 2
-    """
-    add_recipe(parser, "a recipe (qkv recipes lists them) or a YAML file; with --help: its fields")
-    help = "name and key=value overrides of another model to compare with; may be repeated"
-    parser.add_argument("--also", nargs="+", action="append", default=[], metavar=("NAME", "key=value"), help=help)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="seeds to train each model from")
-
-
-def compare_history(parser: ArgumentParser) -> None:
-    """Compare an RNN, an RNN with attention and a Transformer, and test the claims about them.
-
-    Measures quality, time, gradients and activations by length, and what attention with and without a window, linear
-    attention and recurrence cost on up to 65,536 tokens. Writes a record, pictures, and a page with the documents'
-    claims beside what was measured.
-
-    Example: qkv compare-history --out runs/history
-    """
-    parser.add_argument("--out", type=Path, default=Path("runs/history"), help="folder of the results")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the weights and the data (0)")
-    parser.add_argument(
-        "--quick", action="store_true", help="take seconds instead of a quarter of an hour; the results mean nothing"
-    )
-    parser.add_argument("--steps", action="store_true", help="time training steps again, into the record in OUT")
-    help = "measure the costs of long texts again, into the record in OUT"
-    parser.add_argument("--lengths", action="store_true", help=help)
-    parser.add_argument("--page", action="store_true", help="write page and figures again from the record in OUT")
 
 
 def convert(parser: ArgumentParser) -> None:
@@ -185,16 +151,6 @@ def verify(parser: ArgumentParser) -> None:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the table to a file, too")
 
 
-def card(parser: ArgumentParser) -> None:
-    """Write the model card of a finished run again, from its record alone.
-
-    Example: qkv card runs/first
-    """
-    help = "a run folder, whose README.md it becomes, or a record file, beside which card.md is written"
-    parser.add_argument("record", type=Path, nargs="?", help=help)
-    parser.add_argument("--all", action="store_true", help="every record in model_cards")
-
-
 def list_recipes(parser: ArgumentParser) -> None:
     """List all recipes in one table: data, task, size, and what was measured.
 
@@ -202,24 +158,21 @@ def list_recipes(parser: ArgumentParser) -> None:
     """
 
 
-COMMANDS: dict[str, Callable[[ArgumentParser], None]] = {
-    "recipes": list_recipes,
-    "train": train,
+Commands = dict[str, Callable[[ArgumentParser], None]]
+COMMANDS: Commands = {
     "quickstart": quickstart,
-    "compare": compare,
-    "sweep": sweep,
-    "compare-history": compare_history,
-    "predict": predict,
+    "train": train,
     "evaluate": evaluate,
+    "predict": predict,
     "generate": generate,
-    "attend": attend,
-    "demo": demo,
-    "plan": plan,
     "convert": convert,
     "publish": publish,
     "verify": verify,
-    "card": card,
-    "benchmark": benchmark,
+    "attend": attend,
+    "plan": plan,
+    "demo": demo,
+    "sweep": sweep,
+    "recipes": list_recipes,
 }
 # Commands that take a recipe and its fields.
 OF_RECIPES = ("train", "quickstart", "compare", "sweep")
@@ -228,16 +181,30 @@ OF_DATA = ("train", "quickstart", "sweep")
 OF_MODELS = ("predict", "evaluate", "generate", "attend")
 
 
-def about(name: str) -> tuple[str, str]:
+@dataclass(frozen=True)
+class Program:
+    """A program: its name as it is typed, the package of its commands, and their arguments by name."""
+
+    name: str
+    package: str
+    commands: Commands
+
+
+QKV = Program("qkv", "qkv.scripts", COMMANDS)
+
+
+def about(name: str, program: Program = QKV) -> tuple[str, str]:
     """Return the description of a command, and its example."""
-    description, _, example = cleandoc(COMMANDS[name].__doc__ or "").rpartition(f"\n\n{EXAMPLE}")
+    description, _, example = cleandoc(program.commands[name].__doc__ or "").rpartition(f"\n\n{EXAMPLE}")
     return description, example
 
 
-def parser_of(name: str) -> Parser:
+def parser_of(name: str, program: Program = QKV) -> Parser:
     """Return the parser of a command."""
-    description, example = about(name)
-    parser = Parser(f"qkv {name}", description=description, epilog=f"example: {example}", formatter_class=Formatter)
-    COMMANDS[name](parser)
+    description, example = about(name, program)
+    parser = Parser(
+        f"{program.name} {name}", description=description, epilog=f"example: {example}", formatter_class=Formatter
+    )
+    program.commands[name](parser)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser

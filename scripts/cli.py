@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 
 import qkv
-from qkv.scripts.arguments import COMMANDS, OF_DATA, OF_MODELS, OF_RECIPES, about, parser_of
+from qkv.scripts.arguments import OF_DATA, OF_MODELS, OF_RECIPES, QKV, Program, about, parser_of
 from qkv.scripts.common.extras import MissingExtraError, load
 from qkv.scripts.common.files import full_disk, room
 from qkv.scripts.common.phases import phase
@@ -26,11 +26,11 @@ from qkv.scripts.training.signals import Interrupted
 EXPECTED = (ValueError, OSError, ArithmeticError, RuntimeError, MissingExtraError)
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None, program: Program = QKV) -> int:
     """Run the command that the words name, and return its exit status."""
     words = sys.argv[1:] if words is None else list(words)
     try:
-        return dispatch(words)
+        return dispatch(words, program)
     except KeyboardInterrupt:
         return 130
     except Interrupted as interrupted:
@@ -52,25 +52,25 @@ def sentence(error: Exception) -> str:
     return str(error) if said is None else f"{path} could not be written: {said}; it takes more, {room(path)}"
 
 
-def dispatch(words: Sequence[str]) -> int:
+def dispatch(words: Sequence[str], program: Program) -> int:
     """Parse the words, and only then import the command: what it computes with takes seconds to import."""
     if not words or words[0] in ("-h", "--help"):
-        print(overview())
+        print(overview(program))
         return 0 if words else 2
     if words[0] == "--version":
         print(f"qkv {qkv.__version__}")
         return 0
     name = words[0]
-    if name not in COMMANDS:
-        raise ValueError(f"there is no command {name!r}; {meant(name)}")
+    if name not in program.commands:
+        raise ValueError(f"there is no command {name!r}; {meant(name, program)}")
     if name in OF_RECIPES and len(words) > 2 and not words[1].startswith("-") and {"-h", "--help"} & set(words):
-        print(recipe_help(shown_recipe(name, words[1]), shlex.join(["qkv", *words[:2]])))
+        print(recipe_help(shown_recipe(name, words[1]), f"{program.name} {shlex.join(words[:2])}"))
         return 0
-    arguments = parse(name, words[1:])
-    arguments.words = shlex.join(["qkv", *words])
+    arguments = parse(name, words[1:], program)
+    arguments.words = f"{program.name} {shlex.join(words)}"
     forget_notebook_backend()
     with phase("loading PyTorch and transformers"):
-        command = load(f"qkv.scripts.{COMMANDS[name].__name__}")
+        command = load(f"{program.package}.{program.commands[name].__name__}")
     if transformers := sys.modules.get("transformers"):
         transformers.utils.logging.disable_progress_bar()  # ours is enough
     command.run(arguments)
@@ -83,11 +83,11 @@ def forget_notebook_backend() -> None:
         del os.environ["MPLBACKEND"]
 
 
-def meant(word: str) -> str:
+def meant(word: str, program: Program) -> str:
     """Return a line to type in place of a word that is no command."""
     if word in recipes.names() or recipes.is_data(word):
         return f"write qkv train {shlex.quote(word)}"
-    return did_you_mean(word, [*COMMANDS, "--help", "--version"], "commands")
+    return did_you_mean(word, [*program.commands, "--help", "--version"], "commands")
 
 
 def shown_recipe(command: str, name: str) -> Recipe:
@@ -100,9 +100,9 @@ def shown_recipe(command: str, name: str) -> Recipe:
     return recipe
 
 
-def parse(name: str, words: Sequence[str]) -> Namespace:
+def parse(name: str, words: Sequence[str], program: Program = QKV) -> Namespace:
     """Parse the words of a command; `--key value` is `key=value` for fields of a recipe and options of a model."""
-    parser = parser_of(name)
+    parser = parser_of(name, program)
     words = options_as_words(words, parser.options) if name in OF_RECIPES + OF_MODELS else words
     arguments = parser.parse_intermixed_args(words)
     if name in OF_RECIPES and not (name in OF_DATA and recipes.is_data(arguments.recipe)):
@@ -114,13 +114,13 @@ def parse(name: str, words: Sequence[str]) -> Namespace:
     return arguments
 
 
-def overview() -> str:
+def overview(program: Program) -> str:
     """Return the list of commands, within 80 columns."""
-    lines = ["usage: qkv COMMAND …  (qkv COMMAND --help says more; qkv --version)", ""]
-    for name in COMMANDS:
-        first = about(name)[0].splitlines()[0]
+    lines = [f"usage: {program.name} COMMAND …  (COMMAND --help says more)", ""]
+    for name in program.commands:
+        first = about(name, program)[0].splitlines()[0]
         lines += wrap(first, 80, initial_indent=f"  {name:17}", subsequent_indent=" " * 19)
-    return "\n".join([*lines, "", f"example: {about('quickstart')[1]}"])
+    return "\n".join([*lines, "", f"example: {about(next(iter(program.commands)), program)[1]}"])
 
 
 if __name__ == "__main__":

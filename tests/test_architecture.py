@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import tables
 from checkout import ROOT, python_files
 
 # Imports point strictly down these lists.
@@ -112,7 +111,6 @@ SOURCES = python_files(*RANKS, "scripts")
 PACKAGES = sorted({path.parent for path in SOURCES})
 FOLDERS = sorted({path.parent for path in python_files(*RANKS, "scripts", "tests")})
 TENSORS = {"torch", "safetensors", "accelerate"}
-TESTED_ELSEWHERE: dict[str, str] = tables.beside(__file__)
 
 
 @cache
@@ -180,10 +178,11 @@ ROOMS = [
     {"example_data"},
     {"tasks"},
     {"training"},
-    {"planning", "publishing", "history", "sweeps", "prediction"},
-    {"benchmarking", "attention_view"},
+    {"planning", "publishing", "sweeps", "prediction"},
+    {"attention_view"},
     {"web_demo"},
     {"commands"},
+    {"lab"},
 ]
 
 
@@ -233,21 +232,6 @@ def test_only_the_registry_joins_a_data_set_with_a_task() -> None:
 def test_configuration_knows_no_tensor() -> None:
     for path in python_files("configuration"):
         assert {name.split(".")[0] for name in imported_names(path)}.isdisjoint(TENSORS), name_of(path)
-
-
-def test_mirror_is_complete() -> None:
-    for path in SOURCES:
-        mirror = ROOT / "tests" / path.relative_to(ROOT).with_name(f"test_{path.name}")
-        if elsewhere := TESTED_ELSEWHERE.get(name_of(path).removeprefix("scripts/")):
-            assert (ROOT / "tests" / elsewhere).is_file() and not mirror.exists(), name_of(path)
-        else:
-            assert mirror.exists() or path.stem.startswith("__"), (
-                f"{name_of(mirror)} is missing; write it, or name what tests it in tests/test_architecture.yaml"
-            )
-
-
-def test_what_is_tested_elsewhere_is_there() -> None:
-    assert TESTED_ELSEWHERE.keys() <= {name_of(path).removeprefix("scripts/") for path in SCRIPTS.values()}
 
 
 def sizes(node: ast.AST) -> Iterator[tuple[str, int]]:

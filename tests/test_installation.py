@@ -26,10 +26,8 @@ BASE = {"accelerate", "huggingface-hub", "numpy", "safetensors", "torch", "trans
 # The extras that the modules of a room may import at their top. Nothing else needs one.
 ROOMS = {
     "scripts/attention_view": ("train",),
-    "scripts/benchmarking": ("train",),
     "scripts/data": ("train", "vision", "audio"),
     "scripts/example_data": ("train", "vision"),
-    "scripts/history": ("train",),
     "scripts/prediction": ("train",),
     "scripts/probes/figure": ("train",),
     "scripts/recipes": ("train",),
@@ -41,8 +39,6 @@ ROOMS = {
 }
 NEED_TRAIN = {
     "attend",
-    "compare",
-    "compare-history",
     "demo",
     "evaluate",
     "generate",
@@ -53,7 +49,8 @@ NEED_TRAIN = {
     "train",
 }
 OPTIONAL = {"deepspeed"}  # for one strategy of training, where it is installed
-SOURCES = python_files("configuration", "modeling", "scripts")
+# The lab is not installed.
+SOURCES = python_files("configuration", "modeling", "scripts", apart=frozenset({"lab"}))
 
 
 def imported(path: Path, *, anywhere: bool) -> set[str]:

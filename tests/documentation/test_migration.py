@@ -20,7 +20,7 @@ from qkv.configuration.configuration_base import QkvConfig
 from qkv.modeling.conversion.convert import ARCHITECTURES, from_transformers
 from qkv.modeling.position.absolute import LearnedPosition
 from qkv.modeling.position.relative import T5Position
-from qkv.scripts.benchmarking.plain_decoder import PlainDecoder
+from qkv.scripts.lab.benchmarking.plain_decoder import PlainDecoder
 from qkv.scripts.publishing.card.model import changed
 
 PAGE = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")

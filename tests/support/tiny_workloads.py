@@ -1,13 +1,13 @@
-"""The workloads of `qkv benchmark` at a size that takes no time, and what a measurement of them looks like."""
+"""The workloads of `scripts/lab/benchmark.py` at a size that takes no time, and what a measurement of them looks like."""
 
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from qkv.scripts.benchmarking.contenders import stock_model
-from qkv.scripts.benchmarking.run import Settings
-from qkv.scripts.benchmarking.workloads import Workload, read_workloads
+from qkv.scripts.lab.benchmarking.contenders import stock_model
+from qkv.scripts.lab.benchmarking.run import Settings
+from qkv.scripts.lab.benchmarking.workloads import Workload, read_workloads
 
 BERT = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 GPT2 = {"vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
@@ -68,7 +68,7 @@ def settings(*contenders: str, rounds: int = 2) -> Settings:
 
 def measured(seconds: dict[str, list[float]], **others: Any) -> dict[str, Any]:
     """A workload's record with these laps."""
-    from qkv.scripts.benchmarking.timing import ratios
+    from qkv.scripts.lab.benchmarking.timing import ratios
 
     contenders = {
         name: {
@@ -90,6 +90,6 @@ def record(**workloads: dict[str, Any]) -> dict[str, Any]:
     """A whole record."""
     versions = {"torch": "2.13.0", "transformers": "5.23.0"}
     return {
-        "command": "qkv benchmark", "seed": 0, "commit": "0123456789abcdef", "versions": versions, "machine": MACHINE,
+        "command": "python -m qkv.scripts.lab benchmark", "seed": 0, "commit": "0123456789abcdef", "versions": versions, "machine": MACHINE,
         "workloads": workloads,
     }  # fmt: skip

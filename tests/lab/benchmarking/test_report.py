@@ -1,0 +1,55 @@
+"""What is printed and written follows from the record."""
+
+from pathlib import Path
+
+import pytest
+
+from qkv.scripts.lab.benchmarking.figures import draw
+from qkv.scripts.lab.benchmarking.report import against_best, columns, in_order, page, short
+from tiny_workloads import MACHINE, measured, record
+
+LAPS = {"qkv": [1.0, 2.0], "transformers": [4.0, 4.0], "transformers-compiled": [2.0, 3.0], "elsewhere": [8.0, 16.0]}
+
+
+def test_lines_are_ordered_by_time_and_say_the_ratio_the_limit_and_the_memory() -> None:
+    lines = columns(measured(LAPS), MACHINE)
+    assert [line["contender"] for line in lines] == ["qkv", "transformers-compiled", "transformers", "elsewhere"]
+    assert lines[0] == {
+        "contender": "qkv",
+        "median": "1.5 s",
+        "times as fast": "3.00 (2.00 to 4.00)",
+        "tokens/s": "66.7",
+        "of limit": "7 %",
+        "memory": "3 kB",
+        "differs by": "1e-07",
+    }
+
+
+def test_a_screen_has_fewer_columns_and_a_file_its_own_order() -> None:
+    (line, *_) = short(columns(measured(LAPS), MACHINE))
+    assert [*line] == ["contender", "median", "times as fast", "of limit", "memory"]
+    assert [*in_order({"load": {}, "new": {}, "decode-small-1": {}, "clm-train-base-256": {}})] == [
+        "clm-train-base-256", "decode-small-1", "load", "new",
+    ]  # fmt: skip
+
+
+def test_the_better_form_of_transformers_is_the_one_to_beat() -> None:
+    assert against_best(measured(LAPS)) == ("transformers-compiled", [1.5, 1.75, 2.0])
+    only = {name: LAPS[name] for name in ("qkv", "transformers")}
+    assert against_best(measured(only)) == ("transformers", [2.0, 3.0, 4.0])
+    assert against_best(measured({"transformers": [1.0]})) is None
+
+
+def test_a_page_has_the_numbers_of_its_record_and_names_who_is_absent() -> None:
+    absent = {"timm": "it is not installed"}
+    text = page(record(mlm=measured(LAPS, absent=absent), other=measured({"transformers": [1.0]})))
+    assert "| `mlm` | 1.5 s | 3.00 (2.00 to 4.00) | 1.75 (1.50 to 2.00), transformers-compiled | 7 % |" in text
+    assert "- timm: it is not installed" in text and "a processor" in text and "100 GFLOP/s" in " ".join(text.split())
+    assert "| elsewhere | 12 s | 0.38 (0.25 to 0.50) |" in text and "`0123456789ab`" in text
+    assert "None" not in text and "`other`" not in text
+
+
+@pytest.mark.parametrize("laps", [LAPS, {"transformers": [1.0]}])
+def test_a_plot_is_drawn_of_whoever_ran(laps: dict[str, list[float]], tmp_path: Path) -> None:
+    draw(record(mlm=measured(laps), clm=measured({"transformers": [1.0], "qkv": [2.0]})), tmp_path / "times.png")
+    assert (tmp_path / "times.png").stat().st_size > 5000

@@ -1,0 +1,65 @@
+"""Activations: each variant is its formula, and what is followed is what the layers give."""
+
+import pytest
+import torch
+
+from qkv.modeling.normalization import Residual
+from qkv.scripts.lab.history import activations as module
+from qkv.scripts.lab.history.activations import (
+    BOTH,
+    LAYERS,
+    NEITHER,
+    VARIANTS,
+    build,
+    by_layer,
+    measure_activations,
+)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_is_its_formula(variant: str) -> None:
+    model = build(variant, 8, 0.3)
+    residuals = [module for module in model.modules() if isinstance(module, Residual)]
+    assert len(residuals) == 2 * LAYERS
+    hidden = torch.randn(2, 3, 8)
+    norm = torch.nn.LayerNorm(8)
+    expected = {
+        BOTH: norm(hidden + hidden.sin()),
+        "residual, norm in front": hidden + norm(hidden).sin(),
+        "residual alone": hidden + hidden.sin(),
+        "norm alone": norm(hidden.sin()),
+        NEITHER: hidden.sin(),
+    }
+    for residual in residuals:
+        torch.testing.assert_close(residual(hidden, residual.input(hidden).sin()), expected[variant])
+
+
+def test_what_is_followed_is_what_layers_give() -> None:
+    found = by_layer(build("residual, norm in front", 8, 0.3))
+    assert {name: len(values) for name, values in found.items()} == dict.fromkeys(found, LAYERS + 1)
+    model = build("residual, norm in front", 8, 0.3).double()
+    random = torch.Generator().manual_seed(0)
+    hidden = torch.randn(4, 32, 8, generator=random, dtype=torch.float64)
+    states = model(inputs_embeds=hidden, output_hidden_states=True).hidden_states
+    for place, state in enumerate(states):
+        assert (found["mean"][place], found["deviation"][place]) == pytest.approx(
+            (float(state.mean()), float(state.std()))
+        )
+    assert found["gradient"][-1] == 1.0
+
+
+def test_gradients_are_over_the_last_layers() -> None:
+    """Where nothing happens in a branch, a residual sum hands every gradient on as it is."""
+    model = build("residual alone", 8, 0.3)
+    for parameter in model.parameters():
+        torch.nn.init.zeros_(parameter)
+    found = by_layer(model)
+    assert found["gradient"] == pytest.approx([1.0] * (LAYERS + 1))
+    assert len(set(found["deviation"])) == 1
+
+
+def test_every_variant_starts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAYERS", 2)
+    found = measure_activations(8)
+    assert len(found) == 2 * len(VARIANTS)
+    assert found[f"{NEITHER}, 0.02"]["deviation"][-1] < 1e-6 < found[f"{BOTH}, 0.02"]["deviation"][-1]

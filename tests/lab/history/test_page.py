@@ -1,0 +1,61 @@
+"""The page: it follows from its record, and no figure or verdict in it is from elsewhere."""
+
+import copy
+import json
+import re
+from pathlib import Path
+
+from qkv.scripts.lab.history.claims import verdicts
+from qkv.scripts.lab.history.figures import FIGURES
+from qkv.scripts.lab.history.models import COMPARED, TRANSFORMER
+from qkv.scripts.lab.history.page import page
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "model_cards" / "history"
+RECORD = json.loads((PUBLISHED / "record.json").read_text(encoding="utf-8"))
+PAGE = (PUBLISHED / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_published_page_follows_from_its_record() -> None:
+    assert page(RECORD) == PAGE, "run `python -m qkv.scripts.lab compare-history --page --out model_cards/history`"
+
+
+def test_it_is_the_record_of_the_whole_comparison() -> None:
+    assert max(RECORD["size"]["test_lengths"]) == max(RECORD["steps"]["lengths"]) == 1000
+    assert set(COMPARED) <= set(RECORD["models"]) and "--quick" not in RECORD["command"]
+    assert "with changes" not in RECORD["commit"]
+
+
+def test_pictures_and_tables_are_whole() -> None:
+    assert set(re.findall(r"!\[[^]]*\]\(([^)]+)\)", PAGE)) == set(FIGURES)
+    assert all((PUBLISHED / name).is_file() for name in FIGURES)
+    tables = re.findall(r"(?:^\|.*\n)+", PAGE, flags=re.M)
+    assert len(tables) == 8
+    for table in tables:
+        assert len({line.count("|") for line in table.splitlines()}) == 1, table
+
+
+def test_verdicts_and_figures_are_the_records() -> None:
+    record = copy.deepcopy(RECORD)
+    record["quality"][TRANSFORMER][-1][1] = 0.98765 if RECORD["quality"][TRANSFORMER][-1][1] < 0.9 else 0.12345
+    text = page(record)
+    share = f"{100 * record['quality'][TRANSFORMER][-1][1]:.1f} %"
+    assert share in text and share not in PAGE
+    assert verdicts(record) != verdicts(RECORD)
+    assert all(f"{one['measured']} | **{one['verdict']}** |" in text for one in verdicts(record))
+
+
+def test_costs_that_were_not_measured_are_left_out() -> None:
+    record = copy.deepcopy(RECORD)
+    record["lengths"]["stacks"]["full"] = {
+        name: curve[:2] for name, curve in RECORD["lengths"]["stacks"]["full"].items()
+    }
+    row = next(line for line in page(record).splitlines() if line.startswith("| full |"))
+    assert row.count(" — |") == 3 and "—" not in next(line for line in PAGE.splitlines() if line.startswith("| full |"))
+    assert "| 65,536 | — | " in page(record)
+
+
+def test_lengths_that_training_did_not_see_are_marked() -> None:
+    rows = re.findall(r"^\| (\d+) \| (yes|no) \|", PAGE, flags=re.M)
+    longest = max(RECORD["size"]["training_lengths"])
+    assert rows == [(str(length), "yes" if length <= longest else "no") for length in RECORD["size"]["test_lengths"]]
+    assert {seen for _, seen in rows} == {"yes", "no"}
