@@ -1,4 +1,4 @@
-"""Configs and presets of every model, registered with AutoConfig; importable without torch."""
+"""Configs and presets of every model, registered with AutoConfig."""
 
 from transformers import AutoConfig
 

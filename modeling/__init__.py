@@ -1,7 +1,5 @@
 """The models."""
 
-from .. import add_code, check_size, load_on_request, save_code
-from .base import QkvPreTrainedModel
 from .conversion.convert import from_transformers, to_transformers
 from .conversion.esmfold import trunk_from_transformers, trunk_to_transformers
 from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel
@@ -47,11 +45,7 @@ from .modeling_pair import (
 )
 from .modeling_recurrent import QkvRecurrentForConditionalGeneration, QkvRecurrentModel
 from .modeling_speech_encoder_decoder import QkvSpeechEncoderDecoderForSpeechSeq2Seq, QkvSpeechEncoderDecoderModel
-
-QkvPreTrainedModel.build_hook = check_size
-QkvPreTrainedModel.load_hook = load_on_request
-QkvPreTrainedModel.save_hook = save_code
-QkvPreTrainedModel.upload_hook = add_code
+from .registration import register
 
 __all__ = [
     "QkvAudioEncoderForCTC",
@@ -96,3 +90,5 @@ __all__ = [
     "trunk_from_transformers",
     "trunk_to_transformers",
 ]
+
+register({name: value for name, value in globals().items() if name in __all__ and isinstance(value, type)})

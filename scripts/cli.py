@@ -70,6 +70,7 @@ def dispatch(words: Sequence[str], program: Program) -> int:
     arguments.words = f"{program.name} {shlex.join(words)}"
     forget_notebook_backend()
     with phase("loading PyTorch and transformers"):
+        qkv.import_models()
         command = load(f"{program.package}.{program.commands[name].__name__}")
     if transformers := sys.modules.get("transformers"):
         transformers.utils.logging.disable_progress_bar()  # ours is enough

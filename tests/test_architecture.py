@@ -72,6 +72,7 @@ RANKS = {
             "modeling_recurrent",
             "modeling_dual_encoder",
         },
+        {"registration"},
     ],
 }
 # Folders of the core that are not ranked: what no model needs, and the root of the package.

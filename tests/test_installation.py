@@ -160,8 +160,6 @@ from contextlib import redirect_stderr
 import torch
 import qkv
 
-assert "qkv.modeling" not in sys.modules
-import transformers.modeling_layers  # imports Auto classes while it is imported itself
 import push_jobs
 import tiny
 from qkv.scripts.arguments import COMMANDS, about

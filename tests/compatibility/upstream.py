@@ -33,15 +33,12 @@ DOCUMENTED = tuple(f"{name}." for names in PAGES.values() for name in names.spli
 HOOKS = {*vars(ClassAttrs), "_fsdp_plan", "_init_weights", "_can_record_outputs", "_attn_implementation"}
 # What a release does without one of the private names that `modeling/checks/upstream.py` does not ask for.
 FALLBACKS = {
-    "AutoModel._model_mapping": "it gets the models when they are registered, and not at their first use",
     "PreTrainedModel._can_set_attn_implementation": "it looks for no `ALL_ATTENTION_FUNCTIONS.get_interface(` in our text",
     "PreTrainedModel._keys_to_ignore_on_load_unexpected": "it reports the decoder that an encoder alone does not load",
-    "_LazyAutoMapping._extra_content": "it gets the models when they are registered, and not at their first use",
     "_is_hf_initialized": "loading builds a model twice, and keeps what it has loaded",
     "_weight_conversions": "conversion raises AttributeError",
 }
 OWNERS: list[Any] = [PreTrainedModel, GenerationMixin, GenerationConfig, PreTrainedConfig(), AutoModel]
-OWNERS += [vars(AutoModel)["_model_mapping"]]
 # Others that have private names which we use.
 OTHERS = (nn.LSTM(1, 1), torch.Tensor, NamedTuple("Row", []))
 PATHS = [path for folder in ("configuration", "modeling") for path in sorted((ROOT / folder).rglob("*.py"))]

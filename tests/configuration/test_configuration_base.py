@@ -5,8 +5,6 @@ import copy
 import json
 import pickle
 import re
-import subprocess
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 from transformers.testing_utils import CaptureLogger
 
 import qkv
-from checkout import ROOT, python_files
+from checkout import python_files
 from errors import raises_sentence
 from qkv import QkvDecoderConfig, QkvEncoderConfig, QkvEncoderDecoderConfig, QkvRecurrentConfig, presets
 from qkv.configuration import CONFIGS
@@ -259,45 +257,6 @@ def test_no_value_of_a_config_becomes_code() -> None:
         calls = (node.func for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
         names = {getattr(call, "id", getattr(call, "attr", None)) for call in calls}
         assert not names & FORBIDDEN, path
-
-
-WITHOUT_TORCH = """
-import importlib.util, sys, tempfile
-from importlib.machinery import PathFinder
-
-class Hidden:
-    find_distributions = PathFinder.find_distributions
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        return None if name.partition(".")[0] == "torch" else PathFinder.find_spec(name, path, target)
-
-sys.meta_path = [Hidden if finder is PathFinder else finder for finder in sys.meta_path]
-spec = importlib.util.spec_from_file_location("qkv", sys.argv[1] + "/modeling/package/qkv/__init__.py")
-sys.modules["qkv"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules["qkv"])
-
-import qkv.configuration
-from qkv import QkvEncoderConfig, presets
-
-for name in presets.names():
-    with tempfile.TemporaryDirectory() as folder:
-        config = getattr(presets, name)(dtype="float16")
-        config.save_pretrained(folder)
-        assert type(config).from_pretrained(folder).to_dict() == config.to_dict(), name
-try:
-    QkvEncoderConfig(position="ropee")
-except ValueError as error:
-    print(error)
-assert "torch" not in sys.modules and not hasattr(qkv, "QkvEncoderModel")
-"""
-
-
-def test_configs_need_no_torch() -> None:
-    command = [sys.executable, "-c", WITHOUT_TORCH, str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith("did you mean 'rope'?")
 
 
 @pytest.mark.parametrize(

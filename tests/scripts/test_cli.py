@@ -41,10 +41,11 @@ def test_every_command_has_help_with_an_example_that_parses(name: str, capsys: p
 HEAVY = ("torch", "transformers", "datasets", "accelerate")
 LIGHT = """
 import sys
-from qkv.scripts.cli import main
+from qkv_command import main
 for line in sys.stdin:
+    sys.argv[1:] = line.split()
     try:
-        status = main(line.split())
+        status = main()
     except SystemExit as stop:
         status = stop.code
     print("status", status, *({heavy} & sys.modules.keys()))

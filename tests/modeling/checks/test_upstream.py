@@ -3,7 +3,6 @@
 import builtins
 import importlib
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -86,18 +85,3 @@ def test_without_the_mark_of_what_is_loaded_loading_keeps_it(monkeypatch, tmp_pa
     monkeypatch.setattr(base, "getattr", unmarked, raising=False)
     loaded = qkv.QkvDecoderForCausalLM.from_pretrained(tmp_path).state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in model.state_dict().items())
-
-
-class Registry(dict):
-    """An Auto class of a release that keeps its models where nobody knows."""
-
-    register = dict.__setitem__
-
-
-def test_without_a_place_for_their_names_models_are_registered_as_classes():
-    names = {auto for config in qkv.configuration.CONFIGS for auto in config.auto_classes}
-    tables = ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES")
-    auto = SimpleNamespace(**{name: Registry() for name in (*names, *tables)})
-    qkv.register_models(auto)
-    assert auto.AutoModelForCausalLM == {qkv.QkvDecoderConfig: qkv.QkvDecoderForCausalLM}
-    assert auto.AutoModel[qkv.QkvPairConfig][0] is qkv.QkvPairModel

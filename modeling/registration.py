@@ -1,0 +1,101 @@
+"""Registration of every model with the Auto classes of transformers and, where it is installed, with PEFT.
+
+Also the hooks by which the package checks models that are built or loaded, and adds its code to those that are saved or
+pushed; a published copy has none of them.
+"""
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import transformers
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.models.auto import modeling_auto
+
+from ..configuration import CONFIGS
+from .base import QkvPreTrainedModel
+from .position.hooks import apply_rotation
+
+SCRIPTS = f"{__package__.rpartition('.')[0]}.scripts"
+# Where an Auto class has several models for a config, `architectures` decides, or it is the first.
+SEVERAL = {
+    "QkvEncoderModel": ("QkvEncoderModel", "QkvEncoderForContactPrediction"),
+    "QkvEncoderForPreTraining": ("QkvEncoderForPreTraining", "QkvEncoderForReplacedTokenDetection"),
+    "QkvEncoderDecoderModel": ("QkvEncoderDecoderModel", "QkvEncoderDecoderEncoderModel"),
+    "QkvPairModel": ("QkvPairModel", "QkvPairForContactPrediction", "QkvPairForDistancePrediction"),
+}
+# transformers decides some behaviour by class name alone (label smoothing's shift, what a pipeline may load).
+NAME_TABLES = {
+    "AutoModelForCausalLM": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    "AutoModelForSeq2SeqLM": modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+}
+# The norms of a layer; the last one of a stack may be none, which an adapter cannot be put on.
+LAYER_NORMS = ["self_attn_residual.norm", "cross_attn_residual.norm", "mlp_residual.norm"]
+PAIR_NORMS = ["row_attn_residual.norm", "column_attn_residual.norm", "transition_residual.norm", "pair_transition.norm"]
+
+
+def register(models: dict[str, type[PreTrainedModel]]) -> None:
+    """Register models, by the names that configs have for them, with Auto classes and PEFT."""
+    for config_class in CONFIGS:
+        for auto_class, reference in config_class.auto_classes.items():
+            if auto_class != "AutoConfig":
+                # Its file is that of the published copy, where a family is one file.
+                name = reference.rpartition(".")[2]
+                several = tuple(models[each] for each in SEVERAL.get(name, ()))
+                getattr(transformers, auto_class).register(config_class, several or models[name])
+                if auto_class in NAME_TABLES:
+                    NAME_TABLES[auto_class][config_class.model_type] = name
+    QkvPreTrainedModel.build_hook = check_size
+    QkvPreTrainedModel.load_hook = load_on_request
+    QkvPreTrainedModel.save_hook = save_code
+    QkvPreTrainedModel.upload_hook = add_code
+    if find_spec("peft"):
+        register_adapters()
+
+
+def register_adapters() -> None:
+    """Tell PEFT the default targets of adapters, those of Llama, whose names our layers have, and our queries."""
+    for table in vars(import_module("peft.utils.constants")).values():
+        targets: list[str] = table.get("llama", []) if isinstance(table, dict) else []
+        for config_class in CONFIGS if targets else ():
+            table[config_class.model_type] = LAYER_NORMS + PAIR_NORMS if "norm" in targets else targets
+    prompts = import_module("peft.tuners.adaption_prompt.config").TRANSFORMERS_MODEL_CONFIG
+    prompts["qkv_decoder"] = prompts["llama"]._replace(compute_query_states=rotated_queries)
+
+
+def rotated_queries(model: Any, hidden: Tensor, position: Any, **kwargs: object) -> Tensor:
+    """Return the queries of a decoder's attention, for PEFT's LLaMA-Adapter."""
+    query = model.placed_query(hidden, position)
+    return apply_rotation(query, query, position.rotation)[0]
+
+
+def check_size(model_class: type, config: object) -> None:
+    """Raise ValueError where a model is larger than the memory of this machine."""
+    import_module(f"{SCRIPTS}.common.model_size").check_size(model_class, config)
+
+
+def load_on_request(load: Callable[..., object], source: object, *args: object, **options: object) -> object:
+    """Load a model, and warn where the code in its folder is older than the installed transformers.
+
+    With QKV_VERIFY=1 only if it is what the manifest of its source says, else raise IntegrityError.
+    """
+    if isinstance(source, str | os.PathLike) and (folder := Path(source, str(options.get("subfolder", "")))).is_dir():
+        import_module(f"{SCRIPTS}.publishing.export.tested_releases").warn_of_outdated_code(folder)
+    if os.environ.get("QKV_VERIFY", "").lower() in ("", "0", "false", "no", "off"):
+        return load(source, *args, **options)
+    guard = import_module(f"{SCRIPTS}.publishing.integrity.guard")
+    return guard.load_checked(load, source, *args, **options)
+
+
+def save_code(model: object, folder: str | os.PathLike[str]) -> None:
+    """Put the code that a config names into a saved folder: a program that reads it may not import qkv."""
+    import_module(f"{SCRIPTS}.publishing.hub.callback").save_code(model, Path(folder))
+
+
+def add_code(model: object, folder: str | os.PathLike[str], repo_id: str, **options: object) -> None:
+    """Put the code that a config names into a folder before `push_to_hub`: a reader may not have qkv."""
+    import_module(f"{SCRIPTS}.publishing.hub.callback").complete(model, Path(folder), repo_id, **options)
