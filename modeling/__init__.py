@@ -1,5 +1,6 @@
 """The models."""
 
+from . import fast_paths as fast_paths
 from .conversion.convert import from_transformers, to_transformers
 from .conversion.esmfold import trunk_from_transformers, trunk_to_transformers
 from .modeling_audio_encoder import QkvAudioEncoderForCTC, QkvAudioEncoderModel

@@ -11,10 +11,10 @@ from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache, S
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..configuration.configuration_stack import StackConfig
-from .kernel import AttentionFunction, backend_of, by_mask, eager_attention, score_biases
-from .masking import Mask
+from .context import NO_CONTEXT, LayerContext
+from .kernel import by_mask, eager_attention, score_bias
 from .normalization import NORMS
-from .position.hooks import NO_POSITION, PositionState, apply_rotation
+from .position.hooks import apply_rotation
 
 
 class Gate(nn.Linear):
@@ -68,15 +68,6 @@ class Attention(nn.Module):
         """Split the last dimension: (B, T, H * K) -> (B, H, T, K)."""
         return projected.view(*projected.shape[:-1], -1, self.head_dim).transpose(1, 2)
 
-    @staticmethod
-    def observe(attend: AttentionFunction) -> AttentionFunction:
-        """Return the attention function as it is; while weights are captured, an instance has one that also records."""
-        return attend
-
-    def join(self, mixed: Tensor, query: Tensor) -> Tensor:
-        """Join the heads of (B, H, T, K) queries, in one row where an engine says so: (B, T, H, K) -> (B, T, D)."""
-        return mixed.reshape(query.shape[0], query.shape[2], -1)
-
     def query(self, hidden: Tensor) -> Tensor:
         """Project queries: (B, T, D) -> (B, H, T, K)."""
         heads = self.heads(self.q_proj(hidden))
@@ -112,32 +103,34 @@ class SelfAttention(Attention):
         super().__init__(config, layer_index)
         self.is_causal = config.causal
 
-    def forward(
-        self,
-        hidden: Tensor,
-        attention_mask: Mask = None,
-        position: PositionState = NO_POSITION,
-        past_key_values: Cache | None = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        value, key = self.value(hidden), self.key(add_position(hidden, position.query_key))
-        query, key = apply_rotation(self.placed_query(hidden, position), key, position.rotation)
-        if isinstance(past_key_values, EncoderDecoderCache):
-            past_key_values = past_key_values.self_attention_cache
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx, kwargs=kwargs)
-        backend = backend_of(self, kwargs)
-        kwargs |= {"dropout": self.dropout, "sliding_window": self.sliding_window}
-        kwargs |= score_biases(position, query, backend)
+    def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
+        options = {"dropout": self.dropout, "sliding_window": self.sliding_window, **context.options}
+        query, key = self.placed(hidden, context)
+        key, value = self.remember(key, self.value(hidden), context.cache, options)
+        backend = context.backend or self.config._attn_implementation
+        bias = score_bias(context.position.bias, query, backend)
         # vLLM finds the attention of a layer, and its scaling, by reading these lines.
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
-        attend = self.observe(by_mask(attend, attention_mask))
-        mixed, weights = attend(self, query, key, value, attention_mask, scaling=self.scaling, **kwargs)
-        return self.output(self.join(mixed, query), position.selected(hidden)), weights
+        attend = by_mask(attend, context.mask)
+        mixed, weights = attend(
+            self, query, key, value, context.mask, scaling=self.scaling, position_bias=bias, **options
+        )
+        return self.output(join_heads(mixed, query), context.select(hidden)), weights
 
-    def placed_query(self, hidden: Tensor, position: PositionState) -> Tensor:
-        """Project the queries of this layer, not yet rotated: (B, T, D) -> (B, H, T, K)."""
-        return self.query(position.selected(add_position(hidden, position.query_key)))
+    def placed(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor]:
+        """Project queries and keys and give them their positions: (B, T, D) -> (B, H, T, K), (B, G, T, K)."""
+        placed = add_position(hidden, context.position.query_key)
+        return apply_rotation(self.query(context.select(placed)), self.key(placed), context.position.rotation)
+
+    def remember(
+        self, key: Tensor, value: Tensor, cache: Cache | None, options: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values to the cache, and return all of it: 2 x (B, G, T, K) -> 2 x (B, G, S, K).
+
+        The paged cache of continuous batching writes to the options of the attention function, too.
+        """
+        cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+        return (key, value) if cache is None else cache.update(key, value, self.layer_idx, kwargs=options)
 
 
 class CrossAttention(Attention):
@@ -147,22 +140,16 @@ class CrossAttention(Attention):
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D) and weights (B, H, T, S) or None
     """
 
-    def forward(
-        self,
-        hidden: Tensor,
-        memory: Tensor,
-        attention_mask: Mask = None,
-        position: PositionState = NO_POSITION,
-        past_key_values: Cache | None = None,
-        **kwargs: object,
-    ) -> tuple[Tensor, Tensor | None]:
-        key, value = self.cached_key_value(memory, position.memory_key, past_key_values)
+    def forward(self, hidden: Tensor, context: LayerContext) -> tuple[Tensor, Tensor | None]:
+        memory, position = context.memory, context.position
+        key, value = self.cached_key_value(memory.hidden, position.memory_key, context.cache)
         query = self.query(add_position(hidden, position.query_key))
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend_of(self, kwargs), eager_attention)
-        attend = self.observe(by_mask(attend, attention_mask))
-        kwargs |= {"scaling": self.scaling, "dropout": self.dropout, "position_bias": None}
-        mixed, weights = attend(self, query, key, value, attention_mask, **kwargs)
-        return self.output(self.join(mixed, query), hidden), weights
+        backend = context.backend or self.config._attn_implementation
+        options = {"dropout": self.dropout, "position_bias": None, **context.options}
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
+        attend = by_mask(attend, memory.mask)
+        mixed, weights = attend(self, query, key, value, memory.mask, scaling=self.scaling, **options)
+        return self.output(join_heads(mixed, query), hidden), weights
 
     def cached_key_value(
         self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None
@@ -178,6 +165,11 @@ class CrossAttention(Attention):
         # A static cache may have room for more.
         layer: Any = cache.layers[self.layer_idx]
         return layer.keys[:, :, : memory.shape[1]], layer.values[:, :, : memory.shape[1]]
+
+
+def join_heads(mixed: Tensor, query: Tensor) -> Tensor:
+    """Join the heads of (B, H, T, K) queries, also where a backend gives one row of all: (B, T, H, K) -> (B, T, D)."""
+    return mixed.reshape(query.shape[0], query.shape[2], -1)
 
 
 def add_position(hidden: Tensor, added: Tensor | None) -> Tensor:

@@ -1,35 +1,65 @@
-"""Inputs of steps of `generate`: the cache by either name, masks of static caches, a check that no token is lost."""
+"""Generation: caches by either name, masks made ahead, faster modules meanwhile, a check that no token is lost."""
 
+from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import GenerationConfig, GenerationMixin
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from .checks.keywords import CACHE, OLD_NAME, either_cache_name, rename_cache
+from .execution import stand_ins
+from .kernels.growing_cache import make_room
 from .kernels.state_cache import hold_states
-from .masking import Mask, build_masks
+from .masking import PreparedMasks, build_masks
 from .position.token_layout import MaskSizes
 
 
-class GenerationInputs:
-    """Take the cache by either name in `generate`, and check at each step that it holds the tokens left out."""
+class QkvGenerationMixin(GenerationMixin):
+    """Generate as transformers does, with the same tokens, while faster modules stand in for those of the model.
+
+    The cache has either name, and each step is checked to have every token once. `lay_out_weights = False` on a model
+    forbids copies of its weights.
+    """
+
+    lay_out_weights: bool = True
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Generate as transformers does; a cache may be called `past_key_values` or `cache`, labels are left out."""
-        parent: Any = super()
-        return parent.generate(*args, **generation_options(self, args, kwargs))
+        """Generate as transformers does; a cache may be called `past_key_values` or `cache`, labels are left out.
+
+        Meanwhile no weight may change.
+        """
+        with self.laid_out(kwargs.get("assistant_model")):
+            return super().generate(*args, **generation_options(self, args, kwargs))
+
+    def laid_out(self, *others: nn.Module | None) -> AbstractContextManager[None]:
+        """Let faster modules stand in for those of this model and of others that help it, unless that is forbidden."""
+        model: Any = self
+        return stand_ins(model, *others) if self.lay_out_weights else nullcontext()
 
     @wraps(GenerationMixin.prepare_inputs_for_generation)
     def prepare_inputs_for_generation(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        parent: Any = super()
-        inputs = parent.prepare_inputs_for_generation(input_ids, *args, **rename_cache(kwargs, CACHE))
+        inputs = super().prepare_inputs_for_generation(input_ids, *args, **rename_cache(kwargs, CACHE))
         check_step(input_ids, inputs, is_first=bool(kwargs.get("is_first_iteration")))
         # Whoever changes these inputs on the way, as PEFT does for its prefix, finds the name in the signature.
         return rename_cache(inputs, OLD_NAME)
+
+    def _prepare_cache_for_generation(
+        self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Prepare the cache as transformers does, with room for more tokens; windows and other kinds stay."""
+        model: Any = self
+        given = model_kwargs.get(CACHE)
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        cache = model_kwargs.get(CACHE)
+        hold_states(model.config.get_text_config(decoder=True), cache)
+        if given is None and cache is not None:
+            if generation_config.is_assistant:  # its layers may be others than those that were told
+                cache.activate_past_recording()
+            make_room(cache, generation_config.num_beams or 1)
 
     @staticmethod
     @either_cache_name
@@ -40,16 +70,13 @@ class GenerationInputs:
         past_key_values: Cache,
         position_ids: Tensor | None = None,
         **kwargs: object,
-    ) -> dict[str, Mask]:
-        """Build the masks of a static cache ahead of a compiled step, for any pattern and position encoding.
-
-        Return a mask for each pattern in use, and the key positions that relative encodings need.
-        """
+    ) -> PreparedMasks:
+        """Build the masks of a static cache ahead of a compiled step, for any pattern and position encoding."""
         config = config.get_text_config(decoder=True)
         hold_states(config, past_key_values)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
         built = build_masks(config, inputs_embeds, sizes, attention_mask, position_ids)
-        return {**built.masks, "key_positions": built.key_positions}
+        return PreparedMasks(built.masks, built.key_positions)
 
 
 def generation_options(model: Any, args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 Shapes: B batch, T queries, S keys, H heads, G key-value heads, K head_dim.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import signature
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..configuration.axes import BIAS_POSITIONS, MASKLESS_PATTERNS, STATE_KERNELS
 from ..configuration.configuration_base import QkvConfig
 from ..configuration.configuration_stack import StackConfig
-from .fast_paths.unpadding import attend_in_documents
-from .fast_paths.window_attention import attend_in_windows
-from .fast_paths.windows import WindowMask
-from .masking import DocumentMask, Mask
-from .position.hooks import PositionState
+from .masking import Mask, SparseMask
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 # Backends of transformers that take score biases and masks.
@@ -58,34 +54,18 @@ def eager_attention(
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
-def backend_of(module: Any, kwargs: dict[str, Any]) -> str:
-    """Take out of `kwargs` the backend that this forward asks for; return it, or the config's."""
-    return kwargs.pop("attention_implementation", None) or module.config._attn_implementation
+def by_mask(attend: AttentionFunction, mask: Mask) -> AttentionFunction:
+    """Return an attention function as it is, or for a sparse mask what calls it for the parts of the mask."""
+    return partial(mask.attend, attend) if isinstance(mask, SparseMask) else attend
 
 
-def by_mask(attend: AttentionFunction, attention_mask: Mask) -> AttentionFunction:
-    """Return an attention function as it is, or one that calls it for each document or chunk that a mask holds."""
-    parts: Any = {DocumentMask: attend_in_documents, WindowMask: attend_in_windows}.get(type(attention_mask))
-    if parts is None:
-        return attend
-
-    def attend_in_parts(module: nn.Module, *given: Any, **kwargs: Any) -> tuple[Tensor, None]:
-        *heads, mask = given
-        return parts(attend, module, *heads, mask=mask, **kwargs), None
-
-    return attend_in_parts
-
-
-def score_biases(position: PositionState, query: Tensor, implementation: str) -> dict[str, Tensor | None]:
-    """Return score biases as backends take them; flex indexes one by row, so a shared one is spread over the batch.
+def score_bias(bias: Tensor | None, query: Tensor, backend: str) -> Tensor | None:
+    """Return a score bias as backends take it; flex indexes one by row, so a shared one is spread over the batch.
 
     Shapes: bias (B or 1, H or 1, T, S), query (B, H, T, K) -> (B or 1, H or 1, T, S), a view
     """
-    bias = None if position.bias is None else position.bias.to(query.dtype)
-    if bias is not None and implementation == "flex_attention":
-        bias = bias.expand(query.shape[0], -1, -1, -1)
-    rows = {} if position.rows_bias is None else {"rows_bias": position.rows_bias}
-    return {"position_bias": bias, **rows}
+    bias = None if bias is None else bias.to(query.dtype)
+    return bias.expand(query.shape[0], -1, -1, -1) if bias is not None and backend == "flex_attention" else bias
 
 
 def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
@@ -97,9 +77,14 @@ def attention_backend(config: StackConfig, kwargs: dict[str, object]) -> str:
     return implementation
 
 
-def wants_weights(config: QkvConfig, kwargs: dict[str, object]) -> bool:
+def wants_weights(config: QkvConfig, kwargs: Mapping[str, object]) -> bool:
     """Return True where this forward, or the config, asks for attention weights."""
     return bool(kwargs.get("output_attentions", getattr(config, "output_attentions", False)))
+
+
+def records_states(config: QkvConfig, options: Mapping[str, object]) -> bool:
+    """Return True where hooks record hidden states of this forward."""
+    return bool(options.get("output_hidden_states", getattr(config, "output_hidden_states", False)))
 
 
 def check_backend(config: StackConfig, implementation: str, *, paged: bool = False) -> None:

@@ -3,30 +3,25 @@
 Shapes: B batch, T tokens, S memory, D hidden_size.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..configuration.configuration_stack import StackConfig
 from .attention import CrossAttention
+from .context import NO_CONTEXT, LayerContext
 from .feed_forward import FEED_FORWARDS
 from .kernels import CROSS_KERNELS, KERNELS
-from .masking import Mask
 from .normalization import Residual
-from .position.hooks import PositionState
 
 
 class Layer(GradientCheckpointingLayer):
     """Mix between positions, then transform each position; gradient checkpointing recomputes it as one piece.
 
-    With `parallel_residual` both read the same input, which lets their matrix products run side by side. In training
-    the layer is skipped for a whole batch with probability `layerdrop`. `state` are the fields of a `PositionState`,
-    one by one: reentrant checkpointing finds gradients only in tensors that are given by place.
+    In training the layer is skipped for a whole batch with probability `layerdrop`.
 
-    Source: Vaswani et al. 2017, §3.1, figure 1, https://arxiv.org/abs/1706.03762; parallel: Black et al. 2022,
-        GPT-NeoX-20B, §2.1.2, https://arxiv.org/abs/2204.06745; layerdrop: Fan et al. 2020, §3, https://arxiv.org/abs/1909.11556
+    Source: Vaswani et al. 2017, §3.1, figure 1, https://arxiv.org/abs/1706.03762; layerdrop: Fan et al. 2020, §3,
+        https://arxiv.org/abs/1909.11556
     Shapes: (B, T, D), memory (B, S, D) -> (B, T, D)
     """
 
@@ -41,27 +36,37 @@ class Layer(GradientCheckpointingLayer):
             self.cross_attn_residual = Residual(config, layer_index)
         self.mlp = FEED_FORWARDS[config.feed_forward](config)
         self.mlp_residual = Residual(config, layer_index)
-        self.parallel = config.parallel_residual
         self.layerdrop = config.layerdrop
 
-    def forward(
-        self,
-        hidden_states: Tensor,
-        attention_mask: Mask = None,
-        encoder_hidden_states: Tensor | None = None,
-        encoder_attention_mask: Mask = None,
-        *state: Any,
-        **kwargs: object,
-    ) -> Tensor:
-        if self.training and self.layerdrop and torch.rand(()) < self.layerdrop:
-            return hidden_states
-        position, memory = PositionState(*state), (encoder_hidden_states, encoder_attention_mask)
-        given = {"hidden": self.self_attn_residual.input(hidden_states), "attention_mask": attention_mask}
-        branch, _ = self.self_attn(**given, position=position, **kwargs)
-        hidden_states = position.selected(hidden_states)
-        hidden = self.self_attn_residual(hidden_states, branch)
+    def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> Tensor:
+        if self.is_dropped():
+            return hidden
+        branch, _ = self.self_attn(hidden=self.self_attn_residual.input(hidden), context=context)
+        after = self.self_attn_residual(context.select(hidden), branch)
         if self.cross_attn is not None and self.cross_attn_residual is not None:
-            branch, _ = self.cross_attn(self.cross_attn_residual.input(hidden), *memory, position, **kwargs)
-            hidden = self.cross_attn_residual(hidden, branch)
-        branch = self.mlp(self.mlp_residual.input(hidden_states if self.parallel else hidden))
-        return self.mlp_residual(hidden, branch)
+            branch, _ = self.cross_attn(hidden=self.cross_attn_residual.input(after), context=context)
+            after = self.cross_attn_residual(after, branch)
+        branch = self.mlp(self.mlp_residual.input(self.mlp_reads(context.select(hidden), after)))
+        return self.mlp_residual(after, branch)
+
+    def mlp_reads(self, before: Tensor, after: Tensor) -> Tensor:
+        """Return what the feed-forward network reads, of the input of attention and what it made of it."""
+        return after
+
+    def is_dropped(self) -> bool:
+        """Return True where the layer is skipped for this batch."""
+        return bool(self.training and self.layerdrop and torch.rand(()) < self.layerdrop)
+
+
+class ParallelLayer(Layer):
+    """Mix between positions and transform each position from the same input, so that their products run side by side.
+
+    Source: Black et al. 2022, GPT-NeoX-20B, §2.1.2, https://arxiv.org/abs/2204.06745
+    Shapes: (B, T, D), memory (B, S, D) -> (B, T, D)
+    """
+
+    def mlp_reads(self, before: Tensor, after: Tensor) -> Tensor:
+        return before
+
+
+LAYERS: dict[bool, type[Layer]] = {False: Layer, True: ParallelLayer}

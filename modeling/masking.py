@@ -3,11 +3,14 @@
 Shapes: B batch, T queries, S keys (all that a cache can hold), H heads.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 from transformers.masking_utils import (
     ALL_MASK_ATTENTION_FUNCTIONS,
@@ -19,41 +22,26 @@ from transformers.masking_utils import (
 
 from ..configuration.axes import MASKLESS_PATTERNS, STATE_KERNELS
 from ..configuration.configuration_stack import StackConfig
-from .checks.inputs import check_finished_mask, check_memory_mask
-from .fast_paths.windows import TokenRange, WindowMask, can_use_windows, window_mask
+from .checks.inputs import check_finished_mask, check_memory_mask, check_position_ids
 from .pattern import PATTERNS, Predicate, touches
 from .position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out, token_positions
 
 
-@dataclass
-class Documents:
-    """The real tokens of a batch of `shape` (B, T): their index among all (N,), and the length of each document."""
+class SparseMask(ABC):
+    """A mask that hides so much that attention is computed in parts, each by an ordinary attention function."""
 
-    index: Tensor
-    lengths: list[int]
-    shape: tuple[int, int]
-
-    def pack(self, values: Tensor) -> Tensor:
-        """Put the real tokens in one row: (B, T, ...) -> (1, N, ...)."""
-        return values.flatten(0, 1).index_select(0, self.index)[None]
-
-    def restore(self, packed: Tensor) -> Tensor:
-        """Put them back, with zeros at padding: (1, N, D) -> (B, T, D)."""
-        batch, length = self.shape
-        restored = packed.new_zeros(batch * length, packed.shape[-1]).index_copy(0, self.index, packed[0])
-        return restored.unflatten(0, (batch, length))
-
-
-@dataclass
-class DocumentMask:
-    """The mask of documents packed in one row, each of which attends to its own keys alone.
-
-    `masks` holds the mask inside each (1, 1, T, S), None where it sees all keys or, in causal attention, all before.
-    """
-
-    queries: Documents
-    keys: Documents
-    masks: list[Tensor | WindowMask | None]
+    @abstractmethod
+    def attend(
+        self,
+        function: Callable[..., tuple[Tensor, Tensor | None]],
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: "SparseMask",
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend as functions of transformers do: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K), weights or None."""
 
 
 @dataclass
@@ -73,10 +61,25 @@ class TokenMask:
         return None if parts == [None, None] else cls(*parts)
 
 
-# A dense mask, flex attention's block mask, masks by document, window or token, or None where nothing is hidden.
-Mask = BlockMask | DocumentMask | WindowMask | TokenMask | Tensor | None
+# A dense mask, flex attention's block mask, a sparse one, one of tokens, or None where nothing is hidden.
+Mask = BlockMask | SparseMask | TokenMask | Tensor | None
+
+
+class PreparedMasks(NamedTuple):
+    """Masks that are made ahead of a compiled step, by pattern, and the positions of keys (B or 1, S)."""
+
+    masks: dict[str, Any]
+    key_positions: Tensor
+
+    def contiguous(self) -> "PreparedMasks":
+        """Return the same, which `generate` of transformers 5.23 asks of any mask."""
+        return self
+
+
 # What a caller may give as `attention_mask`: marks of real tokens, a finished mask, or finished masks by their names.
-GivenMask = Tensor | dict[str, Tensor] | None
+GivenMask = Tensor | dict[str, Tensor] | PreparedMasks | None
+# Builds the mask of one pattern, of hidden, sizes, layer, padding, rule and what else a sparse mask reads.
+MaskBuilder = Callable[..., Mask]
 # A predicate, with what lets a backend go without the mask.
 Rule = tuple[Predicate, dict[str, bool | int | None]]
 
@@ -89,21 +92,6 @@ class AttentionMasks:
     key_positions: Tensor
     masks: dict[str, Mask]
 
-    def compared(self, sizes: MaskSizes, pattern: str, layer: int) -> tuple[Tensor, Tensor]:
-        """Return the positions of queries and of keys to whose scores the bias of a pattern's layers is added."""
-        mask = self.masks[pattern]
-        if isinstance(mask, WindowMask):
-            return mask.compared(self.positions, self.key_positions)
-        keys, first = sizes.keys(layer)
-        return self.positions, self.key_positions[:, first : first + keys]
-
-    def compared_rows(self, pattern: str) -> tuple[Tensor, Tensor] | None:
-        """Return the same of queries that see all keys where others are computed in chunks; None where none are."""
-        mask = self.masks[pattern]
-        if not isinstance(mask, WindowMask) or not mask.rows.numel():
-            return None
-        return mask.compared_rows(self.positions, self.key_positions)
-
 
 def build_masks(
     config: StackConfig,
@@ -111,40 +99,52 @@ def build_masks(
     sizes: MaskSizes,
     attention_mask: GivenMask = None,
     position_ids: Tensor | None = None,
-    **kwargs: Any,
+    build: MaskBuilder | None = None,
+    **options: Any,
 ) -> AttentionMasks:
     """Build the attention masks once a forward, the same way for every backend, or pass through prebuilt ones.
 
-    `attention_mask` (B, S) marks real tokens; a finished mask (B, 1, T, S), a dict of `create_masks_for_generate` and
+    `attention_mask` (B, S) marks real tokens; a finished mask (B, 1, T, S), what `create_masks_for_generate` made and
     what continuous batching hands over are used as they are. Positions follow the marks unless `position_ids` are
-    given; position ids that restart, or `cu_seq_lens_q`, separate documents packed in one row.
-    `attention_implementation` overrides the config's.
+    given; position ids that restart, or `cu_seq_lens_q`, separate documents packed in one row. `build` makes the mask
+    of one pattern, by default for the backend of the config.
     """
     position_ids = None if position_ids is None else position_ids.long()
-    if kwargs.get("cache") is not None and position_ids is not None:
-        return masks_from_paged_cache(config, attention_mask, position_ids)
-    if isinstance(attention_mask, dict):
+    layers, build = first_layers(config), build or partial(build_mask, str(config._attn_implementation))
+    if isinstance(attention_mask, PreparedMasks):
         return masks_from_generate(attention_mask, sizes, position_ids)
+    if options.get("cache") is not None and position_ids is not None:
+        return masks_from_paged_cache(config, attention_mask, position_ids)
     finished = attention_mask if attention_mask is not None and attention_mask.ndim == 4 else None
-    layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, position_ids, **kwargs)
-    padding = layout.padding
-    positions, keys = token_positions(hidden, sizes, padding, layout.tokens, position_ids)
-    layers = first_layers(config)
+    layout = lay_out(hidden, sizes, None if finished is not None else attention_mask, position_ids, **options)
+    positions, keys = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
     if finished is not None:
         check_mask_of_pairs(config, finished)
         check_finished_mask(finished, hidden, {sizes.keys(layer)[0] for layer in layers.values()})
         return AttentionMasks(positions, keys, dict.fromkeys(layers, finished))
     if config.kernel in STATE_KERNELS:
         return AttentionMasks(positions, keys, {"full": TokenMask.of(layout, sizes.index(hidden.device))})
-    implementation = kwargs.get("attention_implementation") or config._attn_implementation
     whole = replace(layout, tokens=layout.tokens.int().expand(hidden.shape[0], -1))
-    windows = implementation == "sdpa" and can_use_windows(config, hidden, sizes, layout)
     masks: dict[str, Mask] = {}
     for pattern, layer in layers.items():
         rule = mask_rule(config, pattern, whole)
-        near = window_mask(config, pattern, rule[0], layout, TokenRange.of(sizes, layer)) if windows else None
-        masks[pattern] = near or build_mask(implementation, hidden, sizes, layer, padding, rule)
+        masks[pattern] = build(hidden, sizes, layer, layout.padding, rule, pattern=pattern, layout=layout)
     return AttentionMasks(positions, keys, masks)
+
+
+def takes_no_masks(backend: str, sizes: MaskSizes) -> bool:
+    """Return True for backends of serving engines, which keep the cache and know the sequences of a row themselves.
+
+    To look for them would read the positions, which an engine that records a step on a GPU cannot let happen.
+    """
+    return sizes.cache is None and backend not in ALL_MASK_ATTENTION_FUNCTIONS
+
+
+def masks_of_engine(config: StackConfig, hidden: Tensor, position_ids: Tensor) -> AttentionMasks:
+    """Return no masks, and positions as they are."""
+    check_position_ids(hidden, position_ids)
+    positions = position_ids.long()
+    return AttentionMasks(positions, positions, dict.fromkeys(first_layers(config)))
 
 
 def check_mask_of_pairs(config: StackConfig, attention_mask: Tensor) -> None:
@@ -166,12 +166,11 @@ def masks_from_paged_cache(config: StackConfig, attention_mask: GivenMask, posit
     return AttentionMasks(position_ids, position_ids, {pattern: masks[kind] for pattern, kind in kinds.items()})
 
 
-def masks_from_generate(prepared: dict[str, Tensor], sizes: MaskSizes, position_ids: Tensor | None) -> AttentionMasks:
-    """Take over what `create_masks_for_generate` made ahead of a compiled step: masks, and positions of keys."""
-    masks: dict[str, Mask] = {name: mask for name, mask in prepared.items() if name != "key_positions"}
-    keys = prepared["key_positions"]
+def masks_from_generate(prepared: PreparedMasks, sizes: MaskSizes, position_ids: Tensor | None) -> AttentionMasks:
+    """Take over what was made ahead of a compiled step."""
+    keys = prepared.key_positions
     positions = keys.index_select(1, sizes.index(keys.device)) if position_ids is None else position_ids
-    return AttentionMasks(positions, keys, masks)
+    return AttentionMasks(positions, keys, prepared.masks)
 
 
 def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
@@ -196,7 +195,13 @@ def mask_rule(config: StackConfig, pattern: str, layout: TokenLayout) -> Rule:
 
 
 def build_mask(
-    implementation: str, hidden: Tensor, sizes: MaskSizes, layer: int, padding: Tensor | None, rule: Rule
+    implementation: str,
+    hidden: Tensor,
+    sizes: MaskSizes,
+    layer: int,
+    padding: Tensor | None,
+    rule: Rule,
+    **_: object,
 ) -> Mask:
     """Build the mask a backend wants: dense, boolean, a block mask, the marks of real tokens (B, S), or None."""
     if implementation not in ALL_MASK_ATTENTION_FUNCTIONS:

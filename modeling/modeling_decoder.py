@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationMixin
 from transformers.cache_utils import Cache, DynamicCache
 from transformers.generation.continuous_batching import ContinuousBatchingManager
 from transformers.modeling_outputs import (
@@ -25,8 +24,8 @@ from transformers.utils.output_capturing import capture_outputs
 from ..configuration.configuration_decoder import QkvDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.keywords import CACHE, cache_field
-from .fast_paths.generation import FastGenerationMixin
-from .generation import GenerationInputs
+from .execution import way_of
+from .generation import QkvGenerationMixin
 from .heads.head import label_classifier, last_token, question_answering_output, scale_for_head, token_output
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import Count, classification, next_tokens
@@ -77,7 +76,7 @@ def output_fields(outputs: ModelOutput) -> dict[str, Any]:
     return {name: getattr(outputs, name) for name in (CACHE, "hidden_states", "attentions")}
 
 
-class QkvDecoderForCausalLM(FastGenerationMixin, GenerationInputs, QkvPreTrainedModel, GenerationMixin):
+class QkvDecoderForCausalLM(QkvPreTrainedModel, QkvGenerationMixin):
     """Predict the next token and generate: `input_ids -> QkvDecoderModel -> lm_head -> logits (B, T, V)`."""
 
     config: QkvDecoderConfig
@@ -151,7 +150,7 @@ class QkvDecoderForCausalLM(FastGenerationMixin, GenerationInputs, QkvPreTrained
         skip = skips_logits(self, targets, kwargs, skip_logits=skip_logits)
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
         use_cache = False if skip else use_cache
-        outputs = self.model(*inputs, use_cache=use_cache, **kwargs)  # by name, or its decorators pass it twice
+        outputs = way_of(self.model)(*inputs, use_cache=use_cache, **kwargs)  # by name, or its decorators pass it twice
         hidden = scale_for_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep), self.config)
         options = {"num_items_in_batch": num_items_in_batch, "label_smoothing": self.config.label_smoothing}
         loss, logits = score_vocabulary(self.lm_head, hidden, targets, skip_logits=skip, **options)

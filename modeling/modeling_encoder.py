@@ -21,7 +21,6 @@ from transformers.utils.output_capturing import capture_outputs
 from ..configuration.configuration_encoder import PooledStackConfig, QkvEncoderConfig, TextStackConfig
 from .base import QkvPreTrainedModel, can_return_tuple, exactly_one
 from .checks.inputs import check_embeddings, check_input_kind, check_token_types, count_choices
-from .fast_paths.first_tokens import tokens_to_read
 from .frontends.tokens import drop_masked_tokens
 from .heads.contact import CONTACT_HEADS
 from .heads.head import POOLINGS, label_classifier, question_answering_output, token_output, transform
@@ -136,9 +135,8 @@ class PooledClassifier(QkvPreTrainedModel):
         self.post_init()
 
     def read(self, attention_mask: Any = None, **inputs: Any) -> BaseModelOutputWithPooling:
-        """Run the encoder, its last layer only at the tokens that the pooling reads."""
-        wanted = POOLINGS[self.config.pooling].tokens_read
-        tokens = tokens_to_read(self.model, wanted, attention_mask, inputs)
+        """Run the encoder, whose first tokens are enough where the pooling reads no others."""
+        tokens = POOLINGS[self.config.pooling].tokens_read
         return self.model(attention_mask=attention_mask, tokens_read=tokens, **inputs)
 
     def classify(

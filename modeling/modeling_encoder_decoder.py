@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import GenerationMixin
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils.generic import ModelOutput
@@ -19,8 +18,8 @@ from ..configuration.configuration_encoder_decoder import QkvEncoderDecoderConfi
 from .attention import Attention
 from .base import QkvPreTrainedModel, can_return_tuple
 from .checks.keywords import CACHE, cache_field
-from .fast_paths.generation import FastGenerationMixin
-from .generation import GenerationInputs
+from .execution import way_of
+from .generation import QkvGenerationMixin
 from .heads.head import last_token, scale_for_head
 from .heads.language_modeling import score_vocabulary, skips_logits
 from .heads.loss import IGNORED, Count
@@ -130,7 +129,7 @@ class StackEncoderDecoder(EncoderDecoderBase):
             raise ValueError("give decoder_input_ids, decoder_inputs_embeds, or labels from which they are made")
         memory = {"encoder_hidden_states": encoder_outputs[0], "encoder_attention_mask": memory_mask}
         inputs = (ids, padding_mask, position_ids, self.cache(past_key_values, use_cache=use_cache), embeddings)
-        return both_sides(encoder_outputs, self.decoder(*inputs, use_cache=use_cache, **memory, **kwargs))
+        return both_sides(encoder_outputs, way_of(self.decoder)(*inputs, use_cache=use_cache, **memory, **kwargs))
 
     def cache(self, past_key_values: Cache | None, *, use_cache: bool | None) -> Cache | None:
         """Return a cache for self- and cross-attention; the latter fills at the first step."""
@@ -208,7 +207,7 @@ def shift_right(ids: Tensor, config: QkvConfig) -> Tensor:
     return torch.cat((start, ids[:, :-1]), dim=1)
 
 
-class Seq2SeqLMBase(GenerationInputs, SharedTablesMixin):
+class Seq2SeqLMBase(SharedTablesMixin):
     """Score the next token of a text, from an encoder-decoder's last hidden state.
 
     In training with labels only the loss is computed, without logits and cache, unless `skip_logits=False`.
@@ -253,9 +252,7 @@ class Seq2SeqLMBase(GenerationInputs, SharedTablesMixin):
         return Seq2SeqLMOutput(loss=loss, logits=logits, **other_fields(outputs))
 
 
-class QkvEncoderDecoderForConditionalGeneration(
-    FastGenerationMixin, Seq2SeqLMBase, SharedVocabularyMixin, GenerationMixin
-):
+class QkvEncoderDecoderForConditionalGeneration(Seq2SeqLMBase, SharedVocabularyMixin, QkvGenerationMixin):
     """Translate, summarise, text to text: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvEncoderDecoderConfig

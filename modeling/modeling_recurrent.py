@@ -6,14 +6,14 @@ Shapes: B batch, T targets, S sources, M memory_size, P readout_size, V vocabula
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationConfig
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
 
 from ..configuration.configuration_recurrent import QkvRecurrentConfig
 from .base import can_return_tuple
 from .checks.keywords import CACHE
-from .generation import GenerationInputs
+from .generation import QkvGenerationMixin
 from .heads.loss import Count, cross_entropy
 from .modeling_encoder_decoder import (
     EncoderOutputs,
@@ -75,9 +75,7 @@ class QkvRecurrentModel(SourceAndTarget, QkvRecurrentPreTrainedModel):
         return RecurrentCache(self.config.num_hidden_layers) if due and past_key_values is None else past_key_values
 
 
-class QkvRecurrentForConditionalGeneration(
-    GenerationInputs, SharedTablesMixin, QkvRecurrentPreTrainedModel, GenerationMixin
-):
+class QkvRecurrentForConditionalGeneration(QkvGenerationMixin, SharedTablesMixin, QkvRecurrentPreTrainedModel):
     """Translate as in 2014 and 2015: `input_ids, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`."""
 
     config: QkvRecurrentConfig

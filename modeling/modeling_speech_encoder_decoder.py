@@ -18,8 +18,7 @@ from transformers.models.whisper.generation_whisper import WhisperGenerationMixi
 
 from ..configuration.configuration_speech_encoder_decoder import QkvSpeechEncoderDecoderConfig
 from .base import QkvPreTrainedModel, can_return_tuple
-from .fast_paths.generation import FastGenerationMixin
-from .generation import generation_options
+from .generation import QkvGenerationMixin, generation_options
 from .heads.language_modeling import skips_logits
 from .masking import GivenMask
 from .modeling_audio_encoder import QkvAudioEncoderModel
@@ -98,7 +97,7 @@ def generate_long_form(
 TRANSCRIPTIONS = {"short_form": generate_short_form, "long_form": generate_long_form}
 
 
-class QkvSpeechEncoderDecoderForSpeechSeq2Seq(FastGenerationMixin, Seq2SeqLMBase, WhisperGenerationMixin):
+class QkvSpeechEncoderDecoderForSpeechSeq2Seq(Seq2SeqLMBase, QkvGenerationMixin, WhisperGenerationMixin):
     """Transcribe or translate speech: `input_features, decoder_input_ids -> model -> lm_head -> logits (B, T, V)`.
 
     `generate` is transformers' own, with `transcription="long_form"` that of Whisper, which reads

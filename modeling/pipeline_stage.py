@@ -1,11 +1,12 @@
 """A stage of a pipeline: what engines leave of a stack, with identities in place of the modules of other stages."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 from transformers.cache_utils import Cache
+
+from ..configuration.configuration_stack import StackConfig
 
 
 def is_elsewhere(module: nn.Module) -> bool:
@@ -30,10 +31,11 @@ class StageCache:
         return self.cache.get_mask_sizes(length, self.stands_for.get(layer, layer))
 
 
-def cache_of_stage(layers: nn.ModuleList, patterns: Sequence[str], cache: Any) -> Any:
+def cache_of_stage(layers: nn.ModuleList, config: StackConfig, cache: Any) -> Any:
     """Return a cache that knows its length also where the first layer is elsewhere."""
     if cache is None or not is_elsewhere(layers[0]):
         return cache
+    patterns = config.layer_patterns
     here = [index for index, layer in enumerate(layers) if not is_elsewhere(layer)]
     first = {patterns[index]: index for index in reversed(here)}
     elsewhere = set(range(len(patterns))) - set(here)

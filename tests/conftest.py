@@ -22,8 +22,7 @@ import torch  # noqa: E402
 
 import checkout  # noqa: E402
 import sampling  # noqa: E402
-from qkv.modeling import modeling_encoder  # noqa: E402
-from qkv.modeling.fast_paths import unpadding  # noqa: E402
+from qkv.modeling.fast_paths import first_tokens, unpadding  # noqa: E402
 from qkv.modeling.heads import language_modeling  # noqa: E402
 from qkv.scripts.common import phases  # noqa: E402
 
@@ -82,4 +81,4 @@ def seed() -> None:
 def plain_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all layers compute all tokens, padding and what no head reads too, for their outputs are compared."""
     monkeypatch.setattr(unpadding, "CALL", float("inf"))
-    monkeypatch.setattr(modeling_encoder, "tokens_to_read", lambda *_: None)
+    monkeypatch.setattr(first_tokens, "can_read_few", lambda *_: False)

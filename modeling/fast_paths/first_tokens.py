@@ -1,68 +1,91 @@
-"""The last layer at the tokens that a head reads: nobody reads the others, whose keys and values are all it takes.
+"""The last layer at the tokens that a head reads: their queries alone, with the keys and values of all tokens.
 
 Shapes: B batch, T tokens, S keys, N real tokens of the batch.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values
-from ..masking import DocumentMask, Documents, Mask
-from ..position.hooks import PositionState, Rotation
-from .unpadding import LayerInputs
+from ..context import LayerContext
+from ..execution import Plan, StackInputs, plan_of
+from ..position.hooks import Rotation
+from .unpadding import DocumentMask, DocumentPlan, Documents
 from .windows import WindowMask
 
 
-def tokens_to_read(model: PreTrainedModel, wanted: int | None, padding_mask: Any, given: dict[str, Any]) -> int | None:
-    """Return how many first tokens of each row a head reads; None where all are computed.
+class FirstTokensPlan(Plan):
+    """Follow another plan, and compute the last layer at the first tokens of each row alone."""
 
-    That is so where states are recorded or a hook looks at them, and where padding may stand in front.
-    """
-    recorded = any(
-        given.get(name, getattr(model.config, name)) for name in ("output_hidden_states", "output_attentions")
-    )
-    if wanted is None or recorded or model._forward_hooks or torch.compiler.is_compiling():
-        return None
-    if padding_mask is None:
-        return wanted
-    readable = isinstance(padding_mask, Tensor) and padding_mask.ndim == 2 and can_read_values(padding_mask)
-    return wanted if readable and bool(padding_mask[:, :wanted].all()) else None
+    def __init__(self, plan: Plan, index: Tensor) -> None:
+        self.plan, self.index = plan, index
+        self.stack, self.config, self.inputs, self.masks = plan.stack, plan.config, plan.inputs, plan.masks
+
+    @classmethod
+    def of(cls, stack: Any, inputs: StackInputs) -> "Plan | None":
+        """Return the plan where a head reads a few first tokens, and nothing looks at others."""
+        if inputs.read is None or not can_read_few(stack, inputs):
+            return None
+        plan = plan_of(stack, replace(inputs, read=None))
+        index = read_index(plan, inputs.read)
+        return plan if index is None else cls(plan, index)
+
+    @property
+    def embedded(self) -> Any:
+        return self.plan.embedded
+
+    def contexts(self, hidden: Tensor) -> list[LayerContext]:
+        *others, last = self.plan.contexts(hidden)
+        return [*others, narrowed(last, self.index)]
+
+    def restore(self, hidden: Tensor) -> Tensor:
+        return hidden.view(len(self.inputs.embedded.hidden), -1, hidden.shape[-1])
 
 
-def read_index(config: StackConfig, inputs: LayerInputs, tokens: int | None, implementation: str) -> Tensor | None:
+def can_read_few(stack: Any, inputs: StackInputs) -> bool:
+    """Return True where no hook looks at other tokens, and no padding stands in front."""
+    mask, wanted = inputs.embedded.padding_mask, inputs.read
+    plain = not (inputs.recorded or stack._forward_hooks or torch.compiler.is_compiling() or stack.config.causal)
+    if not plain or inputs.backend not in ("sdpa", "eager"):
+        return False
+    if mask is None:
+        return True
+    readable = isinstance(mask, Tensor) and mask.ndim == 2 and can_read_values(mask)
+    return readable and bool(mask[:, :wanted].all())
+
+
+def read_index(plan: Plan, tokens: int) -> Tensor | None:
     """Return the index (tokens,) or, without padding, (B * tokens,) of the first tokens of each row; None for all."""
-    masks = inputs.masks.masks.values()
-    if tokens is None or config.causal or implementation not in ("sdpa", "eager"):
-        return None
-    device, documents = inputs.embedded.hidden.device, inputs.documents
-    if documents is None:
-        plain = all(mask is None or isinstance(mask, Tensor) for mask in masks)
+    device = plan.inputs.embedded.hidden.device
+    if not isinstance(plan, DocumentPlan):
+        plain = all(mask is None or isinstance(mask, Tensor) for mask in plan.masks.masks.values())
         return torch.arange(tokens, device=device) if plain else None
+    documents = plan.documents
     if len(documents.lengths) != documents.shape[0] or min(documents.lengths) < tokens:
         return None
     starts = torch.tensor([0, *documents.lengths[:-1]], device=device).cumsum(0)
     return (starts[:, None] + torch.arange(tokens, device=device)).flatten()
 
 
-def read_tokens(mask: Mask, state: PositionState, index: Tensor, tokens: int) -> tuple[Mask, PositionState]:
-    """Narrow the mask and the position of the last layer to queries of some tokens."""
+def narrowed(context: LayerContext, index: Tensor) -> LayerContext:
+    """Narrow the context of a layer to queries of some tokens."""
+    mask, (rotation, *_) = context.mask, context.position
+    bias, tokens = context.position.bias, len(index)
     if isinstance(mask, DocumentMask):
+        tokens = len(index) // len(mask.masks)
         first = torch.arange(tokens)[None]
         dense = (each.rows_of(first) if isinstance(each, WindowMask) else each for each in mask.masks)
         own = [None if each is None else each[:, :, :tokens] for each in dense]
-        rows = len(own)
-        first_of_rows = Documents(torch.arange(rows * tokens), [tokens] * rows, (rows, tokens))
+        first_of_rows = Documents(torch.arange(len(index)), [tokens] * len(own), (len(own), tokens))
         mask = DocumentMask(first_of_rows, mask.keys, [*own])
     elif isinstance(mask, Tensor):
         mask = mask.index_select(2, index)
-    rotation, bias = state.rotation, state.bias
     if rotation is not None:
         cosines, sines = (each.index_select(2, index) for each in rotation.query)
         rotation = Rotation((cosines, sines), rotation.key)
     if bias is not None:  # that of documents is of the longest, whose first tokens are those of all
         bias = bias[:, :, :tokens]
-    return mask, state._replace(rotation=rotation, bias=bias, read=index)
+    return context._replace(mask=mask, position=context.position._replace(rotation=rotation, bias=bias), queries=index)

@@ -16,11 +16,12 @@ from transformers.cache_utils import EncoderDecoderCache
 
 from ...configuration.configuration_stack import StackConfig
 from ..attention import CrossAttention, SelfAttention
+from ..context import LayerContext
 from ..feed_forward import FEED_FORWARDS
-from ..layer import Layer
+from ..layer import LAYERS, Layer, ParallelLayer
 from ..normalization import NORMS, Residual
 from ..position.hooks import PositionState, Rotation, apply_rotation, rotate
-from .weight_copies import product_of
+from .weight_copies import is_bare, is_plain, product_of, width_of_copies
 
 Function = Callable[[Tensor], Tensor]
 
@@ -35,7 +36,7 @@ class LayerStep:
     """
 
     def __init__(self, config: StackConfig, layer: Layer, wide: int) -> None:
-        self.layer, self.parallel = layer, layer.parallel
+        self.layer, self.parallel = layer, isinstance(layer, ParallelLayer)
         self.self_attention = SelfAttentionStep(config, layer.self_attn, wide)
         self.mlp = MLP_STEPS[config.feed_forward](layer.mlp, wide)
         self.first, self.last = ResidualStep(config, layer.self_attn_residual), ResidualStep(config, layer.mlp_residual)
@@ -44,23 +45,32 @@ class LayerStep:
             self.cross_attention = CrossAttentionStep(config, layer.cross_attn, wide)
             self.middle = ResidualStep(config, layer.cross_attn_residual)
 
-    def __call__(
-        self, hidden: Tensor, mask: Any, memory: Any, memory_mask: Any, state: PositionState, cache: Any
-    ) -> Tensor:
-        if state.query_key is not None or state.memory_key is not None:
-            return whole_layer(self.layer, hidden, mask, memory, memory_mask, state, cache)
-        after = self.first.add(hidden, self.self_attention(self.first.norm(hidden), mask, state, cache))
+    def __call__(self, hidden: Tensor, context: LayerContext) -> Tensor:
+        if not is_step(hidden, context):
+            return self.layer(hidden, context)
+        hidden, cache = hidden[:, 0], context.cache
+        branch = self.self_attention(self.first.norm(hidden), context.mask, context.position, cache)
+        after = self.first.add(hidden, branch)
         if self.cross_attention is not None:
-            branch = self.cross_attention(self.middle.norm(after), memory, memory_mask, cache)
+            memory = context.memory
+            branch = self.cross_attention(self.middle.norm(after), memory.hidden, memory.mask, cache)
             after = self.middle.add(after, branch)
-        return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))
+        return self.last.add(after, self.mlp(self.last.norm(hidden if self.parallel else after)))[:, None]
 
 
-def whole_layer(layer: nn.Module, hidden: Tensor, *given: Any) -> Tensor:
-    """Call the layer itself: (B, D) -> (B, D)."""
-    *context, state, cache = given
-    output: Tensor = layer(hidden[:, None], *context, *state, past_key_values=cache)
-    return output[:, 0]
+def is_step(hidden: Tensor, context: LayerContext) -> bool:
+    """Return True for one token of each row after others that are cached, where nothing but numbers is computed."""
+    cache, position = context.cache, context.position
+    return (
+        hidden.shape[1] == 1
+        and cache is not None
+        and context.backend == "sdpa"
+        and is_plain(hidden)
+        and position.query_key is None
+        and position.memory_key is None
+        and cache.get_seq_length() > 0
+        and all(getattr(cache, "is_updated", {}).values())
+    )
 
 
 class ResidualStep:
@@ -231,10 +241,17 @@ def norm_step(config: StackConfig, norm: nn.Module | None) -> Function:
     return NORM_STEPS[config.norm](norm) if own else unchanged if norm is None or type(norm) is nn.Identity else norm
 
 
-def layer_step(config: StackConfig, layer: Any, wide: int) -> Callable[..., Tensor]:
-    """Return a layer's step, or the layer itself where something is in it that is not ours."""
+def layer_steps(model: nn.Module) -> dict[nn.Module, LayerStep]:
+    """Return a step for each layer of a model whose modules are ours, with nothing around them."""
+    layers: list[Any] = [module for module in model.modules() if type(module) in LAYERS.values()]
+    wide = width_of_copies(model)
+    configs = {layer: layer.self_attn.config for layer in layers if isinstance(layer.self_attn, SelfAttention)}
+    return {layer: LayerStep(config, layer, wide) for layer, config in configs.items() if is_ours(config, layer)}
+
+
+def is_ours(config: StackConfig, layer: nn.Module) -> bool:
+    """Return True where a layer and its modules are stock ones, to which nothing was added."""
     ours = (SelfAttention, CrossAttention, FEED_FORWARDS[config.feed_forward], Residual)
-    known = type(layer) is Layer and all(type(each) in ours for each in layer.children())
+    known = all(type(each) in ours for each in layer.children()) and all(map(is_bare, layer.modules()))
     stock = all(type(each) is nn.Linear for name, each in layer.named_modules() if name.endswith("_proj"))
-    short = known and stock and not config.attention_gate
-    return LayerStep(config, layer, wide) if short else partial(whole_layer, layer)
+    return known and stock and not layer.training and not config.attention_gate

@@ -7,11 +7,40 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values, check_padding_mask, check_position_ids
+from ..context import Memory
+from ..execution import Plan, StackInputs
 from ..masking import AttentionMasks
 from ..position.token_layout import MaskSizes
+
+
+class OneTokenPlan(Plan):
+    """Read all that is cached with one token of each row, without a mask."""
+
+    @classmethod
+    def of(cls, stack: Any, inputs: StackInputs) -> "OneTokenPlan | None":
+        """Return the plan of a step of generation that reads every key."""
+        hidden, mask, _ = inputs.embedded
+        masks = one_token_masks(stack.config, hidden, inputs.sizes, mask, inputs.position_ids, **inputs.options)
+        return None if masks is None else cls(stack, inputs, masks)
+
+    def memory(self) -> Memory:
+        given = self.inputs.memory
+        if given.hidden is None:
+            return given
+        mask, finished = MEMORY_MASKS.get(given.hidden, (None, None))
+        if mask is None or mask is not given.mask:
+            finished = super().memory()
+            MEMORY_MASKS[given.hidden] = (given.mask, finished.mask)
+            return finished
+        return given._replace(mask=finished)
+
+
+# The mask that a caller gave with an encoder's output, and the finished one: all steps of a text have the same.
+MEMORY_MASKS: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def one_token_masks(

@@ -6,43 +6,68 @@ with padding: each acts on positions and places in the padded batch.
 Shapes: B batch, T tokens, S keys, N real tokens of the batch, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from ...configuration.axes import BIAS_POSITIONS, STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import can_read_values, check_memory_mask, check_position_ids
-from ..masking import (
-    AttentionMasks,
-    DocumentMask,
-    Documents,
-    GivenMask,
-    Mask,
-    build_masks,
-    build_memory_mask,
-    mask_rule,
-)
+from ..checks.inputs import can_read_values, check_memory_mask
+from ..context import Memory
+from ..execution import Plan, StackInputs
+from ..kernel import AttentionFunction, by_mask
+from ..masking import AttentionMasks, Mask, SparseMask, mask_rule
 from ..position.hooks import Embedded
-from ..position.token_layout import MaskSizes, TokenLayout, first_layers, lay_out, token_positions
-from .one_token import one_token_masks
-from .window_attention import attend_in_windows
+from ..position.token_layout import TokenLayout, first_layers, lay_out, token_positions
 from .windows import TokenRange, WindowMask, is_sparse, window_mask
 
 # Floating-point operations in the time that a call of attention takes to start: 25 microseconds at 180 GFLOP/s.
 CALL = 4.5e6
 
 
-class DocumentMasks(AttentionMasks):
-    """Positions (1, N) of packed tokens, (1, S) of the longest document's, and a mask by document for each pattern."""
+@dataclass
+class Documents:
+    """The real tokens of a batch of `shape` (B, T): their index among all (N,), and the length of each document."""
 
-    def compared(self, sizes: MaskSizes, pattern: str, layer: int) -> tuple[Tensor, Tensor]:
-        # Documents count from 0, so one bias has those of all in its corner.
-        return self.key_positions, self.key_positions
+    index: Tensor
+    lengths: list[int]
+    shape: tuple[int, int]
+
+    def pack(self, values: Tensor) -> Tensor:
+        """Put the real tokens in one row: (B, T, ...) -> (1, N, ...)."""
+        return values.flatten(0, 1).index_select(0, self.index)[None]
+
+    def restore(self, packed: Tensor) -> Tensor:
+        """Put them back, with zeros at padding: (1, N, D) -> (B, T, D)."""
+        batch, length = self.shape
+        restored = packed.new_zeros(batch * length, packed.shape[-1]).index_copy(0, self.index, packed[0])
+        return restored.unflatten(0, (batch, length))
+
+
+@dataclass
+class DocumentMask(SparseMask):
+    """The mask of documents packed in one row, each of which attends to its own keys alone.
+
+    `masks` holds the mask inside each (1, 1, T, S), None where it sees all keys or, in causal attention, all before.
+    """
+
+    queries: Documents
+    keys: Documents
+    masks: list[Tensor | WindowMask | None]
+
+    def attend(self, function: AttentionFunction, module: Any, *heads: Any, **options: Any) -> tuple[Tensor, None]:
+        """Call attention for each document: (1, H, N, K), 2 x (1, G, N, K), bias (1, H, T, T) -> (1, N, H, K)."""
+        bias, sizes = options.pop("position_bias", None), (self.queries.lengths, self.keys.lengths, self.keys.lengths)
+        documents = zip(*(each.split(size, dim=2) for each, size in zip(heads[:3], sizes, strict=True)), strict=True)
+        mixed = []
+        for document, own in zip(documents, self.masks, strict=True):
+            queries, keys = document[0].shape[2], document[1].shape[2]
+            options["position_bias"] = None if bias is None else bias[:, :, :queries, :keys]
+            attend = by_mask(function, own)
+            mixed.append(attend(module, *document, own, **options)[0])
+        return torch.cat(mixed, dim=1), None
 
 
 def locate_documents(layout: TokenLayout, shape: tuple[int, int]) -> Documents:
@@ -60,23 +85,23 @@ def locate_documents(layout: TokenLayout, shape: tuple[int, int]) -> Documents:
     return Documents(index, lengths, shape)
 
 
-def can_remove(stack: Any, embedded: Embedded, past: object, position_ids: Tensor | None, **kwargs: Any) -> bool:
+def can_remove(stack: Any, inputs: StackInputs) -> bool:
     """Return True where the layers can run on documents: on a CPU, without a cache, with nothing recorded of them.
 
     Packed, all rows of a batch are one, whose branches stochastic depth would drop together.
     """
-    config, mask = stack.config, embedded.padding_mask
+    config, (hidden, mask, grid), position_ids = stack.config, inputs.embedded, inputs.position_ids
     return (
         stack.remove_padding is not False
-        and past is None
-        and embedded.grid is None
-        and kwargs.get("encoder_position_embeddings") is None
+        and inputs.sizes.cache is None
+        and grid is None
+        and inputs.memory.position is None
         and (mask is None or (isinstance(mask, Tensor) and mask.ndim == 2))
-        and (mask is not None or position_ids is not None or kwargs.get("cu_seq_lens_q") is not None)
-        and can_read_values(embedded.hidden)
-        and kwargs["attention_implementation"] == "sdpa"
+        and (mask is not None or position_ids is not None or inputs.options.get("cu_seq_lens_q") is not None)
+        and can_read_values(hidden)
+        and inputs.backend == "sdpa"
         and config.kernel not in STATE_KERNELS
-        and not kwargs.get("output_hidden_states", config.output_hidden_states)
+        and not inputs.options.get("output_hidden_states", config.output_hidden_states)
         and not (config.position in BIAS_POSITIONS and position_ids is not None)
         and not (stack.training and config.drop_path_rate)
     )
@@ -91,7 +116,7 @@ def is_faster(config: StackConfig, documents: Documents) -> bool:
     return 2 * tokens * weights + 4 * pairs * config.hidden_size > len(documents.lengths) * CALL
 
 
-def document_masks(config: StackConfig, documents: Documents, layout: TokenLayout, positions: Tensor) -> DocumentMasks:
+def document_masks(config: StackConfig, documents: Documents, layout: TokenLayout, positions: Tensor) -> AttentionMasks:
     """Build the masks of packed documents from the rules for the padded batch, at the places of its real tokens."""
     whole = TokenLayout(None, layout.tokens.expand(documents.shape), None, layout.marked)
     places = documents.index.split(documents.lengths)
@@ -112,7 +137,7 @@ def document_masks(config: StackConfig, documents: Documents, layout: TokenLayou
             own.append(near or seen[None, None])
         masks[pattern] = DocumentMask(documents, documents, own)
     longest = torch.arange(max(documents.lengths), device=positions.device)[None]
-    return DocumentMasks(positions, longest, masks)
+    return AttentionMasks(positions, longest, masks)
 
 
 def window_of_document(config: StackConfig, pattern: str, layout: TokenLayout) -> WindowMask | None:
@@ -130,88 +155,50 @@ def has_large_bias(config: StackConfig, documents: Documents) -> bool:
     return any(is_sparse(config, pattern, span) for pattern in config.layer_patterns)
 
 
-@dataclass
-class LayerInputs:
-    """The inputs of a stack's layers, with or without padding, and the way back for their output.
+class DocumentPlan(Plan):
+    """Run the layers on the real tokens of a batch in one row, and attend inside each document."""
 
-    Shapes: embedded.hidden (B, T, D), memory (B, S, D) or None; without padding (1, N, D) and (1, its real tokens, D)
-    """
+    def __init__(
+        self, stack: Any, inputs: StackInputs, masks: AttentionMasks, memory: Memory, documents: Documents
+    ) -> None:
+        super().__init__(stack, inputs, masks)
+        self.packed_memory, self.documents = memory, documents
+        self.packed = Embedded(documents.pack(inputs.embedded.hidden))
 
-    embedded: Embedded
-    masks: AttentionMasks
-    memory: tuple[Tensor | None, Mask]
-    documents: Documents | None = None
+    @classmethod
+    def of(cls, stack: Any, inputs: StackInputs) -> "DocumentPlan | None":
+        """Pack the real tokens of a batch, and of what cross-attention reads; return None where padding stays."""
+        if not can_remove(stack, inputs):
+            return None
+        config, (hidden, padding_mask, _), sizes = stack.config, inputs.embedded, inputs.sizes
+        position_ids = None if inputs.position_ids is None else inputs.position_ids.long()
+        layout = lay_out(hidden, sizes, padding_mask, position_ids, **inputs.options)  # type: ignore[arg-type]
+        documents = locate_documents(layout, (hidden.shape[0], hidden.shape[1]))
+        if not documents.lengths or documents.lengths == [hidden.shape[1]] * len(hidden):
+            return None
+        if has_large_bias(config, documents) or not (stack.remove_padding or is_faster(config, documents)):
+            return None
+        packed = pack_memory(documents, *inputs.memory[:2])  # type: ignore[arg-type]
+        if packed is None:
+            return None
+        positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
+        masks = document_masks(config, documents, layout, documents.pack(positions.expand(hidden.shape[:2])))
+        return cls(stack, inputs, masks, Memory(*packed), documents)
+
+    @property
+    def embedded(self) -> Embedded:
+        return self.packed
+
+    def memory(self) -> Memory:
+        return self.packed_memory
+
+    def bias(self, pattern: str, layer: int) -> Tensor | None:
+        # Documents count from 0: shorter ones use a corner of the bias of the longest.
+        longest = self.masks.key_positions
+        return self.stack.position.bias(longest, longest)
 
     def restore(self, hidden: Tensor) -> Tensor:
-        """Put padding back that was removed: (B, T, D) or (1, N, D) -> (B, T, D)."""
-        return hidden if self.documents is None else self.documents.restore(hidden)
-
-
-def engine_masks(
-    config: StackConfig,
-    hidden: Tensor,
-    sizes: MaskSizes,
-    attention_mask: GivenMask,
-    position_ids: Tensor | None,
-    **kwargs: Any,
-) -> AttentionMasks | None:
-    """Return no masks for a backend that takes none, as those of serving engines; None for any other.
-
-    An engine keeps the cache and knows the sequences of a row itself. To look for them would read the positions, which
-    an engine that records a step on a GPU cannot let happen.
-    """
-    wanted = sizes.cache is not None or kwargs["attention_implementation"] in ALL_MASK_ATTENTION_FUNCTIONS
-    if wanted or attention_mask is not None or position_ids is None:
-        return None
-    check_position_ids(hidden, position_ids)
-    positions = position_ids.long()
-    return AttentionMasks(positions, positions, dict.fromkeys(first_layers(config)))
-
-
-def keep_padding(
-    config: StackConfig,
-    embedded: Embedded,
-    sizes: MaskSizes,
-    position_ids: Tensor | None,
-    memory: tuple[Tensor | None, Tensor | None],
-    **kwargs: Any,
-) -> LayerInputs:
-    """Build the masks for a batch as it is, and for the memory that cross-attention reads."""
-    hidden, mask = embedded.hidden, None
-    given = (config, hidden, sizes, embedded.padding_mask, position_ids)
-    masks = one_token_masks(*given, **kwargs) or engine_masks(*given, **kwargs) or build_masks(*given, **kwargs)
-    if memory[0] is not None:
-        implementation = kwargs["attention_implementation"]
-        mask = build_memory_mask(config, implementation, hidden, memory[0], memory[1])
-    return LayerInputs(embedded, masks, (memory[0], mask))
-
-
-def remove_padding(
-    stack: Any,
-    embedded: Embedded,
-    sizes: MaskSizes,
-    position_ids: Tensor | None,
-    memory: tuple[Tensor | None, Tensor | None],
-    **kwargs: Any,
-) -> LayerInputs | None:
-    """Pack the real tokens of a batch, and of what cross-attention reads; return None where padding stays."""
-    if not can_remove(stack, embedded, sizes.cache, position_ids, **kwargs):
-        return None
-    config, hidden = stack.config, embedded.hidden
-    padding_mask: Any = embedded.padding_mask
-    position_ids = None if position_ids is None else position_ids.long()
-    layout = lay_out(hidden, sizes, padding_mask, position_ids, **kwargs)
-    documents = locate_documents(layout, (hidden.shape[0], hidden.shape[1]))
-    if not documents.lengths or documents.lengths == [hidden.shape[1]] * len(hidden):
-        return None
-    if has_large_bias(config, documents) or not (stack.remove_padding or is_faster(config, documents)):
-        return None
-    packed_memory = pack_memory(documents, *memory)
-    if packed_memory is None:
-        return None
-    positions, _ = token_positions(hidden, sizes, layout.padding, layout.tokens, position_ids)
-    masks = document_masks(config, documents, layout, documents.pack(positions.expand(hidden.shape[:2])))
-    return LayerInputs(Embedded(documents.pack(hidden)), masks, packed_memory, documents)
+        return self.documents.restore(hidden)
 
 
 def pack_memory(
@@ -229,21 +216,3 @@ def pack_memory(
     if not len(documents.lengths) == len(rows) == len(read.lengths) == len(memory):
         return None
     return read.pack(memory), DocumentMask(documents, read, [None] * len(rows))
-
-
-def attend_in_documents(
-    attend: Callable[..., tuple[Tensor, Tensor | None]], module: Any, *heads: Tensor, mask: DocumentMask, **kwargs: Any
-) -> Tensor:
-    """Call attention for each document: (1, H, N, K), 2 x (1, G, N, K), bias (1, H, T, T) -> (1, N, H, K)."""
-    bias = kwargs.pop("position_bias")
-    sizes = (mask.queries.lengths, mask.keys.lengths, mask.keys.lengths)
-    documents = zip(*(each.split(size, dim=2) for each, size in zip(heads, sizes, strict=True)), strict=True)
-    mixed = []
-    for document, own in zip(documents, mask.masks, strict=True):
-        queries, keys = document[0].shape[2], document[1].shape[2]
-        own_bias = None if bias is None else bias[:, :, :queries, :keys]
-        if isinstance(own, WindowMask):
-            mixed.append(attend_in_windows(attend, module, *document, mask=own, **kwargs))
-        else:
-            mixed.append(attend(module, *document, own, position_bias=own_bias, **kwargs)[0])
-    return torch.cat(mixed, dim=1)

@@ -55,7 +55,7 @@ class WeightCopy:
             weight, bias = copies
             return torch.mm(hidden, weight) if bias is None else torch.addmm(bias, hidden, weight)
         packed = zip(copies, maps, strict=True)
-        return joined([torch.ops.mkl._mkl_linear(hidden, copy, *own, rows) for copy, own in packed])
+        return side_by_side([torch.ops.mkl._mkl_linear(hidden, copy, *own, rows) for copy, own in packed])
 
     def make(self, maps: Sequence[LinearMap], rows: int) -> tuple[int, Sequence[Any]]:
         """Copy the weights once enough calls in succession had as many rows; return what copies there are."""
@@ -72,7 +72,7 @@ class WeightCopy:
         elif sum(map(len, weights)) < self.wide * weights[0].shape[1]:
             self.laid_out = (rows, ())
         else:
-            self.laid_out = (rows, (joined(weights, 0).t().contiguous(), joint_bias(maps)))
+            self.laid_out = (rows, (side_by_side(weights, 0).t().contiguous(), joint_bias(maps)))
         return self.laid_out
 
     def is_of(self, maps: Sequence[LinearMap]) -> bool:
@@ -80,7 +80,7 @@ class WeightCopy:
         return not self.laid_out[1] or torch.equal(self.probe, probe(maps))
 
 
-def joined(parts: Sequence[Tensor], dim: int = -1) -> Tensor:
+def side_by_side(parts: Sequence[Tensor], dim: int = -1) -> Tensor:
     """Join tensors, one alone without a copy."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
 
@@ -101,7 +101,7 @@ def probe(maps: Sequence[LinearMap]) -> Tensor:
 
 def plain_product(maps: Sequence[LinearMap], hidden: Tensor) -> Tensor:
     """Compute the products of linear maps that read the same input: (..., M) -> (..., N)."""
-    return joined([F.linear(hidden, *own) for own in maps])
+    return side_by_side([F.linear(hidden, *own) for own in maps])
 
 
 def is_plain(hidden: Tensor) -> bool:
@@ -141,3 +141,20 @@ class LinearStep:
         if not is_plain(hidden) or not hidden.numel():
             return F.linear(hidden, self.linear.weight, self.linear.bias)
         return self.product(hidden.reshape(-1, hidden.shape[-1])).view(*hidden.shape[:-1], -1)
+
+
+def is_bare(module: nn.Module) -> bool:
+    """Return True where nothing is around a module: no hook and no forward of its own."""
+    return not ("forward" in vars(module) or module._forward_hooks or module._forward_pre_hooks)
+
+
+def width_of_copies(model: nn.Module) -> int:
+    """Return how many outputs for each input a map has that gets a copy: fewer in a model of fewer bytes."""
+    linears: list[Any] = [module for module in model.modules() if is_bare(module) and can_copy(module)]
+    return 1 if sum(each.weight.nbytes for each in linears) <= MOST_COPIED else WIDE
+
+
+def linear_steps(model: nn.Module) -> dict[nn.Module, LinearStep]:
+    """Return a step for each linear map of a model, with nothing around it."""
+    wide = width_of_copies(model)
+    return {each: LinearStep(each, wide) for each in model.modules() if is_bare(each) and can_copy(each)}  # type: ignore[arg-type]

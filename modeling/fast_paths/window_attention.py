@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .windows import WindowMask
-
 # Numbers of keys that are copied at a time: they stay in a cache, and new ones take their place in memory.
 COPIED = 2**20
 
 
-def attend_in_windows(attend: object, module: object, *heads: Tensor, mask: WindowMask, **kwargs: Any) -> Tensor:
+def attend_in_windows(*heads: Tensor, mask: Any, **kwargs: Any) -> Tensor:
     """Attend in chunks, row by row: (B, H, T, K), 2 x (B, G, S, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)."""
     count = heads[0].shape[1]
     heads = tuple(repeat_heads(each, count // each.shape[1]).transpose(1, 2) for each in heads)
@@ -29,7 +27,7 @@ def attend_in_windows(attend: object, module: object, *heads: Tensor, mask: Wind
     return torch.stack(mixed) if len(mixed) > 1 else mixed[0][None]
 
 
-def attend_together(heads: tuple[Tensor, ...], mask: WindowMask, kwargs: dict[str, Any]) -> Tensor:
+def attend_together(heads: tuple[Tensor, ...], mask: Any, kwargs: dict[str, Any]) -> Tensor:
     """Attend in all rows at once, by a graph of any batch: their mask is one, and no query sees all keys.
 
     Shapes: (B, T, H, K), 2 x (B, S, H, K), bias (B * N or N or 1, H, C, W) -> (B, T, H, K)
@@ -52,7 +50,7 @@ def of_row(values: Tensor, row: int) -> Tensor:
     return values[row if len(values) > 1 else 0]
 
 
-def attend_in_row(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwargs: dict[str, Any]) -> Tensor:
+def attend_in_row(heads: tuple[Tensor, ...], mask: Any, row: int, kwargs: dict[str, Any]) -> Tensor:
     """Attend in the chunks of one row, and in whole for the queries that see all: (T, H, K), 2 x (S, H, K) -> same."""
     mixed = attend_in_chunks(heads, mask, row, kwargs)
     rows = of_row(mask.rows, row)
@@ -60,7 +58,7 @@ def attend_in_row(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwargs:
     if not len(rows):
         return mixed
     query, key, value = heads
-    seen, bias, index = of_row(mask.row_masks, row)[:, : len(rows)], kwargs.get("rows_bias"), rows - mask.span.query
+    seen, bias, index = of_row(mask.row_masks, row)[:, : len(rows)], mask.rows_bias, rows - mask.span.query
     if bias is not None:
         seen = torch.where(seen, of_row(bias, row)[:, : len(rows)], -torch.inf)
     whole = [each.transpose(0, 1)[None] for each in (query[index], key, value)]
@@ -68,7 +66,7 @@ def attend_in_row(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwargs:
     return mixed.index_copy(0, index, dense[0].transpose(0, 1))
 
 
-def attend_in_chunks(heads: tuple[Tensor, ...], mask: WindowMask, row: int, kwargs: dict[str, Any]) -> Tensor:
+def attend_in_chunks(heads: tuple[Tensor, ...], mask: Any, row: int, kwargs: dict[str, Any]) -> Tensor:
     """Attend in the chunks of one row, one class of tokens after the other: (T, H, K), 2 x (S, H, K) -> (T, H, K)."""
     query, step = heads[0], mask.step
     added, bias = of_row(mask.chunks, row)[:, None], kwargs.get("position_bias")
@@ -97,13 +95,13 @@ def attend_plainly(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, kwar
     return F.scaled_dot_product_attention(query, key, value, mask, dropout_p=dropout, scale=kwargs["scaling"])
 
 
-def chunks_at_once(key: Tensor, mask: WindowMask) -> int:
+def chunks_at_once(key: Tensor, mask: Any) -> int:
     """Return the number of chunks whose keys (S, H, K) are copied at a time: all of them where views do."""
     _, chunks, _, width = mask.chunks.shape
     return max(COPIED // (width * key[0].numel()), 1) if mask.apart.numel() else chunks
 
 
-def windows_of(heads: Tensor, mask: WindowMask, row: int, start: int, some: int) -> Iterator[Tensor]:
+def windows_of(heads: Tensor, mask: Any, row: int, start: int, some: int) -> Iterator[Tensor]:
     """Yield the keys or values of `some` chunks of a class, views where none lie apart: (S, H, K) -> (n, H, W, K).
 
     The class is that of the `start`-th query.

@@ -8,17 +8,21 @@ W keys of a chunk, E those of them that lie apart, M queries that see all keys.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ...configuration.axes import STATE_KERNELS
 from ...configuration.configuration_stack import StackConfig
 from ..checks.inputs import can_read_values
-from ..position.token_layout import MaskSizes, TokenLayout
+from ..execution import Plan, StackInputs
+from ..masking import AttentionMasks, Mask, MaskBuilder, SparseMask, build_mask
+from ..position.token_layout import MaskSizes, TokenLayout, first_layers
 from .reach import Reach, drawn_count, drawn_keys, reach_of, tokens_for_all
+from .window_attention import attend_in_windows
 
 # Queries in a chunk, and the share of all pairs from which on dense attention is as fast.
 QUERIES, SHARE = 64, 0.5
@@ -44,13 +48,13 @@ class TokenRange(NamedTuple):
 
 
 @dataclass
-class WindowMask:
+class WindowMask(SparseMask):
     """The masks added to the scores of chunks (R, N, C, W): minus infinity where a query does not see a key, else 0.
 
     A chunk has every `step`-th token, and the chunks of the first query's class come before others. The keys of a chunk
     are those `apart` (R, 1 or N, E), counted among all keys, and then all of its class from `left` before its
     first query on. `rows` (R, M) see all keys, -1 where a row has fewer, by `row_masks` (R, 1, M, S), which `rows_of`
-    makes. `queries` (1, N, C) and `keys` (R, N, W) are places.
+    makes. `queries` (1, N, C) and `keys` (R, N, W) are places. `rows_bias` is added to the scores of `rows`.
     """
 
     chunks: Tensor
@@ -63,6 +67,11 @@ class WindowMask:
     rows_of: Callable[[Tensor], Tensor]
     queries: Tensor
     keys: Tensor
+    rows_bias: Tensor | None = None
+
+    def attend(self, function: object, module: object, *heads: Any, **options: Any) -> tuple[Tensor, None]:
+        """Attend in chunks: (B, H, T, K), 2 x (B, G, S, K) -> (B, T, H, K)."""
+        return attend_in_windows(*heads[:3], mask=self, **options), None
 
     def compared(self, positions: Tensor, key_positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the positions (B or R or 1) * (N or 1) of the queries (C) and keys (W) of chunks.
@@ -85,6 +94,41 @@ class WindowMask:
         rows = max(len(positions), len(self.rows))
         own = positions.expand(rows, -1).gather(1, (self.rows - self.span.query).clamp(min=0).expand(rows, -1))
         return own, key_positions[:, self.span.key : self.span.key + self.span.keys]
+
+
+class WindowPlan(Plan):
+    """Compute patterns that see few keys in chunks of queries, each with the keys that any of it may see."""
+
+    @classmethod
+    def of(cls, stack: Any, inputs: StackInputs) -> "WindowPlan | None":
+        """Return the plan where a pattern has windows and there are several tokens."""
+        windows = any(reach_of(stack.config, pattern) for pattern in first_layers(stack.config))
+        usable = inputs.backend == "sdpa" and stack.config.kernel not in STATE_KERNELS and inputs.sizes.length > 1
+        return cls(stack, inputs) if windows and usable else None
+
+    def build_masks(self, build: MaskBuilder = build_mask) -> AttentionMasks:
+        def near_or_dense(
+            backend: str, hidden: Tensor, sizes: MaskSizes, layer: int, padding: Tensor | None, rule: Any, **how: Any
+        ) -> Mask:
+            near, layout, pattern = None, how["layout"], how["pattern"]
+            if can_use_windows(self.config, hidden, sizes, layout):
+                near = window_mask(self.config, pattern, rule[0], layout, TokenRange.of(sizes, layer))
+            return near or build(backend, hidden, sizes, layer, padding, rule, **how)
+
+        return super().build_masks(near_or_dense)
+
+    def mask(self, pattern: str) -> Mask:
+        mask = self.masks.masks[pattern]
+        if not isinstance(mask, WindowMask) or not mask.rows.numel():
+            return mask
+        rows = mask.compared_rows(self.positions, self.masks.key_positions)
+        return replace(mask, rows_bias=self.stack.position.bias(*rows))
+
+    def bias(self, pattern: str, layer: int) -> Tensor | None:
+        mask = self.masks.masks[pattern]
+        if not isinstance(mask, WindowMask):
+            return super().bias(pattern, layer)
+        return self.stack.position.bias(*mask.compared(self.positions, self.masks.key_positions))
 
 
 def can_use_windows(config: StackConfig, hidden: Tensor, sizes: MaskSizes, layout: TokenLayout) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..checks.inputs import check_labels
+from ..execution import way_of
 from .loss import IGNORED, cross_entropy, negative_log_likelihood, normalise
 
 # Rows of logits that exist at once, and the size from which they are not made whole: memory that the allocator returns.
@@ -37,7 +38,7 @@ def score_vocabulary(
     """
     if skip_logits and labels is not None:
         return loss_without_logits(head, hidden, labels, **options), None
-    logits = head(hidden)
+    logits = way_of(head)(hidden)
     return cross_entropy(logits, labels, **options), logits
 
 

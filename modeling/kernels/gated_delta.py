@@ -3,7 +3,7 @@
 Shapes: B batch, T tokens, N chunks, C tokens of a chunk, D hidden_size, H heads, G key-value heads, K head_dim.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,11 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache
 
 from ...configuration.configuration_stack import StackConfig
-from ..attention import SelfAttention, add_position
-from ..kernel import wants_weights
+from ..attention import SelfAttention, add_position, join_heads
+from ..context import NO_CONTEXT, LayerContext
 from ..masking import TokenMask
 from ..normalization import RMSNorm
-from ..position.hooks import NO_POSITION, PositionState, apply_rotation
+from ..position.hooks import apply_rotation
 from .chunks import DocumentChunks, chunk_size, split_chunks
 from .state_cache import State, state_layer
 
@@ -148,20 +148,19 @@ class GatedDeltaAttention(SelfAttention):
     def forward(
         self,
         hidden: Tensor,
-        attention_mask: Any = None,  # a `TokenMask`, where something is hidden
-        position: PositionState = NO_POSITION,
-        past_key_values: Cache | None = None,
-        **kwargs: Any,
+        context: LayerContext = NO_CONTEXT,
     ) -> tuple[Tensor, Tensor | None]:
-        if wants_weights(self.config, kwargs):
+        mask, position, cache = context.mask, context.position, context.cache
+        if context.weights:
             raise ValueError("kernel='gated_delta' has no attention weights; set output_attentions=False")
-        query, key = self.placed_query(hidden, position), self.key(add_position(hidden, position.query_key))
+        placed = add_position(hidden, position.query_key)
+        query, key = self.query(context.select(placed)), self.key(placed)
         value, gates = self.value(hidden), (self.decay_proj(hidden), self.rate_proj(hidden))
         with torch.autocast(hidden.device.type, enabled=False):
             turned = apply_rotation(unit_length(activate(query)), unit_length(activate(key)), position.rotation)
-            inputs = DeltaInputs(turned[1], activate(value), *self.shares(*gates, attention_mask))
-            mixed = self.out_norm(self.mix(turned[0], inputs, attention_mask, past_key_values))
-        return self.output(self.join(mixed.to(hidden.dtype), query), position.selected(hidden)), None
+            inputs = DeltaInputs(turned[1], activate(value), *self.shares(*gates, mask))
+            mixed = self.out_norm(self.mix(turned[0], inputs, mask, cache))
+        return self.output(join_heads(mixed.to(hidden.dtype), query), context.select(hidden)), None
 
     def shares(self, decay: Tensor, rate: Tensor, mask: TokenMask | None) -> tuple[Tensor, Tensor]:
         """Return the logarithm of the share that is kept, and the share replaced: 2 x (B, T, G) -> 2 x (B, G, T)."""

@@ -12,9 +12,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ...configuration.configuration_stack import StackConfig
 from ..attention import Attention, SelfAttention
+from ..context import NO_CONTEXT, LayerContext
 from ..kernel import eager_attention
-from ..masking import Mask
-from ..position.hooks import NO_POSITION, Embedded, PositionState, Rotation, apply_rotation
+from ..position.hooks import Embedded, Rotation, apply_rotation
 from ..position.token_layout import MaskSizes, lay_out
 
 
@@ -137,19 +137,12 @@ class GlobalSelfAttention(SelfAttention):
         self.global_projections = Attention(config, layer_index)
         del self.global_projections.o_proj, self.global_projections.g_proj
 
-    def forward(
-        self,
-        hidden: Tensor,
-        attention_mask: Mask = None,
-        position: PositionState = NO_POSITION,
-        past_key_values: Cache | None = None,
-        global_tokens: GlobalTokens | None = None,
-        **kwargs: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        output, weights = super().forward(hidden, attention_mask, position, past_key_values, **kwargs)
+    def forward(self, hidden: Tensor, context: LayerContext = NO_CONTEXT) -> tuple[Tensor, Tensor | None]:
+        output, weights = super().forward(hidden, context)
+        global_tokens, position = context.options.get("global_tokens"), context.position
         if global_tokens is None:
             return output, weights
-        rows = global_tokens.rows(hidden, position.read)
+        rows = global_tokens.rows(hidden, context.queries)
         mixed, own = self.attend_globally(hidden, rows, position.rotation, weighted=weights is not None)
         output = rows.write(output, self.output(mixed.flatten(2), rows.read(hidden)))
         if weights is not None and own is not None:

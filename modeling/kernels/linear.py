@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from transformers.cache_utils import Cache, EncoderDecoderCache
 
 from ...configuration.configuration_stack import StackConfig
-from ..attention import CrossAttention, SelfAttention, add_position
-from ..kernel import wants_weights
+from ..attention import CrossAttention, SelfAttention, add_position, join_heads
+from ..context import NO_CONTEXT, LayerContext
 from ..masking import TokenMask
-from ..position.hooks import NO_POSITION, PositionState, Rotation, apply_rotation
+from ..position.hooks import Rotation, apply_rotation
 from .chunks import Chunks, causal_products, causal_sums, segment_tokens
 from .state_cache import State, StateLayer, state_layer
 
@@ -193,19 +193,18 @@ class LinearSelfAttention(SelfAttention):
     def forward(
         self,
         hidden: Tensor,
-        attention_mask: Any = None,  # a `TokenMask`, where something is hidden
-        position: PositionState = NO_POSITION,
-        past_key_values: Cache | None = None,
-        **kwargs: Any,
+        context: LayerContext = NO_CONTEXT,
     ) -> tuple[Tensor, Tensor | None]:
-        query, key = self.placed_query(hidden, position), self.key(add_position(hidden, position.query_key))
+        mask, position, cache = context.mask, context.position, context.cache
+        placed = add_position(hidden, position.query_key)
+        query, key = self.query(context.select(placed)), self.key(placed)
         value = self.value(hidden)
         with torch.autocast(hidden.device.type, enabled=False):
-            mapped = map_features(self.config, query), map_features(self.config, key, attention_mask)
+            mapped = map_features(self.config, query), map_features(self.config, key, mask)
             features = group_features(*mapped, value, position.rotation)
-            mixed = self.mix(features, attention_mask, past_key_values)
-            weights = self.weights(features, attention_mask, past_key_values, kwargs)
-        return self.output(self.join(mixed.to(hidden.dtype), query), position.selected(hidden)), weights
+            mixed = self.mix(features, mask, cache)
+            weights = self.weights(features, mask, cache) if context.weights else None
+        return self.output(join_heads(mixed.to(hidden.dtype), query), context.select(hidden)), weights
 
     def mix(self, features: Features, mask: TokenMask | None, past_key_values: Cache | None) -> Tensor:
         """Mix values, and store the state after them: -> (B, T, H, K)."""
@@ -219,12 +218,8 @@ class LinearSelfAttention(SelfAttention):
             layer.store(state, read, linear_state_after)
         return mixed
 
-    def weights(
-        self, features: Features, mask: TokenMask | None, past_key_values: Cache | None, kwargs: dict[str, Any]
-    ) -> Tensor | None:
-        """Return attention weights where they are asked for: (B, H, T, S); those of forgotten keys are unknown."""
-        if not wants_weights(self.config, kwargs):
-            return None
+    def weights(self, features: Features, mask: TokenMask | None, past_key_values: Cache | None) -> Tensor:
+        """Return attention weights: (B, H, T, S); those of forgotten keys are unknown."""
         layer = state_layer(past_key_values, self.layer_idx)
         if layer is not None and layer.length > features.key.shape[-2]:
             raise ValueError(
@@ -244,32 +239,30 @@ class LinearCrossAttention(CrossAttention):
     def forward(
         self,
         hidden: Tensor,
-        memory: Tensor,
-        attention_mask: Any = None,  # a `TokenMask`, where something is hidden
-        position: PositionState = NO_POSITION,
-        past_key_values: Cache | None = None,
-        **kwargs: Any,
+        context: LayerContext,
     ) -> tuple[Tensor, Tensor | None]:
+        memory, mask, position, cache = context.memory.hidden, context.memory.mask, context.position, context.cache
+        wanted = context.weights
         query = self.query(add_position(hidden, position.query_key))
-        key_value = self.key_value(memory, position.memory_key, past_key_values, kwargs)
+        key_value = self.key_value(memory, position.memory_key, cache, wanted=wanted)
         with torch.autocast(hidden.device.type, enabled=False):
             mapped, weights, read = map_features(self.config, query), None, None
             if key_value is not None:
-                key = map_features(self.config, key_value[0], attention_mask)
+                key = map_features(self.config, key_value[0], mask)
                 features = group_features(mapped, key, key_value[1])
                 read = (key, key, features.value.squeeze(2))
-                weights = linear_weights(features, attention_mask) if wants_weights(self.config, kwargs) else None
-            state = self.memory_state(read, past_key_values)
+                weights = linear_weights(features, mask) if wanted else None
+            state = self.memory_state(read, cache)
             grouped = mapped.unflatten(1, (state[0].shape[1], -1))
             mixed = read_state(grouped, grouped, state)
-        return self.output(self.join(mixed.to(hidden.dtype), query), hidden), weights
+        return self.output(join_heads(mixed.to(hidden.dtype), query), hidden), weights
 
     def key_value(
-        self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None, kwargs: dict[str, Any]
+        self, memory: Tensor, added: Tensor | None, past_key_values: Cache | None, *, wanted: bool
     ) -> tuple[Tensor, Tensor] | None:
         """Project keys and values of memory; return None where the cache has their sums, and nobody wants weights."""
         layer = memory_layer(past_key_values, self.layer_idx)
-        if layer is not None and layer.state is not None and not wants_weights(self.config, kwargs):
+        if layer is not None and layer.state is not None and not wanted:
             return None
         return self.key(add_position(memory, added)), self.value(memory)
 

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ...configuration.configuration_stack import StackConfig
 from ..attention import SelfAttention
+from ..context import LayerContext
 from ..kernel import wants_weights
 from ..normalization import NORMS
 from ..position.hooks import PositionState
@@ -60,16 +61,21 @@ class AxialAttention(SelfAttention):
     def forward(  # type: ignore[override]  # a grid and not a sequence
         self, grid: Tensor, bias: Tensor | None = None, *, chunk_size: int, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        if grid.ndim == 3:
-            return super().forward(grid, None, PositionState(bias=bias), **kwargs)
         wanted = wants_weights(self.config, kwargs)
+        backend = kwargs.get("attention_implementation")
+
+        def context(bias: Tensor | None) -> LayerContext:
+            return LayerContext(position=PositionState(bias=bias), backend=backend, weights=wanted)
+
+        if grid.ndim == 3:
+            return super().forward(grid, context(bias))
 
         def attend(rows: Tensor) -> Computed:
             size, own = rows.shape[:2], bias
             if own is not None and size[0] > 1:
                 own = own[:, None].expand(-1, size[1], -1, -1, -1).flatten(0, 1)
             given = rows.flatten(0, 1)
-            mixed, weights = super(AxialAttention, self).forward(given, None, PositionState(bias=own), **kwargs)
+            mixed, weights = super(AxialAttention, self).forward(given, context(own))
             return mixed.unflatten(0, size), weights.unflatten(0, size) if wanted and weights is not None else None
 
         return in_chunks(attend, grid, chunk_size)

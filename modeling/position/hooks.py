@@ -42,21 +42,13 @@ class PositionState(NamedTuple):
 
     `rotation` turns queries and keys of self-attention. `query_key` (B, T, D) is added to what queries and keys of
     self-attention and queries of cross-attention are projected from, `memory_key` (B, S, D) to what keys of
-    cross-attention are projected from. `bias` (B or 1, H, T, S) is added to the scores of self-attention; where it is
-    computed in chunks, that is the bias of chunks, and `rows_bias` that of the queries that see all keys. `read` is the
-    index of the tokens that the layer computes, from all of its input.
+    cross-attention are projected from. `bias` (B or 1, H, T, S) is added to the scores of self-attention.
     """
 
     rotation: Rotation | None = None
     query_key: Tensor | None = None
     memory_key: Tensor | None = None
     bias: Tensor | None = None
-    rows_bias: Tensor | None = None
-    read: Tensor | None = None
-
-    def selected(self, hidden: Tensor) -> Tensor:
-        """Return the tokens that the layer computes: (B, T, D) -> (B, tokens, D)."""
-        return hidden if self.read is None else hidden.index_select(1, self.read)
 
 
 NO_POSITION = PositionState()

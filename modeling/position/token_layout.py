@@ -3,6 +3,7 @@
 Shapes: B batch, T queries, S keys (all that a cache can hold).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +72,12 @@ class MaskSizes:
 
 def first_layers(config: StackConfig) -> dict[str, int]:
     """Return the first layer of each pattern in use: layers of one pattern share their mask."""
-    return {pattern: layer for layer, pattern in reversed(list(enumerate(config.layer_patterns)))}
+    return first_of(config.layer_patterns)
+
+
+def first_of(patterns: Sequence[str]) -> dict[str, int]:
+    """Return the first place of each pattern."""
+    return {pattern: layer for layer, pattern in reversed(list(enumerate(patterns)))}
 
 
 def lay_out(

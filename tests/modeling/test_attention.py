@@ -10,6 +10,7 @@ from comparison import EXACT, assert_same, decoder, draw, encoder, exact, gate_o
 from qkv import QkvDecoderModel
 from qkv.modeling.attention import CrossAttention, SelfAttention
 from qkv.modeling.position import POSITIONS
+from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.position.hooks import PositionState
 
 PLACES = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 6, 7, 9]])
@@ -51,7 +52,7 @@ def test_self_attention_with_rotation_mask_and_bias(groups):
     with exact():
         rotation = POSITIONS["rope"](config).rotation(PLACES, torch.float64)
     causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    mixed, _ = module(hidden, causal, PositionState(rotation, bias=bias))
+    mixed, _ = module(hidden, LayerContext(causal, PositionState(rotation, bias=bias)))
     frequencies, _ = reference.rope_frequencies(4, 10000.0)
 
     def turn(heads):
@@ -67,7 +68,7 @@ def test_cross_attention(groups):
     config = config_of(decoder, cross_attention=True, num_key_value_heads=groups)
     module, hidden, memory = jittered(CrossAttention(config, 0)).eval(), draw(2, 5, 6), draw(2, 7, 6)
     keep = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0, 0]]).bool()
-    mixed, weights = module(hidden, memory, keep[:, None, None])
+    mixed, weights = module(hidden, LayerContext(memory=Memory(memory, keep[:, None, None])))
     expected, expected_weights = loop(module, hidden, memory, config, visible=lambda b, t, s: bool(keep[b, s]))
     assert_same(mixed, expected, hidden, memory, *module.parameters())
     assert_same(weights, expected_weights, hidden, memory)
@@ -89,7 +90,7 @@ def test_queries_and_keys_may_be_normalised(groups, kind):
     for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
         module = jittered(module).eval()
         hooks = {"rotate_query": normed(module.q_norm), "rotate_key": normed(module.k_norm)}
-        mixed, _ = module(*given)
+        mixed, _ = module(hidden, LayerContext(memory=Memory(*given[1:])))
         assert_same(mixed, loop(module, hidden, given[-1], config, **hooks)[0], *given, *module.parameters())
 
 
@@ -100,7 +101,7 @@ def test_what_heads_read_may_be_gated(groups):
     hidden, memory = draw(2, 5, 6), draw(2, 7, 6)
     for module, given in ((SelfAttention(config, 0), (hidden,)), (CrossAttention(config, 0), (hidden, memory))):
         module = jittered(module).eval()
-        mixed, _ = module(*given)
+        mixed, _ = module(hidden, LayerContext(memory=Memory(*given[1:])))
         assert_same(mixed, loop(module, hidden, given[-1], config)[0], *given, *module.parameters())
     gate = QkvDecoderModel(config).layers[0].cross_attn.g_proj
     assert not gate.weight.any() and (gate.bias == 1).all()
@@ -128,11 +129,11 @@ def test_cached_keys_and_values_are_read_again(groups):
     config = config_of(decoder, num_key_value_heads=groups)
     module, hidden = jittered(SelfAttention(config, 1)).eval(), draw(2, 5, 6)
     causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    whole, _ = module(hidden, causal)
+    whole, _ = module(hidden, LayerContext(causal))
     for wrap in (lambda cache: cache, lambda cache: EncoderDecoderCache(cache, DynamicCache())):
         cache = DynamicCache(config=config)
-        first, _ = module(hidden[:, :3], causal[..., :3, :3], past_key_values=wrap(cache))
-        second, _ = module(hidden[:, 3:], causal[..., 3:, :], past_key_values=wrap(cache))
+        first, _ = module(hidden[:, :3], LayerContext(causal[..., :3, :3], cache=wrap(cache)))
+        second, _ = module(hidden[:, 3:], LayerContext(causal[..., 3:, :], cache=wrap(cache)))
         assert (torch.cat((first, second), 1) - whole).abs().max() <= EXACT
         # Only the key-value heads are kept, never their copies.
         assert cache.layers[1].keys.shape == (2, groups, 5, 4)
@@ -151,9 +152,9 @@ def test_a_position_is_added_to_queries_and_keys_and_never_to_values(cached):
         mixed = F.scaled_dot_product_attention(query, key, module.heads(module.v_proj(values)), scale=module.scaling)
         return module.o_proj(mixed.transpose(1, 2).flatten(2))
 
-    assert_same(alone(hidden, position=position)[0], expected(alone, hidden + placed, hidden), hidden, placed)
+    assert_same(alone(hidden, LayerContext(position=position))[0], expected(alone, hidden + placed, hidden), hidden, placed)
     for _ in range(2 if cached else 1):
-        found, _ = across(hidden, memory, position=position, past_key_values=cache)
+        found, _ = across(hidden, LayerContext(position=position, memory=Memory(memory), cache=cache))
         assert_same(found, expected(across, memory + keyed, memory), hidden, memory, placed, keyed)
 
 

@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import reference
 from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
 from qkv.configuration.axes import BIAS_POSITIONS, PatternName, PositionName
-from qkv.modeling.kernel import backend_of, check_backend, check_takes_bias, eager_attention, score_biases
+from qkv.modeling.kernel import check_backend, check_takes_bias, eager_attention, score_bias
 from qkv.modeling.position.hooks import PositionState
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
@@ -34,9 +34,9 @@ def inputs(groups, keys=LENGTH):
 
 def softmax_attention(attention, query, key, value, attention_mask, position_bias=None, **kwargs):
     """Attend as the modules do."""
-    backend = backend_of(attention, kwargs)
+    backend = kwargs.pop("attention_implementation", None) or attention.config._attn_implementation
     attend = ALL_ATTENTION_FUNCTIONS.get_interface(backend, eager_attention)
-    kwargs |= score_biases(PositionState(bias=position_bias), query, backend)
+    kwargs["position_bias"] = score_bias(position_bias, query, backend)
     return attend(attention, query, key, value, attention_mask, **kwargs)
 
 

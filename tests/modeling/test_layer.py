@@ -5,6 +5,7 @@ import torch
 
 import reference
 from comparison import assert_same, decoder, draw, jittered
+from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.layer import Layer
 
 ORDERS = {True: reference.residual_pre_norm, False: reference.residual_post_norm}
@@ -56,7 +57,7 @@ def test_layer_that_reads_memory(norm_first):
     config, hidden, memory = config_of(norm_first=norm_first, cross_attention=True), draw(2, 5, 6), draw(2, 7, 6)
     layer = jittered(Layer(config, 0)).eval()
     causal = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
-    actual = layer(hidden, causal, encoder_hidden_states=memory)
+    actual = layer(hidden, LayerContext(causal, memory=Memory(memory)))
     assert_same(actual, loop(layer, config, hidden, memory), hidden, memory, *layer.parameters())
 
 

@@ -19,7 +19,7 @@ def test_windows_wider_than_a_row(kernel):
         for query in range(LENGTH)
     ]
     sizes = MaskSizes.of(config, LENGTH, None)
-    mask = build_masks(config, torch.zeros(1, LENGTH, 6), sizes, attention_implementation="eager").masks[
+    mask = build_masks(config, torch.zeros(1, LENGTH, 6), sizes, backend="eager").masks[
         "convolutional"
     ]
     assert torch.equal(mask[0, 0] == 0, torch.tensor(wanted))

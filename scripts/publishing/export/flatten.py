@@ -59,6 +59,8 @@ def flattened(classes: tuple[tuple[str, type], ...], unused: frozenset[str]) -> 
     models, settings = Joined("qkv.modeling"), Joined("qkv.configuration")
     for owner in heads.values():
         models.add(owner.__module__)
+    if models.mentions("PLANS"):
+        models.add("qkv.modeling.fast_paths")  # which registers with the core, and is imported by none of it
     models.text = reachable(without_rows(models.text, unused), [owner.__name__ for owner in heads.values()])
     borrowed = [name for name in sorted(models.borrowed) if models.mentions(name)]
     models.imports.append(f"from .{config_file} import {', '.join(borrowed)}")

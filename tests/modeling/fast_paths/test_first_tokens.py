@@ -14,7 +14,7 @@ import tiny
 from comparison import EXACT, encoder, exact, jittered
 from qkv import modeling
 from qkv.configuration.axes import PatternName, PositionName
-from qkv.modeling import modeling_encoder
+from qkv.modeling.fast_paths import first_tokens
 from qkv.modeling.feed_forward import MLP
 from sampling import sampled
 
@@ -62,7 +62,7 @@ def compare(model: Any, last: int, **inputs: Any) -> None:
     with widths() as seen:
         narrow = step(model, **inputs)
         assert seen[-1] == last <= seen[0]
-    with mock.patch.object(modeling_encoder, "tokens_to_read", lambda *_: None):
+    with mock.patch.object(first_tokens, "can_read_few", lambda *_: False):
         wide = step(model, **inputs)
     assert len(narrow) == len(wide) > 10
     for one, other in zip(narrow, wide, strict=True):

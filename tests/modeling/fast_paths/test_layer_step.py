@@ -9,11 +9,13 @@ from torch.testing import assert_close
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 import tiny
-from qkv.modeling.fast_paths.layer_step import SHORT_ACTIVATIONS, LayerStep, layer_step, norm_step, with_mask
+from qkv.modeling.fast_paths.layer_step import SHORT_ACTIVATIONS, LayerStep, layer_steps, norm_step, with_mask
 from qkv.modeling.feed_forward import ACTIVATIONS
 from qkv.modeling.layer import Layer
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.position.hooks import NO_POSITION, PositionState, Rotation
+from qkv.modeling.context import LayerContext, Memory
+from qkv.modeling.layer import LAYERS
 
 ROWS, CACHED = 2, 5
 PARTS: list[dict[str, Any]] = [
@@ -26,7 +28,8 @@ PARTS: list[dict[str, Any]] = [
 
 def layer_of(**fields: Any) -> Layer:
     torch.manual_seed(0)
-    layer = Layer(tiny.decoder(**fields), 0).eval()
+    config = tiny.decoder(**fields)
+    layer = LAYERS[config.parallel_residual](config, 0).eval()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, 0.1, 0.3)
     return layer
@@ -42,11 +45,12 @@ def cached(layer: Layer, heads: int) -> DynamicCache:
 def assert_equal(layer: Layer, mask: Tensor | None = None, state: PositionState = NO_POSITION) -> None:
     hidden, heads = torch.randn(ROWS, layer.self_attn.q_proj.in_features), layer.self_attn.k_proj.out_features
     heads //= layer.self_attn.head_dim
-    step = layer_step(layer.self_attn.config, layer, 1)
+    step = layer_steps(layer)[layer]
     with torch.no_grad():
-        expected = layer(hidden[:, None], mask, None, None, *state, past_key_values=cached(layer, heads))[:, 0]
+        given = LayerContext(mask, state, backend="sdpa")
+        expected = layer(hidden[:, None], given._replace(cache=cached(layer, heads)))
         cache = cached(layer, heads)
-        assert_close(step(hidden, mask, None, None, state, cache), expected, rtol=1e-5, atol=1e-5)
+        assert_close(step(hidden[:, None], given._replace(cache=cache)), expected, rtol=1e-5, atol=1e-5)
     assert isinstance(step, LayerStep) and cache.get_seq_length() == CACHED + 1
 
 
@@ -121,10 +125,9 @@ def test_a_layer_that_reads_memory() -> None:
     heads = layer.self_attn.k_proj.out_features // layer.self_attn.head_dim
     outputs = []
     with torch.no_grad():
-        for step in (lambda *given: layer(given[0][:, None], *given[1:4], *given[4], past_key_values=given[5])[:, 0],
-                     layer_step(layer.self_attn.config, layer, 1)):  # fmt: skip
+        for step in (layer, layer_steps(layer)[layer]):
             cache = EncoderDecoderCache(cached(layer, heads), DynamicCache())
-            outputs.append(step(hidden, None, memory, None, PositionState(), cache))
+            outputs.append(step(hidden[:, None], LayerContext(memory=Memory(memory), cache=cache, backend="sdpa")))
     assert_close(*outputs, rtol=1e-5, atol=1e-5)
 
 
@@ -147,4 +150,4 @@ def test_a_layer_with_parts_of_somebody_else_is_called(part: str) -> None:
         layer.mlp.__class__ = type("Own", (type(layer.mlp),), {})
     if part == "layer":
         layer.__class__ = type("Own", (Layer,), {})
-    assert not isinstance(layer_step(layer.self_attn.config, layer, 1), LayerStep)
+    assert not layer_steps(layer)

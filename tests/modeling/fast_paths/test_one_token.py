@@ -35,7 +35,7 @@ def test_positions_are_those_of_a_batch_with_padding(keep: Any, given: Any) -> N
     padded = torch.ones(BATCH + 1, CACHED + 1)
     padded[-1, 0] = 0
     more = given if given is None or len(given) == 1 else torch.cat((given, given[:1]))
-    whole = build_masks(config, hidden(BATCH + 1), sizes, padded, more, attention_implementation="eager")
+    whole = build_masks(config, hidden(BATCH + 1), sizes, padded, more, backend="eager")
     assert whole.masks["full"] is not None
     for name in ("positions", "key_positions"):
         assert torch.equal(getattr(built, name).expand(BATCH, -1), getattr(whole, name)[:BATCH]), name

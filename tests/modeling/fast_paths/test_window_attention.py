@@ -33,7 +33,7 @@ def test_values_and_gradients_of_grouped_heads(pattern: str, chosen: tuple[int, 
     with exact(), mock.patch.multiple(windows, QUERIES=4, SHARE=100.0):
         predicate, _ = mask_rule(config, pattern, layout)
         mask = windows.window_mask(config, pattern, predicate, layout, windows.TokenRange(0, LENGTH, 0, LENGTH))
-        actual = attend_in_windows(None, None, *heads, mask=mask, scaling=0.5)
+        actual = attend_in_windows(*heads, mask=mask, scaling=0.5)
     rows = ((), chosen)
 
     def visible(row: int, query: int, key: int) -> bool:

@@ -16,6 +16,7 @@ from qkv.modeling.kernels.gated_delta import DeltaInputs, GatedDeltaAttention, g
 from qkv.modeling.kernels.state_cache import StateLayer
 from qkv.modeling.masking import TokenMask
 from qkv.modeling.position import POSITIONS
+from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.position.hooks import PositionState
 
 GROUPS = pytest.mark.parametrize("groups", [4, 2, 1], ids=["all heads", "grouped", "one"])
@@ -31,6 +32,13 @@ DOCUMENTS = {
     "of a token": torch.arange(7)[None],
     "of chunks": torch.tensor([[0, 0, 0, 1, 1, 1, 3]]),
 }
+
+def call(module, hidden, *given, output_attentions=False, past_key_values=None):
+    """Run a kernel as a layer does."""
+    options = {"weights": output_attentions, "cache": past_key_values}
+    if hasattr(module, "cached_key_value"):
+        return module(hidden, LayerContext(memory=Memory(*given), **options))
+    return module(hidden, LayerContext(*given, **options))
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +72,7 @@ def loop(module, hidden, turn=lambda heads: heads, **given):
 def test_gated_delta_attention(groups, length):
     module = attention(num_key_value_heads=groups, attention_gate=groups == 2)
     hidden = draw(2, length, 6)
-    assert_same(module(hidden)[0], loop(module, hidden), hidden, *module.parameters())
+    assert_same(call(module, hidden)[0], loop(module, hidden), hidden, *module.parameters())
 
 
 def test_rotated_queries_and_keys():
@@ -73,13 +81,13 @@ def test_rotated_queries_and_keys():
         rotation = POSITIONS["rope"](module.config).rotation(places, torch.float64)
     frequencies, _ = reference.rope_frequencies(4, 10000.0)
     expected = loop(module, hidden, lambda heads: reference.rotate_heads(heads, places, frequencies))
-    assert_same(module(hidden, None, PositionState(rotation))[0], expected, hidden, *module.parameters())
+    assert_same(module(hidden, LayerContext(position=PositionState(rotation)))[0], expected, hidden, *module.parameters())
 
 
 @pytest.mark.parametrize("side", KEEP)
 def test_padding_leaves_the_state(side):
     module, hidden = attention(num_key_value_heads=2), draw(2, 7, 6)
-    actual = module(hidden, TokenMask(KEEP[side], None))[0]
+    actual = call(module, hidden, TokenMask(KEEP[side], None))[0]
     assert_same(actual, loop(module, hidden, keep=KEEP[side]), hidden, *module.parameters())
 
 
@@ -88,7 +96,7 @@ def test_padding_leaves_the_state(side):
 def test_documents_start_from_nothing(name, side):
     module, hidden = attention(num_key_value_heads=2), draw(2, 7, 6)
     keep = None if side is None else KEEP[side]
-    actual = module(hidden, TokenMask(keep, DOCUMENTS[name]))[0]
+    actual = call(module, hidden, TokenMask(keep, DOCUMENTS[name]))[0]
     expected = loop(module, hidden, keep=keep, documents=DOCUMENTS[name].expand(2, -1))
     assert_same(actual, expected, hidden, *module.parameters())
 
@@ -103,9 +111,9 @@ def test_a_state_stands_for_all_tokens_before(steps, side):
     for step in steps:
         own = slice(first, first + step)
         part = None if side is None else TokenMask(KEEP[side][:, own], None)
-        outputs.append(module(hidden[:, own], part, past_key_values=cache)[0])
+        outputs.append(call(module, hidden[:, own], part, past_key_values=cache)[0])
         first += step
-    assert_same(torch.cat(outputs, 1), module(hidden, mask)[0], hidden, *module.parameters())
+    assert_same(torch.cat(outputs, 1), call(module, hidden, mask)[0], hidden, *module.parameters())
     assert [part.shape for part in cache.layers[0].state] == [(2, 2, 4, 4)]
 
 
@@ -114,13 +122,13 @@ def test_tokens_are_taken_back(back):
     module, hidden = attention(), draw(2, 7, 6)
     cache = DynamicCache()
     cache.layers.append(StateLayer())
-    module(hidden[:, :1], past_key_values=cache)
+    call(module, hidden[:, :1], past_key_values=cache)
     cache.activate_past_recording()
     for own in (slice(1, 4), slice(4, 5), slice(5, 7)):
-        module(hidden[:, own], past_key_values=cache)
+        call(module, hidden[:, own], past_key_values=cache)
     cache.crop(-back)
-    again = module(hidden[:, 7 - back :], past_key_values=cache)[0]
-    assert_same(again, module(hidden)[0][:, 7 - back :], tolerance=1e-11)
+    again = call(module, hidden[:, 7 - back :], past_key_values=cache)[0]
+    assert_same(again, call(module, hidden)[0][:, 7 - back :], tolerance=1e-11)
 
 
 def test_what_is_written_twice_under_a_key_is_replaced():
@@ -138,7 +146,7 @@ def test_strong_decays_stay_finite(monkeypatch):
     module, hidden = attention().float(), torch.randn(1, 200, 6, requires_grad=True)
     with torch.no_grad():
         module.decay_log.fill_(5.0)
-    module(hidden)[0].square().sum().backward()
+    call(module, hidden)[0].square().sum().backward()
     assert hidden.grad.isfinite().all() and all(each.grad.isfinite().all() for each in module.parameters())
 
 
@@ -148,9 +156,9 @@ def test_sums_are_in_single_precision_at_least(monkeypatch):
     model = QkvDecoderForCausalLM(decoder(kernel="gated_delta", num_attention_heads=4, num_hidden_layers=1))
     module, hidden = model.model.layers[0].self_attn, torch.randn(1, 1000, 6)
     exactly = copy.deepcopy(module).double()(hidden.double())[0]
-    assert (module(hidden)[0] - exactly).abs().max() <= 1e-5
+    assert (call(module, hidden)[0] - exactly).abs().max() <= 1e-5
     with torch.autocast("cpu", torch.bfloat16):
-        assert (module(hidden)[0] - exactly).abs().max() <= 2e-2
+        assert (call(module, hidden)[0] - exactly).abs().max() <= 2e-2
     assert (module.bfloat16()(hidden.bfloat16())[0] - exactly).abs().max() <= 2e-2
 
 
@@ -165,4 +173,4 @@ def test_heads_start_with_memories_of_all_lengths():
 def test_weights_are_refused():
     module = attention()
     with raises_sentence("kernel='gated_delta'", "output_attentions=False"):
-        module(draw(1, 3, 6), output_attentions=True)
+        call(module, draw(1, 3, 6), output_attentions=True)

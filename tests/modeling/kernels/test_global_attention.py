@@ -21,6 +21,7 @@ from qkv.modeling.modeling_encoder import (
     QkvEncoderModel,
 )
 from qkv.modeling.position import POSITIONS
+from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.position.hooks import PositionState
 
 OWN = {"pattern": "sliding", "sliding_window": 2, "global_projections": True}
@@ -64,7 +65,7 @@ def test_rows_are_those_of_the_paper(marks: str, padded: bool, position: str, gr
     with exact():
         rotation = POSITIONS[position](config).rotation(PLACES, torch.float64)
     tokens = GlobalTokens(chosen, torch.where(keep.bool(), 0, -1), int(chosen.sum(-1).max()))
-    output, weights = module(hidden, mask, PositionState(rotation), global_tokens=tokens)
+    output, weights = module(hidden, LayerContext(mask, PositionState(rotation), options={"global_tokens": tokens}))
     frequencies, _ = reference.rope_frequencies(4, 10000.0)
     given = {"visible": lambda b, t, s: bool(near[t, s]), "keep": keep, "gate": gate_of(module)}
     if position == "rope":

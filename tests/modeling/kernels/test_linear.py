@@ -16,6 +16,7 @@ from qkv.modeling.kernels.linear import LinearCrossAttention, LinearSelfAttentio
 from qkv.modeling.kernels.state_cache import StateLayer
 from qkv.modeling.masking import TokenMask
 from qkv.modeling.position import POSITIONS
+from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.position.hooks import PositionState
 
 MAPS = pytest.mark.parametrize("feature_map", get_args(FeatureMapName))
@@ -23,6 +24,13 @@ GROUPS = pytest.mark.parametrize("groups", [4, 2, 1], ids=["all heads", "grouped
 STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
 # Below one chunk of three, exactly two, and not a multiple.
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 6, 7])
+
+def call(module, hidden, *given, output_attentions=False, past_key_values=None):
+    """Run a kernel as a layer does."""
+    options = {"weights": output_attentions, "cache": past_key_values}
+    if hasattr(module, "cached_key_value"):
+        return module(hidden, LayerContext(memory=Memory(*given), **options))
+    return module(hidden, LayerContext(*given, **options))
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +56,8 @@ def rule(config, **given):
 
 def whole(module, hidden, *given, **kwargs):
     """Mixed values and weights of a forward that asks for them."""
-    mixed, weights = module(hidden, *given, output_attentions=True, **kwargs)
-    assert torch.equal(mixed, module(hidden, *given, **kwargs)[0])
+    mixed, weights = call(module, hidden, *given, output_attentions=True, **kwargs)
+    assert torch.equal(mixed, call(module, hidden, *given, **kwargs)[0])
     return mixed, weights
 
 
@@ -167,12 +175,12 @@ def test_sums_over_memory_are_cached():
     cache.cross_attention_cache.layers.append(StateLayer())
     mask = TokenMask(PADDING["left"], None)
     expected, weights = whole(module, hidden, memory, mask)
-    assert_same(module(hidden, memory, mask, past_key_values=cache)[0], expected)
+    assert_same(call(module, hidden, memory, mask, past_key_values=cache)[0], expected)
     assert cache.is_updated == {0: True} and cache.cross_attention_cache.get_seq_length() == 7
     forgotten = torch.full_like(memory, torch.nan)
-    assert_same(module(hidden[:, :1], forgotten, None, past_key_values=cache)[0], expected[:, :1])
+    assert_same(call(module, hidden[:, :1], forgotten, None, past_key_values=cache)[0], expected[:, :1])
     # Weights need the memory itself.
-    assert_same(module(hidden, memory, mask, past_key_values=cache, output_attentions=True)[1], weights)
+    assert_same(call(module, hidden, memory, mask, past_key_values=cache, output_attentions=True)[1], weights)
 
 
 def cached(module, hidden, padding, steps):
@@ -181,7 +189,7 @@ def cached(module, hidden, padding, steps):
     for step in steps:
         own = slice(first, first + step)
         mask = None if padding is None else TokenMask(padding[:, own], None)
-        outputs.append(module(hidden[:, own], mask, past_key_values=cache)[0])
+        outputs.append(call(module, hidden[:, own], mask, past_key_values=cache)[0])
         first += step
     return torch.cat(outputs, 1), cache
 
@@ -191,7 +199,7 @@ def cached(module, hidden, padding, steps):
 def test_a_state_stands_for_all_tokens_before(steps, side):
     module, hidden = jittered(LinearSelfAttention(config_of(decoder), 0)), draw(2, 7, 6)
     keep = None if side is None else PADDING[side]
-    expected = module(hidden, None if keep is None else TokenMask(keep, None))[0]
+    expected = call(module, hidden, None if keep is None else TokenMask(keep, None))[0]
     actual, cache = cached(module, hidden, keep, steps)
     assert_same(actual, expected, hidden, *module.parameters())
     (layer,) = cache.layers
@@ -204,9 +212,9 @@ def test_sums_are_in_single_precision_at_least(monkeypatch):
     torch.manual_seed(0)
     module, hidden = LinearSelfAttention(config_of(decoder), 0), torch.randn(1, 3000, 6)
     exactly = copy.deepcopy(module).double()(hidden.double())[0]
-    assert (module(hidden)[0] - exactly).abs().max() <= 1e-5
+    assert (call(module, hidden)[0] - exactly).abs().max() <= 1e-5
     with torch.autocast("cpu", torch.bfloat16):
-        assert (module(hidden)[0] - exactly).abs().max() <= 2e-2
+        assert (call(module, hidden)[0] - exactly).abs().max() <= 2e-2
     assert (module.bfloat16()(hidden.bfloat16())[0] - exactly).abs().max() <= 2e-2
 
 
@@ -214,4 +222,4 @@ def test_weights_of_forgotten_tokens_are_refused():
     module, hidden = LinearSelfAttention(config_of(decoder), 0), torch.randn(2, 3, 6)
     cache = cached(module, hidden, None, [3])[1]
     with raises_sentence("output_attentions=True", "use_cache=False"):
-        module(hidden, past_key_values=cache, output_attentions=True)
+        call(module, hidden, past_key_values=cache, output_attentions=True)

@@ -1,0 +1,45 @@
+"""What a layer is given beside its input.
+
+Shapes: B batch, T tokens, S keys or memory, D hidden_size.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+from .masking import Mask
+from .position.hooks import NO_POSITION, PositionState
+
+
+class Memory(NamedTuple):
+    """What cross-attention reads: an encoder's output (B, S, D), its mask, and what is added to its keys (B, S, D)."""
+
+    hidden: Tensor | None = None
+    mask: Mask = None
+    position: Tensor | None = None
+
+
+class LayerContext(NamedTuple):
+    """What a layer is given beside its input; layers of one pattern have the same.
+
+    A named tuple, so that what moves, casts or traces the inputs of modules finds the tensors in it. `queries` is the
+    index of the tokens that the layer computes, None for all; `options` are those of attention backends.
+    """
+
+    mask: Mask = None
+    position: PositionState = NO_POSITION
+    memory: Memory = Memory()
+    cache: Cache | None = None
+    backend: str | None = None
+    weights: bool = False
+    queries: Tensor | None = None
+    options: Mapping[str, Any] = {}
+
+    def select(self, hidden: Tensor) -> Tensor:
+        """Return the tokens that the layer computes: (B, T, D) -> (B, tokens, D)."""
+        return hidden if self.queries is None else hidden.index_select(1, self.queries)
+
+
+NO_CONTEXT = LayerContext()

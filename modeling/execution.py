@@ -1,0 +1,183 @@
+"""The seam for speed: how a forward computes its layers. The plain way is here; faster ways register themselves.
+
+A faster way for batches is a `Plan` in `PLANS`; a module that computes faster for a while is in `STAND_INS`. The core
+imports neither, and both give the numbers of the plain way.
+
+Shapes: B batch, T tokens, D hidden_size.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
+
+from .checks.inputs import check_length, check_stack_inputs
+from .checks.keywords import check_keywords, layer_cache
+from .context import LayerContext, Memory
+from .kernel import attention_backend, records_states, wants_weights
+from .kernels.state_cache import hold_states
+from .masking import (
+    AttentionMasks,
+    Mask,
+    MaskBuilder,
+    build_mask,
+    build_masks,
+    build_memory_mask,
+    masks_of_engine,
+    takes_no_masks,
+)
+from .pipeline_stage import cache_of_stage
+from .position.hooks import Embedded, PositionState
+from .position.token_layout import MaskSizes, first_of
+
+
+@dataclass(frozen=True)
+class StackInputs:
+    """The inputs of a stack's layers, checked; `read` is the number of first tokens that are wanted, None for all."""
+
+    embedded: Embedded
+    position_ids: Tensor | None
+    cache: Cache | None
+    sizes: MaskSizes
+    memory: Memory
+    backend: str
+    weights: bool = False
+    recorded: bool = False
+    read: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, stack: Any, embedded: Embedded, position_ids: Tensor | None, cache: Cache | None, options: dict[str, Any]
+    ) -> "StackInputs":
+        """Check what a stack is given, and tell apart what the stack reads and what is for attention backends."""
+        config = stack.config
+        check_stack_inputs(stack, config, embedded.hidden, cache, options)
+        backend = attention_backend(config, options)
+        check_keywords(type(stack).forward, options, backend)
+        memory = Memory(*(options.pop(name, None) for name in MEMORY))
+        read = options.pop("tokens_read", None)
+        hold_states(config, cache)
+        sizes = MaskSizes.of(config, embedded.hidden.shape[1], cache_of_stage(stack.layers, config, cache))
+        recomputed = stack.gradient_checkpointing and stack.training  # which would write a cache twice
+        given = (None if recomputed else layer_cache(cache, options), sizes, memory, backend)
+        weights = wants_weights(config, options)
+        recorded = weights or records_states(config, options)
+        return cls(embedded, position_ids, *given, weights, recorded, read, options)
+
+
+MEMORY = ("encoder_hidden_states", "encoder_attention_mask", "encoder_position_embeddings")
+
+
+class Plan:
+    """The plain way through a stack: every token, padding too, and one mask for each pattern."""
+
+    def __init__(self, stack: Any, inputs: StackInputs, masks: AttentionMasks | None = None) -> None:
+        self.stack, self.config, self.inputs = stack, stack.config, inputs
+        self.masks = self.build_masks() if masks is None else masks
+        sizes = inputs.sizes
+        check_length(self.config, self.positions, sizes.past, sizes.length, inputs.embedded.grid)
+
+    @classmethod
+    def of(cls, stack: Any, inputs: StackInputs) -> "Plan | None":
+        """Return a plan where this way is open and faster, else None."""
+        return cls(stack, inputs)
+
+    @property
+    def embedded(self) -> Embedded:
+        """The tokens that the layers compute."""
+        return self.inputs.embedded
+
+    @property
+    def positions(self) -> Tensor:
+        """Their positions (B or 1, T)."""
+        return self.masks.positions
+
+    @property
+    def layers(self) -> Iterable[Callable[..., Tensor]]:
+        """The layers, or what stands in for them; hooks record layers alone."""
+        return self.stack.layers if self.inputs.recorded else map(way_of, self.stack.layers)
+
+    def build_masks(self, build: MaskBuilder = build_mask) -> AttentionMasks:
+        """Build the positions and the mask of each pattern."""
+        inputs = self.inputs
+        hidden, mask, _ = inputs.embedded
+        if takes_no_masks(inputs.backend, inputs.sizes) and mask is None and inputs.position_ids is not None:
+            return masks_of_engine(self.config, hidden, inputs.position_ids)
+        given = (self.config, hidden, inputs.sizes, mask, inputs.position_ids)
+        return build_masks(*given, partial(build, inputs.backend), **inputs.options)
+
+    def bias(self, pattern: str, layer: int) -> Tensor | None:
+        """Return what the position encoding adds to scores in layers of a pattern, of which this is the first."""
+        keys, first = self.inputs.sizes.keys(layer)
+        return self.stack.position.bias(self.positions, self.masks.key_positions[:, first : first + keys])
+
+    def memory(self) -> Memory:
+        """Return what cross-attention reads, with its finished mask."""
+        memory, inputs = self.inputs.memory, self.inputs
+        if memory.hidden is None:
+            return memory
+        mask: Any = memory.mask
+        given = (self.config, inputs.backend, inputs.embedded.hidden, memory.hidden, mask)
+        return memory._replace(mask=build_memory_mask(*given))
+
+    def contexts(self, hidden: Tensor) -> list[LayerContext]:
+        """Return what each layer is given beside its input, of which the first is this: (B, T, D)."""
+        inputs, position = self.inputs, self.stack.position
+        options = {**inputs.options, "position_ids": self.positions}
+        given = (self.memory(), inputs.cache, inputs.backend, inputs.weights, None, options)
+        query_key = position.query_key(self.embedded._replace(hidden=hidden))
+        patterns, contexts = self.config.layer_patterns, {}
+        for pattern, layer in first_of(patterns).items():
+            rotation = position.rotation(self.positions, hidden.dtype, pattern)
+            state = PositionState(rotation, query_key, inputs.memory.position, self.bias(pattern, layer))
+            contexts[pattern] = LayerContext(self.mask(pattern), state, *given)
+        return [contexts[pattern] for pattern in patterns]
+
+    def mask(self, pattern: str) -> Mask:
+        """Return the mask of the layers of a pattern."""
+        return self.masks.masks[pattern]
+
+    def restore(self, hidden: Tensor) -> Tensor:
+        """Return the output at the tokens of the batch: (B, T, D) -> same."""
+        return hidden
+
+
+# Faster ways, asked one after the other; {module: what stands in for it}, as the makers of stand-ins give it.
+PLANS: list[type[Plan]] = []
+STAND_INS: list[Callable[[nn.Module], Mapping[nn.Module, Callable[..., Any]]]] = []
+STANDING_IN: ContextVar[Mapping[nn.Module, Callable[..., Any]] | None] = ContextVar("standing_in", default=None)
+
+
+def plan_of(stack: Any, inputs: StackInputs) -> Plan:
+    """Return the first plan whose way is open, else the plain one: the only place that chooses."""
+    for way in PLANS:
+        if (plan := way.of(stack, inputs)) is not None:
+            return plan
+    return Plan(stack, inputs)
+
+
+def way_of(module: Any) -> Callable[..., Any]:
+    """Return what stands in for a module in this thread for now, or the module itself."""
+    if torch.compiler.is_compiling():
+        return module
+    standing_in = STANDING_IN.get()
+    return module if standing_in is None else standing_in.get(module, module)
+
+
+@contextmanager
+def stand_ins(*models: nn.Module | None) -> Iterator[None]:
+    """Let faster modules stand in for those of models, whose weights must not change meanwhile."""
+    given = [model for model in models if model is not None]
+    made = {module: way for model in given for make in STAND_INS for module, way in make(model).items()}
+    token = STANDING_IN.set(made)
+    try:
+        yield
+    finally:
+        STANDING_IN.reset(token)

@@ -1,0 +1,100 @@
+"""Caches of `generate` with room for more tokens, where a step writes its own keys and values and copies nothing.
+
+Shapes: B batch, T tokens, G key-value heads, K head_dim.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
+
+
+class GrowingLayer(DynamicLayer):
+    """Hold keys and values in memory with room for more, where a step writes its own and copies nothing.
+
+    Shapes: keys and values (B, G, T, K)
+    """
+
+    room: tuple[Tensor, Tensor] | None = None
+    written: tuple[Any, Any] = (None, None)
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        if torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return super().update(key_states, value_states, *args, **kwargs)
+        start = self.get_seq_length()
+        end = start + key_states.shape[2]
+        if not self.is_room_for(end):
+            if not self.is_initialized:
+                self.lazy_initialization(key_states, value_states)
+            cached: Any = (self.keys, self.values)
+            self.room = grown(cached[0], key_states, end), grown(cached[1], value_states, end)
+        memory: Any = self.room
+        memory[0].narrow(2, start, end - start).copy_(key_states)
+        memory[1].narrow(2, start, end - start).copy_(value_states)
+        self.written = self.keys, self.values = memory[0].narrow(2, 0, end), memory[1].narrow(2, 0, end)
+        return self.written
+
+    def is_room_for(self, end: int) -> bool:
+        """Return True where what is cached lies at the beginning of memory for `end` tokens."""
+        if self.room is None or end > self.room[0].shape[2]:
+            return False
+        cached: Any = (self.keys, self.values)
+        # Rows that were left out have put other tensors in their place, those that were cropped a beginning.
+        return cached[0] is self.written[0] and cached[1] is self.written[1] or all(map(begins, cached, self.room))
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Let every row go on from that of its beam, where the others stay in place."""
+        cached: Any = (self.keys, self.values)
+        in_place = self.room is not None and not torch.is_grad_enabled() and beam_idx.device.type == "cpu"
+        if not in_place or len(beam_idx) != len(cached[0]):
+            super().reorder_cache(beam_idx)
+            return
+        moved = (beam_idx != torch.arange(len(beam_idx))).nonzero()[:, 0]
+        for memory in cached:
+            memory.index_copy_(0, moved, memory.index_select(0, beam_idx[moved]))
+
+
+class SourceLayer(DynamicLayer):
+    """Hold keys and values of a source, which all beams of its row share: no step has to reorder them."""
+
+    def __init__(self, beams: int) -> None:
+        super().__init__()
+        self.beams = beams
+
+    def reorder_cache(self, beam_idx: Any) -> None:
+        """Leave all in place while beams stay with their source."""
+        rows, cached = torch.arange(len(beam_idx), device=beam_idx.device), self.keys
+        if cached is None or len(cached) != len(rows) or not torch.equal(beam_idx // self.beams, rows // self.beams):
+            super().reorder_cache(beam_idx)
+
+
+def begins(part: Tensor, room: Tensor) -> bool:
+    """Return True where a tensor is the beginning of memory."""
+    return part.data_ptr() == room.data_ptr() and part.shape[:2] == room.shape[:2]
+
+
+def grown(cached: Tensor, new: Tensor, end: int) -> Tensor:
+    """Return memory for `end` tokens and more, which begins with those that are cached."""
+    room = new.new_empty((*new.shape[:2], end + max(end // 4, 256), new.shape[3]))
+    if cached.numel():
+        room[:, :, : cached.shape[2]] = cached
+    return room
+
+
+def make_room(cache: Cache, beams: int) -> None:
+    """Let an empty cache have room for more; one of a source stays where it is for all beams."""
+    if isinstance(cache, EncoderDecoderCache):
+        exchange_layers(cache.cross_attention_cache, partial(SourceLayer, beams))
+        cache = cache.self_attention_cache
+    exchange_layers(cache, GrowingLayer)
+
+
+def exchange_layers(cache: Cache, layer_class: Callable[[], DynamicLayer]) -> None:
+    """Exchange the layers of a cache that nothing else is known of; windows and other kinds stay."""
+    if not cache.offloading:
+        cache.layers = [layer_class() if type(layer) is DynamicLayer else layer for layer in cache.layers]
