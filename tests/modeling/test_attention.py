@@ -9,8 +9,8 @@ import reference
 from comparison import EXACT, assert_same, decoder, draw, encoder, exact, gate_of, jittered
 from qkv import QkvDecoderModel
 from qkv.modeling.attention import CrossAttention, SelfAttention
-from qkv.modeling.position import POSITIONS
 from qkv.modeling.context import LayerContext, Memory
+from qkv.modeling.position import POSITIONS
 from qkv.modeling.position.hooks import PositionState
 
 PLACES = torch.tensor([[0, 1, 2, 3, 4], [3, 4, 6, 7, 9]])
@@ -152,7 +152,9 @@ def test_a_position_is_added_to_queries_and_keys_and_never_to_values(cached):
         mixed = F.scaled_dot_product_attention(query, key, module.heads(module.v_proj(values)), scale=module.scaling)
         return module.o_proj(mixed.transpose(1, 2).flatten(2))
 
-    assert_same(alone(hidden, LayerContext(position=position))[0], expected(alone, hidden + placed, hidden), hidden, placed)
+    assert_same(
+        alone(hidden, LayerContext(position=position))[0], expected(alone, hidden + placed, hidden), hidden, placed
+    )
     for _ in range(2 if cached else 1):
         found, _ = across(hidden, LayerContext(position=position, memory=Memory(memory), cache=cache))
         assert_same(found, expected(across, memory + keyed, memory), hidden, memory, placed, keyed)

@@ -15,7 +15,6 @@ import reference
 from comparison import EXACT, assert_same, decoder, differentiable_flex, draw
 from qkv.configuration.axes import BIAS_POSITIONS, PatternName, PositionName
 from qkv.modeling.kernel import check_backend, check_takes_bias, eager_attention, score_bias
-from qkv.modeling.position.hooks import PositionState
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 6, 5, 3
 BACKENDS = ["eager", "sdpa", "flex_attention"]

@@ -12,7 +12,7 @@ from comparison import decoder, encoder
 from errors import raises_sentence
 from qkv.configuration.axes import STATE_KERNELS, PatternName
 from qkv.modeling.kernels.state_cache import hold_states
-from qkv.modeling.masking import build_masks, build_memory_mask
+from qkv.modeling.masking import build_mask, build_masks, build_memory_mask
 from qkv.modeling.position.token_layout import MaskSizes
 
 pytestmark = pytest.mark.upstream
@@ -46,7 +46,7 @@ def hidden(length=LENGTH, batch=BATCH):
 
 def seen_by(config, sizes, *args, **kwargs):
     """The dense mask of the only pattern, as booleans (B, T, S)."""
-    mask = build_masks(config, hidden(sizes.length), sizes, *args, backend="eager", **kwargs)
+    mask = build_masks(config, hidden(sizes.length), sizes, *args, build=partial(build_mask, "eager"), **kwargs)
     (additive,) = mask.masks.values()
     if additive is None:
         return torch.ones(BATCH, sizes.length, sizes.total, dtype=torch.bool)
@@ -233,13 +233,13 @@ def test_mask_of_chunks(pattern, make, chunks):
 def test_nothing_hidden_needs_no_mask(stack, pattern, keep):
     """Without a mask sdpa may take its fastest kernel."""
     config = config_of(stack, pattern)
-    built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), keep, backend="sdpa")
+    built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), keep, build=partial(build_mask, "sdpa"))
     assert built.masks == {pattern: None}
 
 
 def test_each_pattern_has_one_mask():
     config = decoder(pattern=["sliding", "full", "sliding"], sliding_window=3)
-    built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), backend="eager")
+    built = build_masks(config, hidden(), MaskSizes.of(config, LENGTH, None), build=partial(build_mask, "eager"))
     assert set(built.masks) == {"sliding", "full"}
     assert (built.masks["sliding"] == 0).sum() < (built.masks["full"] == 0).sum()
 

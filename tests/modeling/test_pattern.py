@@ -1,11 +1,13 @@
 """Windows over rows and columns end where they should."""
 
+from functools import partial
+
 import pytest
 import torch
 
 import reference
 from comparison import decoder
-from qkv.modeling.masking import build_masks
+from qkv.modeling.masking import build_mask, build_masks
 from qkv.modeling.position.token_layout import MaskSizes
 
 LENGTH = 13
@@ -19,7 +21,7 @@ def test_windows_wider_than_a_row(kernel):
         for query in range(LENGTH)
     ]
     sizes = MaskSizes.of(config, LENGTH, None)
-    mask = build_masks(config, torch.zeros(1, LENGTH, 6), sizes, backend="eager").masks[
+    mask = build_masks(config, torch.zeros(1, LENGTH, 6), sizes, build=partial(build_mask, "eager")).masks[
         "convolutional"
     ]
     assert torch.equal(mask[0, 0] == 0, torch.tensor(wanted))

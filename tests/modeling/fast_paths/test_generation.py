@@ -21,8 +21,8 @@ from qkv.modeling import (
     QkvSpeechEncoderDecoderForSpeechSeq2Seq,
 )
 from qkv.modeling.execution import stand_ins as short_forwards
-from qkv.modeling.kernels.growing_cache import GrowingLayer, SourceLayer
 from qkv.modeling.fast_paths.weight_copies import COPIES, PATIENCE
+from qkv.modeling.kernels.growing_cache import GrowingLayer, SourceLayer
 
 pytestmark = pytest.mark.upstream
 

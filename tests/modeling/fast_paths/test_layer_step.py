@@ -9,13 +9,12 @@ from torch.testing import assert_close
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 import tiny
+from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.fast_paths.layer_step import SHORT_ACTIVATIONS, LayerStep, layer_steps, norm_step, with_mask
 from qkv.modeling.feed_forward import ACTIVATIONS
-from qkv.modeling.layer import Layer
+from qkv.modeling.layer import LAYERS, Layer
 from qkv.modeling.normalization import NORMS
 from qkv.modeling.position.hooks import NO_POSITION, PositionState, Rotation
-from qkv.modeling.context import LayerContext, Memory
-from qkv.modeling.layer import LAYERS
 
 ROWS, CACHED = 2, 5
 PARTS: list[dict[str, Any]] = [

@@ -1,5 +1,6 @@
 """A step of one token has the positions of the mask that it goes without."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from transformers import DynamicCache, StaticCache
 
 from comparison import decoder
 from qkv.modeling.fast_paths.one_token import one_token_masks
-from qkv.modeling.masking import build_masks
+from qkv.modeling.masking import build_mask, build_masks
 from qkv.modeling.position.token_layout import MaskSizes
 
 BATCH, CACHED = 2, 5
@@ -35,7 +36,7 @@ def test_positions_are_those_of_a_batch_with_padding(keep: Any, given: Any) -> N
     padded = torch.ones(BATCH + 1, CACHED + 1)
     padded[-1, 0] = 0
     more = given if given is None or len(given) == 1 else torch.cat((given, given[:1]))
-    whole = build_masks(config, hidden(BATCH + 1), sizes, padded, more, backend="eager")
+    whole = build_masks(config, hidden(BATCH + 1), sizes, padded, more, build=partial(build_mask, "eager"))
     assert whole.masks["full"] is not None
     for name in ("positions", "key_positions"):
         assert torch.equal(getattr(built, name).expand(BATCH, -1), getattr(whole, name)[:BATCH]), name

@@ -14,7 +14,6 @@ from transformers import DynamicCache
 
 from comparison import EXACT, decoder, encoder, exact, jittered
 from qkv.configuration.axes import BIAS_POSITIONS
-from qkv.modeling import masking
 from qkv.modeling.fast_paths import unpadding, window_attention, windows
 from qkv.modeling.modeling_decoder import QkvDecoderForCausalLM, QkvDecoderModel
 from qkv.modeling.modeling_encoder import QkvEncoderForSequenceClassification, QkvEncoderModel

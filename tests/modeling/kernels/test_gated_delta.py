@@ -11,12 +11,12 @@ import reference
 from comparison import assert_same, decoder, draw, exact, gate_of, jittered
 from errors import raises_sentence
 from qkv import QkvDecoderForCausalLM
+from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.kernels import chunks
 from qkv.modeling.kernels.gated_delta import DeltaInputs, GatedDeltaAttention, gated_delta_rule
 from qkv.modeling.kernels.state_cache import StateLayer
 from qkv.modeling.masking import TokenMask
 from qkv.modeling.position import POSITIONS
-from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.position.hooks import PositionState
 
 GROUPS = pytest.mark.parametrize("groups", [4, 2, 1], ids=["all heads", "grouped", "one"])
@@ -32,6 +32,7 @@ DOCUMENTS = {
     "of a token": torch.arange(7)[None],
     "of chunks": torch.tensor([[0, 0, 0, 1, 1, 1, 3]]),
 }
+
 
 def call(module, hidden, *given, output_attentions=False, past_key_values=None):
     """Run a kernel as a layer does."""
@@ -81,7 +82,9 @@ def test_rotated_queries_and_keys():
         rotation = POSITIONS["rope"](module.config).rotation(places, torch.float64)
     frequencies, _ = reference.rope_frequencies(4, 10000.0)
     expected = loop(module, hidden, lambda heads: reference.rotate_heads(heads, places, frequencies))
-    assert_same(module(hidden, LayerContext(position=PositionState(rotation)))[0], expected, hidden, *module.parameters())
+    assert_same(
+        module(hidden, LayerContext(position=PositionState(rotation)))[0], expected, hidden, *module.parameters()
+    )
 
 
 @pytest.mark.parametrize("side", KEEP)

@@ -13,6 +13,7 @@ import reference
 from comparison import EXACT, assert_same, differentiable_flex, draw, encoder, exact, gate_of, jittered
 from errors import raises_sentence
 from qkv.modeling.attention import SelfAttention
+from qkv.modeling.context import LayerContext
 from qkv.modeling.kernels.global_attention import GlobalSelfAttention, GlobalTokens
 from qkv.modeling.modeling_encoder import (
     QkvEncoderForMultipleChoice,
@@ -21,7 +22,6 @@ from qkv.modeling.modeling_encoder import (
     QkvEncoderModel,
 )
 from qkv.modeling.position import POSITIONS
-from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.position.hooks import PositionState
 
 OWN = {"pattern": "sliding", "sliding_window": 2, "global_projections": True}

@@ -11,12 +11,12 @@ import reference
 from comparison import assert_same, decoder, draw, encoder, exact, gate_of, jittered
 from errors import raises_sentence
 from qkv.configuration.axes import FeatureMapName
+from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.kernels import chunks, linear
 from qkv.modeling.kernels.linear import LinearCrossAttention, LinearSelfAttention
 from qkv.modeling.kernels.state_cache import StateLayer
 from qkv.modeling.masking import TokenMask
 from qkv.modeling.position import POSITIONS
-from qkv.modeling.context import LayerContext, Memory
 from qkv.modeling.position.hooks import PositionState
 
 MAPS = pytest.mark.parametrize("feature_map", get_args(FeatureMapName))
@@ -24,6 +24,7 @@ GROUPS = pytest.mark.parametrize("groups", [4, 2, 1], ids=["all heads", "grouped
 STACKS = pytest.mark.parametrize("stack", [encoder, decoder], ids=["both ways", "causal"])
 # Below one chunk of three, exactly two, and not a multiple.
 LENGTHS = pytest.mark.parametrize("length", [1, 2, 6, 7])
+
 
 def call(module, hidden, *given, output_attentions=False, past_key_values=None):
     """Run a kernel as a layer does."""
