@@ -256,14 +256,19 @@ def check_length(
         )
 
 
-def check_document_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
-    """Check that documents packed in a row end where the row ends: 0, …, T, never falling."""
+def check_document_boundaries(boundaries: Tensor, hidden: Tensor, keys: Tensor | None = None) -> None:
+    """Check that documents packed in a row end where the row ends: 0, …, T, never falling, and those of keys too."""
     length = hidden.shape[1]
     ends = boundaries.tolist() if can_read_values(boundaries) else [0, length]
     if ends[0] != 0 or ends[-1] != length or ends != sorted(ends):
         raise ValueError(
             f"cu_seq_lens_q={ends} do not rise from 0 to {length}; give where each document of a row of {length} "
             "tokens begins, and where the last one ends"
+        )
+    if keys is not None and can_read_values(boundaries) and keys.tolist() != ends:
+        raise ValueError(
+            f"cu_seq_lens_k={keys.tolist()} differs from cu_seq_lens_q={ends}; give both the same, for a token reads the "
+            "document that it stands in"
         )
 
 
