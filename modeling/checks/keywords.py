@@ -71,6 +71,7 @@ STACK_OPTIONS = frozenset(
         "encoder_position_embeddings",
         "global_attention_mask",
         "global_tokens",
+        "seq_idx",
     }
 )
 # Tensors that go through to attention functions: where documents packed in a row begin. Continuous batching and the

@@ -12,7 +12,13 @@ from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import check_document_boundaries, check_marks, check_padding_mask, check_position_ids
+from ..checks.inputs import (
+    check_document_boundaries,
+    check_document_index,
+    check_marks,
+    check_padding_mask,
+    check_position_ids,
+)
 
 
 @dataclass
@@ -85,6 +91,8 @@ def lay_out(
     if boundaries is not None:
         check_document_boundaries(boundaries, hidden, kwargs.get("cu_seq_lens_k"))
     documents = find_documents(hidden, sizes, padding, position_ids, boundaries)
+    if kwargs.get("seq_idx") is not None:
+        check_document_index(kwargs["seq_idx"], documents, padding)
     tokens = tokens if documents is None else restart_at_documents(tokens, documents)
     marked = mark_global(kwargs.get("global_attention_mask"), hidden, sizes)
     return TokenLayout(padding, tokens if marked is None else tokens.expand(len(marked), -1), documents, marked)
