@@ -18,7 +18,7 @@ from transformers.utils import ModelOutput
 from comparison import exact
 from families import ROWS
 from families.base import UNREAD_PARTS, Row
-from families.inputs import END, LENGTH, PAD
+from families.inputs import END, LENGTH, PAD, START
 from qkv.modeling.conversion.config import lost_on_reading
 from qkv.modeling.conversion.convert import chosen, from_transformers, official_pairs, rows, to_transformers
 from qkv.modeling.conversion.weights import convert
@@ -234,6 +234,48 @@ def test_generated_tokens_are_equal(row: Row, beams: int) -> None:
         ended = (mine.sequences[:, begin : begin + step] == END).any(-1) & (beams == 1)
         going = ~ended.repeat_interleave(len(one) // len(ended))  # Whisper's code keeps the best beam alone
         assert torch.allclose(one[going], other[going], rtol=0, atol=SINGLE)
+
+
+GENERATING = ("GPT2", "Llama", "Mistral", "Bloom", "T5", "Bart", "Speech2Text")
+
+
+@cache
+def talkative_pair(row: Row) -> tuple[PreTrainedModel, PreTrainedModel]:
+    """The same, with weights large enough that the next token depends on all that came before."""
+    official = row.build()
+    with torch.no_grad():
+        for parameter in official.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    official.generation_config.forced_eos_token_id = None
+    return official, from_transformers(official)
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize(
+    "row", [row for row in GENERATORS if row.family.prefix in GENERATING and not row.name], ids=str
+)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_tokens_are_theirs_whatever_the_cache_the_padding_and_the_batch(row: Row, beams: int) -> None:
+    """The reference is the official model on each row alone, unpadded."""
+    theirs, ours = talkative_pair(row)
+    options = {"max_new_tokens": 8, "do_sample": False, "num_beams": beams, "pad_token_id": PAD}
+    # No token twice, or some would write one token for ever, whatever they had read.
+    options |= {"eos_token_id": [], "suppress_tokens": [PAD, START, END], "no_repeat_ngram_size": 1}
+    caches = [{}, {"use_cache": False}, {"cache_implementation": "static", "disable_compile": True}]
+    speech = "input_features" in row.inputs("none")
+    name = "input_features" if speech else "input_ids"
+    for side in ("right",) if speech else ("right", "left"):
+        inputs = {key: row.inputs(side)[key] for key in (name, "attention_mask")}
+        alone = [{name: value[mask.bool()][None]} for value, mask in zip(*inputs.values(), strict=True)]
+        expected = torch.cat([theirs.generate(**each, **options)[:, -8:] for each in alone])
+        assert len(expected.unique()) > 8
+        # Convolutions of sound read the padding beside it.
+        together = theirs.generate(**inputs, **options)[:, -8:] if speech else expected
+        for way in caches:
+            assert torch.equal(ours.generate(**inputs, **options, **way)[:, -8:], together)
+            if side == "right":
+                found = [ours.generate(**each, **options, **way)[:, -8:] for each in alone]
+                assert torch.equal(torch.cat(found), expected)
 
 
 @each_generator

@@ -71,6 +71,7 @@ STACK_OPTIONS = frozenset(
         "encoder_position_embeddings",
         "global_attention_mask",
         "global_tokens",
+        "seq_idx",
     }
 )
 # Tensors that go through to attention functions: where documents packed in a row begin. Continuous batching and the
@@ -110,7 +111,9 @@ def is_unread(name: str, value: Any) -> bool:
 
 def is_read_by_stack(name: str, options: Mapping[str, object], backend: str) -> bool:
     """Return True for a keyword that stacks or attention functions read: any with a paged cache or a serving engine."""
-    known = name in STACK_OPTIONS or name in ATTENTION_OPTIONS
+    # The boundaries of keys are read only together with those of queries.
+    packed = name in ATTENTION_OPTIONS and options.get("cu_seq_lens_q") is not None
+    known = packed or name in STACK_OPTIONS
     return known or isinstance(options.get("cache"), PagedAttentionCache) or is_engine(backend)
 
 

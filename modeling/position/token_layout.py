@@ -13,7 +13,13 @@ from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import check_document_boundaries, check_marks, check_padding_mask, check_position_ids
+from ..checks.inputs import (
+    check_document_boundaries,
+    check_document_index,
+    check_marks,
+    check_padding_mask,
+    check_position_ids,
+)
 
 
 @dataclass
@@ -87,7 +93,12 @@ def lay_out(
     padding = pad_to_keys(padding_mask, hidden, sizes)
     tokens = count_tokens(hidden, sizes, padding)
     check_position_ids(hidden, position_ids)
-    documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
+    boundaries = kwargs.get("cu_seq_lens_q")
+    if boundaries is not None:
+        check_document_boundaries(boundaries, hidden, kwargs.get("cu_seq_lens_k"))
+    documents = find_documents(hidden, sizes, padding, position_ids, boundaries)
+    if kwargs.get("seq_idx") is not None:
+        check_document_index(kwargs["seq_idx"], documents, padding)
     tokens = tokens if documents is None else restart_at_documents(tokens, documents)
     marked = mark_global(kwargs.get("global_attention_mask"), hidden, sizes)
     return TokenLayout(padding, tokens if marked is None else tokens.expand(len(marked), -1), documents, marked)
@@ -148,7 +159,6 @@ def find_documents(
     A document begins where the position of a real token does not exceed that of the real token before it.
     """
     if boundaries is not None:
-        check_document_boundaries(boundaries, hidden)
         index = torch.arange(sizes.total, device=hidden.device)
         return torch.searchsorted(boundaries[1:].to(index), index, right=True)[None]
     # A static cache counts in a tensor once it is used, and a compiler cannot read that.

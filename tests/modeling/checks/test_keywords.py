@@ -78,6 +78,37 @@ def test_keywords_of_stacks_are_refused_where_there_is_no_stack(case: tiny.Case)
             case.build()(**case.inputs(), **{name: torch.ones(2)})
 
 
+@pytest.mark.parametrize("model_class", [QkvEncoderModel, QkvDecoderModel])
+def test_boundaries_of_keys_are_read_with_those_of_queries_alone(model_class: type) -> None:
+    model = tiny.precise(model_class)
+    ids, ends = torch.arange(4, 9)[None], torch.tensor([0, 2, 5])
+    both = model(ids, cu_seq_lens_q=ends, cu_seq_lens_k=ends).last_hidden_state
+    assert_close(both, model(ids, cu_seq_lens_q=ends).last_hidden_state)
+    with pytest.raises(TypeError, match="'cu_seq_lens_k'"):
+        model(ids, cu_seq_lens_k=ends)
+    with pytest.raises(ValueError, match="cu_seq_lens_k"):
+        model(ids, cu_seq_lens_q=ends, cu_seq_lens_k=torch.tensor([0, 3, 5]))
+
+
+@pytest.mark.parametrize("model_class", [QkvEncoderModel, QkvDecoderModel])
+def test_an_index_of_documents_says_what_positions_say(model_class: type) -> None:
+    model, ids = tiny.precise(model_class), torch.arange(4, 9)[None]
+    positions, index = torch.tensor([[0, 1, 0, 1, 2]]), torch.tensor([[0, 0, 1, 1, 1]])
+    ends = torch.tensor([0, 2, 5])
+    for packed in (
+        {"position_ids": positions},
+        {"cu_seq_lens_q": ends},
+        {"position_ids": positions, "cu_seq_lens_q": ends},
+    ):
+        expected = model(ids, **packed).last_hidden_state
+        assert_close(model(ids, **packed, seq_idx=index).last_hidden_state, expected)
+        with pytest.raises(ValueError, match="seq_idx"):
+            model(ids, **packed, seq_idx=index.roll(1, 1))
+    assert_close(model(ids, seq_idx=index * 0).last_hidden_state, model(ids).last_hidden_state)
+    with pytest.raises(ValueError, match="seq_idx"):
+        model(ids, seq_idx=index)
+
+
 def test_a_tensor_that_nothing_reads_is_refused_in_compiled_graphs() -> None:
     model = torch.compile(QkvDecoderModel(tiny.decoder()).eval(), backend="eager")
     with pytest.raises(TypeError, match="'renamed'"):
