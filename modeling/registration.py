@@ -17,8 +17,9 @@ from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from ..configuration import CONFIGS
+from .attention import SelfAttention
 from .base import QkvPreTrainedModel
-from .position.hooks import apply_rotation
+from .context import LayerContext
 
 SCRIPTS = f"{__package__.rpartition('.')[0]}.scripts"
 # Where an Auto class has several models for a config, `architectures` decides, or it is the first.
@@ -67,10 +68,9 @@ def register_adapters() -> None:
     prompts["qkv_decoder"] = prompts["llama"]._replace(compute_query_states=rotated_queries)
 
 
-def rotated_queries(model: Any, hidden: Tensor, position: Any, **kwargs: object) -> Tensor:
-    """Return the queries of a decoder's attention, for PEFT's LLaMA-Adapter."""
-    query = model.placed_query(hidden, position)
-    return apply_rotation(query, query, position.rotation)[0]
+def rotated_queries(model: SelfAttention, hidden: Tensor, context: LayerContext, **kwargs: object) -> Tensor:
+    """Return the queries of a decoder's attention, for PEFT's LLaMA-Adapter: (B, T, D) -> (B, H, T, K)."""
+    return model.placed(hidden, context)[0]
 
 
 def check_size(model_class: type, config: object) -> None:

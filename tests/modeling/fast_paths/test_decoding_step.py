@@ -60,7 +60,7 @@ def assert_plain(model: PreTrainedModel, *, steps: int = STEPS - 1, **inputs: An
     plain = generated(model, fast=False, **inputs)
     with steps_taken() as rows:
         fast = generated(model, fast=True, **inputs)
-    assert torch.equal(fast.sequences, plain.sequences)
+    assert torch.equal(fast.sequences, plain.sequences) and len(rows) == steps
     assert_close(fast.logits, plain.logits, rtol=1e-4, atol=1e-5)
 
 
