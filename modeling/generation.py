@@ -41,10 +41,7 @@ class GenerationInputs:
         position_ids: Tensor | None = None,
         **kwargs: object,
     ) -> dict[str, Mask]:
-        """Build the masks of a static cache ahead of a compiled step, for any pattern and position encoding.
-
-        Return a mask for each pattern in use, and the key positions that relative encodings need.
-        """
+        """Build the masks of a static cache ahead of a compiled step, by pattern, and the positions of keys."""
         config = config.get_text_config(decoder=True)
         hold_states(config, past_key_values)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
