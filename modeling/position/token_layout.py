@@ -171,8 +171,8 @@ def check_documents(documents: Tensor | None, hidden: Tensor, **kwargs: Any) -> 
     index, keys, length = kwargs.get("seq_idx"), kwargs.get("cu_seq_lens_k"), hidden.shape[1]
     if isinstance(keys, Tensor) and index is None:  # continuous batching has a dict
         index = torch.searchsorted(keys[1:], torch.arange(length).to(keys), right=True)[None]
-    found = torch.zeros(1, length) if documents is None else documents[:, :length]
-    if index is not None and can_read_values(index) and bool(((index.diff() != 0) != (found.diff() != 0)).any()):
+    known = torch.zeros(1, length) if documents is None else documents[:, :length]
+    if index is not None and can_read_values(index) and bool(((index.diff() != 0) != (known.diff() != 0)).any()):
         raise ValueError("seq_idx or cu_seq_lens_k differs from position_ids or cu_seq_lens_q, where documents begin")
 
 
