@@ -66,7 +66,7 @@ class StackInputs:
         hold_states(config, cache)
         sizes = MaskSizes.of(config, embedded.hidden.shape[1], cache_of_stage(stack.layers, config, cache))
         recomputed = stack.gradient_checkpointing and stack.training  # which would write a cache twice
-        given = (None if recomputed else layer_cache(cache, options), sizes, memory, backend)
+        given = (None if recomputed else cache, sizes, memory, backend)
         weights = wants_weights(config, options)
         recorded = weights or records_states(config, options)
         return cls(embedded, position_ids, *given, weights, recorded, read, options)
@@ -131,7 +131,7 @@ class Plan:
         """Return what each layer is given beside its input, of which the first is this: (B, T, D)."""
         inputs, position = self.inputs, self.stack.position
         options = {**inputs.options, "position_ids": self.positions}
-        given = (self.memory(), inputs.cache, inputs.backend, inputs.weights, None, options)
+        given = (self.memory(), layer_cache(inputs.cache, options), inputs.backend, inputs.weights, None, options)
         query_key = position.query_key(self.embedded._replace(hidden=hidden))
         patterns, contexts = self.config.layer_patterns, {}
         for pattern, layer in first_of(patterns).items():

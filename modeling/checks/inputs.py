@@ -256,37 +256,14 @@ def check_length(
         )
 
 
-def check_document_boundaries(boundaries: Tensor, hidden: Tensor, keys: Tensor | None = None) -> None:
-    """Check that documents packed in a row end where the row ends: 0, …, T, never falling, and those of keys too."""
+def check_boundaries(boundaries: Tensor, hidden: Tensor) -> None:
+    """Check that documents packed in a row end where the row ends: 0, …, T, never falling."""
     length = hidden.shape[1]
     ends = boundaries.tolist() if can_read_values(boundaries) else [0, length]
     if ends[0] != 0 or ends[-1] != length or ends != sorted(ends):
         raise ValueError(
             f"cu_seq_lens_q={ends} do not rise from 0 to {length}; give where each document of a row of {length} "
             "tokens begins, and where the last one ends"
-        )
-    if keys is not None and can_read_values(boundaries) and keys.tolist() != ends:
-        raise ValueError(
-            f"cu_seq_lens_k={keys.tolist()} differs from cu_seq_lens_q={ends}; give both the same, for a token reads "
-            "the document that it stands in"
-        )
-
-
-def check_document_index(index: Tensor, documents: Tensor | None, padding: Tensor | None) -> None:
-    """Check that `seq_idx` (B, T), by which collators say it once more, finds the documents (B or 1, S) of a row."""
-    if not can_read_values(index):
-        return
-    length = index.shape[1]
-    begins = index.diff() != 0
-    found = torch.zeros_like(begins) if documents is None else documents[:, :length].diff() != 0
-    differs = begins.to(found.device) != found
-    if padding is not None:
-        differs &= padding[:, 1:length] & padding[:, : length - 1]
-    if bool(differs.any()):
-        row, place = differs.nonzero()[0].tolist()
-        raise ValueError(
-            f"seq_idx and the documents of position_ids or cu_seq_lens_q differ in row {row} at token {place + 1}; "
-            "give position_ids that restart where seq_idx changes, or leave seq_idx out"
         )
 
 

@@ -65,14 +65,8 @@ def layer_cache(cache: Cache | None, options: dict[str, Any]) -> Any:
 
 # Keywords that stacks read, beside those that their signatures name.
 STACK_OPTIONS = frozenset(
-    {
-        "encoder_hidden_states",
-        "encoder_attention_mask",
-        "encoder_position_embeddings",
-        "global_attention_mask",
-        "global_tokens",
-        "seq_idx",
-    }
+    "encoder_hidden_states encoder_attention_mask encoder_position_embeddings global_attention_mask global_tokens "
+    "seq_idx".split()
 )
 # Tensors that go through to attention functions: where documents packed in a row begin. Continuous batching and the
 # functions of serving engines are given more, which only they know.
@@ -112,8 +106,7 @@ def is_unread(name: str, value: Any) -> bool:
 def is_read_by_stack(name: str, options: Mapping[str, object], backend: str) -> bool:
     """Return True for a keyword that stacks or attention functions read: any with a paged cache or a serving engine."""
     # The boundaries of keys are read only together with those of queries.
-    packed = name in ATTENTION_OPTIONS and options.get("cu_seq_lens_q") is not None
-    known = packed or name in STACK_OPTIONS
+    known = name in STACK_OPTIONS or (name in ATTENTION_OPTIONS and options.get("cu_seq_lens_q") is not None)
     return known or isinstance(options.get("cache"), PagedAttentionCache) or is_engine(backend)
 
 

@@ -13,13 +13,7 @@ from torch.nn import functional as F
 from transformers.cache_utils import Cache
 
 from ...configuration.configuration_stack import StackConfig
-from ..checks.inputs import (
-    check_document_boundaries,
-    check_document_index,
-    check_marks,
-    check_padding_mask,
-    check_position_ids,
-)
+from ..checks.inputs import can_read_values, check_boundaries, check_marks, check_padding_mask, check_position_ids
 
 
 @dataclass
@@ -93,12 +87,8 @@ def lay_out(
     padding = pad_to_keys(padding_mask, hidden, sizes)
     tokens = count_tokens(hidden, sizes, padding)
     check_position_ids(hidden, position_ids)
-    boundaries = kwargs.get("cu_seq_lens_q")
-    if boundaries is not None:
-        check_document_boundaries(boundaries, hidden, kwargs.get("cu_seq_lens_k"))
-    documents = find_documents(hidden, sizes, padding, position_ids, boundaries)
-    if kwargs.get("seq_idx") is not None:
-        check_document_index(kwargs["seq_idx"], documents, padding)
+    documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
+    check_documents(documents, hidden, **kwargs)
     tokens = tokens if documents is None else restart_at_documents(tokens, documents)
     marked = mark_global(kwargs.get("global_attention_mask"), hidden, sizes)
     return TokenLayout(padding, tokens if marked is None else tokens.expand(len(marked), -1), documents, marked)
@@ -159,6 +149,7 @@ def find_documents(
     A document begins where the position of a real token does not exceed that of the real token before it.
     """
     if boundaries is not None:
+        check_boundaries(boundaries, hidden)
         index = torch.arange(sizes.total, device=hidden.device)
         return torch.searchsorted(boundaries[1:].to(index), index, right=True)[None]
     # A static cache counts in a tensor once it is used, and a compiler cannot read that.
@@ -179,6 +170,16 @@ def find_documents(
     if not torch.compiler.is_compiling() and not bool(starts.any()):
         return None
     return F.pad(documents, (0, sizes.total - sizes.length), value=-1)
+
+
+def check_documents(documents: Tensor | None, hidden: Tensor, **kwargs: Any) -> None:
+    """Raise ValueError where `seq_idx` (B, T) or `cu_seq_lens_k`, which repeat where documents begin, differ."""
+    index, keys, length = kwargs.get("seq_idx"), kwargs.get("cu_seq_lens_k"), hidden.shape[1]
+    if isinstance(keys, Tensor) and index is None:  # continuous batching has a dict
+        index = torch.searchsorted(keys[1:], torch.arange(length).to(keys), right=True)[None]
+    known = torch.zeros(1, length) if documents is None else documents[:, :length]
+    if index is not None and can_read_values(index) and bool(((index.diff() != 0) != (known.diff() != 0)).any()):
+        raise ValueError("seq_idx or cu_seq_lens_k differs from position_ids or cu_seq_lens_q, where documents begin")
 
 
 def restart_at_documents(tokens: Tensor, documents: Tensor) -> Tensor:

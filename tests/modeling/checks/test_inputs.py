@@ -33,7 +33,7 @@ def test_values_are_read_only_where_it_costs_nothing() -> None:
 
     def compiled(ids: torch.Tensor) -> torch.Tensor:
         inputs.check_range("input_ids", ids, 3, "vocabulary", "mend it")
-        inputs.check_document_boundaries(ids[0], HIDDEN)
+        inputs.check_boundaries(ids[0], HIDDEN)
         return ids + 1
 
     # Nothing is looked at, so nothing breaks the graph, and nothing is refused.
@@ -66,7 +66,7 @@ def test_labels_that_fit(scores: tuple[int, ...], labels: torch.Tensor) -> None:
 
 @pytest.mark.parametrize("ends", [[0, 5], [0, 1, 5], [0, 2, 2, 5], [0, 0, 5]])
 def test_boundaries_that_fit(ends: list[int]) -> None:
-    inputs.check_document_boundaries(torch.tensor(ends, dtype=torch.int32), HIDDEN)
+    inputs.check_boundaries(torch.tensor(ends, dtype=torch.int32), HIDDEN)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 5, 5), (2, 1, 5, 5), (2, 2, 5, 5), (1, 2, 5, 5)])
