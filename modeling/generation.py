@@ -70,13 +70,8 @@ class QkvGenerationMixin(GenerationMixin):
         past_key_values: Cache,
         position_ids: Tensor | None = None,
         **kwargs: object,
-<<<<<<< HEAD
     ) -> PreparedMasks:
         """Build the masks of a static cache ahead of a compiled step, for any pattern and position encoding."""
-=======
-    ) -> dict[str, Mask]:
-        """Build the masks of a static cache ahead of a compiled step, by pattern, and the positions of keys."""
->>>>>>> main
         config = config.get_text_config(decoder=True)
         hold_states(config, past_key_values)
         sizes = MaskSizes.of(config, inputs_embeds.shape[1], past_key_values)
