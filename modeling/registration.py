@@ -9,7 +9,6 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import transformers
 from torch import Tensor
