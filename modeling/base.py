@@ -106,6 +106,17 @@ class QkvPreTrainedModel(PreTrainedModel, RemovesPadding):
             hook(self, working_dir, repo_id, **kwargs)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
 
+    def activation_checkpointing_enable(
+        self, activation_checkpointing_kwargs: dict[str, Any] | None = None, *args: Any, **kwargs: Any
+    ) -> None:
+        """Recompute layers in the backward pass, as transformers does; reentrant checkpoints are refused.
+
+        They detach only the tensors among a module's arguments, and miss those in a layer's context.
+        """
+        if (activation_checkpointing_kwargs or {}).get("use_reentrant"):
+            raise ValueError("use_reentrant=True misses gradients of score biases and memory; set use_reentrant=False")
+        super().activation_checkpointing_enable(activation_checkpointing_kwargs, *args, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Initialise a module; `init_parameters(std)` is the start of those that no layer of torch has."""

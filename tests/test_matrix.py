@@ -656,20 +656,21 @@ def test_backends_agree(case: Case) -> None:
 
 @every(start=11)
 def test_checkpointing_changes_nothing(case: Case) -> None:
-    """The loss and every gradient; a bias or a memory that reentrant checkpointing cannot see would get none."""
+    """The loss and every gradient, also of a bias and a memory."""
     plain, batch = copy.deepcopy(model_of(case)).train(), batch_of(case)
     expected = loss_of(plain, batch)
     expected.backward()
-    for reentrant in (True, False):
-        model, runs = copy.deepcopy(model_of(case)).train(), []
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-        for stack in stacks(case, model):
-            stack.layers[0].self_attn.register_forward_pre_hook(lambda *_, runs=runs: runs.append(1))
-        loss = loss_of(model, batch)
-        loss.backward()
-        assert close(loss, expected) and same_gradients(model, plain)
-        # Each first layer ran twice: it was recomputed.
-        assert len(runs) == 2 * len(stacks(case, model))
+    model, runs = copy.deepcopy(model_of(case)).train(), []
+    model.activation_checkpointing_enable({"use_reentrant": False})
+    for stack in stacks(case, model):
+        stack.layers[0].self_attn.register_forward_pre_hook(lambda *_: runs.append(1))
+    loss = loss_of(model, batch)
+    loss.backward()
+    assert close(loss, expected) and same_gradients(model, plain)
+    # Each first layer ran twice: it was recomputed.
+    assert len(runs) == 2 * len(stacks(case, model))
+    with pytest.raises(ValueError, match="use_reentrant"):
+        model.activation_checkpointing_enable({"use_reentrant": True})
 
 
 def same_bits(one: PreTrainedModel, other: PreTrainedModel) -> bool:

@@ -20,7 +20,7 @@ from qkv.modeling import (
     QkvSpeechEncoderDecoderForSpeechSeq2Seq,
 )
 from qkv.modeling.execution import stand_ins as short_forwards
-from qkv.modeling.fast_paths.layer_step import SelfAttentionStep
+from qkv.modeling.fast_paths.stack_step import StackStep
 
 pytestmark = pytest.mark.upstream
 
@@ -38,14 +38,13 @@ def decoder(kind: str = "gpt2", **fields: Any) -> PreTrainedModel:
 def steps_taken() -> Iterator[list[int]]:
     """The rows of every step that took the short way."""
     rows: list[int] = []
-    run = SelfAttentionStep.__call__
+    run = StackStep.run
 
-    def counted(self: SelfAttentionStep, hidden: Tensor, *given: Any) -> Tensor:
-        if not self.index:
-            rows.append(len(hidden))
-        return run(self, hidden, *given)
+    def counted(self: StackStep, ids: Tensor, *given: Any) -> Tensor:
+        rows.append(len(ids))
+        return run(self, ids, *given)
 
-    with mock.patch.object(SelfAttentionStep, "__call__", counted):
+    with mock.patch.object(StackStep, "run", counted):
         yield rows
 
 
@@ -127,7 +126,7 @@ def test_what_is_recorded_goes_the_long_way(asked: str) -> None:
 def test_hooks_backends_and_training_go_the_long_way() -> None:
     model, seen = decoder(), []
     handle = model.model.layers[1].mlp.register_forward_hook(lambda *_: seen.append(1))
-    assert_plain(model, steps=0, input_ids=IDS)
+    assert_plain(model, input_ids=IDS)  # but for the layer with the hook
     assert len(seen) == 2 * STEPS
     handle.remove()
     model.set_attn_implementation("eager")
