@@ -283,7 +283,7 @@ def test_adaption_prompts_read_the_queries_of_the_layer() -> None:
     layer.model.register_forward_pre_hook(lambda module, given, kwargs: found.update(kwargs), with_kwargs=True)
     layer.register_forward_hook(lambda module, given, output: found.update(output=output[0]))
     scores(adapted, inputs)
-    attention, rotation = layer.model, found["position"].rotation
+    attention, rotation = layer.model, found["context"].position.rotation
     query = apply_rotation(attention.query(found["hidden"]), attention.key(found["hidden"]), rotation)[0]
     key, value = attention.key(layer.adaption_prompt), attention.value(layer.adaption_prompt)
     weights = 0.5 * (query @ key.repeat_interleave(2, 1).mT * attention.scaling).softmax(-1)
