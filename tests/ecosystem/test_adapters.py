@@ -289,7 +289,7 @@ def test_adaption_prompts_read_the_queries_of_the_layer() -> None:
     weights = 0.5 * (query @ key.repeat_interleave(2, 1).mT * attention.scaling).softmax(-1)
     added = attention.o_proj((weights @ value.repeat_interleave(2, 1)).transpose(1, 2).flatten(2))
     adapted_output = found.pop("output")
-    found["past_key_values"] = None  # which holds what was just read
+    found["context"] = found["context"]._replace(cache=None)  # which holds the tokens that were just read
     assert_close(adapted_output, attention(**found)[0] + added, rtol=1e-6, atol=1e-6)
     assert added.abs().max() > 1e-3
 
