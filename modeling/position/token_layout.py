@@ -168,7 +168,8 @@ def find_documents(
 
 def check_documents(documents: Tensor | None, hidden: Tensor, position_ids: Tensor | None, **kwargs: Any) -> None:
     """Raise ValueError where `seq_idx` (B, T) or `cu_seq_lens_k`, which repeat where documents begin, differ."""
-    index, keys, length = kwargs.get("seq_idx"), kwargs.get("cu_seq_lens_k"), hidden.shape[1]
+    told: Any = (kwargs.get("seq_idx"), kwargs.get("cu_seq_lens_k"), hidden.shape[1])
+    index, keys, length = told
     alone = index is not None and documents is None and position_ids is None
     if can_read_values(keys):  # continuous batching has a dict
         keys = torch.searchsorted(keys[1:], torch.arange(length).to(keys), right=True)[None]
