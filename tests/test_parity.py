@@ -241,7 +241,7 @@ GENERATING = ("GPT2", "Llama", "Mistral", "Bloom", "T5", "Bart", "Speech2Text")
 
 @cache
 def talkative_pair(row: Row) -> tuple[PreTrainedModel, PreTrainedModel]:
-    """The same, with weights large enough that the next token depends on all that came before."""
+    """The official model and ours, with weights so large that the next token depends on all before it."""
     official = row.build()
     with torch.no_grad():
         for parameter in official.parameters():

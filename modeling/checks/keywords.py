@@ -91,16 +91,12 @@ def check_keywords(forward: Callable[..., object], options: Mapping[str, object]
         right = None if torch.compiler.is_compiling() else intended_name(forward, name)
         if right is not None:
             raise ValueError(f"there is no input {name!r}; did you mean {right!r}?")
-        if is_unread(name, value) and (backend is None or not is_read_by_stack(name, options, backend)):
+        unread = holds_numbers(value) and not is_one_segment(name, value)
+        if unread and (backend is None or not is_read_by_stack(name, options, backend)):
             raise TypeError(
                 f"{forward.__qualname__}() got an unexpected keyword {name!r} with a {type(value).__name__}, which "
                 "nothing reads; leave it out, or use the name of an input"
             )
-
-
-def is_unread(name: str, value: Any) -> bool:
-    """Return True for a tensor or a cache that no signature names, token types of one segment apart."""
-    return holds_numbers(value) and not is_one_segment(name, value)
 
 
 def is_read_by_stack(name: str, options: Mapping[str, object], backend: str) -> bool:

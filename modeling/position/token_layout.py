@@ -88,7 +88,7 @@ def lay_out(
     tokens = count_tokens(hidden, sizes, padding)
     check_position_ids(hidden, position_ids)
     documents = find_documents(hidden, sizes, padding, position_ids, kwargs.get("cu_seq_lens_q"))
-    check_documents(documents, hidden, **kwargs)
+    check_documents(documents, hidden, position_ids, **kwargs)
     tokens = tokens if documents is None else restart_at_documents(tokens, documents)
     marked = mark_global(kwargs.get("global_attention_mask"), hidden, sizes)
     return TokenLayout(padding, tokens if marked is None else tokens.expand(len(marked), -1), documents, marked)
@@ -172,14 +172,16 @@ def find_documents(
     return F.pad(documents, (0, sizes.total - sizes.length), value=-1)
 
 
-def check_documents(documents: Tensor | None, hidden: Tensor, **kwargs: Any) -> None:
+def check_documents(documents: Tensor | None, hidden: Tensor, position_ids: Tensor | None, **kwargs: Any) -> None:
     """Raise ValueError where `seq_idx` (B, T) or `cu_seq_lens_k`, which repeat where documents begin, differ."""
-    index, keys, length = kwargs.get("seq_idx"), kwargs.get("cu_seq_lens_k"), hidden.shape[1]
-    if isinstance(keys, Tensor) and index is None:  # continuous batching has a dict
-        index = torch.searchsorted(keys[1:], torch.arange(length).to(keys), right=True)[None]
-    known = torch.zeros(1, length) if documents is None else documents[:, :length]
-    if index is not None and can_read_values(index) and bool(((index.diff() != 0) != (known.diff() != 0)).any()):
-        raise ValueError("seq_idx or cu_seq_lens_k differs from position_ids or cu_seq_lens_q, where documents begin")
+    told: Any = (kwargs.get("seq_idx"), kwargs.get("cu_seq_lens_k"), hidden.shape[1])
+    index, keys, length = told
+    alone = index is not None and documents is None and position_ids is None
+    if can_read_values(keys):  # continuous batching has a dict
+        keys = torch.searchsorted(keys[1:], torch.arange(length).to(keys), right=True)[None]
+    begins = 0 if documents is None else documents[:, :length].diff()
+    if alone or any(((each.diff() != 0) != (begins != 0)).any() for each in filter(can_read_values, (index, keys))):
+        raise ValueError("seq_idx and cu_seq_lens_k repeat where documents begin by position_ids or cu_seq_lens_q")
 
 
 def restart_at_documents(tokens: Tensor, documents: Tensor) -> Tensor:

@@ -1,10 +1,15 @@
 """A release has one row, which a new run replaces."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import releases_page
+
+import installation
+import tables
+from checkout import ROOT
 
 CASES = {
     "fast": "<testcase/><testcase><properties/></testcase><testcase><skipped message='no network'/></testcase>",
@@ -45,3 +50,15 @@ def test_a_failure_is_told(tmp_path: Path, suite: str) -> None:
 def test_every_release_has_a_row() -> None:
     text = releases_page.page({}, ["5.24.0", "5.23.0"], {"private": ["Model._name"], "public": []})
     assert re.findall(r"^\| (5\S+) .*\| not yet \|$", text, re.MULTILINE) == ["5.24.0", "5.23.0"]
+
+
+def test_the_releases_that_ci_runs_have_been_tried() -> None:
+    rows = json.loads(releases_page.PAGE.with_suffix(".json").read_text(encoding="utf-8"))
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    required = next(each for each in installation.requirements() if each.name == "transformers")
+    tried = {*re.findall(r"^transformers==(.*)$", pins, re.MULTILINE)}
+    tried |= tables.beside(releases_page.__file__, "adapted.yaml").keys()
+    assert tried == rows.keys() and all(required.specifier.contains(release) for release in rows)
+    for found in rows.values():
+        assert [found[suite]["failed"] for suite in ("fast", "common")] == [0, 0]
+        assert set(found["published"].values()) == {True}

@@ -104,9 +104,14 @@ def test_an_index_of_documents_says_what_positions_say(model_class: type) -> Non
         assert_close(model(ids, **packed, seq_idx=index).last_hidden_state, expected)
         with pytest.raises(ValueError, match="seq_idx"):
             model(ids, **packed, seq_idx=index.roll(1, 1))
-    assert_close(model(ids, seq_idx=index * 0).last_hidden_state, model(ids).last_hidden_state)
-    with pytest.raises(ValueError, match="seq_idx"):
-        model(ids, seq_idx=index)
+    one = {"position_ids": torch.arange(5)[None], "seq_idx": index * 0}
+    assert_close(model(ids, **one).last_hidden_state, model(ids).last_hidden_state)
+    # Alone it is refused where no value is read, too.
+    for each in (model, torch.compile(model, backend="eager")):
+        with pytest.raises(ValueError, match="seq_idx"):
+            each(ids, seq_idx=index)
+    with pytest.raises(ValueError, match="cu_seq_lens_k"):
+        model(ids, cu_seq_lens_q=ends, seq_idx=index, cu_seq_lens_k=torch.tensor([0, 3, 5]))
 
 
 def test_a_tensor_that_nothing_reads_is_refused_in_compiled_graphs() -> None:
