@@ -21,7 +21,7 @@ from qkv.configuration.saved_config import check_saved_config
 from qkv.modeling.conversion.files import mapped, named, read_json, tensor_files, wrong_values
 from qkv.scripts.common.model_size import largest_number
 from qkv.scripts.publishing.export.folder import build_folder
-from qkv.scripts.publishing.integrity.bundle import SIGNATURE
+from qkv.scripts.publishing.integrity.manifest import SIGNATURE
 from qkv.scripts.publishing.integrity.manifest import read_manifest
 from qkv.scripts.publishing.integrity.signature import signature_row, signer
 from qkv.scripts.publishing.integrity.verification import file_rows

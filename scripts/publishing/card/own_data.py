@@ -1,21 +1,14 @@
-"""Say on a card what is known of own data, of which no recipe tells: names, splits, what figures on them are worth."""
+"""Say on a card what is known of own data, of which no recipe tells: names, splits, and how far to trust figures."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 from qkv.scripts.data import truncation
+from qkv.scripts.publishing.card.heads import TABLES
 
 Record = dict[str, Any]
-# What is learnt in kinds of tasks that the Hub calls otherwise.
-LEARNT = {
-    "automatic-speech-recognition": "Speech recognition",
-    "fill-mask": "Masked language modeling",
-    "text-generation": "Causal language modeling",
-    "translation": "Text-to-text generation",
-    "zero-shot-image-classification": "Contrastive learning of images and texts",
-}
-SHOWN, REASONS, SMALL = 20, 3, 100  # classes and reasons on a card; rows of a split with rough figures
+SHOWN = 20  # classes on a card
 
 
 def is_own(record: Record) -> bool:
@@ -29,12 +22,12 @@ def is_other_than_translation(record: Record) -> bool:
 
 
 def title(record: Record) -> str:
-    """Return the title of a model: what a person or the recipe calls it, or its task and its data."""
+    """Return the title of a model: that of a person or the recipe, or its task and its data."""
     recipe = record["recipe"]
     if said := recipe.get("card", {}).get("title") or recipe["title"]:
         return str(said).strip().removesuffix(".")
     task, classes = record["task"], record["data"].get("classes", {}).get("train", {})
-    learnt = LEARNT.get(task["kind"], task["kind"].replace("-", " ").capitalize())
+    learnt = TABLES["learnt"].get(task["kind"], task["kind"].replace("-", " ").capitalize())
     learnt = "Text regression" if learnt == "Text classification" and not classes else learnt
     return f"{learnt} on {task['title']}" + (f", {len(classes)} classes" if classes else "")
 
@@ -49,12 +42,12 @@ def name(record: Record) -> str:
     return f"qkv-{re.sub(r'[^a-zA-Z0-9.-]+', '-', stem).strip('-.') or recipe}"
 
 
-def class_rows(record: Record) -> tuple[list[tuple[str, list[int]]], int]:
-    """Return the most frequent classes with their counts in each split, and how many classes there are beside them."""
-    counts = record["data"]["classes"]
-    known = sorted(set().union(*counts.values()), key=lambda each: (-counts["train"].get(each, 0), each))
-    shown = [(printable(each), [counts[split].get(each, 0) for split in record["data"]["sizes"]]) for each in known]
-    return shown[:SHOWN], len(known[SHOWN:])
+def class_rows(record: Record) -> list[tuple[str, list[int]]]:
+    """Return the classes, most frequent first, with their counts in each split."""
+    counts = record["data"].get("classes", {})
+    train = counts.get("train", {})
+    known = sorted(set().union(*counts.values()), key=lambda each: (-train.get(each, 0), each)) if train else []
+    return [(printable(each), [counts[split].get(each, 0) for split in record["data"]["sizes"]]) for each in known]
 
 
 def printable(text: str) -> str:
@@ -63,21 +56,14 @@ def printable(text: str) -> str:
 
 
 def facts_of(record: Record) -> dict[str, Any]:
-    """Return what the template says about own data beside what stands in the record; nothing for other data."""
+    """Return the facts about own data that the template does not read from the record; nothing for other data."""
     if not is_own(record):
         return {}
-    data, bad = record["data"], record.get("bad_records", {})
-    classes = data.get("classes", {}).get("train", {})
-    rows, more = class_rows(record) if classes else ([], 0)
-    rarest = min(classes, key=lambda each: classes[each], default=None)
+    rows, truncated = class_rows(record), record["data"].get("truncated", {})
     return {
-        "rows": rows,
-        "more": more,
-        "smallest": None if rarest is None else (printable(rarest), classes[rarest]),
-        "majority": printable(data["majority"]["class"]) if "majority" in data else "",
-        "skipped": bad.get("skipped", 0),
-        "reasons": [(printable(why), count) for why, count in list(bad.get("reasons", {}).items())[:REASONS]],
-        "truncated": truncation.truncated_sentence(data.get("truncated", {})),
-        "much_truncated": "truncated" in data and truncation.is_much(data["truncated"]),
-        "small": {split: size for split, size in data["sizes"].items() if size and size < SMALL and split != "train"},
+        "rows": rows[:SHOWN],
+        "more": len(rows[SHOWN:]),
+        "printable": printable,
+        "truncated": truncation.truncated_sentence(truncated),
+        "much_truncated": "truncated" in record["data"] and truncation.is_much(truncated),
     }

@@ -23,7 +23,7 @@ from qkv.scripts.training.record import describe
 from qkv.scripts.training.run import build
 from sine_waves import recordings
 
-CARDS = Path(__file__).resolve().parents[4] / "model_cards"
+CARDS = Path(__file__).resolve().parents[3] / "model_cards"
 EXAMPLES = [json.loads(path.with_name("record.json").read_text()) for path in sorted(CARDS.glob("*/card.md"))]
 N = 4  # words in a row that no two stories share by chance
 SOUPS = [f"bowl {number:02} tasted {'salty' if number % 3 else 'sour'} tonight" for number in range(40)]
